@@ -1,0 +1,3 @@
+"""gmlp-bench: what token mixing costs and buys at matched size, as sequences grow."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Pure functions on tables: no torch, no files."""

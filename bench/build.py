@@ -1,0 +1,38 @@
+"""From a model's spec to its module, its config and its closed-form cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from bench import catalog
+from bench.spec import ModelSpec
+from models.layers.cost import Cost
+
+
+def config_of(model: ModelSpec, **overrides: Any) -> Any:
+    """The family's frozen config. Raises ValueError, naming the rule, for sizes that cannot be built."""
+    family = catalog.load("families", model.family)
+    return family.Config(shape=model.shape, interface=model.interface, **{**dict(model.options), **overrides})
+
+
+def build_model(model: ModelSpec) -> nn.Module:
+    module: nn.Module = catalog.load("families", model.family).build(config_of(model))
+    return module
+
+
+def build_reference(model: ModelSpec) -> nn.Module:
+    """The formulation that the FLOP counters can see whole; faster kernels are tied to it by equal outputs."""
+    family = catalog.load("families", model.family)
+    module: nn.Module = family.build(config_of(model, **family.REFERENCE_OPTIONS))
+    return module
+
+
+def cost_of(model: ModelSpec) -> Cost:
+    cost: Cost = catalog.load("families", model.family).cost(config_of(model))
+    return cost
+
+
+def uses_attention(model: ModelSpec) -> bool:
+    return bool(catalog.load("families", model.family).uses_attention(config_of(model)))

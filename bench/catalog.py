@@ -1,0 +1,120 @@
+"""Finds families, mixers, metrics, tasks, ablations and executors by folder: the file's name is the name.
+
+Names, summaries, options and variants are read from the source text, so that listing and checking a request import no torch; `load` imports the one
+module that was asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from bench.spec import RequestError
+
+FOLDERS = {
+    "families": "models",
+    "mixers": "models.mixers",
+    "metrics": "bench.metrics",
+    "tasks": "bench.tasks",
+    "ablations": "ablations",
+    "executors": "bench.executors",
+}
+SINGULAR = {
+    "families": "family",
+    "mixers": "mixer",
+    "metrics": "metric",
+    "tasks": "task",
+    "ablations": "ablation",
+    "executors": "executor",
+}
+CONFIG_SIZES = ("shape", "interface")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option of a family, addressed as `family+name=value`; `kind` is `str`, `int` or `bool`."""
+
+    name: str
+    kind: str
+    default: object
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """All names of a kind, sorted."""
+    return tuple(sorted(path.stem for path in _folder(kind).glob("*.py") if not path.stem.startswith("_")))
+
+
+def summary(kind: str, name: str) -> str:
+    """The first line of the file's docstring."""
+    text = ast.get_docstring(_syntax(kind, name)) or ""
+    return text.splitlines()[0] if text else ""
+
+
+def load(kind: str, name: str) -> ModuleType:
+    require(kind, name)
+    return importlib.import_module(f"{FOLDERS[kind]}.{name}")
+
+
+def require(kind: str, name: str) -> None:
+    """Raise RequestError, naming near names, where there is no such file."""
+    if name not in names(kind):
+        raise unknown(SINGULAR[kind], name, names(kind), f"bench list {kind}")
+
+
+def unknown(what: str, name: str, allowed: tuple[str, ...], next_command: str) -> RequestError:
+    """An error for a name that is not among the allowed ones, with the nearest suggested."""
+    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
+    guess = f"did you mean {near[0]}? " if near else ""
+    return RequestError(f"unknown {what} {name!r}; allowed: {', '.join(allowed)}", f"{guess}see: {next_command}")
+
+
+@functools.cache
+def options(family: str) -> tuple[Option, ...]:
+    """The options of a family: the fields of its `Config` beside the sizes."""
+    for node in _syntax("families", family).body:
+        if isinstance(node, ast.ClassDef) and node.name == "Config":
+            return tuple(
+                Option(
+                    name=item.target.id,
+                    kind=ast.unparse(item.annotation),
+                    default=ast.literal_eval(item.value) if item.value else None,
+                )
+                for item in node.body
+                if isinstance(item, ast.AnnAssign)
+                and isinstance(item.target, ast.Name)
+                and item.target.id not in CONFIG_SIZES
+            )
+    return ()
+
+
+@functools.cache
+def variants() -> dict[str, str]:
+    """Published variants: name -> family, from the literal table `VARIANTS` of each family."""
+    found: dict[str, str] = {}
+    for family in names("families"):
+        for node in _syntax("families", family).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if any(isinstance(t, ast.Name) and t.id == "VARIANTS" for t in targets):
+                table = getattr(node, "value", None)
+                keys = table.keys if isinstance(table, ast.Dict) else []
+                found.update({k.value: family for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)})
+    return found
+
+
+@functools.cache
+def _syntax(kind: str, name: str) -> ast.Module:
+    return ast.parse((_folder(kind) / f"{name}.py").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _folder(kind: str) -> Path:
+    package = importlib.util.find_spec(FOLDERS[kind])
+    if package is None or package.origin is None:
+        raise RequestError(f"the package {FOLDERS[kind]} is not installed", "reinstall gmlp-bench")
+    return Path(package.origin).parent

@@ -1,0 +1,36 @@
+"""The contract of a metric: one file, `bench/metrics/<name>.py`, found by the catalog, importing no torch at its top level.
+
+    REPEAT     how often it is measured: "once" per cell, once per "round", or once per "seed" (training)
+    COLUMNS    the columns it fills
+    measure    (Job) -> Measurement, in a worker process that does nothing else; may import torch
+    summarise  (measured records of one cell, by repeat) -> column values; pure, imports no torch
+
+A value that could not be measured is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from bench.spec import Job, Record
+
+Repeat = Literal["once", "round", "seed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """`values`: single figures; `samples`: raw series. Units are in the names."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+class Metric(Protocol):
+    REPEAT: Repeat
+    COLUMNS: tuple[str, ...]
+
+    def measure(self, job: Job) -> Measurement: ...
+
+    def summarise(self, records: Sequence[Record]) -> Mapping[str, Any]: ...

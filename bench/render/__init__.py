@@ -1,0 +1,1 @@
+"""From a table to something a person reads: figures, Markdown, HTML."""

@@ -1,0 +1,347 @@
+"""The nouns: frozen dataclasses that flow from flags to records, their canonical JSON and their ids. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from models.layers.cost import Cost, Polynomial, Term
+from models.layers.shape import Interface, Shape, num_data_tokens
+
+SCHEMA_VERSION = 1
+ID_LENGTH = 12
+
+PHASES = ("infer", "train")
+DTYPES = ("fp32", "bf16", "bf16-autocast")
+ENGINES = ("eager", "compile")
+ATTENTION_BACKENDS = ("auto", "flash", "efficient", "cudnn", "math")
+NO_ATTENTION = "none"
+MATCH_POLICIES = ("params", "flops", "shape")
+NO_MATCH = "none"
+BUDGET_SCOPES = ("all", "blocks")
+DEVICES = ("cpu", "cuda")
+
+MEASURED = "measured"
+PREDICTED = "predicted"
+STATUSES = (MEASURED, "out_of_memory", "timed_out", "killed", "failed")
+
+OptionValue = str | int | bool
+
+
+class RequestError(ValueError):
+    """The request was wrong: one line saying what was asked and what is allowed, and a hint: what to type next."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """One resolved model. `name` is what the user asked for: a family with options, or a published variant."""
+
+    name: str
+    family: str
+    options: tuple[tuple[str, OptionValue], ...] = ()
+    shape: Shape
+    interface: Interface = Interface()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What a model is asked to do. `attention` is the kernel asked for, `none` for a model without attention; `task` empty: synthetic data."""
+
+    batch_size: int = 32
+    phase: str = "infer"
+    engine: str = "eager"
+    dtype: str = "fp32"
+    device: str = "cpu"
+    attention: str = "auto"
+    task: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One resolved model x workload; its id depends on nothing else (no metric, round, seed or budget)."""
+
+    model: ModelSpec
+    workload: Workload
+
+    @property
+    def cell_id(self) -> str:
+        return content_id(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizing:
+    """How a cell's size came about and what it costs in closed form.
+
+    `budget`: parameters asked for (None: sizes set outright or published). `budget_error`: signed relative error of the matched quantity (parameters,
+    or FLOPs against the reference). `params_seq`: parameters that depend on seq_len. `terms`: the cost, as polynomials in n.
+    """
+
+    match: str
+    budget: int | None
+    budget_error: float | None
+    params: int
+    params_seq: int
+    params_blocks: int
+    terms: tuple[Term, ...]
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.terms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCell:
+    cell: Cell
+    sizing: Sizing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """A combination that was asked for and cannot be run, and why."""
+
+    model: str
+    seq_len: int
+    budget: int | None
+    reason: str
+    nearest_params: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a job."""
+
+    rounds: int = 7
+    seeds: int = 3
+    limit_s: float = 60.0
+    sample_s: float = 1.0
+    train_limit_s: float = 3600.0
+    threads: int = 1
+    quick: bool = False
+    seed: int = 0
+    data_root: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a model is trained: AdamW, linear warm-up, cosine decay to zero. `learning_rate` is the peak; `warmup` a fraction of all steps."""
+
+    epochs: int = 30
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.05
+    warmup: float = 0.1
+    label_smoothing: float = 0.1
+    clip_norm: float = 1.0
+    validation_fraction: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskInfo:
+    """Facts of a task, known without loading its data. `side` in pixels; `chance` is the accuracy of guessing."""
+
+    name: str
+    summary: str
+    source: str
+    num_classes: int
+    channels: int
+    side: int
+    num_train: int
+    num_test: int
+
+    @property
+    def chance(self) -> float:
+        return 1.0 / self.num_classes
+
+    def patch_side(self, seq_len: int, pool: str) -> int | None:
+        """Pixels per patch side for which the image gives `seq_len` tokens; None where no square grid does."""
+        data_tokens = num_data_tokens(seq_len, pool)
+        for grid in range(1, self.side + 1):
+            if grid * grid == data_tokens and self.side % grid == 0:
+                return self.side // grid
+        return None
+
+    def seq_lens(self, pool: str) -> tuple[int, ...]:
+        """The lengths that fit, shortest first."""
+        extra = 1 - num_data_tokens(1, pool)
+        lengths = (grid * grid + extra for grid in range(1, self.side + 1) if self.side % grid == 0)
+        return tuple(n for n in lengths if n >= 2)
+
+    def interface(self, seq_len: int, pool: str) -> Interface:
+        patch = self.patch_side(seq_len, pool)
+        if patch is None:
+            fitting = ", ".join(str(n) for n in self.seq_lens(pool))
+            raise RequestError(
+                f"seq_len {seq_len} does not fit task {self.name} ({self.side} px, pool {pool}); lengths that fit: {fitting}",
+                f"try --seq {','.join(str(n) for n in self.seq_lens(pool)[1:4])}",
+            )
+        return Interface(patch_dim=self.channels * patch * patch, num_classes=self.num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A resolved request: what will be measured, what will not and why, and how. Written before the first measurement."""
+
+    schema: int = SCHEMA_VERSION
+    name: str
+    command: str
+    created: str
+    metrics: tuple[str, ...]
+    cells: tuple[PlannedCell, ...]
+    skipped: tuple[Skipped, ...] = ()
+    settings: Settings = Settings()
+    recipe: Recipe = Recipe()
+    accuracy_seq_lens: tuple[int, ...] = ()
+
+    @property
+    def plan_id(self) -> str:
+        """Equal for equal work: the name, the command line and the time of planning do not count."""
+        return content_id(dataclasses.replace(self, name="", command="", created=""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One execution in one process. `repeat` is the round or the seed; `control` marks the second name of the A/A control."""
+
+    cell: Cell
+    metric: str
+    repeat: int
+    control: bool = False
+    settings: Settings = Settings()
+    recipe: Recipe | None = None
+
+    @property
+    def subject_id(self) -> str:
+        """What the outcome belongs to: the cell; for training the model, task and recipe, shared by all cells of that model."""
+        if self.recipe is None:
+            return self.cell.cell_id
+        return training_id(self.cell, self.recipe)
+
+    @property
+    def key(self) -> tuple[str, str, int, bool]:
+        return (self.subject_id, self.metric, self.repeat, self.control)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a job. `values` are single figures, `samples` raw series (units in the names); `start_s` is the time to start the process."""
+
+    status: str
+    reason: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    started_at: str = ""
+    start_s: float | None = None
+    duration_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One line of records.jsonl: an outcome and all that is needed to know what it is the outcome of."""
+
+    schema: int = SCHEMA_VERSION
+    subject_id: str
+    metric: str
+    repeat: int
+    control: bool
+    environment_id: str
+    code_version: str
+    outcome: Outcome
+
+    @property
+    def key(self) -> tuple[str, str, int, bool]:
+        return (self.subject_id, self.metric, self.repeat, self.control)
+
+
+def training_id(cell: Cell, recipe: Recipe) -> str:
+    return content_id({"model": to_json(cell.model), "task": cell.workload.task, "recipe": to_json(recipe)})
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data of a dataclass, container or scalar."""
+    if isinstance(value, Polynomial):
+        return list(value.coefficients)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(v) for v in value]
+    return value
+
+
+def from_json(kind: Any, data: Any) -> Any:
+    """The inverse of `to_json` for an annotated type. Raises ValueError naming the type and what was found."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return data
+    if kind is Polynomial:
+        return Polynomial(tuple(from_json(tuple[int, ...], data)))
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _dataclass_from_json(kind, data)
+    if origin in (typing.Union, types.UnionType):
+        return _union_from_json(arguments, data)
+    if origin is tuple:
+        return _tuple_from_json(arguments, data)
+    if origin is not None and issubclass(origin, Mapping):
+        _require(isinstance(data, Mapping), kind, data)
+        return {str(k): from_json(arguments[1], v) for k, v in data.items()}
+    if kind is float:
+        _require(isinstance(data, (int, float)) and not isinstance(data, bool), kind, data)
+        return float(data)
+    _require(type(data) is kind or (kind is type(None) and data is None), kind, data)
+    return data
+
+
+def _dataclass_from_json(kind: type, data: Any) -> Any:
+    _require(isinstance(data, Mapping), kind, data)
+    hints = typing.get_type_hints(kind)
+    known = {f.name for f in dataclasses.fields(kind)}
+    unknown = sorted(set(data) - known)
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}")
+    try:
+        return kind(**{name: from_json(hints[name], value) for name, value in data.items()})
+    except TypeError as error:
+        raise ValueError(f"{kind.__name__}: {error}") from error
+
+
+def _union_from_json(arguments: tuple[Any, ...], data: Any) -> Any:
+    for choice in arguments:
+        try:
+            return from_json(choice, data)
+        except ValueError:
+            continue
+    names = " or ".join(getattr(choice, "__name__", str(choice)) for choice in arguments)
+    raise ValueError(f"expected {names}, found {data!r}")
+
+
+def _tuple_from_json(arguments: tuple[Any, ...], data: Any) -> tuple[Any, ...]:
+    _require(isinstance(data, (list, tuple)), tuple, data)
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return tuple(from_json(arguments[0], v) for v in data)
+    _require(len(data) == len(arguments), tuple, data)
+    return tuple(from_json(kind, v) for kind, v in zip(arguments, data, strict=True))
+
+
+def _require(holds: bool, kind: Any, data: Any) -> None:
+    if not holds:
+        raise ValueError(f"expected {getattr(kind, '__name__', kind)}, found {data!r}")
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces, no NaN."""
+    return json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def content_id(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:ID_LENGTH]

@@ -1,0 +1,1 @@
+"""Parts that every family shares: sizes, closed-form cost, embedding, feed-forward, head."""

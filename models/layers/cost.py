@@ -1,0 +1,145 @@
+"""Closed-form cost: named terms, each with exact integer polynomials in the sequence length n. Imports no torch.
+
+Multiply-adds count matrix products only (one multiply-add is two FLOPs): normalisation, activation, softmax and element-wise work are left
+out, here and in the counters that must agree with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+FLOPS_PER_MAC = 2
+SCOPES = ("embedding", "blocks", "head")
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """An integer polynomial in n: `coefficients[i]` multiplies n**i."""
+
+    coefficients: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        trimmed = list(self.coefficients)
+        while trimmed and trimmed[-1] == 0:
+            trimmed.pop()
+        object.__setattr__(self, "coefficients", tuple(trimmed))
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        longest = max(len(self.coefficients), len(other.coefficients))
+        return Polynomial(tuple(self.degree(i) + other.degree(i) for i in range(longest)))
+
+    def __mul__(self, factor: int | Polynomial) -> Polynomial:
+        if isinstance(factor, int):
+            return Polynomial(tuple(factor * c for c in self.coefficients))
+        product = [0] * (len(self.coefficients) + len(factor.coefficients))
+        for i, left in enumerate(self.coefficients):
+            for j, right in enumerate(factor.coefficients):
+                product[i + j] += left * right
+        return Polynomial(tuple(product))
+
+    __rmul__ = __mul__
+
+    def degree(self, i: int) -> int:
+        """The coefficient of n**i."""
+        return self.coefficients[i] if i < len(self.coefficients) else 0
+
+    def at(self, n: int) -> int:
+        return sum(c * n**i for i, c in enumerate(self.coefficients))
+
+    def varying(self) -> Polynomial:
+        """The part that depends on n."""
+        return Polynomial((0, *self.coefficients[1:]))
+
+
+ZERO = Polynomial()
+ONE = Polynomial((1,))
+N = Polynomial((0, 1))
+
+
+def constant(value: int) -> Polynomial:
+    return Polynomial((value,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One named part of a model's cost.
+
+    `macs`: forward multiply-adds of one sample. `backward_products`: how many products of the same size backward does (2: for the input and
+    for the weight; 1 where the input needs no gradient). `recompute_macs`: what a fused kernel's backward computes a second time; it belongs to
+    hardware FLOPs, not to model FLOPs.
+    """
+
+    name: str
+    scope: str = "blocks"
+    params: Polynomial = ZERO
+    macs: Polynomial = ZERO
+    backward_products: int = 2
+    recompute_macs: Polynomial = ZERO
+
+    def times(self, factor: int) -> Term:
+        return replace(
+            self, params=self.params * factor, macs=self.macs * factor, recompute_macs=self.recompute_macs * factor
+        )
+
+    def within(self, prefix: str) -> Term:
+        return replace(self, name=f"{prefix}.{self.name}")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """All terms of a module."""
+
+    terms: tuple[Term, ...]
+
+    def params(self, scope: str | None = None) -> Polynomial:
+        return _sum(t.params for t in self.terms if scope in (None, t.scope))
+
+    def macs(self, scope: str | None = None) -> Polynomial:
+        return _sum(t.macs for t in self.terms if scope in (None, t.scope))
+
+    def flops(self, scope: str | None = None) -> Polynomial:
+        """Forward FLOPs of one sample."""
+        return self.macs(scope) * FLOPS_PER_MAC
+
+    def train_flops(self) -> Polynomial:
+        """Model FLOPs of one sample's forward and backward, without what a fused kernel recomputes."""
+        return _sum(t.macs * (1 + t.backward_products) for t in self.terms) * FLOPS_PER_MAC
+
+    def recompute_flops(self) -> Polynomial:
+        """What fused attention's backward computes again (hardware FLOPs beyond the model FLOPs)."""
+        return _sum(t.recompute_macs for t in self.terms) * FLOPS_PER_MAC
+
+    def repeated(self, times: int) -> Cost:
+        return Cost(tuple(t.times(times) for t in self.terms))
+
+    def within(self, prefix: str) -> Cost:
+        return Cost(tuple(t.within(prefix) for t in self.terms))
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.terms + other.terms)
+
+
+def linear(
+    name: str, inputs: int, outputs: int, *, scope: str = "blocks", tokens: Polynomial = N, backward_products: int = 2
+) -> Term:
+    """A linear layer with bias, applied to `tokens` rows: inputs x outputs weights, one multiply-add per weight and row."""
+    return Term(
+        name=name,
+        scope=scope,
+        params=constant(inputs * outputs + outputs),
+        macs=tokens * (inputs * outputs),
+        backward_products=backward_products,
+    )
+
+
+def layer_norm(name: str, width: int, *, scope: str = "blocks") -> Term:
+    """A LayerNorm with scale and shift: parameters only, no matrix product."""
+    return Term(name=name, scope=scope, params=constant(2 * width))
+
+
+def _sum(polynomials: Iterable[Polynomial]) -> Polynomial:
+    total = ZERO
+    for polynomial in polynomials:
+        total = total + polynomial
+    return total

@@ -1,0 +1,86 @@
+"""From patches or token ids to the `seq_len` vectors that the blocks see: projection, class token, positions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from models.layers.cost import ONE, ZERO, Cost, N, Polynomial, Term, constant, linear
+from models.layers.initialise import EMBEDDING_STD
+from models.layers.shape import Interface, Shape
+
+POSITIONS = ("none", "learned", "sinusoidal")
+
+
+class Embedding(nn.Module):
+    """`(batch, data tokens, patch_dim)` floats or `(batch, data tokens)` ids -> `(batch, seq_len, width)`.
+
+    Patches are cut beforehand and meet one linear layer, the same mathematics as ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Token
+    embeddings are scaled by sqrt(width) where positions are sinusoidal (arXiv 1706.03762, Sec. 3.4). With the class token, it comes first.
+    """
+
+    def __init__(self, shape: Shape, interface: Interface, *, pool: str, positions: str) -> None:
+        super().__init__()
+        width = shape.width
+        self.scale = 1.0
+        if interface.input == "patches":
+            self.project: nn.Module = nn.Linear(interface.patch_dim, width)
+        else:
+            self.project = nn.Embedding(interface.vocab_size, width)
+            nn.init.normal_(self.project.weight, std=1.0 / math.sqrt(width) if positions == "sinusoidal" else EMBEDDING_STD)
+            self.scale = math.sqrt(width) if positions == "sinusoidal" else 1.0
+        self.class_token = nn.Parameter(torch.empty(1, 1, width).normal_(std=EMBEDDING_STD)) if pool == "cls" else None
+        self.positions: Tensor | None = None
+        if positions == "learned":
+            self.positions = nn.Parameter(torch.empty(1, shape.seq_len, width).normal_(std=EMBEDDING_STD))
+        elif positions == "sinusoidal":
+            self.register_buffer("positions", sinusoidal_positions(shape.seq_len, width), persistent=False)
+
+    def forward(self, data: Tensor) -> Tensor:
+        tokens = self.project(data)
+        if self.scale != 1.0:
+            tokens = tokens * self.scale
+        if self.class_token is not None:
+            first = self.class_token.to(tokens.dtype).expand(tokens.shape[0], -1, -1)
+            tokens = torch.cat((first, tokens), dim=1)
+        if self.positions is not None:
+            tokens = tokens + self.positions.to(tokens.dtype)
+        return tokens
+
+
+def sinusoidal_positions(seq_len: int, width: int) -> Tensor:
+    """`(1, seq_len, width)`: sines in the even and cosines in the odd channels (arXiv 1706.03762, Sec. 3.5)."""
+    position = torch.arange(seq_len, dtype=torch.float64)[:, None]
+    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))
+    table = torch.zeros(seq_len, width, dtype=torch.float64)
+    table[:, 0::2] = torch.sin(position * frequency)
+    table[:, 1::2] = torch.cos(position * frequency)[:, : width // 2]
+    return table.float()[None]
+
+
+def embedding_cost(shape: Shape, interface: Interface, *, pool: str, positions: str) -> Cost:
+    """Data needs no gradient, so the projection's backward is one product, not two; looking ids up costs no product."""
+    data_tokens: Polynomial = N + constant(-1) if pool == "cls" else N
+    width = shape.width
+    if interface.input == "patches":
+        first = linear(
+            "patch_projection",
+            interface.patch_dim,
+            width,
+            scope="embedding",
+            tokens=data_tokens,
+            backward_products=1,
+        )
+    else:
+        first = Term(name="token_embedding", scope="embedding", params=constant(interface.vocab_size * width))
+    class_token = ONE * width if pool == "cls" else ZERO
+    position = N * width if positions == "learned" else ZERO
+    return Cost(
+        (
+            first,
+            Term(name="class_token", scope="embedding", params=class_token),
+            Term(name="positions", scope="embedding", params=position),
+        )
+    )

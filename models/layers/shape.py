@@ -1,0 +1,69 @@
+"""Sizes of a model and of what it reads and answers. Imports no torch: planning needs these before any tensor exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+INPUTS = ("patches", "tokens")
+POOLS = ("cls", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The sizes of an encoder.
+
+    `seq_len` counts the tokens that the blocks see, the class token included; `ffn_width` is the hidden width of the channel
+    projection; `heads` is unused by families without attention.
+    """
+
+    seq_len: int
+    width: int
+    depth: int
+    heads: int
+    ffn_width: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            require_positive(field.name, getattr(self, field.name))
+        if self.seq_len < 2:
+            raise ValueError(f"seq_len must be at least 2, not {self.seq_len}: mixing needs two tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """What goes in and what comes out: `(batch, data tokens, patch_dim)` floats or `(batch, data tokens)` ids; class logits."""
+
+    input: str = "patches"
+    patch_dim: int = 192
+    vocab_size: int = 256
+    num_classes: int = 10
+
+    def __post_init__(self) -> None:
+        require_one_of("input", self.input, INPUTS)
+        for name in ("patch_dim", "vocab_size", "num_classes"):
+            require_positive(name, getattr(self, name))
+
+
+def num_data_tokens(seq_len: int, pool: str) -> int:
+    """Tokens that come from the data: all of them with mean pooling, all but the class token with `cls`."""
+    return seq_len - 1 if pool == "cls" else seq_len
+
+
+def require_positive(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
+
+
+def require_non_negative(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be zero or a positive whole number, not {value!r}")
+
+
+def require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+
+
+def require_divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:
+    if value % divisor:
+        raise ValueError(f"{name} must be a multiple of {divisor_name}: {value} is not a multiple of {divisor}")

@@ -1,0 +1,80 @@
+"""Multi-head self-attention: every token reads every other one, weighted by scaled dot products (arXiv 1706.03762, Sec. 3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.cost import Cost, N, Term, linear
+from models.layers.initialise import initialise_linears
+from models.layers.shape import require_divisible, require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`inner_width` is the width of queries, keys and values together over heads (0: `width`); `out_width` likewise (0: `width`)."""
+
+    seq_len: int
+    width: int
+    heads: int = 1
+    inner_width: int = 0
+    out_width: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("seq_len", "width", "heads"):
+            require_positive(name, getattr(self, name))
+        require_divisible("width" if not self.inner_width else "inner_width", self.inner, "heads", self.heads)
+
+    @property
+    def inner(self) -> int:
+        return self.inner_width or self.width
+
+    @property
+    def out(self) -> int:
+        return self.out_width or self.width
+
+
+class SelfAttention(nn.Module):
+    """`(batch, n, width)` -> `(batch, n, out)`: fused query-key-value projection, `scaled_dot_product_attention`, output projection.
+
+    Which kernel runs is the caller's choice, through `torch.nn.attention.sdpa_kernel`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.inner = config.inner
+        self.qkv = nn.Linear(config.width, 3 * config.inner)
+        self.project = nn.Linear(config.inner, config.out)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        batch, n, _ = tokens.shape
+        # (batch, n, 3 inner) -> three of (batch, heads, n, inner / heads)
+        qkv = self.qkv(tokens).view(batch, n, 3, self.heads, self.inner // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        return self.project(mixed.transpose(1, 2).reshape(batch, n, self.inner))
+
+
+def build(config: Config) -> SelfAttention:
+    module = SelfAttention(config)
+    initialise_linears(module)
+    return module
+
+
+def cost(config: Config) -> Cost:
+    """Scores (query x key) and their product with the values each take n^2 x inner multiply-adds, whatever the number of heads.
+
+    A fused kernel's backward computes the scores a second time.
+    """
+    pairs = N * N * config.inner
+    return Cost(
+        (
+            linear("qkv", config.width, 3 * config.inner),
+            Term(name="scores", macs=pairs, recompute_macs=pairs),
+            Term(name="weighted_sum", macs=pairs),
+            linear("project", config.inner, config.out),
+        )
+    )

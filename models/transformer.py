@@ -1,0 +1,93 @@
+"""Transformer encoder: the post-norm, ReLU stack of the original paper (Vaswani et al., arXiv 1706.03762, Sec. 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from models.layers.cost import Cost, layer_norm
+from models.layers.embedding import POSITIONS, Embedding, embedding_cost
+from models.layers.feed_forward import FeedForward, feed_forward_cost
+from models.layers.head import Head, head_cost
+from models.layers.initialise import initialise_linears
+from models.layers.shape import POOLS, Interface, Shape, require_one_of
+from models.mixers import attention
+
+NOMINAL_FFN_RATIO = 4
+USES_HEADS = True
+REFERENCE_OPTIONS: dict[str, str] = {}
+VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options. pool: `cls` (a class token) or `mean`. positions: `sinusoidal`, `learned` or `none`."""
+
+    shape: Shape
+    interface: Interface = Interface()
+    pool: str = "cls"
+    positions: str = "sinusoidal"
+
+    def __post_init__(self) -> None:
+        require_one_of("pool", self.pool, POOLS)
+        require_one_of("positions", self.positions, POSITIONS)
+        _ = self.attention  # refuses heads that do not divide the width
+
+    @property
+    def attention(self) -> attention.Config:
+        return attention.Config(seq_len=self.shape.seq_len, width=self.shape.width, heads=self.shape.heads)
+
+
+class PostNormBlock(nn.Module):
+    """`(batch, n, width)` -> the same: norm(x + attention(x)), then norm(x + feed_forward(x))."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.shape.width
+        self.attention = attention.build(config.attention)
+        self.norm_attention = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width, config.shape.ffn_width, activation="relu")
+        self.norm_feed_forward = nn.LayerNorm(width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        tokens = self.norm_attention(tokens + self.attention(tokens))
+        return self.norm_feed_forward(tokens + self.feed_forward(tokens))
+
+
+class TransformerEncoder(nn.Module):
+    """Patches or token ids -> `(batch, num_classes)` logits. The last block already ends in a norm, so none follows it."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        shape, interface = config.shape, config.interface
+        self.embedding = Embedding(shape, interface, pool=config.pool, positions=config.positions)
+        self.blocks = nn.Sequential(*(PostNormBlock(config) for _ in range(shape.depth)))
+        self.head = Head(shape.width, interface.num_classes, pool=config.pool)
+        initialise_linears(self)
+
+    def forward(self, data: Tensor) -> Tensor:
+        return self.head(self.blocks(self.embedding(data)))
+
+
+def build(config: Config) -> TransformerEncoder:
+    return TransformerEncoder(config)
+
+
+def cost(config: Config) -> Cost:
+    width, ffn_width = config.shape.width, config.shape.ffn_width
+    block = (
+        attention.cost(config.attention).within("attention")
+        + Cost((layer_norm("norm_attention", width),))
+        + feed_forward_cost(width, ffn_width).within("feed_forward")
+        + Cost((layer_norm("norm_feed_forward", width),))
+    )
+    return (
+        embedding_cost(config.shape, config.interface, pool=config.pool, positions=config.positions).within("embedding")
+        + block.repeated(config.shape.depth).within("blocks")
+        + head_cost(width, config.interface.num_classes).within("head")
+    )
+
+
+def uses_attention(config: Config) -> bool:
+    return True

@@ -1,0 +1,100 @@
+"""ViT: the pre-norm attention encoder with learned positions and a class token (Dosovitskiy et al., arXiv 2010.11929; DeiT, arXiv 2012.12877)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from models.layers.cost import Cost, layer_norm
+from models.layers.embedding import Embedding, embedding_cost
+from models.layers.feed_forward import FeedForward, feed_forward_cost
+from models.layers.head import Head, head_cost
+from models.layers.initialise import initialise_linears
+from models.layers.shape import POOLS, Interface, Shape, require_one_of
+from models.mixers import attention
+
+NOMINAL_FFN_RATIO = 4
+USES_HEADS = True
+REFERENCE_OPTIONS: dict[str, str] = {}
+_IMAGENET = Interface(patch_dim=768, num_classes=1000)
+VARIANTS = {
+    # arXiv 2012.12877, Table 1, and arXiv 2010.11929, Table 1: 224 px, patch 16, 196 patches and the class token
+    "deit-ti": (Shape(seq_len=197, width=192, depth=12, heads=3, ffn_width=768), _IMAGENET, {}),
+    "deit-s": (Shape(seq_len=197, width=384, depth=12, heads=6, ffn_width=1536), _IMAGENET, {}),
+    "deit-b": (Shape(seq_len=197, width=768, depth=12, heads=12, ffn_width=3072), _IMAGENET, {}),
+    "vit-b16": (Shape(seq_len=197, width=768, depth=12, heads=12, ffn_width=3072), _IMAGENET, {}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options. pool: `cls` (the class token) or `mean` (none, the mean over tokens)."""
+
+    shape: Shape
+    interface: Interface = Interface()
+    pool: str = "cls"
+
+    def __post_init__(self) -> None:
+        require_one_of("pool", self.pool, POOLS)
+        _ = self.attention  # refuses heads that do not divide the width
+
+    @property
+    def attention(self) -> attention.Config:
+        return attention.Config(seq_len=self.shape.seq_len, width=self.shape.width, heads=self.shape.heads)
+
+
+class PreNormBlock(nn.Module):
+    """`(batch, n, width)` -> the same: x + attention(norm(x)), then x + feed_forward(norm(x))."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.shape.width
+        self.norm_attention = nn.LayerNorm(width)
+        self.attention = attention.build(config.attention)
+        self.norm_feed_forward = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width, config.shape.ffn_width, activation="gelu")
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        tokens = tokens + self.attention(self.norm_attention(tokens))
+        return tokens + self.feed_forward(self.norm_feed_forward(tokens))
+
+
+class VisionTransformer(nn.Module):
+    """Patches or token ids -> `(batch, num_classes)` logits."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        shape, interface = config.shape, config.interface
+        self.embedding = Embedding(shape, interface, pool=config.pool, positions="learned")
+        self.blocks = nn.Sequential(*(PreNormBlock(config) for _ in range(shape.depth)))
+        self.norm = nn.LayerNorm(shape.width)
+        self.head = Head(shape.width, interface.num_classes, pool=config.pool)
+        initialise_linears(self)
+
+    def forward(self, data: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.embedding(data))))
+
+
+def build(config: Config) -> VisionTransformer:
+    return VisionTransformer(config)
+
+
+def cost(config: Config) -> Cost:
+    width, ffn_width = config.shape.width, config.shape.ffn_width
+    block = (
+        Cost((layer_norm("norm_attention", width),))
+        + attention.cost(config.attention).within("attention")
+        + Cost((layer_norm("norm_feed_forward", width),))
+        + feed_forward_cost(width, ffn_width).within("feed_forward")
+    )
+    return (
+        embedding_cost(config.shape, config.interface, pool=config.pool, positions="learned").within("embedding")
+        + block.repeated(config.shape.depth).within("blocks")
+        + Cost((layer_norm("norm", width, scope="head"),)).within("head")
+        + head_cost(width, config.interface.num_classes).within("head")
+    )
+
+
+def uses_attention(config: Config) -> bool:
+    return True
