@@ -83,7 +83,8 @@ class Sizing:
     """How a cell's size came about and what it costs in closed form.
 
     `budget`: parameters asked for (None: sizes set outright or published). `budget_error`: signed relative error of the matched quantity (parameters,
-    or FLOPs against the reference). `params_seq`: parameters that depend on seq_len. `terms`: the cost, as polynomials in n.
+    or FLOPs against the reference). `params_seq`: parameters that depend on seq_len. `heads`: None
+    for a family without them. `terms`: the cost, as polynomials in n.
     """
 
     match: str
@@ -92,6 +93,7 @@ class Sizing:
     params: int
     params_seq: int
     params_blocks: int
+    heads: int | None
     terms: tuple[Term, ...]
 
     @property
@@ -118,7 +120,8 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a job."""
+    """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a
+    timed job, `train_threads` of a training job."""
 
     rounds: int = 7
     seeds: int = 3
@@ -126,6 +129,7 @@ class Settings:
     sample_s: float = 1.0
     train_limit_s: float = 3600.0
     threads: int = 1
+    train_threads: int = 1
     quick: bool = False
     seed: int = 0
     data_root: str = ""
@@ -135,9 +139,9 @@ class Settings:
 class Recipe:
     """How a model is trained: AdamW, linear warm-up, cosine decay to zero. `learning_rate` is the peak; `warmup` a fraction of all steps."""
 
-    epochs: int = 30
-    batch_size: int = 64
-    learning_rate: float = 1e-3
+    epochs: int = 10
+    batch_size: int = 32
+    learning_rate: float = 2e-3
     weight_decay: float = 0.05
     warmup: float = 0.1
     label_smoothing: float = 0.1
@@ -260,6 +264,12 @@ class Record:
     @property
     def key(self) -> tuple[str, str, int, bool]:
         return (self.subject_id, self.metric, self.repeat, self.control)
+
+
+def is_trained(cell: Cell, plan: Plan) -> bool:
+    """Is the cell's model trained in this plan, where accuracy is asked for? At `accuracy_seq_lens`, or at every length."""
+    chosen = plan.accuracy_seq_lens
+    return bool(cell.workload.task) and (not chosen or cell.model.shape.seq_len in chosen)
 
 
 def training_id(cell: Cell, recipe: Recipe) -> str:

@@ -52,13 +52,21 @@ def build_step(cell: Cell, *, seed: int = 0) -> Step:
     torch.manual_seed(seed)
     exact_fp32()
     with torch.device(work.device):
-        model = build_model(cell.model).to(PARAMETER_DTYPES[work.dtype])
+        model = build_model(cell.model)
+        cast(model, PARAMETER_DTYPES[work.dtype])
         data, labels = synthetic_batch(cell)
     model.train(work.phase == "train")
-    forward: nn.Module = torch.compile(model) if work.engine == "compile" else model
+    forward: Callable[[Tensor], Tensor] = torch.compile(model) if work.engine == "compile" else model
     optimizer = _optimizer(model) if work.phase == "train" else None
     call = _train_call(forward, data, labels, optimizer, cell) if optimizer else _infer_call(forward, data, cell)
     return Step(model=model, data=data, labels=labels, optimizer=optimizer, call=call)
+
+
+def cast(model: nn.Module, dtype: torch.dtype) -> None:
+    """`Module.to(dtype)` in place; that one swaps fake parameters, which fails while anything refers to them weakly."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(dtype)
 
 
 def exact_fp32() -> None:
@@ -92,19 +100,18 @@ def _context(cell: Cell) -> Callable[[], contextlib.AbstractContextManager[objec
     return lambda: torch.autocast(work.device, dtype=torch.bfloat16, enabled=autocast)
 
 
-def _infer_call(forward: nn.Module, data: Tensor, cell: Cell) -> Callable[[], Tensor]:
+def _infer_call(forward: Callable[[Tensor], Tensor], data: Tensor, cell: Cell) -> Callable[[], Tensor]:
     context = _context(cell)
 
     def call() -> Tensor:
         with torch.no_grad(), context():
-            logits: Tensor = forward(data)
-            return logits
+            return forward(data)
 
     return call
 
 
 def _train_call(
-    forward: nn.Module, data: Tensor, labels: Tensor, optimizer: torch.optim.Optimizer, cell: Cell
+    forward: Callable[[Tensor], Tensor], data: Tensor, labels: Tensor, optimizer: torch.optim.Optimizer, cell: Cell
 ) -> Callable[[], Tensor]:
     context = _context(cell)
 

@@ -18,7 +18,7 @@ NOMINAL_FFN_RATIO = 6
 USES_HEADS = False
 REFERENCE_OPTIONS = {"kernel": "linear"}
 _IMAGENET = Interface(patch_dim=768, num_classes=1000)
-VARIANTS = {
+VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {
     # arXiv 2105.08050, Table 1: 224 px, patch 16, 196 tokens, mean pooling
     "gmlp-ti": (Shape(seq_len=196, width=128, depth=30, heads=1, ffn_width=768), _IMAGENET, {"pool": "mean"}),
     "gmlp-s": (Shape(seq_len=196, width=256, depth=30, heads=1, ffn_width=1536), _IMAGENET, {"pool": "mean"}),

@@ -18,7 +18,7 @@ NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
 REFERENCE_OPTIONS: dict[str, str] = {}
 _IMAGENET = Interface(patch_dim=768, num_classes=1000)
-VARIANTS = {
+VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {
     # arXiv 2012.12877, Table 1, and arXiv 2010.11929, Table 1: 224 px, patch 16, 196 patches and the class token
     "deit-ti": (Shape(seq_len=197, width=192, depth=12, heads=3, ffn_width=768), _IMAGENET, {}),
     "deit-s": (Shape(seq_len=197, width=384, depth=12, heads=6, ffn_width=1536), _IMAGENET, {}),

@@ -21,6 +21,8 @@ class Embedding(nn.Module):
     embeddings are scaled by sqrt(width) where positions are sinusoidal (arXiv 1706.03762, Sec. 3.4). With the class token, it comes first.
     """
 
+    positions: Tensor | None
+
     def __init__(self, shape: Shape, interface: Interface, *, pool: str, positions: str) -> None:
         super().__init__()
         width = shape.width
@@ -32,11 +34,12 @@ class Embedding(nn.Module):
             nn.init.normal_(self.project.weight, std=1.0 / math.sqrt(width) if positions == "sinusoidal" else EMBEDDING_STD)
             self.scale = math.sqrt(width) if positions == "sinusoidal" else 1.0
         self.class_token = nn.Parameter(torch.empty(1, 1, width).normal_(std=EMBEDDING_STD)) if pool == "cls" else None
-        self.positions: Tensor | None = None
         if positions == "learned":
             self.positions = nn.Parameter(torch.empty(1, shape.seq_len, width).normal_(std=EMBEDDING_STD))
         elif positions == "sinusoidal":
             self.register_buffer("positions", sinusoidal_positions(shape.seq_len, width), persistent=False)
+        else:
+            self.positions = None
 
     def forward(self, data: Tensor) -> Tensor:
         tokens = self.project(data)

@@ -1,0 +1,38 @@
+# Needs make and Python 3.11 or newer. The first call installs everything into .venv (some minutes); later calls reuse it.
+
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+INSTALLED := .venv/installed
+
+DEMO := --models gmlp,vit,transformer --seq 17,65,257 --params 600k --task digits \
+	--metrics params,flops,latency,memory,accuracy --accuracy-seq 17 --seeds 3
+
+.PHONY: help demo test lint bench
+
+help:
+	@echo "make demo    measure gMLP, ViT and Transformer side by side and write a report (about 6 minutes)"
+	@echo "make test    run the tests"
+	@echo "make lint    style, types and import layers"
+	@echo "make bench   time the hot paths with pytest-benchmark"
+
+demo: $(INSTALLED)
+	.venv/bin/bench run $(DEMO)
+
+test: $(INSTALLED)
+	.venv/bin/python -m pytest
+
+lint: $(INSTALLED)
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+bench: $(INSTALLED)
+	.venv/bin/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "installing into .venv, once; torch alone takes some minutes"
+	@.venv/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
+	@touch $@

@@ -1,0 +1,115 @@
+"""Which model is best in each comparable group, and whether the data show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+
+from bench.intervals import Interval, paired_ratio
+
+MIN_SEEDS = 5
+"""Fewer seeds support an estimate, not a claimed difference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """The best model against another: `ratio` is other / best, with its interval where rounds could be paired.
+
+    `shown`: do the data show a difference; where they do not, `why`.
+    """
+
+    other: str
+    ratio: float
+    low: float | None
+    high: float | None
+    shown: bool
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """One comparable group, best first: `group` holds the values of the grouping columns, `others` the rest in order."""
+
+    group: Mapping[str, Any]
+    best: str
+    others: tuple[Pair, ...]
+
+    @property
+    def tied(self) -> tuple[Pair, ...]:
+        return tuple(pair for pair in self.others if not pair.shown)
+
+
+def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], rounds: pandas.DataFrame | None) -> list[Ranking]:
+    """Lowest median first. `rows` has `label` and the latency columns; `rounds` has `cell_id`, `round` and `latency_ms`, or is None.
+
+    With rounds the ratio is paired by round and a difference is shown when its interval leaves out 1. Without, the ratio is one of medians and a
+    difference is shown when the two 95 % intervals do not overlap. An unstable cell never shows a difference.
+    """
+    found = []
+    for group, members in _groups(rows, keys, "latency_ms"):
+        ordered = list(members.sort_values(["latency_ms", "label"]).to_dict("records"))
+        pairs = tuple(_latency_pair(ordered[0], other, rounds) for other in ordered[1:])
+        found.append(Ranking(group=group, best=str(ordered[0]["label"]), others=pairs))
+    return found
+
+
+def rank_accuracy(rows: pandas.DataFrame, keys: Sequence[str]) -> list[Ranking]:
+    """Highest mean first; one entry per model. A difference is shown when intervals do not overlap and both have `MIN_SEEDS` seeds."""
+    found = []
+    for group, members in _groups(rows, keys, "accuracy"):
+        ordered = list(members.sort_values(["accuracy", "label"], ascending=[False, True]).to_dict("records"))
+        pairs = tuple(_accuracy_pair(ordered[0], other) for other in ordered[1:])
+        found.append(Ranking(group=group, best=str(ordered[0]["label"]), others=pairs))
+    return found
+
+
+def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], pandas.DataFrame]]:
+    measured = rows[rows[value].notna()].drop_duplicates([*keys, "label"])
+    for values, members in measured.groupby(list(keys), sort=False, dropna=False):
+        yield dict(zip(keys, values, strict=True)), members
+
+
+def _latency_pair(best: dict[str, Any], other: dict[str, Any], rounds: pandas.DataFrame | None) -> Pair:
+    interval = _paired(best, other, rounds)
+    ratio = interval.estimate if interval else other["latency_ms"] / best["latency_ms"]
+    if best["latency_stable"] is False or other["latency_stable"] is False:
+        shown, why = False, "an unstable cell"
+    elif interval:
+        shown, why = interval.low > 1, "the interval of the ratio contains 1"
+    else:
+        shown, why = _apart(best["latency_low_ms"], best["latency_high_ms"], other["latency_low_ms"], other["latency_high_ms"])
+    return Pair(
+        other=str(other["label"]),
+        ratio=float(ratio),
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        shown=shown,
+        why="" if shown else why,
+    )
+
+
+def _accuracy_pair(best: dict[str, Any], other: dict[str, Any]) -> Pair:
+    shown, why = _apart(other["accuracy_low"], other["accuracy_high"], best["accuracy_low"], best["accuracy_high"])
+    seeds = min(best["num_seeds"], other["num_seeds"])
+    if shown and not seeds >= MIN_SEEDS:
+        shown, why = False, f"fewer than {MIN_SEEDS} seeds"
+    ratio = other["accuracy"] / best["accuracy"] if best["accuracy"] else float("nan")
+    return Pair(other=str(other["label"]), ratio=ratio, low=None, high=None, shown=shown, why="" if shown else why)
+
+
+def _apart(low: float, high: float, next_low: float, next_high: float) -> tuple[bool, str]:
+    """Does the interval `low..high` lie below `next_low..next_high`? Missing bounds never do."""
+    if any(pandas.isna(bound) for bound in (low, high, next_low, next_high)):
+        return False, "no interval"
+    return high < next_low, "the intervals overlap"
+
+
+def _paired(best: dict[str, Any], other: dict[str, Any], rounds: pandas.DataFrame | None) -> Interval | None:
+    if rounds is None or rounds.empty:
+        return None
+    first, second = (rounds[rounds["cell_id"] == row["cell_id"]].set_index("round")["latency_ms"] for row in (best, other))
+    both = pandas.concat([second, first], axis=1, join="inner").dropna().sort_index()
+    return paired_ratio(both.iloc[:, 0].tolist(), both.iloc[:, 1].tolist())

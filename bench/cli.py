@@ -1,0 +1,385 @@
+"""The command line: parse, call one function, print. No command imports torch before its request is known to be right."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench import catalog, environment, terminal
+from bench.flags import Flags, to_device, to_recipe, to_request, to_settings, with_flags
+from bench.spec import Plan, RequestError
+
+if TYPE_CHECKING:
+    from bench.record import StoredRun
+    from bench.run import RunResult
+
+UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
+LIST_KINDS = tuple(catalog.FOLDERS)
+EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Out = Annotated[str, typer.Option("--out", help="The exact folder of the run.", metavar="FOLDER", rich_help_panel="Output")]
+PlanFile = Annotated[str, typer.Option("--plan", help="Run somebody else's plan.json (or run folder) again, here.", metavar="FILE")]
+Resume = Annotated[str, typer.Option("--resume", help="Finish an interrupted run.", metavar="RUN")]
+RunFolder = Annotated[str, typer.Argument(help="A run's folder, such as results/2026-11-20_cpu_gmlp-vit.", metavar="RUN")]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Matched-size gMLP, ViT and Transformer encoders across sequence lengths: FLOPs, latency, memory and accuracy, with intervals.",
+    epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --quick",
+)
+
+
+@app.command(epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory")
+@with_flags
+def run(
+    flags: Flags,
+    plan_file: PlanFile = "",
+    resume: Resume = "",
+    out: Out = "",
+    executor: Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")] = "process",
+    as_json: Json = False,
+) -> None:
+    """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
+    catalog.require("executors", executor)
+    plan, folder = _plan_to_run(flags, plan_file, resume, out)
+    from bench.run import choose_folder, execute
+
+    folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today())
+    if complete:
+        terminal.say(f"{folder} is complete already; its table again:")
+        _show(_read(str(folder)), as_json)
+        return
+    from bench.plan import jobs
+
+    with terminal.JobProgress(jobs(plan)) as progress:
+        result = execute(plan, folder, progress, executor=executor)
+    _conclude(result, as_json)
+
+
+@app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
+@with_flags
+def plan(
+    flags: Flags,
+    out: Annotated[str, typer.Option("--out", help="Write the plan to this file, for bench run --plan.", metavar="FILE")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show what would be measured, what would be skipped and why, and the estimated time. Touches no device."""
+    wanted = _planned(flags, may_be_elsewhere=True)
+    from bench.plan import estimated_seconds
+    from bench.render.tables import skipped_table
+    from bench.spec import to_json
+
+    if out:
+        from bench.files import write_json
+
+        _writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
+    if as_json:
+        terminal.print_json({"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)})
+        return
+    terminal.print_table(*_plan_table(wanted))
+    if wanted.skipped:
+        table = skipped_table(wanted.skipped)
+        terminal.say(f"\n{len(wanted.skipped)} skipped:")
+        terminal.print_table(table.headers, table.rows, table.numeric)
+    terminal.say(f"{len(wanted.cells)} cells, about {terminal.duration_text(estimated_seconds(wanted))}")
+
+
+@app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
+def describe(
+    model: Annotated[str, typer.Argument(help="A family with options, or a published variant.")],
+    seq: Annotated[str, typer.Option(help="Sequence length (default: 257, or the variant's own).", metavar="N")] = "",
+    params: Annotated[str, typer.Option(help="Parameter budget.", metavar="N")] = "1M",
+    depth: Annotated[str, typer.Option(help="Blocks.", metavar="N")] = "6",
+    width: Annotated[str, typer.Option(help="Set the width outright, without a budget.", metavar="N")] = "",
+    heads: Annotated[str, typer.Option(help="Set the number of heads.", metavar="N")] = "",
+    ffn_width: Annotated[str, typer.Option(help="Set the ffn_width outright; needs --width.", metavar="N")] = "",
+    task: Annotated[str, typer.Option(help="Build it for this task.", metavar="TASK")] = "",
+    input: Annotated[str, typer.Option(help="patches or tokens.", metavar="KIND")] = "patches",
+    as_json: Json = False,
+) -> None:
+    """Sizes, parameters and FLOPs of one model, term by term, and where quadratic equals linear."""
+    wanted = Flags(
+        models=model,
+        seq=seq or ("" if model.split("+")[0] in catalog.variants() else "257"),
+        params=params,
+        depth=depth,
+        width=width,
+        heads=heads,
+        ffn_width=ffn_width,
+        task=task,
+        input=input,
+        metrics="params",
+        device="cpu",
+    )
+    planned = _planned(wanted).cells
+    if len(planned) != 1:
+        raise RequestError(f"describe takes one model, length and budget, not {len(planned)}", "compare several with: bench plan")
+    from bench.describe import description
+
+    data = description(planned[0])
+    if as_json:
+        terminal.print_json(data)
+    else:
+        _print_description(data)
+
+
+@app.command(name="list", epilog="Example: bench list families")
+def list_(
+    kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).")] = "",
+    as_json: Json = False,
+) -> None:
+    """List families, mixers, metrics, tasks, ablations and executors."""
+    if kind and kind not in LIST_KINDS:
+        raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
+    found = [_listed(k, name) for k in ([kind] if kind else LIST_KINDS) for name in catalog.names(k)]
+    if as_json:
+        terminal.print_json(found)
+        return
+    terminal.print_table(("kind", "name", "summary"), [(e["kind"], e["name"], e["summary"]) for e in found])
+    for entry in found if kind == "families" else ():
+        settings = ", ".join(f"{o.name}={str(o.default).lower()}" for o in catalog.options(entry["name"]))
+        variants = ", ".join(v for v, family in catalog.variants().items() if family == entry["name"])
+        terminal.print_table(("", ""), [(f"options of {entry['name']}:", settings), *([("published variants:", variants)] if variants else [])])
+
+
+@app.command(epilog="Example: bench report results/2026-11-20_cpu_gmlp-vit")
+def report(
+    run: RunFolder,
+    out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
+) -> None:
+    """Build the table, report.html, report.md and the figures again, from the records."""
+    stored = _read(run)
+    _write_table(stored)
+    terminal.say(f"report: {_write_report(stored, Path(out) if out else None)}")
+
+
+@app.command(epilog="Example: bench check results/2026-11-20_cpu_gmlp-vit")
+def check(run: RunFolder, as_json: Json = False) -> None:
+    """Can these numbers be trusted? Advice for each finding; exit 1 when not."""
+    found = _findings(_read(run))
+    serious = any(f.serious for f in found)
+    if as_json:
+        terminal.print_json({"trusted": not serious, "findings": [{"text": f.text, "advice": f.advice, "serious": f.serious} for f in found]})
+    else:
+        rows = [("serious" if f.serious else "note", f.text, f.advice) for f in found]
+        terminal.print_table(("", "finding", "advice"), rows) if rows else terminal.say("nothing to object to")
+    if serious:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command(epilog="Example: bench env --json")
+def env(as_json: Json = False) -> None:
+    """The machine and the software, as stored with every run."""
+    facts = environment.inspect_environment(threads=max(1, environment.num_cores() // 2), device="cuda" if environment.gpu_facts()["gpu"] else "cpu")
+    if as_json:
+        terminal.print_json(facts)
+    else:
+        terminal.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items()])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit: 0 done, 1 done but some cells failed, 2 the request was wrong, 130 interrupted."""
+    warnings.filterwarnings("default", category=UserWarning, module="bench")
+    warnings.showwarning = _show_warning
+    sys.exit(_run_command(arguments))
+
+
+def _run_command(arguments: list[str] | None) -> int:
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=arguments, prog_name="bench", standalone_mode=False)
+    except RequestError as wrong:
+        terminal.error(str(wrong), wrong.hint)
+        return EXIT_WRONG
+    except UsageError as wrong:
+        return _usage_error(wrong)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of stdout has gone; nothing can be said to it
+        return EXIT_FAILED
+    except OSError as failed:
+        terminal.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}", "what was measured is in the records")
+        return EXIT_FAILED
+    return int(code or 0)
+
+
+def _usage_error(wrong: Any) -> int:
+    """What typer says of a wrong flag, in one line; the help where no command was given."""
+    context = getattr(wrong, "ctx", None)
+    if type(wrong).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(wrong.format_message() + "\n")
+        return EXIT_WRONG
+    terminal.error(wrong.format_message(), f"see: {context.command_path if context else 'bench'} --help")
+    return EXIT_WRONG
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    terminal.say(f"warning: {message}")
+
+
+def _plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[Plan, Path | None]:
+    """The plan from flags, from a file, or of the run to resume; for the last, also its folder."""
+    source = plan_file or resume
+    if not source:
+        return _planned(flags), None
+    if (plan_file and resume) or flags.given():
+        other = "--resume" if plan_file and resume else flags.given()[0]
+        raise RequestError(f"--{'plan' if plan_file else 'resume'} takes the whole request from {source}; {other} cannot be added", "leave it out")
+    if resume and out:
+        raise RequestError("--resume goes on in its own folder; --out cannot be added", "leave --out out")
+    from bench.plan import check_plan
+    from bench.record import read_plan, read_run
+
+    plan = read_run(Path(resume)).plan if resume else read_plan(Path(plan_file))
+    check_plan(plan, source)
+    environment.resolve_device(plan.cells[0].cell.workload.device)
+    if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
+        raise RequestError(f"the plan asks for more threads than the {environment.num_cores()} cores here", "plan anew with --threads")
+    return plan, Path(resume) if resume else None
+
+
+def _planned(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
+    """Everything that can be refused without torch first; then the device; then the sizes."""
+    if not flags.models:
+        raise RequestError("--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}")
+    request, settings, recipe, device = to_request(flags), to_settings(flags), to_recipe(flags), to_device(flags)
+    if not (may_be_elsewhere and device == "cuda"):
+        device = environment.resolve_device(device)
+    from bench.plan import build_plan
+
+    return build_plan(request, settings=settings, recipe=recipe, device=device, command=_command_line())
+
+
+def _command_line() -> str:
+    import shlex
+
+    return shlex.join(["bench", *sys.argv[1:]])
+
+
+def _conclude(result: RunResult, as_json: bool) -> None:
+    """Table, report, paths, and the exit code that says how it went."""
+    stored = result.stored
+    _write_table(stored)
+    report_path = _write_report(stored, None) if result.complete or stored.records else None
+    _show(stored, as_json)
+    terminal.say(f"results: {stored.folder}")
+    if report_path:
+        terminal.say(f"report: {report_path}")
+    for finding in _findings(stored):
+        terminal.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
+    if not result.complete:
+        terminal.say(f"interrupted; finish it with: bench run --resume {stored.folder}")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if result.num_failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _read(folder: str) -> StoredRun:
+    from bench.record import read_run
+
+    return read_run(Path(folder))
+
+
+def _write_table(stored: StoredRun) -> None:
+    from bench.table import rows_of, write_table
+
+    _writing(stored.folder, lambda: write_table(rows_of(stored), stored.folder))
+
+
+def _write_report(stored: StoredRun, folder: Path | None) -> Path:
+    from bench.render.report import write_report
+    from bench.render.report_data import ReportData
+    from bench.run import report_folder
+    from bench.table import control_of, rounds_of, rows_of
+
+    target = folder or report_folder(stored.folder)
+    data = ReportData(
+        name=stored.folder.resolve().name,
+        plan=stored.plan,
+        rows=rows_of(stored),
+        environment=stored.environment,
+        control=control_of(stored),
+        findings=tuple(f.sentence for f in _findings(stored)),
+        rounds=rounds_of(stored),
+    )
+    _writing(target, lambda: write_report(data, target))
+    return target / "report.html"
+
+
+def _writing(target: Path, write: Any) -> None:
+    try:
+        write()
+    except OSError as failed:
+        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another --out, or free some space") from failed
+
+
+def _findings(stored: StoredRun) -> list[Any]:
+    from bench.analysis.trust import findings
+    from bench.table import control_of, num_missing, rows_of
+
+    return findings(
+        rows_of(stored),
+        control_of(stored),
+        stored.environment,
+        metrics=stored.plan.metrics,
+        num_missing=num_missing(stored),
+    )
+
+
+def _show(stored: StoredRun, as_json: bool) -> None:
+    from bench.render.frame import prepare
+    from bench.render.tables import skipped_table, summary_table
+    from bench.spec import to_json
+    from bench.table import json_rows, rows_of
+
+    rows = rows_of(stored)
+    if as_json:
+        terminal.print_json({"run": str(stored.folder), "rows": json_rows(rows), "skipped": to_json(stored.plan.skipped)})
+        return
+    table = summary_table(prepare(rows))
+    terminal.print_table(table.headers, table.rows, table.numeric)
+    if stored.plan.skipped:
+        skipped = skipped_table(stored.plan.skipped)
+        terminal.say(f"\n{len(stored.plan.skipped)} skipped:")
+        terminal.print_table(skipped.headers, skipped.rows, skipped.numeric)
+
+
+def _listed(kind: str, name: str) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "summary": catalog.summary(kind, name)}
+
+
+def _plan_table(wanted: Plan) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[bool, ...]]:
+    headers = ("model", "n", "width", "depth", "heads", "ffn_width", "params", "budget", "error", "FLOPs", "workload")
+    rows = []
+    for planned in wanted.cells:
+        shape, sizing, work = planned.cell.model.shape, planned.sizing, planned.cell.workload
+        sizes = (shape.seq_len, shape.width, shape.depth, sizing.heads or "", shape.ffn_width)
+        budget = f"{sizing.budget:,}" if sizing.budget else ""
+        error = f"{sizing.budget_error:+.2%}" if sizing.budget_error is not None else ""
+        flops = f"{sizing.cost.flops().at(shape.seq_len):.3g}"
+        workload = f"{work.phase} {work.dtype} {work.engine} {work.device} batch {work.batch_size} attention {work.attention}"
+        rows.append((planned.cell.model.name, *map(str, sizes), f"{sizing.params:,}", budget, error, flops, workload))
+    return headers, rows, (False, *[True] * 9, False)
+
+
+def _print_description(data: dict[str, Any]) -> None:
+    named = [(k, v) for k, v in data.items() if not isinstance(v, (list, dict)) and v is not None]
+    terminal.print_table(("", ""), [(k, f"{v:,}" if isinstance(v, int) else f"{v:+.3%}" if isinstance(v, float) else v) for k, v in named])
+    rows = [(t["name"], f"{t['params']:,}", f"{t['flops']:,}") for t in data["terms"]]
+    terminal.print_table(("term", "params", "FLOPs"), rows, (False, True, True))
+    degrees = data["flops_by_degree"]
+    shares = [(f"n^{d}", f"{v:,}", f"{v / data['flops']:.1%}") for d, v in degrees.items()]
+    terminal.print_table(("FLOPs in", "", "share"), shares, (False, True, True))
+    for scope, n in data["quadratic_equals_linear_at"].items():
+        text = f"n = {n:,.1f}" if n is not None else "never: no n^2 term"
+        terminal.print_table(("", ""), [(f"quadratic equals linear ({scope})", text)])

@@ -1,0 +1,41 @@
+"""One model at one length: sizes, parameters and FLOPs term by term, and where quadratic equals linear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.spec import PlannedCell
+from models.layers.cost import FLOPS_PER_MAC, Cost
+
+
+def description(planned: PlannedCell) -> dict[str, Any]:
+    """JSON data; FLOPs are forward FLOPs of one sample at this n."""
+    model, sizing = planned.cell.model, planned.sizing
+    shape, cost = model.shape, sizing.cost
+    n, flops = shape.seq_len, cost.flops()
+    return {
+        "model": model.name,
+        "seq_len": n,
+        "width": shape.width,
+        "depth": shape.depth,
+        "heads": sizing.heads,
+        "ffn_width": shape.ffn_width,
+        "params": sizing.params,
+        "params_seq": sizing.params_seq,
+        "params_blocks": sizing.params_blocks,
+        "budget": sizing.budget,
+        "budget_error": sizing.budget_error,
+        "flops": flops.at(n),
+        "flops_by_degree": {str(i): flops.degree(i) * n**i for i in range(3)},
+        "terms": [{"name": t.name, "params": t.params.at(n), "flops": FLOPS_PER_MAC * t.macs.at(n)} for t in cost.terms],
+        "quadratic_equals_linear_at": {
+            "blocks": quadratic_equals_linear_at(cost, "blocks"),
+            "total": quadratic_equals_linear_at(cost, None),
+        },
+    }
+
+
+def quadratic_equals_linear_at(cost: Cost, scope: str | None) -> float | None:
+    """The n at which the n^2 term of the forward FLOPs is as large as the n term, at this width; None without an n^2 term."""
+    flops = cost.flops(scope)
+    return flops.degree(1) / flops.degree(2) if flops.degree(2) else None

@@ -1,0 +1,184 @@
+"""Facts about machine and software, and the keys among them that must agree before results are merged. The only module that inspects the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import bench
+from bench.spec import RequestError, content_id
+
+MUST_AGREE = (
+    "cpu_model",
+    "num_cores",
+    "threads",
+    "gpu",
+    "gpu_driver",
+    "cuda_version",
+    "torch_version",
+    "python_version",
+    "operating_system",
+    "code_version",
+)
+PACKAGES = ("torch", "torchvision", "numpy", "pandas", "fvcore", "einops")
+
+
+def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
+    """Every fact that is at hand; None where the machine does not tell. Memory in bytes, clocks in MHz, load as processes."""
+    facts: dict[str, Any] = {
+        "machine": platform.machine(),
+        "cpu_model": cpu_model(),
+        "num_cores": num_cores(),
+        "threads": threads,
+        "memory_bytes": _memory_line("MemTotal"),
+        "memory_available_bytes": available_memory_bytes(),
+        "cpu_governor": _first_line(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "load": load(),
+        "operating_system": f"{platform.system()} {platform.release()}",
+        "python_version": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "torch_version": _version("torch"),
+        "device": device,
+        **code_facts(),
+        **gpu_facts(),
+    }
+    facts["environment_id"] = environment_id(facts)
+    return facts
+
+
+def environment_id(facts: Mapping[str, Any]) -> str:
+    return content_id({key: facts.get(key) for key in MUST_AGREE})
+
+
+def resolve_device(wanted: str) -> str:
+    """`auto` becomes `cuda` where there is a GPU that torch can use, else `cpu`. Raises RequestError for a GPU that is not there."""
+    if wanted == "cpu":
+        return "cpu"
+    present = bool(gpu_facts()["gpu"]) and _torch_has_cuda()
+    if wanted == "cuda" and not present:
+        raise RequestError("--device cuda was asked for, but this machine has no CUDA GPU that torch can use", "try --device cpu")
+    return "cuda" if present else "cpu"
+
+
+def cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def load() -> float | None:
+    """Processes running or waiting, averaged over the last minute; None where the system does not tell."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
+
+
+def available_memory_bytes() -> int | None:
+    return _memory_line("MemAvailable")
+
+
+def gpu_facts() -> dict[str, Any]:
+    """Name, memory, driver, clocks and power limit of the first GPU through NVML; None each where there is none."""
+    facts: dict[str, Any] = dict.fromkeys(
+        ("gpu", "gpu_count", "gpu_memory_bytes", "gpu_driver", "gpu_clock_mhz", "gpu_max_clock_mhz", "gpu_throttle_reasons", "cuda_version")
+    )
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, no driver, no permission: all mean that no GPU can be asked
+        return facts
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        facts["gpu"] = _text(pynvml.nvmlDeviceGetName(handle))
+        facts["gpu_count"] = pynvml.nvmlDeviceGetCount()
+        facts["gpu_memory_bytes"] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        facts["gpu_driver"] = _text(pynvml.nvmlSystemGetDriverVersion())
+        facts["cuda_version"] = _torch_cuda_version()
+        facts["gpu_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        facts["gpu_max_clock_mhz"] = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        facts["gpu_throttle_reasons"] = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    except pynvml.NVMLError:
+        pass  # what was read so far stands, the rest stays None
+    finally:
+        pynvml.nvmlShutdown()
+    return facts
+
+
+def code_facts() -> dict[str, Any]:
+    """Version of the program, its git revision, and whether its tree was changed since; None outside a checkout."""
+    folder = Path(bench.__file__).resolve().parent.parent
+    revision, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
+    dirty = bool(status) if status is not None else None
+    short = f"+{revision[:10]}" if revision else ""
+    return {
+        "git_revision": revision,
+        "git_dirty": dirty,
+        "code_version": f"{bench.__version__}{short}{'.dirty' if dirty else ''}",
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    if not (folder / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
+
+
+def _torch_has_cuda() -> bool:
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counts GPUs without starting CUDA in this process
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _torch_cuda_version() -> str | None:
+    torch = sys.modules.get("torch")
+    return torch.version.cuda if torch else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _memory_line(name: str) -> int | None:
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

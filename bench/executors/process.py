@@ -1,0 +1,142 @@
+"""Runs every job in a fresh process, forked from a server that has imported torch and done nothing else (the default)."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench.spec import Job, Outcome, from_json, to_json
+
+PRELOAD = ["__main__", "bench.preload"]
+SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
+PARENT_DEATH_SIGNAL = 1
+STOP_GRACE_S = 5.0
+
+
+class Executor:
+    """A context manager; the server starts with the first job and ends with the context."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(PRELOAD)
+
+    def __enter__(self) -> Self:
+        with _environment(SINGLE_THREADED):
+            warm = self._context.Process(target=_nothing)
+            warm.start()
+            warm.join()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+    def run(self, job: Job) -> Outcome:
+        """Start, wait no longer than the job's limit, and account for however it ended."""
+        receive, send = self._context.Pipe(duplex=False)
+        started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        start = time.perf_counter()
+        process = self._context.Process(target=_child, args=(send, to_json(job), time.time()), daemon=True)
+        process.start()
+        send.close()
+        try:
+            outcome = _wait(process, receive, limit_s(job))
+        finally:
+            _end(process)
+            receive.close()
+        if outcome.started_at:
+            return outcome
+        return Outcome(
+            status=outcome.status, reason=outcome.reason, started_at=started_at, duration_s=time.perf_counter() - start
+        )
+
+
+def limit_s(job: Job) -> float:
+    return job.settings.train_limit_s if job.recipe is not None else job.settings.limit_s
+
+
+def _wait(process: Any, receive: Connection, limit: float) -> Outcome:
+    if not receive.poll(limit):
+        return Outcome(status="timed_out", reason=f"longer than the limit of {limit:g} s")
+    try:
+        outcome: Outcome = from_json(Outcome, receive.recv())
+    except EOFError:
+        process.join(STOP_GRACE_S)
+        return _died(process.exitcode)
+    return outcome
+
+
+def _died(exit_code: int | None) -> Outcome:
+    if exit_code is not None and exit_code < 0:
+        name = signal.Signals(-exit_code).name
+        hint = " (often the kernel, short of memory)" if -exit_code == signal.SIGKILL else ""
+        return Outcome(status="killed", reason=f"the worker was killed by {name}{hint}")
+    return Outcome(status="failed", reason=f"the worker ended without an outcome, exit code {exit_code}")
+
+
+def _end(process: Any) -> None:
+    process.join(0.5)
+    if process.is_alive():
+        process.kill()
+        process.join(STOP_GRACE_S)
+
+
+def _nothing() -> None:
+    """The first fork of the server, so that its start belongs to no job."""
+
+
+def _child(send: Connection, data: Any, asked_at: float) -> None:
+    import dataclasses
+
+    from bench import worker
+
+    started = time.time() - asked_at
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    _die_with_parent()
+    _require_single_threaded_server()
+    job = from_json(Job, data)
+    worker.prepare_process(job)
+    outcome = dataclasses.replace(worker.run_job(job), start_s=started)
+    send.send(to_json(outcome))
+    send.close()
+
+
+def _require_single_threaded_server() -> None:
+    """A fork of a process with threads can hang in the child; the server must have one. Where the system does not tell, trust it."""
+    tasks = Path(f"/proc/{os.getppid()}/task")
+    with contextlib.suppress(OSError):
+        num_threads = len(list(tasks.iterdir()))
+        if num_threads != 1:
+            raise AssertionError(f"the fork server has {num_threads} threads; something preloaded starts threads at import")
+
+
+def _die_with_parent() -> None:
+    """On Linux, a job does not outlive the run that started it (the server ends with the run)."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,137 @@
+"""The flags that `run` and `plan` share, as text, and how they become a request, settings and a recipe. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from bench import environment
+from bench.request import (
+    DEFAULT_DEPTH,
+    DEFAULT_METRICS,
+    DEFAULT_PARAMS,
+    DEFAULT_ROUNDS,
+    MAX_COUNT,
+    MAX_EPOCHS,
+    MAX_SECONDS,
+    MAX_SIZE,
+    QUICK_ROUNDS,
+    Request,
+    number,
+    one_of,
+    parse_request,
+    whole_number,
+)
+from bench.spec import DEVICES, Recipe, Settings
+
+QUICK_LIMIT_S, DEFAULT_LIMIT_S = 20.0, 60.0
+QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
+DATA_VARIABLE = "BENCH_DATA"
+
+
+def _flag(help_text: str, metavar: str, panel: str = "What") -> Any:
+    return typer.Option(help=help_text, metavar=metavar, rich_help_panel=panel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """One field per flag; the name of the flag is the name of the field."""
+
+    models: Annotated[str, _flag("Families with options (gmlp+pool=mean) or published variants; see: bench list families.", "LIST")] = ""
+    seq: Annotated[str, _flag("Sequence lengths: tokens that the blocks see, the class token included.", "LIST")] = ""
+    params: Annotated[str, _flag("Parameter budgets.", "LIST", "Size")] = DEFAULT_PARAMS
+    match: Annotated[str, _flag("What is matched: params, flops or shape.", "POLICY", "Size")] = "params"
+    reference: Annotated[str, _flag("The family whose FLOPs the others meet with --match flops.", "FAMILY", "Size")] = "vit"
+    budget_scope: Annotated[str, _flag("What the budget counts: all, or blocks.", "SCOPE", "Size")] = "all"
+    depth: Annotated[str, _flag("Blocks of every model.", "N", "Size")] = str(DEFAULT_DEPTH)
+    width: Annotated[str, _flag("Set the width outright, without a budget.", "N", "Size")] = ""
+    heads: Annotated[str, _flag("Set the number of heads (default: width / 32, rounded to a divisor).", "N", "Size")] = ""
+    ffn_width: Annotated[str, _flag("Set the hidden width of the channel projection outright; needs --width.", "N", "Size")] = ""
+    metrics: Annotated[str, _flag("What to measure; see: bench list metrics.", "LIST")] = DEFAULT_METRICS
+    task: Annotated[str, _flag("The data set; see: bench list tasks. Without one, synthetic input.", "TASK")] = ""
+    input: Annotated[str, _flag("Synthetic input: patches or tokens.", "KIND")] = "patches"
+    phase: Annotated[str, _flag("infer, train (forward, backward and optimizer step), or both.", "LIST", "Workload")] = "infer"
+    dtype: Annotated[str, _flag("fp32, bf16 (pure), bf16-autocast.", "LIST", "Workload")] = "fp32"
+    engine: Annotated[str, _flag("eager, compile.", "LIST", "Workload")] = "eager"
+    attention: Annotated[str, _flag("Attention kernel: auto, flash, efficient, cudnn, math.", "LIST", "Workload")] = "auto"
+    batch: Annotated[str, _flag("Batch sizes.", "LIST", "Workload")] = "32"
+    device: Annotated[str, _flag("auto, cpu or cuda.", "DEVICE", "Workload")] = "auto"
+    threads: Annotated[str, _flag("CPU threads of a timed job (default: half of the cores; training takes all).", "N", "Workload")] = ""
+    rounds: Annotated[str, _flag(f"Timing rounds (default {DEFAULT_ROUNDS}; {QUICK_ROUNDS} with --quick).", "N", "Measuring")] = ""
+    limit_s: Annotated[str, _flag("Longest time of one job (default 60; 20 with --quick; training: 3600).", "SECONDS", "Measuring")] = ""
+    seed: Annotated[str, _flag("Seed of weights, data and order.", "N", "Measuring")] = "0"
+    quick: Annotated[bool, typer.Option("--quick", help="3 rounds and short limits; rows are marked.", rich_help_panel="Measuring")] = False
+    seeds: Annotated[str, _flag("Training seeds.", "N", "Training")] = "3"
+    epochs: Annotated[str, _flag(f"Training epochs (default {Recipe().epochs}).", "N", "Training")] = ""
+    accuracy_seq: Annotated[str, _flag("Train at these lengths only (default: all of --seq).", "LIST", "Training")] = ""
+    data_root: Annotated[str, _flag(f"Folder with data sets (default: ${DATA_VARIABLE}).", "DIR", "Training")] = ""
+
+    def given(self) -> tuple[str, ...]:
+        """The flags that differ from their defaults, as typed."""
+        return tuple(
+            "--" + f.name.replace("_", "-") for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
+        )
+
+
+def to_request(flags: Flags) -> Request:
+    wanted = inspect.signature(parse_request).parameters
+    return parse_request(**{name: getattr(flags, name) for name in wanted})
+
+
+def to_settings(flags: Flags) -> Settings:
+    cores = environment.num_cores()
+    quick = flags.quick
+    limit = number("--limit-s", flags.limit_s, low=0.0, high=MAX_SECONDS) if flags.limit_s else None
+    threads = whole_number("--threads", flags.threads, low=1, high=cores) if flags.threads else None
+    default_rounds = QUICK_ROUNDS if quick else DEFAULT_ROUNDS
+    return Settings(
+        rounds=whole_number("--rounds", flags.rounds, low=1, high=MAX_COUNT) if flags.rounds else default_rounds,
+        seeds=whole_number("--seeds", flags.seeds, low=1, high=MAX_COUNT),
+        limit_s=limit or (QUICK_LIMIT_S if quick else DEFAULT_LIMIT_S),
+        sample_s=QUICK_SAMPLE_S if quick else DEFAULT_SAMPLE_S,
+        train_limit_s=limit or Settings().train_limit_s,
+        threads=threads or max(1, cores // 2),
+        train_threads=threads or cores,
+        quick=quick,
+        seed=whole_number("--seed", flags.seed, low=0, high=MAX_SIZE),
+        data_root=flags.data_root or os.environ.get(DATA_VARIABLE, ""),
+    )
+
+
+def to_recipe(flags: Flags) -> Recipe:
+    if not flags.epochs:
+        return Recipe()
+    return Recipe(epochs=whole_number("--epochs", flags.epochs, low=1, high=MAX_EPOCHS))
+
+
+def to_device(flags: Flags) -> str:
+    """`auto`, `cpu` or `cuda`, as asked for."""
+    return one_of("--device", flags.device, ("auto", *DEVICES))
+
+
+def with_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command, whose first parameter is `flags: Flags`, one parameter per flag, for the command line to read."""
+    hints = typing.get_type_hints(Flags, include_extras=True)
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    shared = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+        for f in dataclasses.fields(Flags)
+    ]
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> Any:
+        flags = Flags(**{f.name: values.pop(f.name) for f in dataclasses.fields(Flags)})
+        return command(flags, **values)
+
+    signature = inspect.Signature([*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)])
+    wrapper.__signature__ = signature  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    return wrapper

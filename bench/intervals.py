@@ -1,0 +1,107 @@
+"""Intervals and paired ratios over repeated measurements. The unit of replication is the round: samples within one process are not independent."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LEVEL = 0.95
+CONTROL_LEVEL = 0.99
+MAX_STABLE_WIDTH = 0.10
+DRIFT_P_VALUE = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """An estimate with its confidence interval, in the unit of the values; `num` values went in."""
+
+    estimate: float
+    low: float
+    high: float
+    num: int
+
+    def contains(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    @property
+    def relative_width(self) -> float:
+        return self.high / self.low - 1.0
+
+
+def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """Student's t-interval of the mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    mean = statistics.fmean(values)
+    half = _t_quantile(level, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return Interval(estimate=mean, low=mean - half, high=mean + half, num=len(values))
+
+
+def geometric_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """Student's t-interval on the log scale, as the geometric mean and its bounds; for positive values with multiplicative noise."""
+    interval = mean_interval([math.log(v) for v in values], level)
+    if interval is None:
+        return None
+    return Interval(
+        estimate=math.exp(interval.estimate),
+        low=math.exp(interval.low),
+        high=math.exp(interval.high),
+        num=interval.num,
+    )
+
+
+def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """t-interval of the geometric mean of the ratios, paired by round, so that what slows a whole round down cancels."""
+    if len(numerators) != len(denominators):
+        raise ValueError(f"pairs need equal lengths, not {len(numerators)} and {len(denominators)}")
+    return geometric_interval([a / b for a, b in zip(numerators, denominators, strict=True)], level)
+
+
+def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
+    """Distribution-free interval of the median from order statistics, by the normal approximation to the binomial ranks.
+
+    None where too few samples bracket the median at this level (Conover, Practical Nonparametric Statistics, Sec. 3.2).
+    """
+    num = len(samples)
+    half = statistics.NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(num) / 2
+    low = math.floor(num / 2 - half) - 1
+    high = math.ceil(num / 2 + half)
+    if low < 0 or high >= num:
+        return None
+    ordered = sorted(samples)
+    return ordered[low], ordered[high]
+
+
+def drifts(values: Sequence[float]) -> bool:
+    """Do values rise or fall steadily over the rounds? A significant rank correlation (p < 0.01) and more than half of `MAX_STABLE_WIDTH`."""
+    if len(values) < 4:
+        return False
+    from scipy import stats
+
+    result = stats.spearmanr(range(len(values)), values)
+    return bool(result.pvalue < DRIFT_P_VALUE) and max(values) / min(values) - 1.0 > MAX_STABLE_WIDTH / 2
+
+
+def is_stable(values: Sequence[float]) -> bool | None:
+    """False when the rounds drift or their interval is wider than 10 %; None where one round cannot tell."""
+    interval = geometric_interval(values)
+    if interval is None:
+        return None
+    return interval.relative_width <= MAX_STABLE_WIDTH and not drifts(values)
+
+
+def percentile(samples: Sequence[float], share: float) -> float:
+    """Linear interpolation between order statistics; `share` in 0..1."""
+    ordered = sorted(samples)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def _t_quantile(level: float, degrees_of_freedom: int) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf(0.5 + level / 2, degrees_of_freedom))

@@ -1,0 +1,130 @@
+"""Energy of one step, read from the GPU's own counter over seconds of repeated steps.
+
+    energy_j   joules that the whole GPU took per step, its idle power included: nothing is subtracted. None where there is no counter,
+               with the reason in `energy_reason`
+
+NVML's counter of total energy refreshes every 20 to 100 ms, so a window of seconds is wrong by at most one refresh at either end. Steps are
+enqueued in batches between two synchronisations, so that waiting for the host is no part of a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bench.metrics import Measurement, Repeat
+from bench.spec import Job, Record
+
+REPEAT: Repeat = "once"
+COLUMNS = ("energy_j",)
+
+WINDOW_S = 5.0
+QUICK_WINDOW_S = 2.0
+BATCH_S = 0.05
+MAX_BATCH = 10_000
+MILLIJOULES_PER_JOULE = 1000.0
+
+
+class NoEnergyCounterError(RuntimeError):
+    """This device has no readable counter of energy; the message says why."""
+
+
+def measure(job: Job) -> Measurement:
+    """Run the cell's step over one window and divide the energy by the number of steps."""
+    device = job.cell.workload.device
+    if device != "cuda":
+        return _absent(f"no energy counter for device {device}: NVML counts the energy of NVIDIA GPUs")
+    try:
+        with energy_counter(_device_uuid()) as read_millijoules:
+            return _measured(job, read_millijoules)
+    except NoEnergyCounterError as error:
+        return _absent(str(error))
+
+
+def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
+    """The column as measured; None where nothing was."""
+    return {"energy_j": records[-1].outcome.values.get("energy_j") if records else None}
+
+
+@contextlib.contextmanager
+def energy_counter(uuid: str) -> Iterator[Callable[[], int]]:
+    """A function that reads the total energy, in millijoules, of the GPU with this UUID (`GPU-...`). Raises NoEnergyCounterError."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NoEnergyCounterError("nvidia-ml-py is not installed") from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NoEnergyCounterError(f"NVML cannot start: {error}") from error
+
+    def read() -> int:
+        try:
+            return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
+        except pynvml.NVMLError as error:
+            raise NoEnergyCounterError(f"NVML reads no energy of {uuid}: {error}") from error
+
+    try:
+        read()
+        yield read
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def energy_per_step(
+    run_steps: Callable[[int], None],
+    read_millijoules: Callable[[], int],
+    *,
+    window_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float | int]:
+    """`run_steps(k)` runs k steps and returns when the device is done. The window closes with the first batch that ends after `window_s`."""
+    batch = _steps_per_batch(run_steps, clock)
+    start, energy_before, num_steps = clock(), read_millijoules(), 0
+    while (elapsed := clock() - start) < window_s:
+        run_steps(batch)
+        num_steps += batch
+    joules = (read_millijoules() - energy_before) / MILLIJOULES_PER_JOULE
+    return {"energy_j": joules / num_steps, "energy_num_steps": num_steps, "energy_window_s": elapsed}
+
+
+def _steps_per_batch(run_steps: Callable[[int], None], clock: Callable[[], float]) -> int:
+    """So many steps that a batch takes about `BATCH_S`; doubling, because the first ones are slower than the rest."""
+    batch = 1
+    while batch < MAX_BATCH:
+        start = clock()
+        run_steps(batch)
+        if clock() - start >= BATCH_S:
+            break
+        batch *= 2
+    return batch
+
+
+def _measured(job: Job, read_millijoules: Callable[[], int]) -> Measurement:
+    import torch
+
+    from bench.step import attention_backend, build_step
+
+    def run_steps(num_steps: int) -> None:
+        for _ in range(num_steps):
+            step.call()
+        torch.cuda.synchronize()
+
+    with attention_backend(job.cell.workload.attention):
+        step = build_step(job.cell, seed=job.settings.seed)
+        run_steps(2)  # compilation, optimizer state and the allocator's growth come before the window
+        window_s = QUICK_WINDOW_S if job.settings.quick else WINDOW_S
+        return Measurement(values=energy_per_step(run_steps, read_millijoules, window_s=window_s))
+
+
+def _device_uuid() -> str:
+    """NVML's name of the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES says."""
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+
+
+def _absent(reason: str) -> Measurement:
+    return Measurement(values={"energy_j": None, "energy_reason": reason})

@@ -1,0 +1,87 @@
+"""FLOPs of one sample, counted three times: the closed form, torch's flop counter and fvcore must agree exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench.metrics import Measurement, Repeat
+from bench.spec import Cell, Job, Record
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from models.layers.cost import Cost
+
+REPEAT: Repeat = "once"
+COLUMNS = (
+    "flops",
+    "flops_quadratic_share",
+    "flops_fvcore",
+    "flops_torch",
+    "flops_agree",
+    "flops_train",
+    "flops_recompute",
+)
+
+
+def measure(job: Job) -> Measurement:
+    """Counts the reference formulation at batch 1, on `meta`. Raises CountError where two counts differ or a counter would miss matrix work."""
+    from bench.build import cost_of
+
+    cell = job.cell
+    cost = cost_of(cell.model)
+    reference, data = _reference_on_meta(cell)
+    values = _forward_counts(cell, cost, reference, data)
+    if cell.workload.phase == "train":
+        values |= _train_counts(cell, cost, reference, data)
+    return Measurement(values=values)
+
+
+def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
+    """The counts; the same in every record of a cell. `flops_train` and `flops_recompute` are empty outside the train phase."""
+    values = records[-1].outcome.values if records else {}
+    return {column: values.get(column) for column in COLUMNS}
+
+
+def _reference_on_meta(cell: Cell) -> tuple[nn.Module, Tensor]:
+    import torch
+
+    from bench.build import build_reference
+    from bench.step import synthetic_batch
+
+    single = dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, batch_size=1, dtype="fp32"))
+    with torch.device("meta"):
+        return build_reference(cell.model), synthetic_batch(single)[0]
+
+
+def _forward_counts(cell: Cell, cost: Cost, reference: nn.Module, data: Tensor) -> dict[str, Any]:
+    from bench.counters import CountError, count_with_fvcore, count_with_torch
+
+    n = cell.model.shape.seq_len
+    closed = cost.flops().at(n)
+    by_torch = count_with_torch(reference.eval(), data).flops
+    by_fvcore = count_with_fvcore(reference.eval(), data)
+    if not closed == by_torch == by_fvcore:
+        raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}, fvcore {by_fvcore}")
+    return {
+        "flops": closed,
+        "flops_quadratic_share": cost.flops().degree(2) * n**2 / closed if closed else None,
+        "flops_fvcore": by_fvcore,
+        "flops_torch": by_torch,
+        "flops_agree": True,
+    }
+
+
+def _train_counts(cell: Cell, cost: Cost, reference: nn.Module, data: Tensor) -> dict[str, Any]:
+    """Model FLOPs of forward and backward, and apart from them what a fused attention's backward computes again."""
+    from bench.counters import CountError, count_train_with_torch
+
+    n = cell.model.shape.seq_len
+    closed = cost.train_flops().at(n)
+    by_torch = count_train_with_torch(reference.train(), data).flops
+    if closed != by_torch:
+        raise CountError(f"train FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}")
+    explicit = cell.workload.attention == "math"  # keeps the scores for backward, so computes none again
+    return {"flops_train": closed, "flops_recompute": 0 if explicit else cost.recompute_flops().at(n)}

@@ -1,0 +1,104 @@
+"""Time of one step: median over rounds of fresh processes, with a 95 % interval; wall and device time, percentiles, first call, compilation."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.intervals import geometric_interval, is_stable, percentile
+from bench.metrics import Measurement, Repeat
+from bench.spec import Job, Record
+
+REPEAT: Repeat = "round"
+COLUMNS = (
+    "latency_ms",
+    "latency_low_ms",
+    "latency_high_ms",
+    "latency_p90_ms",
+    "latency_p99_ms",
+    "latency_stable",
+    "device_latency_ms",
+    "first_call_ms",
+    "compile_s",
+    "throughput_per_s",
+    "tokens_per_s",
+    "mfu",
+    "num_rounds",
+    "num_samples",
+    "threads",
+    "attention_effective",
+    "precision_effective",
+)
+MS = 1e3
+
+
+def measure(job: Job) -> Measurement:
+    """Build the step, time it, and note which attention kernel and precision really ran."""
+    from bench.effective import attention_kernel, precision
+    from bench.step import attention_backend, build_step
+    from bench.stopwatch import stopwatch_for
+    from bench.timing import Rules, time_call
+
+    work = job.cell.workload
+    with attention_backend(work.attention):
+        step = build_step(job.cell, seed=job.settings.seed)
+        timing = time_call(step.call, stopwatch_for(work.device), Rules(sample_s=job.settings.sample_s))
+        kernel = attention_kernel(job.cell, step)
+    median_s = statistics.median(timing.wall_s)
+    return Measurement(
+        values={
+            "latency_ms": median_s * MS,
+            "device_latency_ms": statistics.median(timing.device_s) * MS if timing.device_s else None,
+            "first_call_ms": timing.first_call_s * MS,
+            "compile_s": max(0.0, timing.first_call_s - median_s) if work.engine == "compile" else None,
+            "inner_loop": timing.inner_loop,
+            "warmup_calls": timing.warmup_calls,
+            "steady": timing.steady,
+            "threads": job.settings.threads,
+            "attention_effective": kernel,
+            "precision_effective": precision(work),
+            "batch_size": work.batch_size,
+            "seq_len": job.cell.model.shape.seq_len,
+        },
+        samples={"wall_ms": [s * MS for s in timing.wall_s], "device_ms": [s * MS for s in timing.device_s]},
+    )
+
+
+def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
+    """Median over rounds; the interval treats the round as the unit; percentiles are over all samples (each a mean of `inner_loop` calls)."""
+    values = [record.outcome.values for record in records]
+    rounds = [v["latency_ms"] for v in values]
+    samples = [ms for record in records for ms in record.outcome.samples["wall_ms"]]
+    interval = geometric_interval(rounds)
+    latency = statistics.median(rounds)
+    batch, seq_len = values[0]["batch_size"], values[0]["seq_len"]
+    return {
+        "latency_ms": latency,
+        "latency_low_ms": interval.low if interval else None,
+        "latency_high_ms": interval.high if interval else None,
+        "latency_p90_ms": percentile(samples, 0.90),
+        "latency_p99_ms": percentile(samples, 0.99),
+        "latency_stable": is_stable(rounds),
+        "device_latency_ms": _median(v["device_latency_ms"] for v in values),
+        "first_call_ms": _median(v["first_call_ms"] for v in values),
+        "compile_s": max((v["compile_s"] for v in values if v["compile_s"] is not None), default=None),
+        "throughput_per_s": batch / latency * MS,
+        "tokens_per_s": batch * seq_len / latency * MS,
+        "mfu": None,
+        "num_rounds": len(rounds),
+        "num_samples": len(samples),
+        "threads": values[0]["threads"],
+        "attention_effective": _only(v["attention_effective"] for v in values),
+        "precision_effective": _only(v["precision_effective"] for v in values),
+    }
+
+
+def _median(values: Any) -> float | None:
+    present = [v for v in values if v is not None]
+    return statistics.median(present) if present else None
+
+
+def _only(values: Any) -> str:
+    """The value that all rounds share; all of them, where they differ."""
+    return " | ".join(dict.fromkeys(values))

@@ -1,0 +1,223 @@
+"""Memory of one steady step: its peak, split into weights, gradients, optimizer state and activations, and the resident set beside it.
+
+    peak_memory_bytes   the most bytes live at once during the step. CPU: live tensor storages. CUDA: what the caching allocator counts as
+                        allocated, so rounding, kernel workspaces and cuBLAS's buffer are in it
+    weight_bytes        parameters and buffers
+    gradient_bytes      the most held by parameters' `.grad` at once (0 in `infer`)
+    optimizer_bytes     AdamW's state: two moments and a counter per parameter (0 in `infer`)
+    activation_bytes    the most of everything else at once: the input batch, what is saved for backward, temporaries, gradients on their
+                        way to `.grad`
+    rss_bytes           CPU: the most resident memory of the process during plain steps, less what was resident before the model was built.
+                        It holds what the split cannot see (kernel workspaces, repacked operands, the allocator's slack) and libraries'
+                        first touch. None on CUDA
+    memory_source       `live_storages` (CPU), `cuda_allocator`, `rss` (compiled on CPU), or `predicted`
+
+The parts peak at different moments and need not add up to the peak. In `train`, the step starts by dropping the gradients of the one
+before. On CUDA, the split is that of live storages too.
+
+A compiled step hides its tensors from the dispatcher. On CPU its peak and activations are None; on CUDA its activations are the peak less
+weights and optimizer state, so gradients born inside the compiled backward are among them.
+
+A step that would not fit, or runs out of memory, is predicted: the same step on fake tensors, counted the same way. On CPU this equals the
+count of a real step exactly (within 1 % when training under bf16-autocast, where fake LayerNorm keeps its statistics in another precision).
+A compiled step is predicted as its eager twin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.metrics import Measurement, Repeat
+from bench.spec import PREDICTED, Cell, Job, Record
+
+if TYPE_CHECKING:
+    from bench.live_memory import LiveBytes
+    from bench.step import Step
+
+REPEAT: Repeat = "once"
+COLUMNS = (
+    "peak_memory_bytes",
+    "weight_bytes",
+    "gradient_bytes",
+    "optimizer_bytes",
+    "activation_bytes",
+    "rss_bytes",
+    "memory_source",
+)
+LIVE_STORAGES = "live_storages"
+CUDA_ALLOCATOR = "cuda_allocator"
+RSS = "rss"
+
+USABLE_SHARE = 0.9
+"""Of the memory available: the rest is for kernel workspaces and the allocator's slack."""
+TENSORS_PER_BLOCK = 10
+"""A generous count of tensors of each size that one block holds at once; see `rough_bound_bytes`."""
+FLOAT_BYTES = 4
+STATE_COPIES = 6
+"""Weight, gradient, two moments; under autocast a cast weight and its gradient."""
+OUT_OF_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc")
+
+
+def measure(job: Job) -> Measurement:
+    """Measure one steady step of the cell, or predict it where it does not fit."""
+    from bench.step import attention_backend
+
+    cell = job.cell
+    with attention_backend(cell.workload.attention):
+        predicted = _prediction_if_too_large(cell)
+        if predicted is not None:
+            return Measurement(values=_row(predicted, PREDICTED))
+        try:
+            return Measurement(values=_measured(cell, job.settings.seed))
+        except (MemoryError, RuntimeError) as error:
+            if not _ran_out_of_memory(error):
+                raise
+        return Measurement(values=_row(predict(cell), PREDICTED))
+
+
+def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
+    """The columns as measured; None where nothing was."""
+    values = records[-1].outcome.values if records else {}
+    return {column: values.get(column) for column in COLUMNS}
+
+
+def predict(cell: Cell) -> LiveBytes:
+    """The peaks of a steady step on fake tensors: nothing is computed or allocated. Takes about a second, most of it imports."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from bench.live_memory import live_bytes_of_step
+    from bench.step import build_step
+
+    with FakeTensorMode():
+        return live_bytes_of_step(build_step(eager_twin(cell)))
+
+
+def eager_twin(cell: Cell) -> Cell:
+    return dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, engine="eager"))
+
+
+def rough_bound_bytes(cell: Cell) -> int:
+    """More than a step of this cell can hold, without looking: `STATE_COPIES` of its fp32 parameters, two input batches, and in every
+    block `TENSORS_PER_BLOCK` tensors each of `(batch, n, width)`, `(batch, n, ffn_width)` and `(batch, heads, n, n)`; `infer` keeps one
+    block's at a time."""
+    from bench.build import cost_of
+
+    shape, work = cell.model.shape, cell.workload
+    tokens = work.batch_size * shape.seq_len
+    block = TENSORS_PER_BLOCK * tokens * (shape.width + shape.ffn_width + shape.heads * shape.seq_len)
+    blocks = shape.depth if work.phase == "train" else 1
+    data = 2 * tokens * cell.model.interface.patch_dim + TENSORS_PER_BLOCK * work.batch_size * cell.model.interface.num_classes
+    return FLOAT_BYTES * (STATE_COPIES * cost_of(cell.model).params().at(shape.seq_len) + blocks * block + data)
+
+
+def available_bytes(device: str) -> int | None:
+    """Memory that a step may take on this device now; None where the system does not say."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.mem_get_info()[0]
+    from bench.environment import available_memory_bytes
+
+    return available_memory_bytes()
+
+
+def _prediction_if_too_large(cell: Cell) -> LiveBytes | None:
+    """The predicted peaks where they exceed the memory at hand; obviously small cells are not predicted at all."""
+    available = available_bytes(cell.workload.device)
+    if available is None or rough_bound_bytes(cell) <= USABLE_SHARE * available:
+        return None
+    predicted = predict(cell)
+    return predicted if predicted.total > USABLE_SHARE * available else None
+
+
+def _measured(cell: Cell, seed: int) -> dict[str, Any]:
+    from bench.step import build_step
+
+    rss_before = _rss_bytes()
+    _reset_peak_rss()
+    step = build_step(cell, seed=seed)
+    step.call()
+    if cell.workload.device == "cuda":
+        return _measured_on_cuda(step, compiled=cell.workload.engine == "compile")
+    step.call()
+    peak_rss = _peak_rss_bytes()
+    rss = None if rss_before is None or peak_rss is None else max(0, peak_rss - rss_before)
+    return _measured_on_cpu(step, rss, compiled=cell.workload.engine == "compile")
+
+
+def _measured_on_cpu(step: Step, rss: int | None, *, compiled: bool) -> dict[str, Any]:
+    from bench.live_memory import live_bytes_of_step, resident_bytes
+
+    if not compiled:
+        return _row(live_bytes_of_step(step), LIVE_STORAGES, rss_bytes=rss)
+    hidden = {"peak_memory_bytes": None, "activation_bytes": None}
+    return _row(resident_bytes(step), RSS, rss_bytes=rss, **hidden)
+
+
+def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
+    """The allocator's peak over one untracked step, then the split: tracked over another one or, compiled, from what stays between steps."""
+    import torch
+
+    from bench.live_memory import live_bytes_of_step, resident_bytes
+
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step.call()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    if not compiled:
+        return _row(live_bytes_of_step(step), CUDA_ALLOCATOR, peak_memory_bytes=peak)
+    resident = resident_bytes(step)
+    activation = peak - resident.weight - resident.optimizer
+    return _row(resident, CUDA_ALLOCATOR, peak_memory_bytes=peak, activation_bytes=activation)
+
+
+def _row(live: LiveBytes, source: str, **others: int | None) -> dict[str, Any]:
+    """All columns: the split, overridden by `others`."""
+    split = {
+        "peak_memory_bytes": live.total,
+        "weight_bytes": live.weight,
+        "gradient_bytes": live.gradient,
+        "optimizer_bytes": live.optimizer,
+        "activation_bytes": live.activation,
+        "rss_bytes": None,
+        "memory_source": source,
+    }
+    return {**split, **others}
+
+
+def _ran_out_of_memory(error: BaseException) -> bool:
+    """CUDA raises OutOfMemoryError, a RuntimeError; the CPU allocator raises a plain RuntimeError that is known by its words."""
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in OUT_OF_MEMORY_SIGNS)
+
+
+def _rss_bytes() -> int | None:
+    return _status_bytes("VmRSS")
+
+
+def _peak_rss_bytes() -> int | None:
+    return _status_bytes("VmHWM")
+
+
+def _reset_peak_rss() -> None:
+    """Start the kernel's high-water mark anew (proc(5), clear_refs).
+
+    Where that is forbidden the mark is the process's own, and a fresh process starts with its resident set at the fork."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _status_bytes(name: str) -> int | None:
+    """A line of /proc/self/status, in bytes; None on systems without it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None

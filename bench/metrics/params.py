@@ -1,0 +1,37 @@
+"""Trained parameters, counted on the built model and held to the closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.metrics import Measurement, Repeat
+from bench.spec import Job, Record
+
+REPEAT: Repeat = "once"
+COLUMNS = ("params", "params_seq", "params_blocks")
+
+
+def measure(job: Job) -> Measurement:
+    """The total is counted; its split is the closed form's. Raises CountError where the two totals differ."""
+    import torch
+
+    from bench.build import build_model, cost_of
+    from bench.counters import CountError
+
+    spec = job.cell.model
+    with torch.device("meta"):
+        model = build_model(spec)
+    counted = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    n, cost = spec.shape.seq_len, cost_of(spec)
+    if counted != cost.params().at(n):
+        raise CountError(f"parameters of {spec.name} at seq_len {n} disagree: closed form {cost.params().at(n)}, counted {counted}")
+    return Measurement(
+        values={"params": counted, "params_seq": cost.params().varying().at(n), "params_blocks": cost.params("blocks").at(n)}
+    )
+
+
+def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
+    """The counts; the same in every record of a cell."""
+    values = records[-1].outcome.values if records else {}
+    return {column: values.get(column) for column in COLUMNS}

@@ -1,0 +1,161 @@
+"""The plain answer: which model is fastest at each size and length, as far as the data show it and no further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas
+
+from bench.analysis.ranking import Pair, Ranking, rank_accuracy, rank_latency
+from bench.render import numbers
+from bench.render.document import Block, Paragraph, TableBlock
+from bench.render.frame import WORK_KEYS, constant_work, failed, varying, work_text
+from bench.render.report_data import ReportData
+from bench.render.tables import Table
+
+MAX_SENTENCES = 4
+MATCHED = ("params", "flops")
+
+
+def answer(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
+    """One paragraph, then the table of comparisons that it sums up."""
+    keys = (*varying(frame), "size")
+    speed = rank_latency(frame, (*keys, "seq_len"), data.rounds)
+    quality = rank_accuracy(frame.assign(label=frame["model"]), (*varying(frame, ("task",)), "size", "seq_len"))
+    sentences = [*_noise(data.control), *_speed(speed, frame), *_quality(quality), *_failures(frame)]
+    blocks: list[Block] = [Paragraph(text=" ".join(sentences))]
+    if any(ranking.others for ranking in speed):
+        blocks.append(TableBlock(table=_table(speed, keys), caption=_table_caption(frame, data)))
+    return tuple(blocks)
+
+
+def _noise(control: Mapping[str, Any] | None) -> list[str]:
+    if control is not None and not control.get("contains_one"):
+        return ["The machine was too noisy for its own control: take every difference in time below as provisional."]
+    return []
+
+
+def _speed(rankings: Sequence[Ranking], frame: pandas.DataFrame) -> list[str]:
+    if not rankings:
+        return ["No latency was measured, so this run does not say which model is faster."]
+    if not any(ranking.others for ranking in rankings):
+        return ["No two models were timed at the same size, length and workload, so this run compares nothing."]
+    groups: dict[str, list[Ranking]] = {}
+    for ranking in rankings:
+        groups.setdefault(_place(ranking.group), []).append(ranking)
+    sentences = [_group_sentence(place, members) for place, members in list(groups.items())[:MAX_SENTENCES]]
+    if len(groups) > MAX_SENTENCES:
+        sentences.append(f"The table has the other {len(groups) - MAX_SENTENCES} combinations.")
+    unmatched = sorted(set(frame.loc[~frame["match"].isin(MATCHED), "match"]))
+    if unmatched:
+        sentences.append("Not all sizes are matched (policy: " + ", ".join(unmatched) + "): a faster model may simply be a smaller one.")
+    return sentences
+
+
+def _place(group: Mapping[str, Any]) -> str:
+    return ", ".join(work_text(key, value) for key, value in group.items() if key != "seq_len")
+
+
+def _group_sentence(place: str, rankings: Sequence[Ranking]) -> str:
+    """Neighbouring lengths with the same outcome share a clause."""
+    clauses: list[tuple[str, list[Ranking]]] = []
+    for ranking in sorted(rankings, key=lambda ranking: float(ranking.group["seq_len"])):
+        outcome = _outcome(ranking)
+        if clauses and clauses[-1][0] == outcome:
+            clauses[-1][1].append(ranking)
+        else:
+            clauses.append((outcome, [ranking]))
+    return f"{place[:1].upper()}{place[1:]}: " + "; ".join(_clause(outcome, members) for outcome, members in clauses) + "."
+
+
+def _outcome(ranking: Ranking) -> str:
+    if not ranking.others:
+        return f"only {ranking.best} was timed"
+    if ranking.tied:
+        names = _joined([ranking.best, *(pair.other for pair in ranking.tied)])
+        slower = [pair.other for pair in ranking.others if pair.shown]
+        return f"no difference shown between {names}" + (f" ({ranking.best} ahead of {_joined(slower)})" if slower else "")
+    return f"{ranking.best} is fastest"
+
+
+def _clause(outcome: str, rankings: Sequence[Ranking]) -> str:
+    lengths = _joined([numbers.whole(ranking.group["seq_len"]) for ranking in rankings])
+    lead = f"{outcome} at n = {lengths}"
+    if not rankings[0].others or rankings[0].tied:
+        return lead
+    next_best: dict[str, list[Pair]] = {}
+    for ranking in rankings:
+        next_best.setdefault(ranking.others[0].other, []).append(ranking.others[0])
+    return f"{lead} (by {', '.join(_margin(other, pairs) for other, pairs in next_best.items())})"
+
+
+def _margin(other: str, pairs: Sequence[Pair]) -> str:
+    if len(pairs) == 1:
+        return f"{_ratio(pairs[0])} times over {other}"
+    ratios = sorted(pair.ratio for pair in pairs)
+    return f"{numbers.ratio(ratios[0])} to {numbers.ratio(ratios[-1])} times over {other}"
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+def _quality(rankings: Sequence[Ranking]) -> list[str]:
+    compared = [ranking for ranking in rankings if ranking.others]
+    if not compared:
+        return []
+    shown = [ranking for ranking in compared if not ranking.tied]
+    if not shown:
+        reasons = sorted({pair.why for ranking in compared for pair in ranking.tied})
+        return [f"No model is shown to be the most accurate at any size and length ({'; '.join(reasons)})."]
+    places = [
+        f"{ranking.best} at {_place(ranking.group)}, n = {numbers.whole(ranking.group['seq_len'])}" for ranking in shown[:MAX_SENTENCES]
+    ]
+    rest = " Elsewhere no model is shown to lead." if len(shown) < len(compared) else ""
+    more = f", and {len(shown) - MAX_SENTENCES} more" if len(shown) > MAX_SENTENCES else ""
+    return [f"Most accurate on unseen data: {'; '.join(places)}{more}.{rest}"]
+
+
+def _failures(frame: pandas.DataFrame) -> list[str]:
+    statuses = failed(frame)["status"].value_counts()
+    named = ", ".join(f"{num} {status}" for status, num in sorted(statuses.items()))
+    return [f"Not measured in full, see below: {statuses.sum()} of {len(frame)} cells ({named})."] if named else []
+
+
+def _table(rankings: Sequence[Ranking], keys: Sequence[str]) -> Table:
+    work = [key for key in keys if key in WORK_KEYS]
+    found = [ranking for ranking in rankings if ranking.others]
+    rows = tuple((*_group_texts(ranking, work), ranking.best, *_pair_texts(pair)) for ranking in found for pair in ranking.others)
+    headers = ("size", "n", *(key.replace("_", " ") for key in work), "fastest", "compared with", "ratio", "verdict")
+    numeric = (False, True, *(False for _ in work), False, False, True, False)
+    return Table(headers=headers, numeric=numeric, rows=rows)
+
+
+def _group_texts(ranking: Ranking, work: Sequence[str]) -> tuple[str, ...]:
+    group = ranking.group
+    return (str(group["size"]), numbers.whole(group["seq_len"]), *(work_text(key, group[key]) for key in work))
+
+
+def _pair_texts(pair: Pair) -> tuple[str, str, str]:
+    verdict = f"{pair.other} is slower" if pair.shown else f"no difference shown: {pair.why}"
+    return pair.other, _ratio(pair), verdict
+
+
+def _ratio(pair: Pair) -> str:
+    return numbers.ratio(pair.ratio, pair.low, pair.high)
+
+
+def _table_caption(frame: pandas.DataFrame, data: ReportData) -> str:
+    if data.rounds is None or data.rounds.empty:
+        how = (
+            "The ratio is one of medians, not paired by round; a difference counts as shown when the two 95 % intervals do not overlap "
+            "and both cells are stable."
+        )
+    else:
+        how = (
+            "The ratio is the geometric mean over rounds, paired by round, with its 95 % t-interval; a difference counts as shown when "
+            "the interval leaves out 1 and both cells are stable. Without brackets it is a ratio of medians: no rounds to pair."
+        )
+    conditions = constant_work(frame)
+    return f"Latency of each model divided by that of the fastest. {how} Not corrected for the number of comparisons. Conditions: {conditions}."

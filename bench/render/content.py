@@ -1,0 +1,135 @@
+"""The report's sections, in the order in which a reader needs them. Says nothing that the data do not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas
+
+from bench.render import numbers, tables
+from bench.render.answer import answer
+from bench.render.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
+from bench.render.figures import Drawing, absent
+from bench.render.frame import constant_work, failed, unstable, varying
+from bench.render.method import how_numbers_were_made, how_to_make_it_again, machine_and_software
+from bench.render.quadratic import where_quadratic
+from bench.render.report_data import ReportData
+
+NO_CELLS = Paragraph(text="The plan holds no cell.")
+
+
+def build_document(frame: pandas.DataFrame, data: ReportData, drawings: Sequence[Drawing]) -> Document:
+    """`frame` is prepared; `drawings` are the figures that were written."""
+    sections = {
+        "Answer": answer(frame, data),
+        "Can this machine be trusted?": _trust(data.control, data.findings),
+        "Matched sizes": _matching(frame),
+        "Cost": _cost(frame),
+        "Figures": _figures(drawings, absent(frame, data.plan.metrics)),
+        "Where n^2 lives": where_quadratic(data.plan),
+        "Accuracy": _accuracy(frame, data),
+        "Skipped, failed and unstable": _problems(frame, data),
+        "How each number was made": how_numbers_were_made(data.plan),
+        "Machine and software": machine_and_software(data.environment),
+        "Make it again": how_to_make_it_again(data),
+    }
+    return Document(
+        title=data.name,
+        subtitle=_subtitle(frame, data),
+        notice=_notice(data),
+        sections=tuple(Section(title=title, blocks=blocks) for title, blocks in sections.items()),
+    )
+
+
+def _subtitle(frame: pandas.DataFrame, data: ReportData) -> str:
+    num_models = frame["model"].nunique()
+    lengths = ", ".join(numbers.whole(n) for n in sorted(frame["seq_len"].dropna().unique()))
+    parts = (f"{_plural(num_models, 'model')}, {_plural(len(frame), 'cell')}", f"n = {lengths}" if lengths else "", data.plan.created)
+    return "; ".join(part for part in parts if part)
+
+
+def _notice(data: ReportData) -> str:
+    settings = data.plan.settings
+    if not settings.quick:
+        return ""
+    return f"Quick run: {_plural(settings.rounds, 'round')} and short limits. It gives a first impression; do not publish these numbers."
+
+
+def _trust(control: Mapping[str, Any] | None, findings: Sequence[str]) -> tuple[Block, ...]:
+    advice = (Bullets(items=tuple(findings)),) if findings else ()
+    return (Paragraph(text=_control_sentence(control)), *advice)
+
+
+def _control_sentence(control: Mapping[str, Any] | None) -> str:
+    if control is None:
+        return "There is no A/A control in this run, so nothing says how much two equal cells differ on this machine."
+    measured = numbers.ratio(control.get("ratio"), control.get("low"), control.get("high")) or "could not be computed"
+    level = 100 * float(control.get("level", 0.99))
+    cell = control.get("cell", "")
+    lead = f"A/A control: {cell or 'one cell'}, measured under two names; ratio {measured} ({level:g} % interval, paired by round)."
+    if numbers.is_empty(control.get("ratio")):
+        return f"{lead} No verdict."
+    if control.get("contains_one"):
+        return f"{lead} It contains 1, as it must: the machine tells equal cells apart no better than chance."
+    return f"{lead} It leaves out 1: the machine was too noisy, or drifted. Differences of this size and below mean nothing here."
+
+
+def _matching(frame: pandas.DataFrame) -> tuple[Block, ...]:
+    if frame.empty:
+        return (NO_CELLS,)
+    caption = (
+        "Sizes as resolved. The error is signed and belongs to the matched quantity: parameters against the budget, or FLOPs against the reference. "
+        "Under the policy shape it shows how far the size drifts as n grows."
+    )
+    return (TableBlock(table=tables.matching_table(frame), caption=caption),)
+
+
+def _cost(frame: pandas.DataFrame) -> tuple[Block, ...]:
+    if frame.empty:
+        return (NO_CELLS,)
+    counted = frame.loc[frame["flops"].notna(), "flops_agree"]
+    agreeing = f" The three FLOP counts agree in {sum(flag is True for flag in counted)} of {_plural(len(counted), 'cell')}."
+    caption = (
+        f"Conditions: {constant_work(frame)}. Brackets hold 95 % intervals. FLOPs are forward, per sample; latency is of the whole "
+        f"batch.{agreeing if len(counted) else ''}"
+    )
+    return (TableBlock(table=tables.cost_table(frame), caption=caption),)
+
+
+def _figures(drawings: Sequence[Drawing], not_shown: Sequence[str]) -> tuple[Block, ...]:
+    blocks = [FigureBlock(name=d.name, title=d.title, caption=d.caption, missing=d.missing, wide=d.wide) for d in drawings]
+    return (*blocks, *(Paragraph(text=sentence) for sentence in not_shown))
+
+
+def _accuracy(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
+    table = tables.accuracy_table(frame)
+    if table.rows:
+        caption = "Fractions, on the test split; means over seeds with 95 % t-intervals. A difference is claimed only where the answer above says so."
+        return (TableBlock(table=table, caption=caption),)
+    asked = "accuracy" in data.plan.metrics
+    return (
+        Paragraph(text="Asked for, but no training gave a value." if asked else "Not asked for in this run: these numbers are cost only."),
+    )
+
+
+def _problems(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
+    broken, shaky = failed(frame), unstable(frame)
+    blocks: list[Block] = []
+    if data.plan.skipped:
+        caption = f"Skipped: {_plural(len(data.plan.skipped), 'combination')} that cannot be built or matched."
+        blocks.append(TableBlock(table=tables.skipped_table(data.plan.skipped), caption=caption))
+    if len(broken):
+        blocks.append(
+            TableBlock(table=tables.failure_table(broken), caption=f"Not measured in full: {len(broken)} of {_plural(len(frame), 'cell')}.")
+        )
+    if len(shaky):
+        caption = (
+            f"Unstable: {_plural(len(shaky), 'cell')} whose rounds drift or whose interval is wider than 10 %; shown, kept out of fits."
+        )
+        blocks.append(TableBlock(table=tables.unstable_table(shaky, varying(frame)), caption=caption))
+    return tuple(blocks) or (Paragraph(text="None: every cell that was asked for was run, measured and stable."),)
+
+
+def _plural(num: int, noun: str) -> str:
+    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"

@@ -1,0 +1,107 @@
+"""The table as the report reads it: every column there, numbers as numbers, and three texts per row: `label`, `size` and `work`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas
+
+from bench.render.numbers import count
+from bench.spec import MEASURED, NO_ATTENTION, PREDICTED
+
+WORK_KEYS = ("device", "phase", "engine", "dtype", "batch_size", "task")
+TEXT_COLUMNS = (
+    *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "match", "status", "reason"),
+    *("memory_source", "score_name", "attention_effective", "precision_effective"),
+)
+FLAG_COLUMNS = ("latency_stable", "flops_agree", "quick")
+NUMBER_COLUMNS = (
+    *("seq_len", "batch_size", "budget", "budget_error", "width", "depth", "heads", "ffn_width", "params", "params_seq", "params_blocks"),
+    *("flops", "flops_quadratic_share", "flops_train", "latency_ms", "latency_low_ms", "latency_high_ms"),
+    *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),
+    *("num_rounds", "num_samples", "threads", "peak_memory_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"),
+    *("activation_bytes", "rss_bytes", "energy_j", "accuracy", "accuracy_low", "accuracy_high", "accuracy_top5", "train_accuracy"),
+    *("score", "num_seeds", "train_s", "train_images_per_s"),
+)
+
+
+def prepare(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """A copy with all columns, in the order given: texts are str, numbers float (NaN where empty), flags True, False or None.
+
+    `label` names the series (the model, with the attention kernel where one model ran with several), `size` the budget.
+    """
+    frame = rows.reset_index(drop=True).copy()
+    for name in TEXT_COLUMNS:
+        frame[name] = [_text(value) for value in _column(frame, name)]
+    for name in NUMBER_COLUMNS:
+        frame[name] = pandas.to_numeric(pandas.Series(_column(frame, name), dtype=object), errors="coerce").astype(float)
+    for name in FLAG_COLUMNS:
+        frame[name] = pandas.Series([_flag(value) for value in _column(frame, name)], dtype=object)
+    frame["label"] = _labels(frame)
+    frame["size"] = _sizes(frame)
+    return frame
+
+
+def work_text(key: str, value: Any) -> str:
+    """One workload value, readable without its column's name."""
+    if key == "batch_size":
+        return f"batch {value:.0f}"
+    if key == "task":
+        return str(value) or "synthetic data"
+    return str(value)
+
+
+def varying(frame: pandas.DataFrame, keys: tuple[str, ...] = WORK_KEYS) -> tuple[str, ...]:
+    return tuple(key for key in keys if frame[key].nunique(dropna=False) > 1)
+
+
+def constant_work(frame: pandas.DataFrame) -> str:
+    """The workload values that all rows share, as one phrase."""
+    if frame.empty:
+        return ""
+    return ", ".join(work_text(key, frame[key].iloc[0]) for key in WORK_KEYS if key not in varying(frame))
+
+
+def row_name(row: Any, keys: tuple[str, ...]) -> str:
+    """What a cell is called in a list: model, n, budget and the workload values that differ within the run."""
+    parts = [f"{row['label']}, n = {row['seq_len']:.0f}", str(row["size"]), *(work_text(key, row[key]) for key in keys)]
+    return ", ".join(part for part in parts if part)
+
+
+def failed(frame: pandas.DataFrame) -> pandas.DataFrame:
+    return frame[~frame["status"].isin([MEASURED, PREDICTED])]
+
+
+def unstable(frame: pandas.DataFrame) -> pandas.DataFrame:
+    return frame[[flag is False for flag in frame["latency_stable"]]]
+
+
+def _column(frame: pandas.DataFrame, name: str) -> list[Any]:
+    return list(frame[name]) if name in frame else [None] * len(frame)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or (pandas.api.types.is_scalar(value) and pandas.isna(value)) else str(value)
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None or pandas.isna(value) else bool(value)
+
+
+def _labels(frame: pandas.DataFrame) -> list[str]:
+    kernels = frame.groupby("model")["attention"].nunique()
+    several = {model for model, num in kernels.items() if num > 1}
+    pairs = zip(frame["model"], frame["attention"], strict=True)
+    return [f"{model} ({kernel})" if model in several and kernel != NO_ATTENTION else model for model, kernel in pairs]
+
+
+def _sizes(frame: pandas.DataFrame) -> list[str]:
+    policies = frame.loc[frame["budget"].notna(), "match"].nunique()
+    pairs = zip(frame["budget"], frame["match"], strict=True)
+    return [_size(budget, match, policies > 1) for budget, match in pairs]
+
+
+def _size(budget: float, match: str, several: bool) -> str:
+    if pandas.isna(budget):
+        return "own size"
+    return f"budget {count(budget)}" + (f", match {match}" if several else "")

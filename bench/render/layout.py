@@ -1,0 +1,101 @@
+"""Small multiples: which panels a figure has, and when there are too many for one figure."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+
+from bench.render.frame import WORK_KEYS, varying, work_text
+from bench.render.style import slug
+
+MAX_PANELS = 12
+MAX_COLUMNS = 4
+WRAPPED_COLUMNS = 3
+TITLE_CHARACTERS = 36
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    title: str
+    rows: pandas.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """The panels of one figure, row by row; a combination that is not in the data is None. `title` says what sets it apart from other sheets."""
+
+    title: str
+    name: str
+    num_columns: int
+    panels: tuple[Panel | None, ...]
+
+    @property
+    def num_rows(self) -> int:
+        return -(-len(self.panels) // self.num_columns)
+
+    @property
+    def rows(self) -> pandas.DataFrame:
+        return pandas.concat([panel.rows for panel in self.panels if panel])
+
+
+def sheets(frame: pandas.DataFrame, column: str, text: Callable[[Any], str], row_keys: tuple[str, ...] = WORK_KEYS) -> list[Sheet]:
+    """Panels by `column` across and by the workload values that differ down, split into several figures until each stays readable.
+
+    Devices never share a figure. `text` names a value of `column`.
+    """
+    keys = varying(frame, row_keys)
+    fixed = tuple(key for key in keys if key == "device")
+    for key in (*(k for k in keys if k not in fixed), None):
+        free = tuple(k for k in keys if k not in fixed)
+        found = [_sheet(values, part, free, column, text) for values, part in _split(frame, fixed)]
+        if key is None or all(_fits(sheet) for sheet in found):
+            break
+        fixed = (*fixed, key)
+    return found
+
+
+def _fits(sheet: Sheet) -> bool:
+    return len(sheet.panels) <= MAX_PANELS and sheet.num_columns <= MAX_COLUMNS
+
+
+def _split(frame: pandas.DataFrame, fixed: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], pandas.DataFrame]]:
+    if not fixed:
+        yield {}, frame
+        return
+    for values, part in frame.groupby(list(fixed), sort=False):
+        yield dict(zip(fixed, values, strict=True)), part
+
+
+def _sheet(values: dict[str, Any], frame: pandas.DataFrame, keys: tuple[str, ...], column: str, text: Callable[[Any], str]) -> Sheet:
+    combinations = list(_split(frame, varying(frame, keys)))
+    across = list(dict.fromkeys(frame[column]))
+    panels = [
+        _panel(_phrase(combination), text(value) if len(across) > 1 else "", rows[rows[column] == value])
+        for (combination, rows), value in itertools.product(combinations, across)
+    ]
+    title = _phrase(values)
+    if len(panels) == 1:
+        num_columns = 1
+    elif len(combinations) > 1 and len(across) > 1:
+        num_columns = len(across)
+    else:
+        num_columns = _wrapped(len(panels))
+    return Sheet(title=title, name=slug(title.lower().replace(", ", "-").replace(" ", "-")), num_columns=num_columns, panels=tuple(panels))
+
+
+def _wrapped(num_panels: int) -> int:
+    return 2 if num_panels == MAX_COLUMNS else min(num_panels, WRAPPED_COLUMNS)
+
+
+def _panel(combination: str, value: str, rows: pandas.DataFrame) -> Panel | None:
+    title = textwrap.fill(", ".join(part for part in (combination, value) if part), TITLE_CHARACTERS)
+    return None if rows.empty else Panel(title=title, rows=rows)
+
+
+def _phrase(values: dict[str, Any]) -> str:
+    return ", ".join(work_text(key, value) for key, value in values.items())

@@ -1,0 +1,78 @@
+"""How each number was made, on what, and how to make it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from bench.render import numbers
+from bench.render.document import Block, Bullets, Code, Paragraph, TableBlock
+from bench.render.report_data import ReportData
+from bench.render.tables import Table
+from bench.spec import Plan
+
+UNKNOWN = "not known"
+
+
+def how_numbers_were_made(plan: Plan) -> tuple[Block, ...]:
+    """One line per kind of number that this run asked for."""
+    lines = [
+        "Sizes: the closed form of each model, checked against the parameters as built; matched by the policy in the matching table.",
+        *(text for metric, text in _by_metric(plan).items() if metric in plan.metrics),
+        "Empty means not measured; it never means zero. A cell that failed keeps its row, with its status and reason.",
+        f"Order of jobs shuffled with seed {plan.settings.seed}; at most {plan.settings.limit_s:g} s per job.",
+    ]
+    return (Bullets(items=tuple(lines)),)
+
+
+def _by_metric(plan: Plan) -> dict[str, str]:
+    settings, recipe = plan.settings, plan.recipe
+    return {
+        "flops": (
+            "FLOPs: matrix products only, one multiply-add is two, forward pass of one sample; the closed form, torch's counter and "
+            "fvcore's must agree exactly."
+        ),
+        "latency": (
+            f"Latency: {settings.rounds} rounds, every cell once per round in a fresh process (CPU threads: {settings.threads}; about "
+            f"{settings.sample_s:g} s of samples after warm-up); the median over rounds, with the 95 % t-interval over rounds on the log scale."
+        ),
+        "memory": "Memory: the peak of live tensors in a pass of its own, split into weights, gradients, optimizer state and activations.",
+        "energy": "Energy: the device's own total-energy counter over windows of seconds; empty where there is none.",
+        "accuracy": (
+            f"Accuracy: {settings.seeds} seeds, one recipe for all models (AdamW, {recipe.epochs} epochs, batch {recipe.batch_size}, peak "
+            f"learning rate {recipe.learning_rate:g}, weight decay {recipe.weight_decay:g}); the test split is scored once per seed; mean with "
+            "a 95 % t-interval."
+        ),
+    }
+
+
+def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:
+    if not environment:
+        return (Paragraph(text="The run recorded no facts about its machine."),)
+    rows = tuple((name.replace("_", " ").removesuffix(" bytes"), _fact(name, value)) for name, value in environment.items())
+    return (TableBlock(table=Table(headers=("fact", "value"), numeric=(False, False), rows=rows)),)
+
+
+def how_to_make_it_again(data: ReportData) -> tuple[Block, ...]:
+    folder = shlex.quote(f"results/{data.name}")
+    return (
+        Paragraph(text=f"Made by this command, on {data.plan.created or 'a date that was not recorded'}:"),
+        Code(text=data.plan.command),
+        Paragraph(text="Rebuild this report from its records, or measure the same plan again on another machine:"),
+        Code(text=f"bench report {folder}\nbench run --plan {folder}/plan.json"),
+    )
+
+
+def _fact(name: str, value: Any) -> str:
+    if value is None or value == "":
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_fact(str(key), item)}" for key, item in value.items()) or UNKNOWN
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_fact("", item) for item in value) or UNKNOWN
+    if name.endswith("_bytes") and isinstance(value, (int, float)):
+        return numbers.bytes_text(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,109 @@
+"""Numbers as text: one rule each, shared by Markdown, HTML, the terminal and the figures. An empty value is an empty text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas
+
+DIGITS = 3
+BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+COUNT_UNITS = ("", "k", "M", "G", "T", "P", "E")
+TIME_UNITS = ((1e-3, 1e-6, "ns"), (1.0, 1e-3, "us"), (1e3, 1.0, "ms"), (math.inf, 1e3, "s"))
+"""Upper bound, size of the unit (both in ms) and its name."""
+
+
+def is_empty(value: Any) -> bool:
+    return value is None or bool(pandas.isna(value))
+
+
+def significant(value: float, digits: int = DIGITS) -> str:
+    """Rounded to `digits` digits, never in powers of ten below 10^15, trailing zeros kept: 4.20, 12.3, 123."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
+
+
+def count(value: Any) -> str:
+    """1.23 M; whole numbers below 10,000 in full."""
+    if is_empty(value):
+        return ""
+    if abs(value) < 10_000 and float(value).is_integer():
+        return f"{value:.0f}"
+    power = min(int(math.log10(abs(value)) // 3), len(COUNT_UNITS) - 1) if abs(value) >= 1 else 0
+    scaled = value / 1000**power
+    if abs(float(f"{scaled:.2e}")) >= 1000 and power < len(COUNT_UNITS) - 1:
+        scaled, power = scaled / 1000, power + 1
+    text = f"{scaled:.0f}" if float(scaled).is_integer() else significant(scaled)
+    return f"{text} {COUNT_UNITS[power]}".strip()
+
+
+def exact(value: Any) -> str:
+    """A whole number in full, with thousands separated."""
+    return "" if is_empty(value) else f"{value:,.0f}"
+
+
+def whole(value: Any) -> str:
+    return "" if is_empty(value) else f"{value:.0f}"
+
+
+def bytes_text(value: Any) -> str:
+    """12.3 MiB."""
+    if is_empty(value):
+        return ""
+    power = min(int(math.log2(abs(value)) // 10), len(BYTE_UNITS) - 1) if abs(value) >= 1 else 0
+    scaled = value / 1024**power
+    return f"{significant(scaled) if power else f'{scaled:.0f}'} {BYTE_UNITS[power]}"
+
+
+def duration(value_ms: Any) -> str:
+    return interval_ms(value_ms, None, None)
+
+
+def interval_ms(value_ms: Any, low_ms: Any, high_ms: Any) -> str:
+    """4.2 ms [4.1, 4.3]: as many digits as the interval supports, all three in one unit."""
+    if is_empty(value_ms):
+        return ""
+    scale, unit = next((scale, unit) for bound, scale, unit in TIME_UNITS if abs(value_ms) < bound)
+    if is_empty(low_ms) or is_empty(high_ms):
+        return f"{significant(value_ms / scale)} {unit}"
+    value, low, high = value_ms / scale, low_ms / scale, high_ms / scale
+    decimals = _decimals(value, high - low)
+    return f"{value:.{decimals}f} {unit} [{low:.{decimals}f}, {high:.{decimals}f}]"
+
+
+def fraction(value: Any, low: Any = None, high: Any = None) -> str:
+    """0.972 [0.960, 0.984]."""
+    if is_empty(value):
+        return ""
+    bounds = "" if is_empty(low) or is_empty(high) else f" [{low:.3f}, {high:.3f}]"
+    return f"{value:.3f}{bounds}"
+
+
+def ratio(value: Any, low: Any = None, high: Any = None) -> str:
+    """1.42 [1.38, 1.46], and with three decimals where the interval is narrow: 1.002 [0.990, 1.014]."""
+    if is_empty(value):
+        return ""
+    if is_empty(low) or is_empty(high):
+        return significant(value)
+    decimals = min(_decimals(value, high - low) + 1, DIGITS)
+    return f"{value:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
+
+
+def percent(value: Any) -> str:
+    """A fraction as 12.3 %."""
+    return "" if is_empty(value) else f"{significant(100 * value)} %"
+
+
+def signed_percent(value: Any) -> str:
+    """A fraction as +0.12 %."""
+    return "" if is_empty(value) else f"{100 * value:+.2f} %"
+
+
+def _decimals(value: float, width: float) -> int:
+    """Enough to show one digit of the interval's width, within two to four significant digits of the value."""
+    magnitude = math.floor(math.log10(abs(value))) if value else 0
+    wanted = -math.floor(math.log10(width)) if width > 0 else DIGITS - magnitude
+    return max(0, min(max(wanted, 1 - magnitude), DIGITS - magnitude))

@@ -1,0 +1,157 @@
+"""Tables: which columns, in which order, and each cell as text. Markdown, HTML and the terminal all show these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+
+from bench.render import numbers
+from bench.render.frame import varying, work_text
+from bench.spec import PREDICTED, Skipped
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Texts only. `numeric` marks the columns that are set flush right."""
+
+    headers: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """`text` turns one row of the prepared frame into the cell's text."""
+
+    header: str
+    text: Callable[[Row], str]
+    numeric: bool = True
+
+
+def plain(name: str, header: str = "") -> Column:
+    return Column(header=header or name, text=lambda row: str(row[name]), numeric=False)
+
+
+def number(name: str, header: str, form: Callable[[Any], str]) -> Column:
+    return Column(header=header, text=lambda row: form(row[name]))
+
+
+def _latency(row: Row) -> str:
+    text = numbers.interval_ms(row["latency_ms"], row["latency_low_ms"], row["latency_high_ms"])
+    return f"{text}, unstable" if text and row["latency_stable"] is False else text
+
+
+def _memory(row: Row) -> str:
+    text = numbers.bytes_text(row["peak_memory_bytes"])
+    return f"{text}, predicted" if text and row["memory_source"] == PREDICTED else text
+
+
+def _accuracy(row: Row) -> str:
+    return numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
+
+
+def _score(row: Row) -> str:
+    return f"{numbers.significant(row['score'])} {row['score_name']}".strip() if pandas.notna(row["score"]) else ""
+
+
+MODEL = plain("label", "model")
+LENGTH = number("seq_len", "n", numbers.whole)
+BUDGET = number("budget", "budget", numbers.count)
+PARAMS = number("params", "params", numbers.exact)
+FLOPS = number("flops", "FLOPs", numbers.count)
+LATENCY = Column(header="latency", text=_latency)
+MEMORY = Column(header="peak memory", text=_memory)
+ACCURACY = Column(header="accuracy", text=_accuracy)
+STATUS = plain("status")
+
+MATCHING = (
+    *(plain("model"), LENGTH),
+    *(number(name, name, numbers.whole) for name in ("width", "depth", "heads", "ffn_width")),
+    *(PARAMS, BUDGET),
+    *(plain("match"), number("budget_error", "error", numbers.signed_percent)),
+)
+COST = (
+    *(FLOPS, number("flops_quadratic_share", "in n^2", numbers.percent)),
+    number("flops_train", "FLOPs with backward", numbers.count),
+    *(LATENCY, number("latency_p90_ms", "p90", numbers.duration), number("device_latency_ms", "device time", numbers.duration)),
+    *(number("throughput_per_s", "samples/s", numbers.count), number("mfu", "MFU", numbers.percent), MEMORY),
+    Column(header="energy", text=lambda row: f"{numbers.significant(row['energy_j'])} J" if pandas.notna(row["energy_j"]) else ""),
+)
+TRAINING = (
+    *(ACCURACY, number("accuracy_top5", "top-5", numbers.fraction), number("train_accuracy", "on training data", numbers.fraction)),
+    *(Column(header="score", text=_score), number("num_seeds", "seeds", numbers.whole)),
+    Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"])),
+    number("train_images_per_s", "trained images/s", numbers.count),
+)
+
+
+def matching_table(frame: pandas.DataFrame) -> Table:
+    """One row per model, length and size: the resolved sizes and how near the budget they came."""
+    sizes = frame.drop_duplicates(["model", "seq_len", "size", "width", "depth", "heads", "ffn_width"])
+    return table(sizes, MATCHING, keep=("model", "n"))
+
+
+def cost_table(frame: pandas.DataFrame) -> Table:
+    """One row per cell; workload values that all cells share are left to the caption."""
+    return table(frame, (MODEL, LENGTH, BUDGET, *work_columns(frame), *COST, STATUS), keep=("model", "n", "status"))
+
+
+def accuracy_table(frame: pandas.DataFrame) -> Table:
+    """One row per trained model and task; a training is shared by all cells of its model."""
+    trained = frame[frame["accuracy"].notna() | frame["score"].notna()]
+    trained = trained.drop_duplicates(["model", "seq_len", "size", "task"])
+    return table(trained, (plain("model"), LENGTH, BUDGET, plain("task"), PARAMS, *TRAINING), keep=("model", "n"))
+
+
+def summary_table(frame: pandas.DataFrame) -> Table:
+    """The short one, for a terminal."""
+    columns = (MODEL, LENGTH, *work_columns(frame), PARAMS, FLOPS, LATENCY, MEMORY, ACCURACY, STATUS)
+    return table(frame, columns, keep=("model", "n", "status"))
+
+
+def failure_table(frame: pandas.DataFrame) -> Table:
+    return table(frame, (MODEL, LENGTH, BUDGET, *work_columns(frame), STATUS, plain("reason")), keep=("model", "n", "status"))
+
+
+def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
+    width = Column(header="interval", text=lambda row: _relative_width(row["latency_low_ms"], row["latency_high_ms"]))
+    columns = (MODEL, LENGTH, BUDGET, *(_work(key) for key in keys), LATENCY, width)
+    return table(frame, columns, keep=("model", "n"))
+
+
+def skipped_table(skipped: Sequence[Skipped]) -> Table:
+    frame = pandas.DataFrame(
+        [(s.model, float(s.seq_len), s.budget, s.reason, s.nearest_params) for s in skipped],
+        columns=["label", "seq_len", "budget", "reason", "nearest_params"],
+    )
+    columns = (MODEL, LENGTH, BUDGET, plain("reason"), number("nearest_params", "nearest params", numbers.exact))
+    return table(frame, columns, keep=("model", "n"))
+
+
+def work_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
+    return tuple(_work(key) for key in varying(frame))
+
+
+def table(frame: pandas.DataFrame, columns: Sequence[Column], keep: tuple[str, ...] = ()) -> Table:
+    """Each cell by its column's rule; columns that are empty throughout are left out, except those in `keep`."""
+    records = frame.to_dict("records")
+    texts = [[column.text(record) for record in records] for column in columns]
+    shown = [i for i, column in enumerate(columns) if column.header in keep or any(texts[i])]
+    return Table(
+        headers=tuple(columns[i].header for i in shown),
+        numeric=tuple(columns[i].numeric for i in shown),
+        rows=tuple(zip(*(texts[i] for i in shown), strict=True)),
+    )
+
+
+def _work(key: str) -> Column:
+    return Column(header=key.replace("_", " "), text=lambda row: work_text(key, row[key]), numeric=False)
+
+
+def _relative_width(low: float, high: float) -> str:
+    return "" if numbers.is_empty(low) or numbers.is_empty(high) else f"{100 * (high / low - 1):.0f} % wide"

@@ -1,0 +1,101 @@
+"""Axes whose ticks are values of the data or round numbers, whatever the range: one point, less than a decade or ten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9))
+ENOUGH_TICKS = 3
+MAX_TICKS = 8
+LENGTH_MARGIN = 0.12
+MIN_LABEL_DISTANCE = 0.075
+CROWDED_LABELS = 6
+LENGTH_LABEL = "seq_len n (tokens)"
+
+
+def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
+    """A logarithmic x axis with a tick at every n that was measured. Labels that would touch the one before are left out, their ticks stay."""
+    values = sorted(set(lengths))
+    low, high = math.log(values[0]), math.log(values[-1])
+    span = (high - low) or math.log(4)
+    middle, half = (low + high) / 2, span * (0.5 + LENGTH_MARGIN)
+    axis.set_xscale("log")
+    axis.set_xlim(math.exp(middle - half), math.exp(middle + half))
+    shown = spaced([math.log(value) / (2 * half) for value in values])
+    texts = [f"{value:.0f}" if keep else "" for value, keep in zip(values, shown, strict=True)]
+    _set_ticks(axis, "x", values, texts)
+    if sum(shown) > CROWDED_LABELS:
+        axis.tick_params(axis="x", labelrotation=45)
+    axis.set_xlabel(LENGTH_LABEL)
+
+
+def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
+    """A logarithmic y axis over positive values with round ticks, each shown by `text`."""
+    low, high = min(values), max(values)
+    margin = max((high / low) ** 0.08, 1.12)
+    low, high = low / margin, high * margin
+    axis.set_yscale("log")
+    axis.set_ylim(low, high)
+    ticks = round_ticks(low, high)
+    _set_ticks(axis, "y", ticks, [text(tick) for tick in ticks])
+    axis.set_ylabel(label)
+
+
+def value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
+    """A linear y axis from zero."""
+    high = 1.08 * max(values)
+    axis.set_ylim(0, high)
+    ticks = linear_ticks(0, high, num=5)
+    _set_ticks(axis, "y", ticks, [text(tick) for tick in ticks])
+    axis.set_ylabel(label)
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Between three and about eight round numbers in low..high, 0 < low < high."""
+    for steps in STEPS:
+        ticks = [t for t in _candidates(low, high, steps) if low <= t <= high]
+        if len(ticks) >= ENOUGH_TICKS:
+            break
+    else:
+        return linear_ticks(low, high)
+    decades = [t for t in _candidates(low, high, (1,)) if low <= t <= high]
+    if len(ticks) > MAX_TICKS and len(decades) >= ENOUGH_TICKS:
+        ticks = decades
+    return ticks[:: -(-len(ticks) // MAX_TICKS)]
+
+
+def linear_ticks(low: float, high: float, num: int = 4) -> list[float]:
+    """Multiples of a round step in low..high, about `num` of them."""
+    rough = (high - low) / num
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough)
+    first = math.ceil(low / step)
+    return [round(k * step, 12) for k in range(first, math.floor(high / step) + 1)]
+
+
+def spaced(positions: Sequence[float], distance: float = MIN_LABEL_DISTANCE) -> list[bool]:
+    """Which labels at these positions (fractions of the axis, ascending) keep their distance from the one shown before. The first is kept."""
+    shown: list[bool] = []
+    last = -math.inf
+    for position in positions:
+        keep = position - last >= distance
+        shown.append(keep)
+        last = position if keep else last
+    return shown
+
+
+def _candidates(low: float, high: float, steps: Sequence[float]) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [step * 10.0**power for power in powers for step in steps]
+
+
+def _set_ticks(axis: Axes, which: str, values: Sequence[float], texts: Sequence[str]) -> None:
+    chosen = axis.xaxis if which == "x" else axis.yaxis
+    chosen.set_major_locator(FixedLocator(list(values)))
+    chosen.set_ticklabels(list(texts))
+    chosen.set_minor_locator(NullLocator())
+    chosen.set_minor_formatter(NullFormatter())

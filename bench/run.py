@@ -1,0 +1,195 @@
+"""Plan x executor -> records: what is missing is measured, in order; progress is told, an interrupt loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench import catalog, environment
+from bench.files import write_json
+from bench.plan import estimated_job_seconds, jobs
+from bench.record import ENVIRONMENT, RECORDS, RecordWriter, StoredRun, read_plan, read_records, read_run, start_run
+from bench.spec import MEASURED, Job, Outcome, Plan, Record, RequestError
+
+DEFAULT_EXECUTOR = "process"
+HOPELESS = ("timed_out", "out_of_memory")
+MAX_SAME_DAY = 1000
+
+
+class Progress(Protocol):
+    """Told what is about to run, what became of it, and how much (in estimated seconds) is left."""
+
+    def starting(self, job: Job) -> None: ...
+
+    def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """`complete`: every job has an outcome; `num_failed`: jobs that were not measured."""
+
+    stored: StoredRun
+    complete: bool
+    num_failed: int
+
+
+def execute(plan: Plan, folder: Path, progress: Progress, *, executor: str = DEFAULT_EXECUTOR) -> RunResult:
+    """Measure what the folder lacks of the plan. A KeyboardInterrupt ends the run early; the records so far stay."""
+    device = plan.cells[0].cell.workload.device
+    facts = environment.inspect_environment(threads=plan.settings.threads, device=device)
+    _start_or_continue(plan, folder, facts)
+    interrupted = False
+    with RecordWriter(folder) as writer:
+        try:
+            _execute_missing(plan, folder, facts, writer, progress, executor)
+        except KeyboardInterrupt:
+            interrupted = True
+    _note_end(folder)
+    stored = read_run(folder)
+    failed = sum(r.outcome.status != MEASURED for r in stored.records)
+    return RunResult(stored=stored, complete=not interrupted, num_failed=failed)
+
+
+def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
+    """Does every job have an outcome, or a reason not to be tried again?"""
+    return not any(True for _ in _missing(plan, records))
+
+
+def choose_folder(plan: Plan, out: str, today: datetime.date) -> tuple[Path, bool]:
+    """Where the run goes, and whether it is there already, complete.
+
+    `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is continued and a
+    finished one is left alone beside a new one.
+    """
+    if out:
+        folder = Path(out)
+        return folder, _holds_complete(folder, plan)
+    for folder in sorted(Path("results").glob(f"*_{plan.name}*")):
+        if _same_plan(folder, plan) and not _holds_complete(folder, plan):
+            return folder, False
+    device = plan.cells[0].cell.workload.device
+    stem = f"{today.isoformat()}_{device}_{plan.name}"
+    for number in range(1, MAX_SAME_DAY):
+        folder = Path("results") / (stem if number == 1 else f"{stem}-{number}")
+        if not folder.exists():
+            return folder, False
+    raise RequestError(f"results/ already holds {MAX_SAME_DAY} runs named {stem}", "name one with --out")
+
+
+def report_folder(run_folder: Path) -> Path:
+    """reports/<name> beside results/<name>; for a run elsewhere, `report` inside its folder."""
+    resolved = run_folder.resolve()
+    if resolved.parent.name == "results":
+        return resolved.parent.parent / "reports" / resolved.name
+    return run_folder / "report"
+
+
+def _start_or_continue(plan: Plan, folder: Path, facts: Mapping[str, Any]) -> None:
+    if not folder.exists() or not any(folder.iterdir()):
+        start_run(folder, plan, facts)
+        return
+    stored = read_run(folder)
+    if stored.plan.plan_id != plan.plan_id:
+        raise RequestError(f"{folder} holds a run of another plan", "choose another --out")
+    _require_same_environment(folder, stored.environment, facts)
+
+
+def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for key in environment.MUST_AGREE:
+        if before.get(key) != now.get(key):
+            raise RequestError(
+                f"{folder} was measured with another {key}: {before.get(key)!r} then, {now.get(key)!r} now",
+                "choose another --out: these records must not be mixed",
+            )
+
+
+def _execute_missing(
+    plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, executor: str
+) -> None:
+    weights = {p.cell.cell_id: p for p in plan.cells}
+    records = read_records(folder / RECORDS)
+    queue = list(_missing(plan, records))
+    estimates = _Estimates({j.key: estimated_job_seconds(j, weights[j.cell.cell_id], plan) for j in queue})
+    hopeless: set[tuple[str, str]] = set()
+    with _executor(executor) as runner:
+        for job in queue:
+            if (job.subject_id, job.metric) in hopeless:
+                estimates.done(job, None)
+                continue
+            progress.starting(job)
+            outcome = runner.run(job)
+            writer.append(_record(job, outcome, facts))
+            if outcome.status in HOPELESS:
+                hopeless.add((job.subject_id, job.metric))
+            estimates.done(job, outcome)
+            progress.finished(job, outcome, left_s=estimates.left_s())
+
+
+class _Estimates:
+    """Time left: planned seconds per job, replaced by what the same cell and metric took before."""
+
+    def __init__(self, planned: dict[Any, float]) -> None:
+        self._left = planned
+        self._seen: dict[tuple[str, str], float] = {}
+        self._planned_done = 0.0
+        self._true_done = 0.0
+
+    def done(self, job: Job, outcome: Outcome | None) -> None:
+        planned = self._left.pop(job.key)
+        if outcome is not None and outcome.duration_s is not None:
+            self._seen[(job.subject_id, job.metric)] = outcome.duration_s
+            self._planned_done += planned
+            self._true_done += outcome.duration_s
+
+    def left_s(self) -> float:
+        factor = self._true_done / self._planned_done if self._planned_done else 1.0
+        return sum(self._seen.get(key[:2], planned * factor) for key, planned in self._left.items())
+
+
+def _missing(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
+    done = {record.key for record in records}
+    hopeless = {(r.subject_id, r.metric) for r in records if r.outcome.status in HOPELESS}
+    for job in jobs(plan):
+        if job.key not in done and (job.subject_id, job.metric) not in hopeless:
+            yield job
+
+
+@contextlib.contextmanager
+def _executor(name: str) -> Iterator[Any]:
+    with catalog.load("executors", name).Executor() as runner:
+        yield runner
+
+
+def _record(job: Job, outcome: Outcome, facts: Mapping[str, Any]) -> Record:
+    return Record(
+        subject_id=job.subject_id,
+        metric=job.metric,
+        repeat=job.repeat,
+        control=job.control,
+        environment_id=str(facts["environment_id"]),
+        code_version=str(facts["code_version"]),
+        outcome=outcome,
+    )
+
+
+def _note_end(folder: Path) -> None:
+    """The load at the end, beside that at the beginning: a busy machine is seen afterwards."""
+    facts = dict(read_run(folder).environment)
+    write_json(folder / ENVIRONMENT, {**facts, "load_at_end": environment.load()})
+
+
+def _same_plan(folder: Path, plan: Plan) -> bool:
+    try:
+        return read_plan(folder).plan_id == plan.plan_id
+    except RequestError:
+        return False
+
+
+def _holds_complete(folder: Path, plan: Plan) -> bool:
+    return _same_plan(folder, plan) and is_complete(plan, read_records(folder / RECORDS))
+
+

@@ -1,0 +1,172 @@
+"""The sizes of every model of a request: matched to a budget, published, or set outright; or the reason why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from bench import catalog
+from bench.budget import FLOPS_TOLERANCE, PARAMS_TOLERANCE, Match, NoMatch, Target, match, nominal_shape
+from bench.build import config_of, cost_of
+from bench.request import ModelRequest, Request
+from bench.spec import NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
+from models.layers.shape import Interface, Shape
+
+PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizedModel:
+    model: ModelSpec
+    match: str
+    budget: int | None
+    budget_error: float | None
+
+
+def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
+    """Every model x length x budget, in the order of the request. Raises RequestError for options and sizes that cannot be built."""
+    for wanted in request.models:
+        if wanted.variant:
+            yield from _resolve_variant(wanted, request)
+        elif request.sizes.width:
+            for n in request.seq_lens:
+                yield _resolve_outright(wanted, request, n)
+        else:
+            yield from _resolve_budgets(wanted, request)
+
+
+def _resolve_variant(wanted: ModelRequest, request: Request) -> Iterator[SizedModel | Skipped]:
+    shape, interface, options = catalog.load("families", wanted.family).VARIANTS[wanted.variant]
+    for n in request.seq_lens or (shape.seq_len,):
+        model = ModelSpec(
+            name=wanted.name,
+            family=wanted.family,
+            options=tuple(sorted({**options, **dict(wanted.options)}.items())),
+            shape=replace(shape, seq_len=n),
+            interface=replace(interface, input=request.input),
+        )
+        yield _checked(replace(model, interface=_task_interface(model, request)) if request.task else model)
+
+
+def _resolve_outright(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:
+    model, sizes = _unsized(wanted, request, n), request.sizes
+    assert sizes.width is not None
+    shape = nominal_shape(model, width=sizes.width, heads=sizes.heads, ffn_width=sizes.ffn_width)
+    return _checked(replace(model, shape=shape))
+
+
+def _checked(model: ModelSpec) -> SizedModel:
+    """Sizes that were set outright are the user's own: what cannot be built is a wrong request."""
+    try:
+        config_of(model)
+    except ValueError as error:
+        raise RequestError(f"{model.name}: {error}", "change --width, --heads or --ffn-width, or give --params instead") from error
+    return SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
+
+
+def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedModel | Skipped]:
+    for budget in request.budgets:
+        shape: Shape | None = None
+        for n in sorted(request.seq_lens):
+            model = _unsized(wanted, request, n)
+            if request.match == "shape" and shape is not None:
+                yield _same_shape(replace(model, shape=replace(shape, seq_len=n)), request, budget)
+                continue
+            resolved = _match_budget(model, request, budget)
+            if isinstance(resolved, SizedModel):
+                shape = resolved.model.shape
+            yield resolved
+            if request.match == "shape" and shape is None:
+                yield from _skip_longer(wanted, request, budget, n)
+                break
+
+
+def _same_shape(model: ModelSpec, request: Request, budget: int) -> SizedModel:
+    target = _params_target(request, budget)
+    error = target.error(target.of(cost_of(model), model.shape.seq_len))
+    return SizedModel(model=model, match="shape", budget=budget, budget_error=error)
+
+
+def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at: int) -> Iterator[Skipped]:
+    for n in sorted(request.seq_lens):
+        if n > solved_at:
+            reason = f"the shape is solved at the shortest length, {solved_at}, and could not be"
+            yield Skipped(model=wanted.name, seq_len=n, budget=budget, reason=reason)
+
+
+def _match_budget(model: ModelSpec, request: Request, budget: int) -> SizedModel | Skipped:
+    n = model.shape.seq_len
+    target: Target | NoMatch = _params_target(request, budget)
+    if request.match == "flops" and model.family != request.reference:
+        target = _reference_target(model, request, budget)
+    found = target if isinstance(target, NoMatch) else match(model, target, heads=request.sizes.heads)
+    if isinstance(found, Match):
+        return SizedModel(model=found.model, match=request.match, budget=budget, budget_error=found.error)
+    nearest = None
+    if found.nearest:
+        nearest = cost_of(found.nearest.model).params(_scope(request)).at(n)
+    return Skipped(model=model.name, seq_len=n, budget=budget, reason=found.reason, nearest_params=nearest)
+
+
+def _params_target(request: Request, budget: int) -> Target:
+    return Target(measure="params", value=budget, tolerance=PARAMS_TOLERANCE, scope=_scope(request))
+
+
+def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
+    """The forward FLOPs of the reference family at this budget and length."""
+    wanted = ModelRequest(name=request.reference, family=request.reference)
+    reference = _unsized(wanted, request, model.shape.seq_len)
+    found = match(reference, _params_target(request, budget), heads=request.sizes.heads)
+    if isinstance(found, NoMatch):
+        return replace(found, reason=f"the reference {request.reference} has no size here: {found.reason}")
+    flops = cost_of(found.model).flops().at(model.shape.seq_len)
+    return Target(measure="flops", value=flops, tolerance=FLOPS_TOLERANCE)
+
+
+def _scope(request: Request) -> str | None:
+    return None if request.budget_scope == "all" else request.budget_scope
+
+
+def _unsized(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
+    model = ModelSpec(
+        name=wanted.name,
+        family=wanted.family,
+        options=wanted.options,
+        shape=replace(PLACEHOLDER, seq_len=n, depth=request.sizes.depth, ffn_width=_placeholder_ffn_width(wanted)),
+        interface=Interface(input=request.input),
+    )
+    _require_options(model)
+    return replace(model, interface=_task_interface(model, request)) if request.task else model
+
+
+def _placeholder_ffn_width(wanted: ModelRequest) -> int:
+    """A width that splits into the spatial heads asked for, so that the other options can be checked before the search."""
+    return PLACEHOLDER.ffn_width * max(1, int(dict(wanted.options).get("spatial_heads", 1)))
+
+
+def _task_interface(model: ModelSpec, request: Request) -> Interface:
+    interface: Interface = catalog.load("tasks", request.task).INFO.interface(model.shape.seq_len, config_of(model).pool)
+    return interface
+
+
+def _require_options(model: ModelSpec) -> None:
+    """At placeholder sizes that fit every option, only an option's value can be refused."""
+    try:
+        config_of(model)
+    except ValueError as error:
+        raise RequestError(f"{model.name}: {error}", "see: bench list families") from error
+
+
+def sizing_of(sized: SizedModel) -> Sizing:
+    """What a sized model costs in closed form, at its own n."""
+    cost, n = cost_of(sized.model), sized.model.shape.seq_len
+    return Sizing(
+        match=sized.match,
+        budget=sized.budget,
+        budget_error=sized.budget_error,
+        params=cost.params().at(n),
+        params_seq=cost.params().varying().at(n),
+        params_blocks=cost.params("blocks").at(n),
+        heads=sized.model.shape.heads if catalog.load("families", sized.model.family).USES_HEADS else None,
+        terms=cost.terms,
+    )

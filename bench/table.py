@@ -1,0 +1,175 @@
+"""From records to one tidy row per cell, and the A/A control. Imports no torch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench import catalog
+from bench.files import write_atomically
+from bench.intervals import CONTROL_LEVEL, paired_ratio
+from bench.record import StoredRun
+from bench.spec import MEASURED, Plan, PlannedCell, Record, is_trained, training_id
+
+IDENTITY = (
+    "cell_id model family seq_len batch_size phase engine dtype device attention task match budget budget_error status reason quick "
+    "width depth heads ffn_width params params_seq params_blocks"
+).split()
+UNMEASURED = "unmeasured"
+
+
+def rows_of(run: StoredRun) -> pd.DataFrame:
+    """One row per cell, in plan order; the columns of the metrics that were asked for; what was not measured is empty."""
+    by_subject: dict[str, list[Record]] = defaultdict(list)
+    for record in run.records:
+        if not record.control:
+            by_subject[record.subject_id].append(record)
+    columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
+    rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
+    return _whole_numbers(pd.DataFrame(rows, columns=list(dict.fromkeys(columns))))
+
+
+def control_of(run: StoredRun) -> dict[str, Any] | None:
+    """The A/A control: the same cell timed under two names, as a ratio with its 99 % interval; None where it was not measured twice."""
+    control = {r.repeat: r for r in run.records if r.control and r.outcome.status == MEASURED}
+    subjects = {r.subject_id for r in control.values()}
+    named = {
+        r.repeat: r
+        for r in run.records
+        if not r.control and r.subject_id in subjects and r.metric == "latency" and r.outcome.status == MEASURED
+    }
+    rounds = sorted(set(control) & set(named))
+    ratio = paired_ratio([_latency(control[r]) for r in rounds], [_latency(named[r]) for r in rounds], CONTROL_LEVEL)
+    if ratio is None:
+        return None
+    return {
+        "cell": _label(run.plan, next(iter(subjects))),
+        "cell_id": next(iter(subjects)),
+        "ratio": ratio.estimate,
+        "low": ratio.low,
+        "high": ratio.high,
+        "level": CONTROL_LEVEL,
+        "num_rounds": ratio.num,
+        "contains_one": ratio.contains(1.0),
+    }
+
+
+def rounds_of(run: StoredRun) -> pd.DataFrame:
+    """The latency of every cell in every round (`cell_id`, `round`, `latency_ms`), for ratios paired by round."""
+    found = [
+        (r.subject_id, r.repeat, _latency(r))
+        for r in run.records
+        if r.metric == "latency" and not r.control and r.outcome.status == MEASURED
+    ]
+    return pd.DataFrame(found, columns=["cell_id", "round", "latency_ms"])
+
+
+def num_missing(run: StoredRun) -> int:
+    """Cells and trainings for which some metric has no outcome at all."""
+    present = {(r.subject_id, r.metric) for r in run.records}
+    wanted = set()
+    for planned in run.plan.cells:
+        for metric in run.plan.metrics:
+            if catalog.load("metrics", metric).REPEAT != "seed":
+                wanted.add((planned.cell.cell_id, metric))
+            elif is_trained(planned.cell, run.plan):
+                wanted.add((training_id(planned.cell, run.plan.recipe), metric))
+    return len(wanted - present)
+
+
+def write_table(rows: pd.DataFrame, folder: Path) -> None:
+    """table.csv and table.parquet. Text that a spreadsheet would take for a formula is quoted with an apostrophe in the CSV."""
+    text = rows.select_dtypes(include=["object", "str"]).columns
+    safe = rows.copy()
+    for column in text:
+        safe[column] = safe[column].map(_no_formula)
+    write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False))
+    write_atomically(folder / "table.parquet", lambda path: rows.to_parquet(path, index=False))
+
+
+def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON data: what is missing is null."""
+    return [{name: _plain(value) for name, value in row.items()} for row in rows.to_dict(orient="records")]
+
+
+def _whole_numbers(rows: pd.DataFrame) -> pd.DataFrame:
+    """Columns of whole numbers stay whole where some are missing."""
+    for column in rows.columns:
+        present = rows[column].dropna()
+        if len(present) and all(isinstance(v, int) and not isinstance(v, bool) for v in present):
+            rows[column] = rows[column].astype("Int64")
+    return rows
+
+
+def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
+    subjects = (planned.cell.cell_id, training_id(planned.cell, plan.recipe))
+    records = [record for subject in subjects for record in by_subject.get(subject, ())]
+    row = _identity(planned, plan)
+    for metric in plan.metrics:
+        measured = sorted((r for r in records if r.metric == metric and r.outcome.status == MEASURED), key=lambda r: r.repeat)
+        if measured:
+            row.update(catalog.load("metrics", metric).summarise(measured))
+    return {**row, **_status(records)}
+
+
+def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
+    cell, sizing = planned.cell, planned.sizing
+    model, work = cell.model, cell.workload
+    return {
+        "cell_id": cell.cell_id,
+        "model": model.name,
+        "family": model.family,
+        "seq_len": model.shape.seq_len,
+        **{name: getattr(work, name) for name in ("batch_size", "phase", "engine", "dtype", "device", "attention")},
+        "task": work.task or None,
+        "match": sizing.match,
+        "budget": sizing.budget,
+        "budget_error": sizing.budget_error,
+        "quick": plan.settings.quick,
+        "width": model.shape.width,
+        "depth": model.shape.depth,
+        "heads": sizing.heads,
+        "ffn_width": model.shape.ffn_width,
+        "params": sizing.params,
+        "params_seq": sizing.params_seq,
+        "params_blocks": sizing.params_blocks,
+    }
+
+
+def _status(records: Sequence[Record]) -> dict[str, Any]:
+    """`measured` where everything that ran was; otherwise the first thing that went wrong, named by its metric."""
+    if not records:
+        return {"status": UNMEASURED, "reason": None}
+    for record in records:
+        if record.outcome.status != MEASURED:
+            return {"status": record.outcome.status, "reason": f"{record.metric}: {record.outcome.reason}"}
+    return {"status": MEASURED, "reason": None}
+
+
+def _latency(record: Record) -> float:
+    return float(record.outcome.values["latency_ms"])
+
+
+def _label(plan: Plan, cell_id: str) -> str:
+    for planned in plan.cells:
+        if planned.cell.cell_id == cell_id:
+            return f"{planned.cell.model.name}, n = {planned.cell.model.shape.seq_len}"
+    return cell_id
+
+
+def _no_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
+
+
+def _plain(value: Any) -> Any:
+    if value is None or value is pd.NA or (isinstance(value, float) and not _finite(value)):
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def _finite(value: float) -> bool:
+    return value == value and value not in (float("inf"), float("-inf"))

@@ -1,0 +1,58 @@
+"""1,797 handwritten digits in 16 grey levels, from 8 x 8 brought to 32 x 32 pixels; needs no download.
+
+Source: Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI 1998), the copy that scikit-learn ships. The images are small and
+the writers of the test items also wrote training items: a task that shows that a model learns, not one that ranks good models.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.spec import TaskInfo
+from bench.tasks import Split, Splits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+INFO = TaskInfo(
+    name="digits",
+    summary="1,797 handwritten digits, upsampled to 32 px",
+    source="scikit-learn load_digits (UCI Optical Recognition of Handwritten Digits)",
+    num_classes=10,
+    channels=1,
+    side=32,
+    num_train=1433,
+    num_test=364,
+)
+TEST_EVERY = 5
+"""Of each class, in stored order, the first of every five items is for testing: the same split whatever the seed or library version."""
+
+
+def load(data_root: str) -> Splits:
+    """The two splits. `data_root` is not read: the images come with scikit-learn."""
+    import torch
+    import torch.nn.functional as F
+    from sklearn.datasets import load_digits
+
+    stored = load_digits()
+    small = torch.tensor(stored.images, dtype=torch.float32)[:, None]
+    images = F.interpolate(small, size=(INFO.side, INFO.side), mode="bilinear", align_corners=False)
+    labels = torch.tensor(stored.target, dtype=torch.int64)
+    is_test = chosen_for_test(labels)
+    learned = images[~is_test]
+    mean, spread = learned.mean(dim=(0, 2, 3), keepdim=True), learned.std(dim=(0, 2, 3), keepdim=True)
+    images = (images - mean) / spread
+    return Splits(
+        train=Split(images=images[~is_test], labels=labels[~is_test]),
+        test=Split(images=images[is_test], labels=labels[is_test]),
+    )
+
+
+def chosen_for_test(labels: Tensor) -> Tensor:
+    """`(items,)` labels -> `(items,)` bool: every `TEST_EVERY`-th item of each class."""
+    import torch
+
+    mask = torch.zeros_like(labels, dtype=torch.bool)
+    for label in labels.unique():
+        mask[torch.nonzero(labels == label)[::TEST_EVERY, 0]] = True
+    return mask

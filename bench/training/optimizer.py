@@ -1,0 +1,38 @@
+"""AdamW with weight decay on matrices only (arXiv 1711.05101)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from bench.spec import Recipe
+from bench.training.schedule import learning_rate_factor
+
+
+def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
+    """Two groups, the decayed one first; either may be empty."""
+    decayed, free = decay_groups(model)
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.learning_rate, fused=True)
+
+
+def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """(decayed, free of decay): what multiplies its input is decayed; what is added or looked up, and every scale, is not.
+
+    Free are vectors (biases, norms, spatial biases), embedding tables, and tensors with a leading axis of one (class token, positions).
+    """
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        added_to_batch = parameter.ndim > 2 and parameter.shape[0] == 1
+        is_matrix = parameter.ndim >= 2 and not added_to_batch and id(parameter) not in tables
+        (decayed if is_matrix else free).append(parameter)
+    return decayed, free
+
+
+def build_scheduler(optimizer: torch.optim.Optimizer, recipe: Recipe, num_steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+    warmup_steps = round(recipe.warmup * num_steps)
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: learning_rate_factor(step, num_steps=num_steps, warmup_steps=warmup_steps)
+    )

@@ -1,0 +1,89 @@
+"""One job in one process: set threads, measure, and turn whatever happens into an Outcome."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from typing import Any
+
+from bench import catalog
+from bench.spec import MEASURED, Job, Outcome
+
+OUT_OF_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "not enough memory")
+MEMORY_SHARE = 0.95
+MAX_REASON = 300
+
+
+def run_job(job: Job) -> Outcome:
+    """Measure one job in this process. Only the process's own end can keep it from returning an Outcome."""
+    started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    start = time.perf_counter()
+    status, reason, values, samples = _measure(job)
+    return Outcome(
+        status=status,
+        reason=reason,
+        values=values,
+        samples=samples,
+        started_at=started_at,
+        duration_s=time.perf_counter() - start,
+    )
+
+
+def prepare_process(job: Job) -> None:
+    """Threads first, before any tensor exists; on CPU, a bound on memory, so that too much is an error and not the end of the machine."""
+    import torch
+
+    trains = job.recipe is not None
+    torch.set_num_threads(job.settings.train_threads if trains else job.settings.threads)
+    if job.cell.workload.device == "cpu":
+        _bound_memory()
+
+
+def _measure(job: Job) -> tuple[str, str, dict[str, Any], dict[str, tuple[float, ...]]]:
+    try:
+        found = catalog.load("metrics", job.metric).measure(job)
+    except MemoryError as error:
+        return "out_of_memory", one_line(error) or "out of memory", {}, {}
+    except Exception as error:  # whatever a model, kernel or metric raises is this job's outcome
+        status = "out_of_memory" if is_out_of_memory(error) else "failed"
+        return status, f"{type(error).__name__}: {one_line(error)}", {}, {}
+    return MEASURED, "", dict(found.values), {name: tuple(series) for name, series in found.samples.items()}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    if type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in text for sign in OUT_OF_MEMORY_SIGNS)
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of the message that says something, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:MAX_REASON] if lines else ""
+
+
+def _bound_memory() -> None:
+    try:
+        import resource
+    except ImportError:  # a system without resource limits
+        return
+    from bench.environment import available_memory_bytes
+
+    available, used = available_memory_bytes(), _address_space_bytes()
+    if available is None or used is None:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = used + int(available * MEMORY_SHARE)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def _address_space_bytes() -> int | None:
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

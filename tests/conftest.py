@@ -1,0 +1,17 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+# no example may fail for being slow, and the same code gives the same verdict everywhere
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.load_profile("project")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """The models under test are small: a second thread costs more than it brings, and much more on a busy machine."""
+    torch.set_num_threads(1)

@@ -1,0 +1,183 @@
+"""What the contracts run over: every family and mixer in the catalog with every value of every option, one varied at a time and all at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bench import catalog
+from models.layers.cost import Cost
+from models.layers.shape import INPUTS, Interface, Shape, num_data_tokens
+
+LENGTHS = (17, 65, 197, 257, 1025, 4097, 16385, 65537)
+FEW_LENGTHS = (17, 257, 4097, 65537)
+"""Three fix a polynomial of degree two, the fourth checks it."""
+WIDTH = 16
+NUMBERS = (0, 1, 4)
+"""Values tried for an option that is a number; those that the config refuses are no values of it."""
+MIXER_SIZES = ("seq_len", "width")
+NONSENSE = "nonsense"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """One architecture under one choice of options, at any seq_len, built on the current default device.
+
+    `reference` is the formulation that the counters see whole; `is_counted` is false where it is another subject's. `data` is one sample, `(1, ...)`;
+    modules answer `(1, outputs)`.
+    """
+
+    label: str
+    is_counted: bool
+    build: Callable[[int], nn.Module]
+    reference: Callable[[int], nn.Module]
+    data: Callable[[int], Tensor]
+    cost: Callable[[int], Cost]
+    reference_cost: Callable[[int], Cost]
+
+
+class Pooled(nn.Module):
+    """A mixer and the mean over its tokens: `(batch, n, width)` -> `(batch, width out)`, as a family answers."""
+
+    def __init__(self, mixer: nn.Module) -> None:
+        super().__init__()
+        self.mixer = mixer
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        mixed: Tensor = self.mixer(tokens)
+        return mixed.mean(dim=1)
+
+
+def families() -> list[Subject]:
+    """Each family on patches with every choice of options, and on tokens with the first and the last of them."""
+    found = []
+    for family in catalog.names("families"):
+        patches, tokens = (Interface(input=kind) for kind in INPUTS)
+        on_patches = list(choices(family_config(family, patches), family_defaults(family)))
+        found += [family_subject(family, patches, chosen) for chosen in on_patches]
+        found += [family_subject(family, tokens, chosen) for chosen in (on_patches[0], on_patches[-1])]
+        if catalog.load("families", family).USES_HEADS:
+            found.append(family_subject(family, patches, {}, heads=4))
+    return found
+
+
+def mixers() -> list[Subject]:
+    return [mixer_subject(name, chosen) for name in catalog.names("mixers") for chosen in choices(mixer_config(name), mixer_defaults(name))]
+
+
+def family_config(family: str, interface: Interface, *, seq_len: int = 17, heads: int = 2) -> Callable[..., Any]:
+    """`(**options) -> Config`, at small sizes."""
+    shape = Shape(seq_len=seq_len, width=WIDTH, depth=2, heads=heads, ffn_width=2 * WIDTH)
+    module = catalog.load("families", family)
+    return lambda **options: module.Config(shape=shape, interface=interface, **options)
+
+
+def mixer_config(name: str, *, seq_len: int = 17) -> Callable[..., Any]:
+    module = catalog.load("mixers", name)
+    return lambda **options: module.Config(seq_len=seq_len, width=WIDTH, **options)
+
+
+def family_defaults(family: str) -> dict[str, Any]:
+    return {option.name: option.default for option in catalog.options(family)}
+
+
+def mixer_defaults(name: str) -> dict[str, Any]:
+    fields = dataclasses.fields(catalog.load("mixers", name).Config)
+    return {field.name: field.default for field in fields if field.name not in MIXER_SIZES}
+
+
+def choices(config: Callable[..., Any], defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """No option; each other value of each option; every option at the last of its other values."""
+    others = {name: [v for v in option_values(config, name, default) if v != default] for name, default in defaults.items()}
+    yield {}
+    yield from ({name: value} for name, values in others.items() for value in values)
+    if len(others) > 1:
+        yield {name: values[-1] for name, values in others.items()}
+
+
+def option_values(config: Callable[..., Any], name: str, default: Any) -> list[Any]:
+    """All values of a choice, taken from the message that refuses another; both booleans; the numbers that are not refused."""
+    if isinstance(default, bool):
+        return [False, True]
+    if isinstance(default, str):
+        return allowed_words(refusal(config, {name: NONSENSE}))
+    return [value for value in NUMBERS if not refusal(config, {name: value})]
+
+
+def refusal(config: Callable[..., Any], options: Mapping[str, Any]) -> str:
+    """The message of the ValueError that refuses the options; empty where they are accepted."""
+    try:
+        config(**options)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def allowed_words(message: str) -> list[str]:
+    found = re.search(rf"must be one of (.+), not '{NONSENSE}'", message)
+    assert found, f"a choice must refuse {NONSENSE!r} and name what it allows; found: {message!r}"
+    return found[1].split(", ")
+
+
+def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any], *, heads: int = 2) -> Subject:
+    module = catalog.load("families", family)
+
+    def config(n: int, **overrides: Any) -> Any:
+        return family_config(family, interface, seq_len=n, heads=heads)(**{**chosen, **overrides})
+
+    def data(n: int) -> Tensor:
+        tokens = num_data_tokens(n, config(n).pool)
+        if interface.input == "tokens":
+            return torch.randint(interface.vocab_size, (1, tokens))
+        return torch.randn(1, tokens, interface.patch_dim)
+
+    return Subject(
+        label=_label(family, {"input": interface.input, "heads": heads, **chosen}),
+        is_counted=_is_counted(chosen, module.REFERENCE_OPTIONS),
+        build=lambda n: module.build(config(n)),
+        reference=lambda n: module.build(config(n, **module.REFERENCE_OPTIONS)),
+        data=data,
+        cost=lambda n: module.cost(config(n)),
+        reference_cost=lambda n: module.cost(config(n, **module.REFERENCE_OPTIONS)),
+    )
+
+
+def mixer_subject(name: str, chosen: Mapping[str, Any]) -> Subject:
+    """The formulation of a mixer that is counted is the one that the families have counted. Tokens come from a layer before, so need a gradient."""
+    module = catalog.load("mixers", name)
+    counted = {key: value for key, value in _reference_options().items() if key in mixer_defaults(name)}
+
+    def config(n: int, **overrides: Any) -> Any:
+        return mixer_config(name, seq_len=n)(**{**chosen, **overrides})
+
+    return Subject(
+        label=_label(name, chosen),
+        is_counted=_is_counted(chosen, counted),
+        build=lambda n: Pooled(module.build(config(n))),
+        reference=lambda n: Pooled(module.build(config(n, **counted))),
+        data=lambda n: torch.randn(1, n, WIDTH, requires_grad=True),
+        cost=lambda n: module.cost(config(n)),
+        reference_cost=lambda n: module.cost(config(n, **counted)),
+    )
+
+
+def _is_counted(chosen: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
+    """Whether the choice, with the reference's options in place of its own, is still one that nothing else makes."""
+    return not chosen or any(name not in reference for name in chosen)
+
+
+def _reference_options() -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for family in catalog.names("families"):
+        merged |= catalog.load("families", family).REFERENCE_OPTIONS
+    return merged
+
+
+def _label(name: str, chosen: Mapping[str, Any]) -> str:
+    return "+".join([name, *(f"{key}={value}" for key, value in chosen.items())])

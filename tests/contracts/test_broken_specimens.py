@@ -1,0 +1,155 @@
+"""Every contract can fail: each is broken on purpose once, and must notice."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench.counters import CountError
+from models.layers.cost import Cost, N, Term, constant
+from models.layers.shape import Interface
+from tests.contracts import checks
+from tests.contracts.subjects import Subject, allowed_words, family_subject
+
+SOUND = family_subject("vit", Interface(), {}, heads=2)
+
+
+class Distances(nn.Module):
+    """A model, and beside it distances between all pairs of patches: n^2 work that no counter sees."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, data: Tensor) -> Tensor:
+        logits: Tensor = self.model(data)
+        return logits + torch.cdist(data, data).mean()
+
+
+class DeadParameter(nn.Module):
+    """A model with one parameter too many; its part in the answer is nothing (`factor` None) or always zero."""
+
+    def __init__(self, model: nn.Module, factor: float | None) -> None:
+        super().__init__()
+        self.model = model
+        self.dead = nn.Parameter(torch.ones(3))
+        self.factor = factor
+
+    def forward(self, data: Tensor) -> Tensor:
+        logits: Tensor = self.model(data)
+        return logits if self.factor is None else logits + self.factor * self.dead.sum()
+
+
+def with_term(term: Term) -> Subject:
+    return dataclasses.replace(SOUND, cost=lambda n: SOUND.cost(n) + Cost((term,)))
+
+
+def test_the_sound_specimen_passes() -> None:
+    for check in (checks.check_params, checks.check_flops, checks.check_train_flops):
+        check(SOUND, 17)
+    for check_any in (checks.check_same_cost, checks.check_one_polynomial, checks.check_gradients, checks.check_same_seed):
+        check_any(SOUND)
+
+
+def test_a_forgotten_parameter_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        checks.check_params(with_term(Term(name="extra", params=N)), 17)
+
+
+def test_a_parameter_declared_constant_that_grows_with_n_is_noticed() -> None:
+    def frozen_at_17(n: int) -> Cost:
+        terms = SOUND.cost(n).terms
+        return Cost(tuple(dataclasses.replace(t, params=constant(t.params.at(17))) for t in terms))
+
+    with pytest.raises(AssertionError):
+        checks.check_params(dataclasses.replace(SOUND, cost=frozen_at_17), 17)
+
+
+@pytest.mark.parametrize("check", [checks.check_flops, checks.check_train_flops])
+def test_a_wrong_cost_term_is_noticed(check: Callable[[Subject, int], None]) -> None:
+    with pytest.raises(AssertionError):
+        check(with_term(Term(name="extra", macs=N * N)), 17)
+
+
+@pytest.mark.parametrize("check", [checks.check_flops, checks.check_train_flops])
+def test_matrix_work_that_no_counter_sees_is_noticed(check: Callable[[Subject, int], None]) -> None:
+    with pytest.raises(CountError, match="cdist"):
+        check(dataclasses.replace(SOUND, reference=lambda n: Distances(SOUND.reference(n))), 17)
+
+
+def test_a_wrong_number_of_backward_products_is_noticed() -> None:
+    def doubled(n: int) -> Cost:
+        first, *rest = SOUND.cost(n).terms
+        return Cost((dataclasses.replace(first, backward_products=2), *rest))
+
+    with pytest.raises(AssertionError):
+        checks.check_train_flops(dataclasses.replace(SOUND, cost=doubled), 17)
+
+
+def test_a_formulation_that_costs_more_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        checks.check_same_cost(with_term(Term(name="extra", macs=N)))
+
+
+def test_a_term_that_bakes_in_seq_len_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        checks.check_one_polynomial(dataclasses.replace(SOUND, cost=lambda n: SOUND.cost(n) + Cost((Term(name="extra", macs=N * n),))))
+
+
+@pytest.mark.parametrize(("factor", "complaint"), [(None, "no gradient reaches dead"), (0.0, "the gradient of dead is zero")])
+def test_a_parameter_without_gradient_is_noticed(factor: float | None, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=re.escape(complaint)):
+        checks.check_gradients(dataclasses.replace(SOUND, build=lambda n: DeadParameter(SOUND.build(n), factor)))
+
+
+def test_weights_that_ignore_the_seed_are_noticed() -> None:
+    seeds = itertools.count()
+
+    def build(n: int) -> nn.Module:
+        torch.manual_seed(next(seeds))
+        return SOUND.build(n)
+
+    with pytest.raises(AssertionError, match="same seed"):
+        checks.check_same_seed(dataclasses.replace(SOUND, build=build))
+
+
+def test_a_size_that_is_accepted_is_noticed() -> None:
+    with pytest.raises(pytest.fail.Exception):
+        checks.check_refused(lambda: None, "width must be")
+
+
+def test_a_refusal_that_names_no_rule_is_noticed() -> None:
+    def refuse() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(AssertionError):
+        checks.check_refused(refuse, "width must be")
+
+
+def test_a_choice_that_refuses_nothing_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="name what it allows"):
+        allowed_words("")
+
+
+def _forget_bias(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return weight @ v + 0 * bias[:, None]
+
+
+def _stop_gradient(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return weight @ v.detach() + bias[:, None] + 0 * v
+
+
+def _reference(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return weight @ v + bias[:, None]
+
+
+@pytest.mark.parametrize("kernel", [_forget_bias, _stop_gradient], ids=["output", "gradient"])
+def test_a_kernel_that_differs_is_noticed(kernel: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+    with pytest.raises(AssertionError, match="differs"):
+        checks.check_same_projection(kernel, _reference, n=9, channels=4, batch=2)

@@ -1,0 +1,109 @@
+"""Every family that the catalog finds keeps the contracts, on patches and on tokens, with every value of every option."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from bench import catalog
+from models.layers.shape import Interface, Shape
+from tests.contracts import checks
+from tests.contracts.subjects import FEW_LENGTHS, LENGTHS, Subject, families, family_config, family_defaults, refusal
+
+SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)
+NAMES = catalog.names("families")
+
+SUBJECTS = families()
+over_subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.label)
+over_counted = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.is_counted], ids=lambda subject: subject.label)
+over_lengths = pytest.mark.parametrize("n", LENGTHS)
+over_few_lengths = pytest.mark.parametrize("n", FEW_LENGTHS)
+
+
+@over_few_lengths
+@over_subjects
+def test_closed_form_parameters_are_the_counted_ones(subject: Subject, n: int) -> None:
+    checks.check_params(subject, n)
+
+
+@over_subjects
+def test_parameters_of_the_blocks_are_counted_apart(subject: Subject) -> None:
+    with torch.device("meta"):
+        blocks = subject.build(17).get_submodule("blocks")
+    assert subject.cost(17).params("blocks").at(17) == sum(parameter.numel() for parameter in blocks.parameters())
+
+
+@over_lengths
+@over_counted
+def test_three_flop_counts_agree(subject: Subject, n: int) -> None:
+    checks.check_flops(subject, n)
+
+
+@over_few_lengths
+@over_counted
+def test_train_flop_counts_agree(subject: Subject, n: int) -> None:
+    checks.check_train_flops(subject, n)
+
+
+@over_subjects
+def test_every_formulation_costs_the_same(subject: Subject) -> None:
+    checks.check_same_cost(subject)
+
+
+@over_subjects
+def test_cost_is_one_polynomial_for_all_lengths(subject: Subject) -> None:
+    checks.check_one_polynomial(subject)
+
+
+@over_subjects
+def test_gradient_reaches_every_parameter(subject: Subject) -> None:
+    checks.check_gradients(subject)
+
+
+@over_subjects
+def test_same_seed_same_weights(subject: Subject) -> None:
+    checks.check_same_seed(subject)
+
+
+@pytest.mark.parametrize("name", ["seq_len", "width", "depth", "heads", "ffn_width"])
+@pytest.mark.parametrize("value", [0, -8, 8.0, True])
+def test_a_size_that_is_no_positive_whole_number_is_refused(name: str, value: Any) -> None:
+    checks.check_refused(lambda: dataclasses.replace(SHAPE, **{name: value}), f"{name} must be a positive whole number")
+
+
+def test_a_single_token_is_refused() -> None:
+    checks.check_refused(lambda: dataclasses.replace(SHAPE, seq_len=1), "seq_len must be at least 2")
+
+
+@pytest.mark.parametrize("name", ["patch_dim", "vocab_size", "num_classes"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_an_interface_of_no_size_is_refused(name: str, value: Any) -> None:
+    checks.check_refused(lambda: dataclasses.replace(Interface(), **{name: value}), f"{name} must be a positive whole number")
+
+
+def test_an_unknown_input_is_refused() -> None:
+    checks.check_refused(lambda: Interface(input="sound"), "input must be one of patches, tokens")
+
+
+@pytest.mark.parametrize("family", [name for name in NAMES if catalog.load("families", name).USES_HEADS])
+def test_heads_that_do_not_divide_the_width_are_refused(family: str) -> None:
+    checks.check_refused(family_config(family, Interface(), heads=3), "width must be a multiple of heads")
+
+
+@pytest.mark.parametrize(
+    ("family", "option"), [(name, o.name) for name in NAMES for o in catalog.options(name) if o.kind in ("str", "int")]
+)
+def test_an_impossible_option_is_refused_by_name(family: str, option: str) -> None:
+    wrong = "nonsense" if isinstance(family_defaults(family)[option], str) else -1
+    assert option.split("_")[-1] in refusal(family_config(family, Interface()), {option: wrong})
+
+
+@pytest.mark.parametrize(("ffn_width", "spatial_heads"), [(33, 1), (32, 3), (36, 4)])
+def test_an_ffn_width_that_does_not_split_is_refused(ffn_width: int, spatial_heads: int) -> None:
+    shape = dataclasses.replace(SHAPE, ffn_width=ffn_width)
+    config = catalog.load("families", "gmlp").Config
+    rule = "ffn_width must be a multiple of 2 x spatial_heads"
+    checks.check_refused(lambda: config(shape=shape, spatial_heads=spatial_heads), rule)

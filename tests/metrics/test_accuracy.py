@@ -1,0 +1,145 @@
+"""The accuracy metric: one seed trained on the digits, and the summary over seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from bench.metrics import Measurement, accuracy
+from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestError, Settings, Workload
+from bench.tasks import digits
+from models.layers.shape import Interface, Shape
+
+RECIPE = Recipe(epochs=3, batch_size=32, learning_rate=5e-3)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_job(*, seq_len: int = 5, patch_dim: int = 256, repeat: int = 0, seed: int = 0, pool: str = "cls") -> Job:
+    model = ModelSpec(
+        name="vit",
+        family="vit",
+        options=(("pool", pool),),
+        shape=Shape(seq_len=seq_len, width=16, depth=1, heads=2, ffn_width=32),
+        interface=Interface(patch_dim=patch_dim, num_classes=10),
+    )
+    cell = Cell(model=model, workload=Workload(task="digits"))
+    return Job(cell=cell, metric="accuracy", repeat=repeat, settings=Settings(seed=seed), recipe=RECIPE)
+
+
+@pytest.fixture(scope="module")
+def measured() -> Measurement:
+    torch.set_num_threads(1)
+    return accuracy.measure(make_job())
+
+
+def test_top_1_to_top_5_rise_and_agree_with_the_items(measured: Measurement) -> None:
+    values, correct = measured.values, measured.samples["correct"]
+    tops = [values["accuracy"], *(values[f"accuracy_top{k}"] for k in range(2, 6))]
+    assert tops == sorted(tops)
+    assert len(correct) == digits.INFO.num_test
+    assert set(correct) <= {0, 1}
+    assert sum(correct) / len(correct) == pytest.approx(values["accuracy"])
+
+
+def test_a_few_epochs_beat_guessing(measured: Measurement) -> None:
+    assert measured.values["accuracy"] > 3 * digits.INFO.chance
+    assert measured.values["train_accuracy"] > 3 * digits.INFO.chance
+
+
+def test_series_have_one_entry_per_epoch(measured: Measurement) -> None:
+    assert measured.values["num_epochs"] == RECIPE.epochs
+    assert {name: len(measured.samples[name]) for name in ("loss", "validation_accuracy", "epoch_s")} == dict.fromkeys(
+        ("loss", "validation_accuracy", "epoch_s"), RECIPE.epochs
+    )
+    best = int(measured.values["best_epoch"])
+    assert measured.samples["validation_accuracy"][best - 1] == measured.values["validation_accuracy"]
+
+
+def test_the_seed_is_the_settings_plus_the_repeat(measured: Measurement) -> None:
+    by_repeat = accuracy.measure(make_job(repeat=1))
+    by_settings = accuracy.measure(make_job(seed=1))
+    assert by_repeat.values["seed"] == by_settings.values["seed"] == 1
+    assert by_repeat.samples["loss"] == by_settings.samples["loss"] != measured.samples["loss"]
+
+
+def test_mean_pooling_reads_one_more_patch() -> None:
+    values = accuracy.measure(make_job(seq_len=4, pool="mean")).values
+    assert values["accuracy"] > 2 * digits.INFO.chance
+
+
+def test_a_length_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(RequestError, match="seq_len 6 does not fit task digits"):
+        accuracy.measure(make_job(seq_len=6))
+
+
+def test_a_model_built_for_other_patches_is_refused() -> None:
+    with pytest.raises(ValueError, match="the model was built for"):
+        accuracy.measure(make_job(patch_dim=192))
+
+
+def test_a_job_without_recipe_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a recipe"):
+        accuracy.measure(dataclasses.replace(make_job(), recipe=None))
+
+
+def make_records(accuracies: list[float]) -> list[Record]:
+    """One per seed; the times rise with the seed, the last one tenfold."""
+    times = [2.0, 3.0, 40.0][: len(accuracies)]
+    outcomes = [
+        Outcome(
+            status="measured",
+            values={
+                "accuracy": value,
+                "accuracy_top5": 1.0,
+                "train_accuracy": min(1.0, value + 0.01),
+                "train_s": train_s,
+                "train_images_per_s": 100.0 / train_s,
+            },
+        )
+        for value, train_s in zip(accuracies, times, strict=True)
+    ]
+    return [
+        Record(subject_id="x", metric="accuracy", repeat=repeat, control=False, environment_id="e", code_version="v", outcome=outcome)
+        for repeat, outcome in enumerate(outcomes)
+    ]
+
+
+def test_the_summary_has_the_announced_columns() -> None:
+    for accuracies in ([], [0.9], [0.9, 0.8, 0.7]):
+        assert tuple(accuracy.summarise(make_records(accuracies))) == accuracy.COLUMNS
+
+
+def test_three_seeds_worked_out_by_hand() -> None:
+    """Mean 0.8, standard deviation 0.1; t(0.975, 2) = 4.302653: half width 0.248414."""
+    row = accuracy.summarise(make_records([0.7, 0.8, 0.9]))
+    assert row["accuracy"] == pytest.approx(0.8)
+    assert row["accuracy_low"] == pytest.approx(0.8 - 0.248414, abs=1e-6)
+    assert row["accuracy_high"] == 1.0
+    assert row["train_accuracy"] == pytest.approx(0.81)
+    assert (row["train_s"], row["num_seeds"], row["score"], row["score_name"]) == (3.0, 3, None, None)
+    assert row["train_images_per_s"] == pytest.approx(100.0 / 3.0)
+
+
+def test_the_interval_ends_at_zero_too() -> None:
+    assert accuracy.summarise(make_records([0.0, 0.2]))["accuracy_low"] == 0.0
+
+
+def test_one_seed_has_no_interval_and_equal_seeds_have_an_empty_one() -> None:
+    single = accuracy.summarise(make_records([0.9]))
+    assert (single["accuracy"], single["accuracy_low"], single["accuracy_high"], single["num_seeds"]) == (0.9, None, None, 1)
+    equal = accuracy.summarise(make_records([0.5, 0.5]))
+    assert (equal["accuracy_low"], equal["accuracy_high"]) == (0.5, 0.5)
+
+
+def test_no_record_gives_empty_columns_not_zero() -> None:
+    assert set(accuracy.summarise([]).values()) == {None}

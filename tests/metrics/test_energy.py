@@ -1,0 +1,178 @@
+"""Energy per step from a planted counter and clock: no GPU is touched."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.metrics import energy
+from bench.spec import Cell, Job, ModelSpec, Outcome, Record, Settings, Workload
+from models.layers.shape import Shape
+
+UUID = "GPU-00000000-1111-2222-3333-444444444444"
+
+
+class Gpu:
+    """Steps take `step_s` seconds and `step_j` joules; idling takes `idle_w` watts; the counter tells millijoules, refreshed every `refresh_s`."""
+
+    def __init__(self, *, step_s: float, step_j: float, idle_w: float = 0.0, refresh_s: float = 0.0) -> None:
+        self.now_s, self.joules, self.told_at_s, self.told_j = 0.0, 1000.0, 0.0, 1000.0
+        self.step_s, self.step_j, self.idle_w, self.refresh_s = step_s, step_j, idle_w, refresh_s
+        self.num_steps = 0
+
+    def run_steps(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self.num_steps += 1
+            self.now_s += self.step_s
+            self.joules += self.step_j + self.idle_w * self.step_s
+            if self.now_s - self.told_at_s >= self.refresh_s:
+                self.told_at_s, self.told_j = self.now_s, self.joules
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def millijoules(self) -> int:
+        return round(self.told_j * 1000)
+
+
+class NVMLError(Exception):
+    pass
+
+
+def fake_nvml(gpu: Gpu, *, fails: str = "") -> Any:
+    """The part of pynvml that is used; the function named by `fails` raises."""
+    log: list[str] = []
+
+    def call(name: str, result: Any = None) -> Any:
+        log.append(name)
+        if name == fails:
+            raise NVMLError("Not Supported")
+        return result
+
+    def handle(uuid: str) -> str:
+        assert uuid == UUID
+        return str(call("nvmlDeviceGetHandleByUUID", f"handle of {uuid}"))
+
+    def total_energy(device: str) -> int:
+        assert device == f"handle of {UUID}"
+        return int(call("nvmlDeviceGetTotalEnergyConsumption", gpu.millijoules()))
+
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: call("nvmlInit"),
+        nvmlShutdown=lambda: call("nvmlShutdown"),
+        nvmlDeviceGetHandleByUUID=handle,
+        nvmlDeviceGetTotalEnergyConsumption=total_energy,
+        log=log,
+    )
+
+
+def job(*, device: str, quick: bool = False) -> Job:
+    model = ModelSpec(name="gmlp", family="gmlp", shape=Shape(seq_len=17, width=8, depth=1, heads=1, ffn_width=16))
+    return Job(cell=Cell(model=model, workload=Workload(device=device)), metric="energy", repeat=0, settings=Settings(quick=quick))
+
+
+@pytest.mark.parametrize(("step_s", "step_j"), [(0.25, 40.0), (0.001, 0.5), (3.0, 900.0)])
+def test_energy_per_step_is_what_the_counter_rose_by_over_the_steps_of_the_window(step_s: float, step_j: float) -> None:
+    gpu = Gpu(step_s=step_s, step_j=step_j)
+    found = energy.energy_per_step(gpu.run_steps, gpu.millijoules, window_s=5.0, clock=gpu.clock)
+    assert found["energy_j"] == pytest.approx(step_j, rel=1e-4)
+    assert found["energy_window_s"] == pytest.approx(found["energy_num_steps"] * step_s)
+    assert 5.0 <= found["energy_window_s"] <= 5.0 + max(2 * energy.BATCH_S, step_s)
+
+
+def test_idle_power_is_not_subtracted() -> None:
+    gpu = Gpu(step_s=0.1, step_j=2.0, idle_w=70.0)
+    found = energy.energy_per_step(gpu.run_steps, gpu.millijoules, window_s=2.0, clock=gpu.clock)
+    assert found["energy_j"] == pytest.approx(2.0 + 7.0, rel=1e-4)
+
+
+def test_a_slow_counter_errs_by_at_most_one_refresh_at_either_end() -> None:
+    gpu = Gpu(step_s=0.003, step_j=0.9, refresh_s=0.1)
+    found = energy.energy_per_step(gpu.run_steps, gpu.millijoules, window_s=5.0, clock=gpu.clock)
+    assert found["energy_j"] == pytest.approx(0.9, rel=2 * 0.1 / 5.0)
+    assert found["energy_j"] != pytest.approx(0.9, rel=1e-9)
+
+
+def test_the_steps_before_the_window_do_not_count() -> None:
+    gpu = Gpu(step_s=0.01, step_j=1.0)
+    found = energy.energy_per_step(gpu.run_steps, gpu.millijoules, window_s=2.0, clock=gpu.clock)
+    assert found["energy_num_steps"] < gpu.num_steps
+    assert found["energy_j"] == pytest.approx(1.0, rel=1e-4)
+
+
+def test_the_counter_is_read_by_uuid_and_nvml_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(step_s=0.5, step_j=100.0)
+    nvml = fake_nvml(gpu)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with energy.energy_counter(UUID) as read:
+        found = energy.energy_per_step(gpu.run_steps, read, window_s=2.0, clock=gpu.clock)
+    assert found == {"energy_j": 100.0, "energy_num_steps": 4, "energy_window_s": 2.0}
+    assert nvml.log[0] == "nvmlInit"
+    assert nvml.log[-1] == "nvmlShutdown"
+
+
+@pytest.mark.parametrize("fails", ["nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetTotalEnergyConsumption"])
+def test_a_missing_counter_is_none_with_its_reason(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    monkeypatch.setattr(energy, "_device_uuid", lambda: UUID)
+    nvml = fake_nvml(Gpu(step_s=1.0, step_j=1.0), fails=fails)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    values = energy.measure(job(device="cuda")).values
+    assert values["energy_j"] is None
+    assert "Not Supported" in values["energy_reason"]
+    assert ("nvmlShutdown" in nvml.log) == (fails != "nvmlInit")
+
+
+def test_without_pynvml_the_reason_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "_device_uuid", lambda: UUID)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    values = energy.measure(job(device="cuda")).values
+    assert values == {"energy_j": None, "energy_reason": "nvidia-ml-py is not installed"}
+
+
+def test_on_cpu_energy_is_none_with_a_reason() -> None:
+    values = energy.measure(job(device="cpu")).values
+    assert values["energy_j"] is None
+    assert "cpu" in values["energy_reason"]
+
+
+@pytest.mark.parametrize(("quick", "window_s"), [(False, 5.0), (True, 2.0)])
+def test_the_window_is_five_seconds_or_two(monkeypatch: pytest.MonkeyPatch, quick: bool, window_s: float) -> None:
+    import torch
+
+    from bench import step
+
+    gpu = Gpu(step_s=0.1, step_j=3.0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(step, "build_step", lambda cell, seed: SimpleNamespace(call=lambda: gpu.run_steps(1), cell=cell, seed=seed))
+    windows = []
+
+    def planted(run_steps: Any, read: Any, *, window_s: float) -> dict[str, float | int]:
+        windows.append(window_s)
+        before, steps = read(), gpu.num_steps
+        run_steps(7)
+        return {"energy_j": (read() - before) / 1000 / (gpu.num_steps - steps), "energy_num_steps": 7, "energy_window_s": window_s}
+
+    monkeypatch.setattr(energy, "energy_per_step", planted)
+    monkeypatch.setattr(energy, "_device_uuid", lambda: UUID)
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpu))
+    values = energy.measure(job(device="cuda", quick=quick)).values
+    assert windows == [window_s]
+    assert values["energy_j"] == pytest.approx(3.0)
+
+
+def test_the_column_is_the_record_as_measured() -> None:
+    record = Record(
+        subject_id="cell",
+        metric="energy",
+        repeat=0,
+        control=False,
+        environment_id="here",
+        code_version="0",
+        outcome=Outcome(status="measured", values={"energy_j": 0.25, "energy_num_steps": 8}),
+    )
+    assert energy.summarise([record]) == {"energy_j": 0.25}
+    assert energy.summarise([]) == {"energy_j": None}

@@ -1,0 +1,275 @@
+"""Memory of a step: what grows with batch x heads x n^2 and what does not, predictions, and the columns on CPU."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from bench.live_memory import LiveBytes
+from bench.metrics import memory
+from bench.spec import Cell, Job, ModelSpec, OptionValue, Outcome, Record, Workload
+from bench.step import attention_backend
+from models.layers.shape import Interface, Shape
+
+FLOAT = 4
+WIDTH, FFN_WIDTH = 16, 64
+
+
+def small_cell(
+    family: str,
+    *,
+    n: int,
+    phase: str = "infer",
+    attention: str = "auto",
+    batch: int = 2,
+    heads: int = 2,
+    depth: int = 2,
+    ffn_width: int = FFN_WIDTH,
+    dtype: str = "fp32",
+    engine: str = "eager",
+    interface: Interface = Interface(),
+    options: dict[str, OptionValue] | None = None,
+) -> Cell:
+    shape = Shape(seq_len=n, width=WIDTH, depth=depth, heads=heads, ffn_width=ffn_width)
+    model = ModelSpec(name=family, family=family, options=tuple((options or {}).items()), shape=shape, interface=interface)
+    return Cell(model=model, workload=Workload(batch_size=batch, phase=phase, attention=attention, dtype=dtype, engine=engine))
+
+
+def job(cell: Cell) -> Job:
+    return Job(cell=cell, metric="memory", repeat=0)
+
+
+def measured_activation(cell: Cell) -> int:
+    activation = memory.measure(job(cell)).values["activation_bytes"]
+    assert isinstance(activation, int)
+    return activation
+
+
+def predicted_activation(cell: Cell) -> int:
+    with attention_backend(cell.workload.attention):
+        return memory.predict(cell).activation
+
+
+def quadratic_floats(sizes: list[int], step: int) -> float:
+    """The coefficient of n^2, in floats, of a polynomial of second degree from its values at three equidistant n."""
+    low, middle, high = sizes
+    return (high - 2 * middle + low) / (2 * step * step * FLOAT)
+
+
+@pytest.mark.parametrize("family", ["vit", "transformer"])
+@pytest.mark.parametrize(("phase", "matrices"), [("infer", 2), ("train", 4)])
+def test_explicit_attention_keeps_batch_x_heads_x_n_squared_to_the_byte(family: str, phase: str, matrices: int) -> None:
+    """Two n x n matrices per head and sample at work, and in training one more kept by each of the two layers."""
+    lengths, step = (192, 256, 320), 64
+    for batch, heads in itertools.product((1, 2, 3), (1, 2)):
+        sizes = [measured_activation(small_cell(family, n=n, phase=phase, attention="math", batch=batch, heads=heads)) for n in lengths]
+        assert quadratic_floats(sizes, step) == matrices * batch * heads
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_in_training_explicit_attention_keeps_one_matrix_per_layer_and_two_at_work(depth: int) -> None:
+    lengths, step = (2048, 4096, 6144), 2048
+    for batch, heads in itertools.product((1, 32), (2, 4)):
+        cells = [small_cell("vit", n=n, phase="train", attention="math", batch=batch, heads=heads, depth=depth) for n in lengths]
+        assert quadratic_floats([predicted_activation(cell) for cell in cells], step) == (depth + 2) * batch * heads
+
+
+@pytest.mark.parametrize("family", ["vit", "transformer"])
+@pytest.mark.parametrize("phase", ["infer", "train"])
+def test_fused_attention_grows_linearly(family: str, phase: str) -> None:
+    lengths, step = (192, 256, 320), 64
+    for batch, heads in ((1, 1), (2, 2), (3, 4)):
+        cells = [small_cell(family, n=n, phase=phase, attention="flash", batch=batch, heads=heads) for n in lengths]
+        assert quadratic_floats([measured_activation(cell) for cell in cells], step) == 0
+        assert quadratic_floats([predicted_activation(cell) for cell in cells], step) == 0
+
+
+@pytest.mark.parametrize("lengths", [(16, 24, 32), (64, 128, 192), (192, 256, 320)])
+def test_gmlp_inference_grows_linearly(lengths: tuple[int, int, int]) -> None:
+    """With 32 gated channels, n below and above them."""
+    for batch in (1, 4):
+        sizes = [measured_activation(small_cell("gmlp", n=n, batch=batch)) for n in lengths]
+        assert quadratic_floats(sizes, lengths[1] - lengths[0]) == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"spatial_heads": 2}])
+def test_gmlp_training_at_n_above_the_channels_holds_n_squared_once_whatever_the_batch(options: dict[str, OptionValue]) -> None:
+    """The one n x n matrix is the gradient of a spatial weight, just before it is accumulated."""
+    lengths, step = (256, 384, 512), 128
+    for batch in (2, 4, 8):
+        sizes = [measured_activation(small_cell("gmlp", n=n, phase="train", batch=batch, options=options)) for n in lengths]
+        assert quadratic_floats(sizes, step) == 1
+
+
+def test_gmlp_training_at_n_below_the_channels_grows_linearly() -> None:
+    for batch in (2, 4, 8):
+        sizes = [measured_activation(small_cell("gmlp", n=n, phase="train", batch=batch, ffn_width=512)) for n in (64, 128, 192)]
+        assert quadratic_floats(sizes, 64) == 0
+
+
+def test_a_batched_spatial_product_is_caught() -> None:
+    """The broken specimen: at n above the channels, this kernel's weight gradient passes through one n x n matrix per sample."""
+    sizes = {}
+    for batch in (2, 4):
+        cells = [small_cell("gmlp", n=n, phase="train", batch=batch, options={"kernel": "baddbmm"}) for n in (256, 384, 512)]
+        sizes[batch] = quadratic_floats([measured_activation(cell) for cell in cells], 128)
+    assert sizes[4] - sizes[2] == 2
+
+
+@pytest.mark.parametrize("attention", ["flash", "math"])
+@pytest.mark.parametrize("phase", ["infer", "train"])
+@pytest.mark.parametrize("family", ["gmlp", "vit", "transformer"])
+def test_the_prediction_equals_the_measurement(family: str, phase: str, attention: str) -> None:
+    for n, interface in ((9, Interface()), (33, Interface(input="tokens"))):
+        cell = small_cell(family, n=n, phase=phase, attention=attention, interface=interface)
+        measured = memory.measure(job(cell)).values
+        with attention_backend(attention):
+            predicted = memory.predict(cell)
+        assert measured["memory_source"] == "live_storages"
+        assert predicted == LiveBytes(
+            weight=measured["weight_bytes"],
+            gradient=measured["gradient_bytes"],
+            optimizer=measured["optimizer_bytes"],
+            activation=measured["activation_bytes"],
+            total=measured["peak_memory_bytes"],
+        )
+
+
+def test_under_autocast_the_prediction_is_within_one_per_cent() -> None:
+    for family in ("gmlp", "vit"):
+        cell = small_cell(family, n=33, phase="train", attention="flash", dtype="bf16-autocast")
+        with attention_backend("flash"):
+            predicted = memory.predict(cell)
+        assert predicted.total == pytest.approx(memory.measure(job(cell)).values["peak_memory_bytes"], rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16-autocast"])
+@pytest.mark.parametrize("phase", ["infer", "train"])
+@pytest.mark.parametrize("family", ["gmlp", "vit", "transformer"])
+def test_the_rough_bound_is_above_the_prediction(family: str, phase: str, dtype: str) -> None:
+    for n, batch, depth, ffn_width, attention in (
+        (2, 1, 1, 64, "flash"),
+        (65, 64, 2, 8, "flash"),
+        (17, 256, 1, 64, "math"),
+        (1025, 8, 2, 8, "math"),
+    ):
+        cell = small_cell(family, n=n, batch=batch, depth=depth, ffn_width=ffn_width, phase=phase, dtype=dtype, attention=attention)
+        with attention_backend(attention):
+            assert memory.predict(cell).total < memory.rough_bound_bytes(cell)
+
+
+def test_a_cell_beyond_the_machine_is_predicted_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 x 4 heads x 65,537^2 scores of a float each take two terabytes, twice."""
+    monkeypatch.setattr(memory, "_measured", _forbidden)
+    values = memory.measure(job(small_cell("vit", n=65_537, batch=32, heads=4, attention="math"))).values
+    assert values["memory_source"] == "predicted"
+    assert values["peak_memory_bytes"] > 2 * 32 * 4 * 65_537**2 * FLOAT
+    assert values["gradient_bytes"] == values["optimizer_bytes"] == 0
+    assert values["rss_bytes"] is None
+
+
+def test_a_small_cell_is_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "predict", _forbidden)
+    assert memory.measure(job(small_cell("gmlp", n=17))).values["memory_source"] == "live_storages"
+
+
+def test_a_cell_that_only_might_not_fit_is_predicted_and_then_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = small_cell("gmlp", n=17)
+    between = int((memory.predict(cell).total + memory.rough_bound_bytes(cell)) / 2 / memory.USABLE_SHARE)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: between if device == "cpu" else None)
+    assert memory.measure(job(cell)).values["memory_source"] == "live_storages"
+
+
+def test_without_a_word_from_the_system_the_cell_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.environment.available_memory_bytes", lambda: None)
+    assert memory.measure(job(small_cell("gmlp", n=17))).values["memory_source"] == "live_storages"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")],
+)
+def test_running_out_of_memory_ends_in_a_prediction(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def exhausted(cell: Cell, seed: int) -> dict[str, object]:
+        raise error
+
+    monkeypatch.setattr(memory, "_measured", exhausted)
+    cell = small_cell("gmlp", n=17, phase="train")
+    values = memory.measure(job(cell)).values
+    assert (values["memory_source"], values["peak_memory_bytes"]) == ("predicted", memory.predict(cell).total)
+
+
+def test_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(cell: Cell, seed: int) -> dict[str, object]:
+        raise RuntimeError("no available kernel")
+
+    monkeypatch.setattr(memory, "_measured", broken)
+    with pytest.raises(RuntimeError, match="no available kernel"):
+        memory.measure(job(small_cell("gmlp", n=17)))
+
+
+def test_resident_memory_holds_the_peak_of_a_large_step() -> None:
+    """96 MiB of scores, twice, dwarf what libraries touch for the first time."""
+    values = memory.measure(job(small_cell("vit", n=1024, batch=6, heads=4, depth=1, attention="math"))).values
+    if memory._peak_rss_bytes() is None:
+        assert values["rss_bytes"] is None
+    else:
+        assert values["rss_bytes"] > 0.8 * (values["peak_memory_bytes"] - values["weight_bytes"])
+
+
+@pytest.mark.parametrize("phase", ["infer", "train"])
+def test_a_compiled_step_on_cpu_tells_its_state_and_its_resident_memory(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+    def interpreted(model: torch.nn.Module) -> torch.nn.Module:
+        return model
+
+    monkeypatch.setattr(torch, "compile", interpreted)
+    eager = memory.measure(job(small_cell("gmlp", n=17, phase=phase))).values
+    values = memory.measure(job(small_cell("gmlp", n=17, phase=phase, engine="compile"))).values
+    assert values["memory_source"] == "rss"
+    assert values["peak_memory_bytes"] is None
+    assert values["activation_bytes"] is None
+    for column in ("weight_bytes", "gradient_bytes", "optimizer_bytes"):
+        assert values[column] == eager[column]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_on_cuda_the_peak_is_the_allocators(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    """The arithmetic, with a planted allocator: no GPU is touched."""
+    from bench.step import build_step
+
+    calls = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: calls.append("reset"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: calls.append("peak") or 10_000_000)
+    cell = small_cell("gmlp", n=17, phase="train")
+    step = build_step(cell)
+    step.call()
+    values = memory._measured_on_cuda(step, compiled=compiled)
+    live = memory.predict(cell)
+    assert calls == ["synchronize", "reset", "synchronize", "peak"]
+    assert (values["memory_source"], values["peak_memory_bytes"]) == ("cuda_allocator", 10_000_000)
+    assert (values["weight_bytes"], values["gradient_bytes"], values["optimizer_bytes"]) == (live.weight, live.gradient, live.optimizer)
+    assert values["activation_bytes"] == (10_000_000 - live.weight - live.optimizer if compiled else live.activation)
+    assert values["rss_bytes"] is None
+
+
+def test_the_columns_are_the_record_as_measured() -> None:
+    values = memory.measure(job(small_cell("gmlp", n=17))).values
+    record = Record(
+        subject_id="cell",
+        metric="memory",
+        repeat=0,
+        control=False,
+        environment_id="here",
+        code_version="0",
+        outcome=Outcome(status="measured", values=values),
+    )
+    assert memory.summarise([record]) == values
+    assert set(values) == set(memory.COLUMNS)
+    assert memory.summarise([]) == dict.fromkeys(memory.COLUMNS)
+
+
+def _forbidden(*_: object) -> None:
+    raise AssertionError("this must not run")

@@ -1,0 +1,41 @@
+"""The metric `params`: what the built model holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import build
+from bench.counters import CountError
+from bench.metrics import params
+from bench.spec import MEASURED, Cell, Job, ModelSpec, Outcome, Record, Workload
+from models.layers.cost import Cost, N, Term
+from models.layers.shape import Shape
+
+SHAPE = Shape(seq_len=17, width=32, depth=2, heads=4, ffn_width=64)
+JOB = Job(cell=Cell(model=ModelSpec(name="gmlp", family="gmlp", shape=SHAPE), workload=Workload()), metric="params", repeat=0)
+BLOCK = 64 + (32 * 64 + 64) + 64 + (17 * 17 + 17) + (32 * 32 + 32)
+"""Norm, expansion, norm of the gate, spatial matrix, contraction; by hand."""
+
+
+def test_a_gmlp_by_hand() -> None:
+    outside = (192 * 32 + 32) + 32 + 64 + (32 * 10 + 10)
+    expected = {"params": 2 * BLOCK + outside, "params_seq": 2 * (17 * 17 + 17), "params_blocks": 2 * BLOCK}
+    assert params.measure(JOB).values == expected
+
+
+def test_a_disagreement_is_one_line_with_both_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = build.cost_of(JOB.cell.model)
+    monkeypatch.setattr(build, "cost_of", lambda _: true + Cost((Term(name="extra", params=N),)))
+    right = true.params().at(17)
+    with pytest.raises(CountError, match=f"^parameters of gmlp at seq_len 17 disagree: closed form {right + 17}, counted {right}$"):
+        params.measure(JOB)
+
+
+def test_summary_holds_the_counts() -> None:
+    values = params.measure(JOB).values
+    outcome = Outcome(status=MEASURED, values=values)
+    record = Record(
+        subject_id=JOB.subject_id, metric="params", repeat=0, control=False, environment_id="e", code_version="c", outcome=outcome
+    )
+    assert params.summarise([record]) == values
+    assert set(params.COLUMNS) == set(values)

@@ -1,0 +1,265 @@
+"""The command line as a user meets it: bad requests, light commands, help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import cli
+
+RUN = ("run", "--models", "gmlp,vit", "--seq", "17,65")
+TASK = ("run", "--models", "vit", "--task", "digits", "--seq")
+MALFORMED: dict[str, tuple[str, ...]] = {
+    "no model": ("run", "--seq", "17"),
+    "empty models": ("run", "--models", "", "--seq", "17"),
+    "empty entry in models": ("run", "--models", "gmlp,,vit", "--seq", "17"),
+    "a comma alone": ("run", "--models", ",", "--seq", "17"),
+    "unknown family": ("run", "--models", "gmpl", "--seq", "17"),
+    "unknown variant": ("run", "--models", "deit-xl"),
+    "unknown option of a family": ("run", "--models", "gmlp+pol=mean", "--seq", "17"),
+    "option of another family": ("run", "--models", "vit+spatial_heads=2", "--seq", "17"),
+    "option without a value": ("run", "--models", "gmlp+pool", "--seq", "17"),
+    "option with an empty value": ("run", "--models", "gmlp+pool=", "--seq", "17"),
+    "option value not allowed": ("run", "--models", "gmlp+pool=max", "--seq", "17"),
+    "option value not a number": ("run", "--models", "gmlp+spatial_heads=two", "--seq", "17"),
+    "option value zero": ("run", "--models", "gmlp+spatial_heads=0", "--seq", "17"),
+    "option value not a boolean": ("run", "--models", "gmlp+activation_after=yes", "--seq", "17"),
+    "negative option": ("run", "--models", "gmlp+tiny_attention=-1", "--seq", "17"),
+    "no seq": ("run", "--models", "gmlp"),
+    "empty seq entry": ("run", "--models", "gmlp", "--seq", "17,,65"),
+    "seq zero": ("run", "--models", "gmlp", "--seq", "0"),
+    "seq one": ("run", "--models", "gmlp", "--seq", "1"),
+    "seq negative": ("run", "--models", "gmlp", "--seq", "-17"),
+    "seq huge": ("run", "--models", "gmlp", "--seq", "99999999999999999999"),
+    "seq a fraction": ("run", "--models", "gmlp", "--seq", "17.5"),
+    "seq a word": ("run", "--models", "gmlp", "--seq", "seventeen"),
+    "seq that the task has not": (*TASK, "17,64"),
+    "variant that does not fit the task": ("run", "--models", "deit-ti", "--task", "digits"),
+    "params zero": (*RUN, "--params", "0"),
+    "params negative": (*RUN, "--params", "-1M"),
+    "params a word": (*RUN, "--params", "big"),
+    "params with an unknown suffix": (*RUN, "--params", "1T"),
+    "params huge": (*RUN, "--params", "99999999B"),
+    "params empty": (*RUN, "--params", ""),
+    "params too small for any width": (*RUN, "--params", "100"),
+    "params too small for these lengths": ("run", "--models", "gmlp", "--seq", "4097", "--params", "1M"),
+    "unknown policy": (*RUN, "--match", "size"),
+    "unknown reference": (*RUN, "--match", "flops", "--reference", "resnet"),
+    "unknown scope": (*RUN, "--budget-scope", "head"),
+    "depth zero": (*RUN, "--depth", "0"),
+    "depth huge": (*RUN, "--depth", "1000000"),
+    "width negative": (*RUN, "--width", "-8"),
+    "width not a multiple of heads": (*RUN, "--width", "64", "--heads", "3"),
+    "ffn_width without width": (*RUN, "--ffn-width", "128"),
+    "ffn_width that does not split": ("run", "--models", "gmlp", "--seq", "17", "--width", "64", "--ffn-width", "129"),
+    "heads a word": (*RUN, "--heads", "many"),
+    "unknown metric": (*RUN, "--metrics", "speed"),
+    "empty metrics": (*RUN, "--metrics", ""),
+    "unknown task": (*RUN, "--task", "mnist"),
+    "accuracy without a task": (*RUN, "--metrics", "accuracy"),
+    "accuracy_seq without accuracy": (*RUN, "--accuracy-seq", "17"),
+    "accuracy_seq not in seq": (*TASK, "17", "--metrics", "accuracy", "--accuracy-seq", "65"),
+    "unknown input": (*RUN, "--input", "audio"),
+    "tokens for an image task": (*TASK, "17", "--input", "tokens"),
+    "unknown phase": (*RUN, "--phase", "inference"),
+    "empty phase": (*RUN, "--phase", ""),
+    "unknown dtype": (*RUN, "--dtype", "fp64"),
+    "unknown engine": (*RUN, "--engine", "jit"),
+    "unknown attention": (*RUN, "--attention", "flsh"),
+    "batch zero": (*RUN, "--batch", "0"),
+    "batch negative": (*RUN, "--batch", "-32"),
+    "batch huge": (*RUN, "--batch", "10000000000"),
+    "unknown device": (*RUN, "--device", "tpu"),
+    "cuda where there is none": (*RUN, "--device", "cuda"),
+    "threads zero": (*RUN, "--threads", "0"),
+    "more threads than cores": (*RUN, "--threads", "100000"),
+    "rounds zero": (*RUN, "--rounds", "0"),
+    "rounds a word": (*RUN, "--rounds", "few"),
+    "limit zero": (*RUN, "--limit-s", "0"),
+    "limit negative": (*RUN, "--limit-s", "-1"),
+    "limit not a number": (*RUN, "--limit-s", "nan"),
+    "limit infinite": (*RUN, "--limit-s", "inf"),
+    "seeds zero": (*RUN, "--seeds", "0"),
+    "seed negative": (*RUN, "--seed", "-1"),
+    "epochs zero": (*RUN, "--epochs", "0"),
+    "unknown executor": (*RUN, "--on", "slurm"),
+    "unknown flag": (*RUN, "--modells", "gmlp"),
+    "flag without a value": ("run", "--models"),
+    "stray word": (*RUN, "now"),
+    "unknown command": ("rnu",),
+    "unknown kind": ("list", "family"),
+    "plan that is not there": ("run", "--plan", "nowhere.json"),
+    "plan with other flags": ("run", "--plan", "plan.json", "--models", "vit"),
+    "plan and resume": ("run", "--plan", "plan.json", "--resume", "x"),
+    "resume and out": ("run", "--resume", "x", "--out", "y"),
+    "resume of nothing": ("run", "--resume", "nowhere"),
+    "report of nothing": ("report", "nowhere"),
+    "check of nothing": ("check", "nowhere"),
+    "report without a run": ("report",),
+    "describe of several": ("describe", "vit", "--seq", "17,65"),
+    "describe of nothing": ("describe",),
+    "describe of what cannot be": ("describe", "gmlp", "--seq", "4097", "--params", "100k"),
+    "plan for an unwritable file": ("plan", "--models", "vit", "--seq", "17", "--out", "/proc/nowhere/plan.json"),
+}
+
+
+def answered(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(list(arguments))
+    output = capsys.readouterr()
+    assert isinstance(stopped.value.code, int)
+    return stopped.value.code, output.out, output.err
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = dict.fromkeys(("gpu", "gpu_count", "gpu_memory_bytes", "gpu_driver", "cuda_version"))
+    monkeypatch.setattr("bench.environment.gpu_facts", lambda: nothing)
+
+
+def test_there_are_enough_malformed_requests() -> None:
+    assert len(MALFORMED) >= 60
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = answered(MALFORMED[name], capsys)
+    assert code == 2
+    assert out == ""
+    lines = err.splitlines()
+    assert 1 <= len(lines) <= 3
+    assert lines[0].startswith("error: ")
+    assert len(lines[0]) > len("error: ") + 10
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    {
+        "unknown family": ("gmpl", "did you mean gmlp?", "bench list families"),
+        "seq that the task has not": ("64", "17, 65, 257", "--seq"),
+        "params too small for any width": ("100 parameters", "nearest"),
+        "cuda where there is none": ("--device cuda", "--device cpu"),
+        "unknown option of a family": ("pol", "did you mean pool?"),
+        "unknown dtype": ("fp64", "fp32, bf16"),
+        "accuracy without a task": ("--task digits",),
+        "unknown flag": ("--modells", "--models", "bench run --help"),
+    }.items(),
+)
+@pytest.mark.usefixtures("no_gpu")
+def test_the_line_says_what_was_asked_what_is_allowed_and_what_to_type(
+    name: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, err = answered(MALFORMED[name], capsys)
+    assert all(word in err for word in words)
+
+
+def test_an_unwritable_output_folder_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = answered((*RUN, "--metrics", "params", "--out", "/proc/nowhere/run"), capsys)
+    assert code == 2
+    assert "cannot write the run folder" in err
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    code, _, err = answered((*RUN, "--metrics", "params", "--out", str(tmp_path)), capsys)
+    assert code == 2
+    assert "plan.json" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+
+
+LIGHT = (
+    ("--help",),
+    ("run", "--help"),
+    ("list",),
+    ("list", "families", "--json"),
+    ("run", "--modells", "gmlp"),
+    ("run", "--models", "gmpl", "--seq", "17"),
+    ("run", "--models", "gmlp", "--seq", "17", "--dtype", "fp64"),
+    ("check", "nowhere"),
+)
+
+
+@pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
+def test_light_commands_import_no_torch(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom bench import cli\n"
+        f"try:\n    cli.main({list(arguments)!r})\n"
+        "except SystemExit as stopped:\n    code = stopped.code\n"
+        "heavy = sorted({'torch', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules))\n"
+        "sys.stderr.write(f'LOADED {heavy} {code}')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, env=_own_path())
+    code = 0 if "--help" in arguments or "list" in arguments else 2
+    loaded = ran.stderr.rpartition("LOADED ")[2]
+    assert loaded.endswith(f"] {code}")
+    assert "torch" not in loaded
+    if arguments[0] != "check":
+        assert loaded == f"[] {code}"
+
+
+def _own_path() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+
+
+COMMANDS = ("run", "plan", "describe", "list", "report", "check", "env")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_ends_with_a_real_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answered((command, "--help"), capsys)
+    assert code == 0
+    assert f"Example: bench {command}" in " ".join(out.split())
+
+
+def test_every_command_is_held_to_the_help_rule() -> None:
+    import typer.main
+
+    group: Any = typer.main.get_command(cli.app)
+    assert tuple(group.commands) == COMMANDS
+
+
+def test_describe_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answered(("describe", "gmlp", "--params", "1M", "--seq", "257", "--json"), capsys)
+    data = json.loads(out)
+    assert code == 0
+    assert sum(data["flops_by_degree"].values()) == data["flops"] == sum(t["flops"] for t in data["terms"])
+    assert sum(t["params"] for t in data["terms"]) == data["params"]
+    assert data["params_seq"] == 6 * (257 * 257 + 257)
+    assert data["quadratic_equals_linear_at"]["blocks"] == 3 * data["width"]
+    assert abs(data["params"] / data["budget"] - 1) <= 0.005
+
+
+def test_describe_shows_the_true_size_of_a_misjudged_vit(capsys: pytest.CaptureFixture[str]) -> None:
+    """A ViT of 6 layers, 768 wide, with 1024 feed-forward channels was once put at 8 millions; its blocks alone hold 23.6 M."""
+    _, out, _ = answered(("describe", "vit", "--width", "768", "--depth", "6", "--heads", "8", "--ffn-width", "1024", "--seq", "65", "--json"), capsys)
+    attention, feed_forward, norms = 4 * (768 * 768 + 768), 2 * 768 * 1024 + 1024 + 768, 2 * 2 * 768
+    assert json.loads(out)["params_blocks"] == 6 * (attention + feed_forward + norms) == 23_640_576
+
+
+def test_plan_touches_no_device_and_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answered(("plan", "--models", "gmlp,vit", "--seq", "17,1025", "--device", "cuda", "--json"), capsys)
+    data = json.loads(out)
+    assert code == 0
+    assert {c["cell"]["workload"]["device"] for c in data["plan"]["cells"]} == {"cuda"}
+    assert [s["model"] for s in data["plan"]["skipped"]] == ["gmlp"]
+    assert data["estimated_s"] > 0
+
+
+def test_list_names_what_the_folders_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = answered(("list", "--json"), capsys)
+    listed = {(e["kind"], e["name"]) for e in json.loads(out)}
+    assert {("families", "gmlp"), ("mixers", "attention"), ("tasks", "digits"), ("executors", "process")} <= listed
+    assert all(e["summary"] for e in json.loads(out))

@@ -1,0 +1,68 @@
+"""What reads, plans or draws imports no torch, directly or through a library: held to it in a fresh interpreter."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import catalog
+
+PROJECT = Path(__file__).parents[1]
+LIGHT_MODULES = (
+    "bench.catalog",
+    "bench.cli",
+    "bench.describe",
+    "bench.entry",
+    "bench.environment",
+    "bench.files",
+    "bench.flags",
+    "bench.intervals",
+    "bench.record",
+    "bench.request",
+    "bench.spec",
+    "bench.table",
+    "bench.terminal",
+    "bench.timing",
+)
+LIGHT_PACKAGES = ("bench.analysis", "bench.render")
+PLUGIN_KINDS = ("metrics", "tasks", "ablations")
+PROBE = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    if "torch" in sys.modules:
+        sys.exit(name + " imports torch")
+"""
+
+
+def _members(package: str) -> list[str]:
+    folder = importlib.import_module(package).__path__
+    return [package, *(module.name for module in pkgutil.walk_packages(folder, prefix=f"{package}."))]
+
+
+def _plugins(kind: str) -> list[str]:
+    return [f"{catalog.FOLDERS[kind]}.{name}" for name in catalog.names(kind)]
+
+
+def _first_torch_importer(modules: list[str]) -> str:
+    """Import the modules in turn in a fresh interpreter; what it says of the first that brings torch in, or an empty text."""
+    done = subprocess.run([sys.executable, "-c", PROBE, *modules], cwd=PROJECT, capture_output=True, text=True, check=False)
+    return done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [list(LIGHT_MODULES), *(_members(package) for package in LIGHT_PACKAGES), *(_plugins(kind) for kind in PLUGIN_KINDS)],
+    ids=["modules", *LIGHT_PACKAGES, *PLUGIN_KINDS],
+)
+def test_no_torch(modules: list[str]) -> None:
+    assert _first_torch_importer(modules) == ""
+
+
+def test_a_module_that_imports_torch_is_seen() -> None:
+    assert _first_torch_importer(["bench.spec", "bench.step", "bench.catalog"]) == "bench.step imports torch"

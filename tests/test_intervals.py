@@ -1,0 +1,88 @@
+"""Intervals and ratios against values worked out by hand, and their coverage on planted data."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from bench.intervals import drifts, geometric_interval, is_stable, mean_interval, median_interval, paired_ratio, percentile
+
+
+def test_mean_interval_of_three_values_by_hand() -> None:
+    interval = mean_interval([1.0, 2.0, 3.0])
+    assert interval is not None
+    # t(0.975, 2 degrees of freedom) = 4.302653; s = 1
+    half = 4.302652729911275 / math.sqrt(3)
+    assert interval.low == pytest.approx(2.0 - half)
+    assert interval.high == pytest.approx(2.0 + half)
+
+
+def test_one_value_has_no_interval() -> None:
+    assert mean_interval([1.0]) is None
+    assert geometric_interval([1.0]) is None
+    assert is_stable([1.0]) is None
+
+
+def test_geometric_interval_is_symmetric_on_the_log_scale() -> None:
+    interval = geometric_interval([1.0, 10.0, 100.0])
+    assert interval is not None
+    assert interval.estimate == pytest.approx(10.0)
+    assert interval.high / interval.estimate == pytest.approx(interval.estimate / interval.low)
+
+
+def test_paired_ratio_cancels_what_hits_a_whole_round() -> None:
+    slow_rounds = [1.0, 5.0, 0.3, 2.0, 9.0]
+    ratio = paired_ratio([1.05 * r for r in slow_rounds], slow_rounds)
+    assert ratio is not None
+    assert ratio.low == pytest.approx(1.05)
+    assert ratio.high == pytest.approx(1.05)
+
+
+def test_paired_ratio_refuses_unequal_lengths() -> None:
+    with pytest.raises(ValueError, match="equal lengths"):
+        paired_ratio([1.0, 2.0], [1.0])
+
+
+@pytest.mark.parametrize("num_rounds", [3, 7])
+def test_intervals_cover_the_truth_as_often_as_they_say(num_rounds: int) -> None:
+    generator = random.Random(num_rounds)
+    covered = 0
+    for _ in range(1000):
+        interval = geometric_interval([generator.lognormvariate(0.0, 0.05) for _ in range(num_rounds)])
+        assert interval is not None
+        covered += interval.contains(1.0)
+    assert 0.93 <= covered / 1000 <= 0.97
+
+
+def test_median_interval_takes_order_statistics() -> None:
+    values = [float(i) for i in range(100)]
+    assert median_interval(values) == (39.0, 60.0)
+    assert median_interval(values[:4]) is None
+
+
+def test_median_interval_covers_the_median() -> None:
+    generator = random.Random(0)
+    covered = 0
+    for _ in range(1000):
+        interval = median_interval([generator.expovariate(1.0) for _ in range(31)])
+        assert interval is not None
+        covered += interval[0] <= math.log(2.0) <= interval[1]
+    assert covered / 1000 >= 0.94
+
+
+def test_drift_needs_a_steady_trend_that_matters() -> None:
+    assert drifts([1.0, 1.03, 1.06, 1.09, 1.12, 1.15, 1.18])
+    assert not drifts([1.0, 1.0001, 1.0002, 1.0003, 1.0004, 1.0005, 1.0006])
+    assert not drifts([1.0, 1.2, 1.0, 1.2, 1.0, 1.2, 1.0])
+
+
+def test_stability() -> None:
+    assert is_stable([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0])
+    assert is_stable([1.0, 2.0, 0.5, 1.0, 3.0, 0.4, 1.0]) is False
+
+
+def test_percentile_interpolates() -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
+    assert percentile([1.0], 0.99) == 1.0
