@@ -86,9 +86,7 @@ def options(family: str) -> tuple[Option, ...]:
                     default=ast.literal_eval(item.value) if item.value else None,
                 )
                 for item in node.body
-                if isinstance(item, ast.AnnAssign)
-                and isinstance(item.target, ast.Name)
-                and item.target.id not in CONFIG_SIZES
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.target.id not in CONFIG_SIZES
             )
     return ()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench import catalog, environment, terminal
+from bench import catalog, environment, present, terminal
 from bench.flags import Flags, to_device, to_recipe, to_request, to_settings, with_flags
 from bench.spec import Plan, RequestError
 
@@ -56,7 +56,7 @@ def run(
     folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today())
     if complete:
         terminal.say(f"{folder} is complete already; its table again:")
-        _show(_read(str(folder)), as_json)
+        present.show_run(_read(str(folder)), as_json)
         return
     from bench.plan import jobs
 
@@ -75,21 +75,16 @@ def plan(
     """Show what would be measured, what would be skipped and why, and the estimated time. Touches no device."""
     wanted = _planned(flags, may_be_elsewhere=True)
     from bench.plan import estimated_seconds
-    from bench.render.tables import skipped_table
     from bench.spec import to_json
 
     if out:
         from bench.files import write_json
 
-        _writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
+        present.writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
     if as_json:
         terminal.print_json({"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)})
         return
-    terminal.print_table(*_plan_table(wanted))
-    if wanted.skipped:
-        table = skipped_table(wanted.skipped)
-        terminal.say(f"\n{len(wanted.skipped)} skipped:")
-        terminal.print_table(table.headers, table.rows, table.numeric)
+    present.show_plan(wanted)
     terminal.say(f"{len(wanted.cells)} cells, about {terminal.duration_text(estimated_seconds(wanted))}")
 
 
@@ -129,7 +124,7 @@ def describe(
     if as_json:
         terminal.print_json(data)
     else:
-        _print_description(data)
+        present.show_description(data)
 
 
 @app.command(name="list", epilog="Example: bench list families")
@@ -145,10 +140,8 @@ def list_(
         terminal.print_json(found)
         return
     terminal.print_table(("kind", "name", "summary"), [(e["kind"], e["name"], e["summary"]) for e in found])
-    for entry in found if kind == "families" else ():
-        settings = ", ".join(f"{o.name}={str(o.default).lower()}" for o in catalog.options(entry["name"]))
-        variants = ", ".join(v for v, family in catalog.variants().items() if family == entry["name"])
-        terminal.print_table(("", ""), [(f"options of {entry['name']}:", settings), *([("published variants:", variants)] if variants else [])])
+    if kind == "families":
+        present.show_families()
 
 
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_gmlp-vit")
@@ -158,17 +151,19 @@ def report(
 ) -> None:
     """Build the table, report.html, report.md and the figures again, from the records."""
     stored = _read(run)
-    _write_table(stored)
-    terminal.say(f"report: {_write_report(stored, Path(out) if out else None)}")
+    present.write_run_table(stored)
+    terminal.say(f"report: {present.write_run_report(stored, Path(out) if out else None)}")
 
 
 @app.command(epilog="Example: bench check results/2026-11-20_cpu_gmlp-vit")
 def check(run: RunFolder, as_json: Json = False) -> None:
     """Can these numbers be trusted? Advice for each finding; exit 1 when not."""
-    found = _findings(_read(run))
+    found = present.findings_of(_read(run))
     serious = any(f.serious for f in found)
     if as_json:
-        terminal.print_json({"trusted": not serious, "findings": [{"text": f.text, "advice": f.advice, "serious": f.serious} for f in found]})
+        terminal.print_json(
+            {"trusted": not serious, "findings": [{"text": f.text, "advice": f.advice, "serious": f.serious} for f in found]}
+        )
     else:
         rows = [("serious" if f.serious else "note", f.text, f.advice) for f in found]
         terminal.print_table(("", "finding", "advice"), rows) if rows else terminal.say("nothing to object to")
@@ -179,7 +174,9 @@ def check(run: RunFolder, as_json: Json = False) -> None:
 @app.command(epilog="Example: bench env --json")
 def env(as_json: Json = False) -> None:
     """The machine and the software, as stored with every run."""
-    facts = environment.inspect_environment(threads=max(1, environment.num_cores() // 2), device="cuda" if environment.gpu_facts()["gpu"] else "cpu")
+    facts = environment.inspect_environment(
+        threads=max(1, environment.num_cores() // 2), device="cuda" if environment.gpu_facts()["gpu"] else "cpu"
+    )
     if as_json:
         terminal.print_json(facts)
     else:
@@ -234,7 +231,9 @@ def _plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[P
         return _planned(flags), None
     if (plan_file and resume) or flags.given():
         other = "--resume" if plan_file and resume else flags.given()[0]
-        raise RequestError(f"--{'plan' if plan_file else 'resume'} takes the whole request from {source}; {other} cannot be added", "leave it out")
+        raise RequestError(
+            f"--{'plan' if plan_file else 'resume'} takes the whole request from {source}; {other} cannot be added", "leave it out"
+        )
     if resume and out:
         raise RequestError("--resume goes on in its own folder; --out cannot be added", "leave --out out")
     from bench.plan import check_plan
@@ -251,7 +250,9 @@ def _plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[P
 def _planned(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
     """Everything that can be refused without torch first; then the device; then the sizes."""
     if not flags.models:
-        raise RequestError("--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}")
+        raise RequestError(
+            "--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}"
+        )
     request, settings, recipe, device = to_request(flags), to_settings(flags), to_recipe(flags), to_device(flags)
     if not (may_be_elsewhere and device == "cuda"):
         device = environment.resolve_device(device)
@@ -269,13 +270,13 @@ def _command_line() -> str:
 def _conclude(result: RunResult, as_json: bool) -> None:
     """Table, report, paths, and the exit code that says how it went."""
     stored = result.stored
-    _write_table(stored)
-    report_path = _write_report(stored, None) if result.complete or stored.records else None
-    _show(stored, as_json)
+    present.write_run_table(stored)
+    report_path = present.write_run_report(stored, None) if result.complete or stored.records else None
+    present.show_run(stored, as_json)
     terminal.say(f"results: {stored.folder}")
     if report_path:
         terminal.say(f"report: {report_path}")
-    for finding in _findings(stored):
+    for finding in present.findings_of(stored):
         terminal.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
     if not result.complete:
         terminal.say(f"interrupted; finish it with: bench run --resume {stored.folder}")
@@ -290,96 +291,5 @@ def _read(folder: str) -> StoredRun:
     return read_run(Path(folder))
 
 
-def _write_table(stored: StoredRun) -> None:
-    from bench.table import rows_of, write_table
-
-    _writing(stored.folder, lambda: write_table(rows_of(stored), stored.folder))
-
-
-def _write_report(stored: StoredRun, folder: Path | None) -> Path:
-    from bench.render.report import write_report
-    from bench.render.report_data import ReportData
-    from bench.run import report_folder
-    from bench.table import control_of, rounds_of, rows_of
-
-    target = folder or report_folder(stored.folder)
-    data = ReportData(
-        name=stored.folder.resolve().name,
-        plan=stored.plan,
-        rows=rows_of(stored),
-        environment=stored.environment,
-        control=control_of(stored),
-        findings=tuple(f.sentence for f in _findings(stored)),
-        rounds=rounds_of(stored),
-    )
-    _writing(target, lambda: write_report(data, target))
-    return target / "report.html"
-
-
-def _writing(target: Path, write: Any) -> None:
-    try:
-        write()
-    except OSError as failed:
-        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another --out, or free some space") from failed
-
-
-def _findings(stored: StoredRun) -> list[Any]:
-    from bench.analysis.trust import findings
-    from bench.table import control_of, num_missing, rows_of
-
-    return findings(
-        rows_of(stored),
-        control_of(stored),
-        stored.environment,
-        metrics=stored.plan.metrics,
-        num_missing=num_missing(stored),
-    )
-
-
-def _show(stored: StoredRun, as_json: bool) -> None:
-    from bench.render.frame import prepare
-    from bench.render.tables import skipped_table, summary_table
-    from bench.spec import to_json
-    from bench.table import json_rows, rows_of
-
-    rows = rows_of(stored)
-    if as_json:
-        terminal.print_json({"run": str(stored.folder), "rows": json_rows(rows), "skipped": to_json(stored.plan.skipped)})
-        return
-    table = summary_table(prepare(rows))
-    terminal.print_table(table.headers, table.rows, table.numeric)
-    if stored.plan.skipped:
-        skipped = skipped_table(stored.plan.skipped)
-        terminal.say(f"\n{len(stored.plan.skipped)} skipped:")
-        terminal.print_table(skipped.headers, skipped.rows, skipped.numeric)
-
-
 def _listed(kind: str, name: str) -> dict[str, Any]:
     return {"kind": kind, "name": name, "summary": catalog.summary(kind, name)}
-
-
-def _plan_table(wanted: Plan) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[bool, ...]]:
-    headers = ("model", "n", "width", "depth", "heads", "ffn_width", "params", "budget", "error", "FLOPs", "workload")
-    rows = []
-    for planned in wanted.cells:
-        shape, sizing, work = planned.cell.model.shape, planned.sizing, planned.cell.workload
-        sizes = (shape.seq_len, shape.width, shape.depth, sizing.heads or "", shape.ffn_width)
-        budget = f"{sizing.budget:,}" if sizing.budget else ""
-        error = f"{sizing.budget_error:+.2%}" if sizing.budget_error is not None else ""
-        flops = f"{sizing.cost.flops().at(shape.seq_len):.3g}"
-        workload = f"{work.phase} {work.dtype} {work.engine} {work.device} batch {work.batch_size} attention {work.attention}"
-        rows.append((planned.cell.model.name, *map(str, sizes), f"{sizing.params:,}", budget, error, flops, workload))
-    return headers, rows, (False, *[True] * 9, False)
-
-
-def _print_description(data: dict[str, Any]) -> None:
-    named = [(k, v) for k, v in data.items() if not isinstance(v, (list, dict)) and v is not None]
-    terminal.print_table(("", ""), [(k, f"{v:,}" if isinstance(v, int) else f"{v:+.3%}" if isinstance(v, float) else v) for k, v in named])
-    rows = [(t["name"], f"{t['params']:,}", f"{t['flops']:,}") for t in data["terms"]]
-    terminal.print_table(("term", "params", "FLOPs"), rows, (False, True, True))
-    degrees = data["flops_by_degree"]
-    shares = [(f"n^{d}", f"{v:,}", f"{v / data['flops']:.1%}") for d, v in degrees.items()]
-    terminal.print_table(("FLOPs in", "", "share"), shares, (False, True, True))
-    for scope, n in data["quadratic_equals_linear_at"].items():
-        text = f"n = {n:,.1f}" if n is not None else "never: no n^2 term"
-        terminal.print_table(("", ""), [(f"quadratic equals linear ({scope})", text)])

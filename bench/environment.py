@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +27,7 @@ MUST_AGREE = (
     "operating_system",
     "code_version",
 )
+BUSY_WINDOW_S = 0.5
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "fvcore", "einops")
 
 
@@ -40,6 +42,7 @@ def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
         "memory_available_bytes": available_memory_bytes(),
         "cpu_governor": _first_line(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         "load": load(),
+        "busy_cores": busy_cores(),
         "operating_system": f"{platform.system()} {platform.release()}",
         "python_version": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -91,7 +94,20 @@ def load() -> float | None:
 
 
 def available_memory_bytes() -> int | None:
-    return _memory_line("MemAvailable")
+    """What may still be taken: of the machine's memory, and of the control group's where there is a limit."""
+    room = [bytes_ for bytes_ in (_memory_line("MemAvailable"), _control_group_room()) if bytes_ is not None]
+    return min(room) if room else None
+
+
+def busy_cores(seconds: float = BUSY_WINDOW_S) -> float | None:
+    """Cores' worth of processor time that others take while this process waits; None where the system does not tell."""
+    before = _processor_ticks()
+    time.sleep(seconds)
+    after = _processor_ticks()
+    if before is None or after is None or after[1] <= before[1]:
+        return None
+    idle, total = after[0] - before[0], after[1] - before[1]
+    return round((1 - idle / total) * (os.cpu_count() or 1), 2)
 
 
 def gpu_facts() -> dict[str, Any]:
@@ -171,6 +187,21 @@ def _memory_line(name: str) -> int | None:
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return None
+
+
+def _control_group_room() -> int | None:
+    group = Path("/sys/fs/cgroup")
+    limit, used = _first_line(group / "memory.max"), _first_line(group / "memory.current")
+    return max(0, int(limit) - int(used)) if limit and used and limit.isdigit() else None
+
+
+def _processor_ticks() -> tuple[int, int] | None:
+    """Idle (waiting for disks included) and all ticks of all cores since the start of the system."""
+    line = _first_line(Path("/proc/stat"))
+    if line is None:
+        return None
+    ticks = [int(number) for number in line.splitlines()[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def _first_line(path: Path) -> str | None:

@@ -76,9 +76,7 @@ class Flags:
 
     def given(self) -> tuple[str, ...]:
         """The flags that differ from their defaults, as typed."""
-        return tuple(
-            "--" + f.name.replace("_", "-") for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
-        )
+        return tuple("--" + f.name.replace("_", "-") for f in dataclasses.fields(self) if getattr(self, f.name) != f.default)
 
 
 def to_request(flags: Flags) -> Request:

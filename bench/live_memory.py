@@ -30,7 +30,8 @@ CATEGORIES = (WEIGHT, GRADIENT, OPTIMIZER, ACTIVATION)
 
 @dataclass(frozen=True, kw_only=True)
 class LiveBytes:
-    """Bytes of live storages: per category and in all. In a peak, each figure is the largest of its own, so the four need not add up to `total`."""
+    """Bytes of live storages: per category and in all. In a peak, each figure is its own
+    largest, so the four need not add up to `total`."""
 
     weight: int = 0
     gradient: int = 0

@@ -41,7 +41,9 @@ def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: 
         for planned in _expand(resolved, request, device):
             cells.setdefault(planned.cell.cell_id, planned)
     if not cells:
-        raise RequestError(f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", "try larger --params or shorter --seq")
+        raise RequestError(
+            f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", "try larger --params or shorter --seq"
+        )
     return Plan(
         name=name or _default_name(request),
         command=command,

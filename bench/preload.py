@@ -1,11 +1,21 @@
 """What the fork server imports once for all jobs. Importing must start no thread, make no tensor and ask no device."""
 
-import torch  # noqa: F401
+import warnings
+
+import torch
 import torch._dynamo
 import torch._subclasses.fake_tensor
 import torch.nn.attention
-import torch.utils.flop_counter  # noqa: F401
+import torch.utils.flop_counter
 
+import bench.counters
+import bench.effective
+import bench.environment
+import bench.live_memory
 import bench.step
 import bench.stopwatch
-import bench.worker  # noqa: F401
+import bench.worker
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", FutureWarning)  # fvcore's losses use torch.jit.script, which is deprecated
+    import fvcore.nn

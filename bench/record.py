@@ -42,13 +42,13 @@ class RecordWriter:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            raise RequestError(f"{self._path.parent} is being written by another process", "wait for it, or choose another --out") from error
+            raise RequestError(
+                f"{self._path.parent} is being written by another process", "wait for it, or choose another --out"
+            ) from error
         self._cut_torn_line()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._file.close()
 
     def append(self, record: Record) -> None:
@@ -136,7 +136,9 @@ def _parse_record(line: bytes, path: Path, number: int) -> Record:
             raise ValueError(f"not a record of schema {SCHEMA_VERSION}")
         record: Record = from_json(Record, data)
     except ValueError as error:
-        raise RequestError(f"{path}, line {number}, is corrupt: {error}", "restore the file, or remove that line to measure it again") from error
+        raise RequestError(
+            f"{path}, line {number}, is corrupt: {error}", "restore the file, or remove that line to measure it again"
+        ) from error
     return record
 
 

@@ -135,7 +135,9 @@ def _require_consistent(request: Request) -> None:
     stray = [n for n in request.accuracy_seq_lens if n not in request.seq_lens]
     if stray:
         lengths = ",".join(str(n) for n in request.seq_lens)
-        raise RequestError(f"--accuracy-seq {stray[0]} is not among --seq {lengths}", f"try --accuracy-seq {request.seq_lens[0] if lengths else 17}")
+        raise RequestError(
+            f"--accuracy-seq {stray[0]} is not among --seq {lengths}", f"try --accuracy-seq {request.seq_lens[0] if lengths else 17}"
+        )
 
 
 def parse_models(text: str) -> tuple[ModelRequest, ...]:

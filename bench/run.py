@@ -62,8 +62,8 @@ def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
 def choose_folder(plan: Plan, out: str, today: datetime.date) -> tuple[Path, bool]:
     """Where the run goes, and whether it is there already, complete.
 
-    `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is continued and a
-    finished one is left alone beside a new one.
+    `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is
+    continued and a finished one is left alone beside a new one.
     """
     if out:
         folder = Path(out)
@@ -107,9 +107,7 @@ def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapp
             )
 
 
-def _execute_missing(
-    plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, executor: str
-) -> None:
+def _execute_missing(plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, executor: str) -> None:
     weights = {p.cell.cell_id: p for p in plan.cells}
     records = read_records(folder / RECORDS)
     queue = list(_missing(plan, records))
@@ -191,5 +189,3 @@ def _same_plan(folder: Path, plan: Plan) -> bool:
 
 def _holds_complete(folder: Path, plan: Plan) -> bool:
     return _same_plan(folder, plan) and is_complete(plan, read_records(folder / RECORDS))
-
-

@@ -26,9 +26,9 @@ def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] | None = None) -> None:
-    """A plain table on stdout; as wide as it needs where stdout is not a terminal."""
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] | None = None, title: str = "") -> None:
+    """A plain table on stdout, below its title; as wide as it needs where stdout is not a terminal. Empty headers are not shown."""
+    table = RichTable(box=None, pad_edge=False, header_style="bold", show_header=any(headers), title=title or None, title_justify="left")
     for i, header in enumerate(headers):
         table.add_column(escape(header), justify="right" if numeric and numeric[i] else "left", overflow="fold")
     for row in rows:
@@ -81,9 +81,7 @@ class JobProgress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._bar.stop()
 
     def starting(self, job: Job) -> None:
@@ -96,7 +94,7 @@ class JobProgress:
         self._show_figure(job, outcome)
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_REPORT_S:
             self._last_line = time.monotonic()
-            say(f"{self._num_done} of {self._num_jobs} jobs, {left}")
+            say(f"{self._num_done} of {self._num_jobs} jobs, {left or 'done'}")
 
     def _show_figure(self, job: Job, outcome: Outcome) -> None:
         if outcome.status != MEASURED:

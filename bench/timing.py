@@ -17,13 +17,14 @@ WARMUP_WINDOW = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When to stop. `sample_s`: time for sampling; `precision`: half-width of the median's interval, relative; `timer_share`: the largest part of a
-    sample that reading the timer may take."""
+    """When to stop. `sample_s`: time for sampling, which `min_samples` may exceed `patience` times; `precision`: half-width of the median's interval,
+    relative; `timer_share`: the largest part of a sample that reading the timer may take."""
 
     sample_s: float = 1.0
     precision: float = 0.01
     timer_share: float = 0.001
-    min_samples: int = 3
+    min_samples: int = 7
+    patience: float = 4.0
     max_samples: int = 1000
     warmup_tolerance: float = 0.03
 
@@ -121,7 +122,7 @@ def _sample(call: Callable[[], object], stopwatch: Stopwatch, inner_loop: int, r
     while len(samples) < rules.max_samples:
         samples.append(stopwatch.sample(call, inner_loop))
         spent += samples[-1].wall_s * inner_loop
-        if len(samples) < rules.min_samples:
+        if len(samples) < rules.min_samples and spent < rules.patience * rules.sample_s:
             continue
         if spent >= rules.sample_s or _precise([s.wall_s for s in samples], rules.precision):
             break

@@ -8,11 +8,10 @@ import time
 from typing import Any
 
 from bench import catalog
+from bench.faults import is_out_of_memory, one_line
 from bench.spec import MEASURED, Job, Outcome
 
-OUT_OF_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "not enough memory")
 MEMORY_SHARE = 0.95
-MAX_REASON = 300
 
 
 def run_job(job: Job) -> Outcome:
@@ -43,25 +42,10 @@ def prepare_process(job: Job) -> None:
 def _measure(job: Job) -> tuple[str, str, dict[str, Any], dict[str, tuple[float, ...]]]:
     try:
         found = catalog.load("metrics", job.metric).measure(job)
-    except MemoryError as error:
-        return "out_of_memory", one_line(error) or "out of memory", {}, {}
     except Exception as error:  # whatever a model, kernel or metric raises is this job's outcome
         status = "out_of_memory" if is_out_of_memory(error) else "failed"
         return status, f"{type(error).__name__}: {one_line(error)}", {}, {}
     return MEASURED, "", dict(found.values), {name: tuple(series) for name, series in found.samples.items()}
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    if type(error).__name__ == "OutOfMemoryError":
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(sign in text for sign in OUT_OF_MEMORY_SIGNS)
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of the message that says something, shortened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:MAX_REASON] if lines else ""
 
 
 def _bound_memory() -> None:

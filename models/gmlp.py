@@ -53,9 +53,7 @@ class Config:
     @property
     def gating(self) -> spatial_gating.Config:
         shape = self.shape
-        return spatial_gating.Config(
-            seq_len=shape.seq_len, width=shape.ffn_width, heads=self.spatial_heads, kernel=self.kernel
-        )
+        return spatial_gating.Config(seq_len=shape.seq_len, width=shape.ffn_width, heads=self.spatial_heads, kernel=self.kernel)
 
     @property
     def attention(self) -> attention.Config | None:

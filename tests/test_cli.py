@@ -244,7 +244,9 @@ def test_describe_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_describe_shows_the_true_size_of_a_misjudged_vit(capsys: pytest.CaptureFixture[str]) -> None:
     """A ViT of 6 layers, 768 wide, with 1024 feed-forward channels was once put at 8 millions; its blocks alone hold 23.6 M."""
-    _, out, _ = answered(("describe", "vit", "--width", "768", "--depth", "6", "--heads", "8", "--ffn-width", "1024", "--seq", "65", "--json"), capsys)
+    _, out, _ = answered(
+        ("describe", "vit", "--width", "768", "--depth", "6", "--heads", "8", "--ffn-width", "1024", "--seq", "65", "--json"), capsys
+    )
     attention, feed_forward, norms = 4 * (768 * 768 + 768), 2 * 768 * 1024 + 1024 + 768, 2 * 2 * 768
     assert json.loads(out)["params_blocks"] == 6 * (attention + feed_forward + norms) == 23_640_576
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.specimens import ROOT, SABOTAGE_METRIC, bench_command, copy_of_the_program, environment_of, run_bench
 
 from bench.record import RECORDS, read_run
 from bench.table import num_missing, rows_of
+from tests.specimens import ROOT, SABOTAGE_METRIC, bench_command, copy_of_the_program, environment_of, run_bench
 
 SMALL = ("--width", "16", "--depth", "1", "--batch", "1")
 EXPECTED = {

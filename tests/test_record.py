@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.plan import build_plan
 from bench.record import RECORDS, RecordWriter, read_plan, read_records, read_run, start_run
 from bench.request import parse_request
-from bench.spec import Outcome, Record, RequestError, Recipe, Settings, canonical_json, from_json, to_json
+from bench.spec import Outcome, Recipe, Record, RequestError, Settings, canonical_json, from_json, to_json
 
 STORED = Path(__file__).parent / "data" / "records_schema_1.jsonl"
 
@@ -100,7 +100,7 @@ def test_a_run_folder_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "cells": 3}', '{"schema": 1, "surprise": 1}'])
 def test_a_broken_plan_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(content)
-    with pytest.raises(RequestError, match="plan.json"):
+    with pytest.raises(RequestError, match=r"plan\.json"):
         read_plan(tmp_path / "plan.json")
 
 

@@ -11,7 +11,7 @@ import pytest
 from bench.plan import build_plan, control_cell, jobs
 from bench.record import StoredRun
 from bench.request import parse_request
-from bench.spec import Job, Outcome, Plan, Record, Recipe, Settings
+from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings
 from bench.table import IDENTITY, control_of, json_rows, num_missing, rounds_of, rows_of, write_table
 
 ROUNDS = 7
@@ -66,7 +66,13 @@ def measured(job: Job) -> Outcome:
 
 
 def accuracy_outcome(job: Job) -> Outcome:
-    values = {"accuracy": 0.9 + 0.01 * job.repeat, "train_accuracy": 1.0, "train_s": 5.0, "train_images_per_s": 100.0, "validation_accuracy": 0.9}
+    values = {
+        "accuracy": 0.9 + 0.01 * job.repeat,
+        "train_accuracy": 1.0,
+        "train_s": 5.0,
+        "train_images_per_s": 100.0,
+        "validation_accuracy": 0.9,
+    }
     values.update({f"accuracy_top{k}": 0.99 for k in range(2, 6)})
     return Outcome(status="measured", values=values)
 
@@ -146,7 +152,7 @@ def test_the_control_is_no_row_and_no_round() -> None:
 
 
 def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
-    rows = rows_of(stored(planned(), lambda job: Outcome(status="failed", reason="x")))
+    rows = rows_of(stored(planned(), lambda _: Outcome(status="failed", reason="x")))
     rows["reason"] = "=HYPERLINK(1)"
     write_table(rows, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["table.csv", "table.parquet"]
@@ -155,7 +161,7 @@ def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
 
 
 def test_json_rows_say_null_for_what_is_missing() -> None:
-    found = json_rows(rows_of(stored(planned(), lambda job: None)))
+    found = json_rows(rows_of(stored(planned(), lambda _: None)))
     assert found[0]["latency_ms"] is None
     assert found[0]["heads"] is None
     assert found[2]["heads"] == 2

@@ -78,8 +78,11 @@ def test_sampling_stops_once_the_median_is_known() -> None:
     assert len(wild.wall_s) <= Rules().max_samples
 
 
-def test_one_slow_call_still_gives_the_fewest_samples() -> None:
-    assert len(timed(lambda: 30.0).wall_s) == Rules().min_samples
+def test_slow_calls_give_the_fewest_samples_and_very_slow_ones_a_single_one() -> None:
+    rules = Rules()
+    assert len(timed(lambda: 0.3 * rules.sample_s).wall_s) == rules.min_samples
+    assert len(timed(lambda: rules.sample_s).wall_s) == rules.patience
+    assert len(timed(lambda: 30.0 * rules.sample_s).wall_s) == 1
 
 
 def rounds_of(cost_s: float, seed: int, *, drift: bool = True) -> list[float]:

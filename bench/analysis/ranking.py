@@ -46,7 +46,8 @@ def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], rounds: pandas.Dat
     """Lowest median first. `rows` has `label` and the latency columns; `rounds` has `cell_id`, `round` and `latency_ms`, or is None.
 
     With rounds the ratio is paired by round and a difference is shown when its interval leaves out 1. Without, the ratio is one of medians and a
-    difference is shown when the two 95 % intervals do not overlap. An unstable cell never shows a difference.
+    difference is shown when the two 95 % intervals do not overlap and both cells are stable: what makes a cell unstable mostly hits whole rounds, and
+    only pairing takes it out.
     """
     found = []
     for group, members in _groups(rows, keys, "latency_ms"):
@@ -75,10 +76,10 @@ def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator
 def _latency_pair(best: dict[str, Any], other: dict[str, Any], rounds: pandas.DataFrame | None) -> Pair:
     interval = _paired(best, other, rounds)
     ratio = interval.estimate if interval else other["latency_ms"] / best["latency_ms"]
-    if best["latency_stable"] is False or other["latency_stable"] is False:
-        shown, why = False, "an unstable cell"
-    elif interval:
+    if interval:
         shown, why = interval.low > 1, "the interval of the ratio contains 1"
+    elif best["latency_stable"] is False or other["latency_stable"] is False:
+        shown, why = False, "an unstable cell"
     else:
         shown, why = _apart(best["latency_low_ms"], best["latency_high_ms"], other["latency_low_ms"], other["latency_high_ms"])
     return Pair(

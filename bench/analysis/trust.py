@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-BUSY_SHARE = 0.75
-"""Load per core above which other work competes with the run (the run itself loads `threads` cores)."""
+MAX_BUSY_CORES = 0.5
+"""Processor time of others, in cores, above which they compete with the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ def findings(
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows),
         *_failed(rows),
-        *_load(environment),
+        *_competition(environment),
         *_code(environment),
         *_quick(rows),
     ]
@@ -89,12 +89,12 @@ def _failed(rows: pd.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _load(environment: Mapping[str, Any]) -> Iterator[Finding]:
-    before, cores = environment.get("load"), environment.get("num_cores")
-    if before is not None and cores and before > BUSY_SHARE * cores:
+def _competition(environment: Mapping[str, Any]) -> Iterator[Finding]:
+    busy, cores = environment.get("busy_cores"), environment.get("num_cores")
+    if busy is not None and cores and busy > MAX_BUSY_CORES:
         yield Finding(
-            text=f"{before:g} processes were running on {cores} cores when the run began",
-            advice="other work competed with it; measure again on an idle machine",
+            text=f"other work took {busy:g} of {cores} cores when the run began",
+            advice="it competed with the run; measure again on an idle machine",
             serious=True,
         )
 

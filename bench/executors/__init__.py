@@ -1,6 +1,6 @@
 """The contract of an executor: one file, `bench/executors/<name>.py`, found by the catalog.
 
-    Executor   a context manager made without arguments; `run(job)` returns the job's `Outcome` and never raises for what happens inside the job
+Executor   a context manager made without arguments; `run(job)` returns the job's `Outcome` and never raises for what happens inside the job
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from bench.spec import Job, Outcome
 class Executor(Protocol):
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None: ...
 
     def run(self, job: Job) -> Outcome: ...

@@ -7,6 +7,7 @@ import datetime
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -30,15 +31,14 @@ class Executor:
         self._context.set_forkserver_preload(PRELOAD)
 
     def __enter__(self) -> Self:
-        with _environment(SINGLE_THREADED):
+        # the server of Python 3.11 ignores this process's sys.path, and what it cannot import it silently leaves out
+        with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path)}):
             warm = self._context.Process(target=_nothing)
             warm.start()
             warm.join()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         return None
 
     def run(self, job: Job) -> Outcome:
@@ -56,9 +56,7 @@ class Executor:
             receive.close()
         if outcome.started_at:
             return outcome
-        return Outcome(
-            status=outcome.status, reason=outcome.reason, started_at=started_at, duration_s=time.perf_counter() - start
-        )
+        return Outcome(status=outcome.status, reason=outcome.reason, started_at=started_at, duration_s=time.perf_counter() - start)
 
 
 def limit_s(job: Job) -> float:
@@ -103,7 +101,7 @@ def _child(send: Connection, data: Any, asked_at: float) -> None:
     started = time.time() - asked_at
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     _die_with_parent()
-    _require_single_threaded_server()
+    _require_prepared_server()
     job = from_json(Job, data)
     worker.prepare_process(job)
     outcome = dataclasses.replace(worker.run_job(job), start_s=started)
@@ -111,8 +109,13 @@ def _child(send: Connection, data: Any, asked_at: float) -> None:
     send.close()
 
 
-def _require_single_threaded_server() -> None:
-    """A fork of a process with threads can hang in the child; the server must have one. Where the system does not tell, trust it."""
+def _require_prepared_server() -> None:
+    """The server must have preloaded what jobs need, and have one thread: a fork of a process with threads can hang in the child.
+
+    Where the system does not tell the number of threads, trust it.
+    """
+    if PRELOAD[-1] not in sys.modules:
+        raise AssertionError(f"the fork server could not import {PRELOAD[-1]}")
     tasks = Path(f"/proc/{os.getppid()}/task")
     with contextlib.suppress(OSError):
         num_threads = len(list(tasks.iterdir()))

@@ -80,7 +80,7 @@ def energy_per_step(
     window_s: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float | int]:
-    """`run_steps(k)` runs k steps and returns when the device is done. The window closes with the first batch that ends after `window_s`."""
+    """`run_steps(k)` runs k steps and returns when the device is done. The first batch to end after `window_s` closes the window."""
     batch = _steps_per_batch(run_steps, clock)
     start, energy_before, num_steps = clock(), read_millijoules(), 0
     while (elapsed := clock() - start) < window_s:

@@ -7,9 +7,9 @@
     optimizer_bytes     AdamW's state: two moments and a counter per parameter (0 in `infer`)
     activation_bytes    the most of everything else at once: the input batch, what is saved for backward, temporaries, gradients on their
                         way to `.grad`
-    rss_bytes           CPU: the most resident memory of the process during plain steps, less what was resident before the model was built.
-                        It holds what the split cannot see (kernel workspaces, repacked operands, the allocator's slack) and libraries'
-                        first touch. None on CUDA
+    rss_bytes           CPU: the most resident memory of the process during one plain step, less what was resident before the model was
+                        built. It holds what the split cannot see (kernel workspaces, repacked operands, the allocator's slack) and what
+                        the first step loaded (libraries, the compiler): tens to hundreds of MB. None on CUDA
     memory_source       `live_storages` (CPU), `cuda_allocator`, `rss` (compiled on CPU), or `predicted`
 
 The parts peak at different moments and need not add up to the peak. In `train`, the step starts by dropping the gradients of the one
@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.faults import is_out_of_memory
 from bench.metrics import Measurement, Repeat
 from bench.spec import PREDICTED, Cell, Job, Record
 
@@ -60,7 +61,6 @@ TENSORS_PER_BLOCK = 10
 FLOAT_BYTES = 4
 STATE_COPIES = 6
 """Weight, gradient, two moments; under autocast a cast weight and its gradient."""
-OUT_OF_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc")
 
 
 def measure(job: Job) -> Measurement:
@@ -75,7 +75,7 @@ def measure(job: Job) -> Measurement:
         try:
             return Measurement(values=_measured(cell, job.settings.seed))
         except (MemoryError, RuntimeError) as error:
-            if not _ran_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
         return Measurement(values=_row(predict(cell), PREDICTED))
 
@@ -139,11 +139,11 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
     from bench.step import build_step
 
     rss_before = _rss_bytes()
-    _reset_peak_rss()
     step = build_step(cell, seed=seed)
     step.call()
     if cell.workload.device == "cuda":
         return _measured_on_cuda(step, compiled=cell.workload.engine == "compile")
+    _reset_peak_rss()  # compiling takes more than the step does
     step.call()
     peak_rss = _peak_rss_bytes()
     rss = None if rss_before is None or peak_rss is None else max(0, peak_rss - rss_before)
@@ -160,7 +160,7 @@ def _measured_on_cpu(step: Step, rss: int | None, *, compiled: bool) -> dict[str
 
 
 def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
-    """The allocator's peak over one untracked step, then the split: tracked over another one or, compiled, from what stays between steps."""
+    """The allocator's peak over an untracked step, then the split: tracked over another one or, compiled, of what stays between steps."""
     import torch
 
     from bench.live_memory import live_bytes_of_step, resident_bytes
@@ -192,11 +192,6 @@ def _row(live: LiveBytes, source: str, **others: int | None) -> dict[str, Any]:
     return {**split, **others}
 
 
-def _ran_out_of_memory(error: BaseException) -> bool:
-    """CUDA raises OutOfMemoryError, a RuntimeError; the CPU allocator raises a plain RuntimeError that is known by its words."""
-    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in OUT_OF_MEMORY_SIGNS)
-
-
 def _rss_bytes() -> int | None:
     return _status_bytes("VmRSS")
 
@@ -208,7 +203,8 @@ def _peak_rss_bytes() -> int | None:
 def _reset_peak_rss() -> None:
     """Start the kernel's high-water mark anew (proc(5), clear_refs).
 
-    Where that is forbidden the mark is the process's own, and a fresh process starts with its resident set at the fork."""
+    Where that is forbidden the mark is the process's own, and a fresh process starts with its resident set at the fork.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -155,7 +155,7 @@ def _table_caption(frame: pandas.DataFrame, data: ReportData) -> str:
     else:
         how = (
             "The ratio is the geometric mean over rounds, paired by round, with its 95 % t-interval; a difference counts as shown when "
-            "the interval leaves out 1 and both cells are stable. Without brackets it is a ratio of medians: no rounds to pair."
+            "the interval leaves out 1. Without brackets it is a ratio of medians: no rounds to pair."
         )
     conditions = constant_work(frame)
     return f"Latency of each model divided by that of the fastest. {how} Not corrected for the number of comparisons. Conditions: {conditions}."

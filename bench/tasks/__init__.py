@@ -1,7 +1,7 @@
 """The contract of a task: one file, `bench/tasks/<name>.py`, found by the catalog, importing no torch at its top level.
 
-    INFO   a `TaskInfo`: the facts that planning needs
-    load   (data_root) -> Splits; may import torch; raises RequestError where the data are absent
+INFO   a `TaskInfo`: the facts that planning needs
+load   (data_root) -> Splits; may import torch; raises RequestError where the data are absent
 """
 
 from __future__ import annotations

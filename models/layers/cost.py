@@ -78,9 +78,7 @@ class Term:
     recompute_macs: Polynomial = ZERO
 
     def times(self, factor: int) -> Term:
-        return replace(
-            self, params=self.params * factor, macs=self.macs * factor, recompute_macs=self.recompute_macs * factor
-        )
+        return replace(self, params=self.params * factor, macs=self.macs * factor, recompute_macs=self.recompute_macs * factor)
 
     def within(self, prefix: str) -> Term:
         return replace(self, name=f"{prefix}.{self.name}")
@@ -120,9 +118,7 @@ class Cost:
         return Cost(self.terms + other.terms)
 
 
-def linear(
-    name: str, inputs: int, outputs: int, *, scope: str = "blocks", tokens: Polynomial = N, backward_products: int = 2
-) -> Term:
+def linear(name: str, inputs: int, outputs: int, *, scope: str = "blocks", tokens: Polynomial = N, backward_products: int = 2) -> Term:
     """A linear layer with bias, applied to `tokens` rows: inputs x outputs weights, one multiply-add per weight and row."""
     return Term(
         name=name,

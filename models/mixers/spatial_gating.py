@@ -46,13 +46,14 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 """Formulations of `weight @ v + bias` over tokens: `(batch, n, c)`, `(n, n)`, `(n,)` -> `(batch, n, c)`. `linear` is the reference."""
 
 
-def fastest_kernel(*, device_type: str, training: bool, n: int, channels: int) -> str:
-    """The formulation measured fastest (docs/log.md, spatial projection).
+def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, channels: int) -> str:
+    """The formulation measured fastest that makes no n x n matrix per sample (docs/log.md, spatial projection).
 
-    The batched product never transposes v, and wins nearly everywhere; its weight gradient however passes through one n x n matrix per sample, so
-    for training at n > channels, where that would be the largest tensor of the block, another one is taken.
+    The batched product never transposes v, and wins nearly everywhere. But its weight gradient passes through one n x n matrix per sample, so for
+    training at n > channels, where that would be the largest tensor of the block, another one is taken. And where the weight is cast (autocast) or
+    repacked (bf16 on CPU), the copy is made per sample: only fp32 takes it.
     """
-    if device_type not in ("cpu", "cuda"):
+    if device_type not in ("cpu", "cuda") or not fp32:
         return "linear"
     if training and n > channels:
         return "conv1d" if device_type == "cpu" else "linear"
@@ -83,9 +84,7 @@ class SpatialGating(nn.Module):
         n, self.channels = config.seq_len, config.width // 2
         self.kernel = config.kernel
         self.norm = nn.LayerNorm(self.channels)
-        self.weights = nn.ParameterList(
-            nn.Parameter(torch.empty(n, n).normal_(std=SPATIAL_WEIGHT_STD)) for _ in range(config.heads)
-        )
+        self.weights = nn.ParameterList(nn.Parameter(torch.empty(n, n).normal_(std=SPATIAL_WEIGHT_STD)) for _ in range(config.heads))
         self.biases = nn.ParameterList(nn.Parameter(torch.ones(n)) for _ in range(config.heads))
 
     def forward(self, tokens: Tensor, extra: Tensor | None = None) -> Tensor:
@@ -98,18 +97,24 @@ class SpatialGating(nn.Module):
 
     def mix_tokens(self, v: Tensor) -> Tensor:
         """W v + b over tokens: `(batch, n, width / 2)` -> the same."""
-        project = KERNELS[self.effective_kernel(v.device.type)]
+        project = KERNELS[self.effective_kernel(v)]
         if len(self.weights) == 1:
             return project(v, self.weights[0], self.biases[0])
         groups = v.chunk(len(self.weights), dim=-1)
         mixed = [project(group, w, b) for group, w, b in zip(groups, self.weights, self.biases, strict=True)]
         return torch.cat(mixed, dim=-1)
 
-    def effective_kernel(self, device_type: str) -> str:
+    def effective_kernel(self, v: Tensor) -> str:
         if self.kernel != "auto":
             return self.kernel
-        n = self.weights[0].shape[0]
-        return fastest_kernel(device_type=device_type, training=torch.is_grad_enabled(), n=n, channels=self.channels)
+        fp32 = v.dtype == torch.float32 and not torch.is_autocast_enabled(v.device.type)
+        return fastest_kernel(
+            device_type=v.device.type,
+            fp32=fp32,
+            training=torch.is_grad_enabled(),
+            n=v.shape[1],
+            channels=self.channels // len(self.weights),
+        )
 
 
 def build(config: Config) -> SpatialGating:

@@ -16,7 +16,7 @@ UUID = "GPU-00000000-1111-2222-3333-444444444444"
 
 
 class Gpu:
-    """Steps take `step_s` seconds and `step_j` joules; idling takes `idle_w` watts; the counter tells millijoules, refreshed every `refresh_s`."""
+    """A step takes `step_s` seconds and `step_j` joules, idling `idle_w` watts; the counter is refreshed every `refresh_s`."""
 
     def __init__(self, *, step_s: float, step_j: float, idle_w: float = 0.0, refresh_s: float = 0.0) -> None:
         self.now_s, self.joules, self.told_at_s, self.told_j = 0.0, 1000.0, 0.0, 1000.0

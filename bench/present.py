@@ -1,0 +1,130 @@
+"""What a run, a plan or a model looks like to the user: tables on the terminal, and the files that go with a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import catalog, terminal
+from bench.spec import Plan, RequestError, to_json
+
+if TYPE_CHECKING:
+    from bench.analysis.trust import Finding
+    from bench.record import StoredRun
+
+
+def write_run_table(stored: StoredRun) -> None:
+    """table.csv and table.parquet, from the records."""
+    from bench.table import rows_of, write_table
+
+    writing(stored.folder, lambda: write_table(rows_of(stored), stored.folder))
+
+
+def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
+    """The report, from the records; by default where `report_folder` says. Returns the page's path."""
+    from bench.render.report import write_report
+    from bench.render.report_data import ReportData
+    from bench.run import report_folder
+    from bench.table import control_of, rounds_of, rows_of
+
+    target = folder or report_folder(stored.folder)
+    data = ReportData(
+        name=stored.folder.resolve().name,
+        plan=stored.plan,
+        rows=rows_of(stored),
+        environment=stored.environment,
+        control=control_of(stored),
+        findings=tuple(f.sentence for f in findings_of(stored)),
+        rounds=rounds_of(stored),
+    )
+    writing(target, lambda: write_report(data, target))
+    return target / "report.html"
+
+
+def findings_of(stored: StoredRun) -> list[Finding]:
+    from bench.analysis.trust import findings
+    from bench.table import control_of, num_missing, rows_of
+
+    return findings(
+        rows_of(stored),
+        control_of(stored),
+        stored.environment,
+        metrics=stored.plan.metrics,
+        num_missing=num_missing(stored),
+    )
+
+
+def show_run(stored: StoredRun, as_json: bool) -> None:
+    """The table of a run and what was skipped, as text or as one JSON document."""
+    from bench.render.frame import prepare
+    from bench.render.tables import summary_table
+    from bench.table import json_rows, rows_of
+
+    rows = rows_of(stored)
+    if as_json:
+        terminal.print_json({"run": str(stored.folder), "rows": json_rows(rows), "skipped": to_json(stored.plan.skipped)})
+        return
+    table = summary_table(prepare(rows))
+    terminal.print_table(table.headers, table.rows, table.numeric)
+    show_skipped(stored.plan)
+
+
+def show_skipped(plan: Plan) -> None:
+    from bench.render.tables import skipped_table
+
+    if plan.skipped:
+        table = skipped_table(plan.skipped)
+        terminal.print_table(table.headers, table.rows, table.numeric, title=f"\n{len(plan.skipped)} skipped")
+
+
+def show_plan(wanted: Plan) -> None:
+    """The cells as resolved, and what is skipped."""
+    headers = ("model", "n", "width", "depth", "heads", "ffn_width", "params", "budget", "error", "FLOPs", "workload")
+    rows = []
+    for planned in wanted.cells:
+        shape, sizing, work = planned.cell.model.shape, planned.sizing, planned.cell.workload
+        sizes = (shape.seq_len, shape.width, shape.depth, sizing.heads or "", shape.ffn_width)
+        budget = f"{sizing.budget:,}" if sizing.budget else ""
+        error = f"{sizing.budget_error:+.2%}" if sizing.budget_error is not None else ""
+        flops = f"{sizing.cost.flops().at(shape.seq_len):.3g}"
+        workload = f"{work.phase} {work.dtype} {work.engine} {work.device} batch {work.batch_size} attention {work.attention}"
+        rows.append((planned.cell.model.name, *map(str, sizes), f"{sizing.params:,}", budget, error, flops, workload))
+    terminal.print_table(headers, rows, (False, *[True] * 9, False))
+    show_skipped(wanted)
+
+
+def show_families() -> None:
+    """The options of each family, as written in a request, and its published variants."""
+    options = [
+        (name, "+" + "+".join(f"{o.name}={str(o.default).lower()}" for o in catalog.options(name))) for name in catalog.names("families")
+    ]
+    terminal.print_table(("family", "options and their defaults"), options, title=" ")
+    terminal.print_table(("variant", "family"), list(catalog.variants().items()), title=" ")
+
+
+def show_description(data: dict[str, Any]) -> None:
+    sizes = [(name, _number_text(value)) for name, value in data.items() if not isinstance(value, (list, dict)) and value is not None]
+    crossings = [
+        (f"quadratic equals linear ({scope})", f"n = {n:,.1f}" if n is not None else "never: no n^2 term")
+        for scope, n in data["quadratic_equals_linear_at"].items()
+    ]
+    terminal.print_table(("", ""), [*sizes, *crossings])
+    terms = [(t["name"], f"{t['params']:,}", f"{t['flops']:,}") for t in data["terms"]]
+    terminal.print_table(("term", "params", "FLOPs"), terms, (False, True, True), title=" ")
+    shares = [(f"n^{d}", f"{v:,}", f"{v / data['flops']:.1%}") for d, v in data["flops_by_degree"].items()]
+    terminal.print_table(("degree", "FLOPs", "share"), shares, (False, True, True), title=" ")
+
+
+def _number_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:+.3%}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def writing(target: Path, write: Callable[[], object]) -> None:
+    """Write; what the disk refuses becomes one line."""
+    try:
+        write()
+    except OSError as failed:
+        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another --out, or free some space") from failed
