@@ -114,3 +114,35 @@ def _wait_for_records(folder: Path, num: int) -> None:
             return
         time.sleep(0.05)
     raise AssertionError(f"no {num} records in {os.listdir(folder)}")
+
+
+def test_without_a_compiler_the_compiled_cell_fails_and_says_so(tmp_path: Path) -> None:
+    request = (
+        "run",
+        "--models",
+        "vit",
+        "--seq",
+        "17",
+        *SMALL,
+        "--metrics",
+        "latency",
+        "--rounds",
+        "1",
+        "--engine",
+        "eager,compile",
+        "--json",
+    )
+    ran = subprocess.run(
+        bench_command(*request),
+        cwd=tmp_path,
+        env={**environment_of(ROOT), "CXX": str(tmp_path / "no-compiler")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 1, ran.stderr
+    found = {row["engine"]: row for row in json.loads(ran.stdout)["rows"]}
+    assert found["eager"]["status"] == "measured"
+    assert found["compile"]["status"] == "failed"
+    assert "compiler" in found["compile"]["reason"]

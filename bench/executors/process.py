@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -19,6 +20,7 @@ from bench.spec import Job, Outcome, from_json, to_json
 
 PRELOAD = ["__main__", "bench.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
+COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"  # a run's own, so that its first round compiles for real
 PARENT_DEATH_SIGNAL = 1
 STOP_GRACE_S = 5.0
 
@@ -31,15 +33,16 @@ class Executor:
         self._context.set_forkserver_preload(PRELOAD)
 
     def __enter__(self) -> Self:
+        self._compiled = tempfile.TemporaryDirectory(prefix="gmlp-bench-compiled-")
         # the server of Python 3.11 ignores this process's sys.path, and what it cannot import it silently leaves out
-        with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path)}):
+        with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path), COMPILE_CACHE: self._compiled.name}):
             warm = self._context.Process(target=_nothing)
             warm.start()
             warm.join()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        return None
+        self._compiled.cleanup()
 
     def run(self, job: Job) -> Outcome:
         """Start, wait no longer than the job's limit, and account for however it ended."""
