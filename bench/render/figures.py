@@ -16,7 +16,7 @@ from bench.render.lines import Quantity, draw_lines
 from bench.render.points import draw_points
 from bench.render.shares import draw_shares
 from bench.render.style import SeriesStyle, series_styles
-from bench.spec import PREDICTED, Plan
+from bench.spec import MEASURED, PREDICTED, Plan
 
 MIB = 1024.0**2
 PHONE_INCHES = 6.5
@@ -227,8 +227,9 @@ def _per_model(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _missing(rows: pandas.DataFrame, value: str, row_keys: tuple[str, ...]) -> tuple[str, ...]:
+    """What was asked for and has no value; a cell that was measured without it was not asked for it."""
     keys = frames.varying(rows, row_keys)
-    empty = rows[rows[value].isna()].to_dict("records")
+    empty = rows[rows[value].isna() & (rows["status"] != MEASURED)].to_dict("records")
     return tuple(f"{frames.row_name(row, keys)}: {row['status'] or 'no value'}" for row in empty)
 
 
