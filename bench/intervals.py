@@ -75,13 +75,18 @@ def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[flo
 
 
 def drifts(values: Sequence[float]) -> bool:
-    """Do values rise or fall steadily over the rounds? A significant rank correlation (p < 0.01) and more than half of `MAX_STABLE_WIDTH`."""
+    """Do values rise or fall steadily over the rounds?
+
+    A significant rank correlation (p < 0.01), and a fitted change from the first round to the last (Theil-Sen slope on the log scale) of more than
+    half of `MAX_STABLE_WIDTH`.
+    """
     if len(values) < 4:
         return False
     from scipy import stats
 
-    result = stats.spearmanr(range(len(values)), values)
-    return bool(result.pvalue < DRIFT_P_VALUE) and max(values) / min(values) - 1.0 > MAX_STABLE_WIDTH / 2
+    rounds, logs = range(len(values)), [math.log(v) for v in values]
+    change = stats.theilslopes(logs, rounds).slope * (len(values) - 1)
+    return bool(stats.spearmanr(rounds, logs).pvalue < DRIFT_P_VALUE) and abs(change) > math.log1p(MAX_STABLE_WIDTH / 2)
 
 
 def is_stable(values: Sequence[float]) -> bool | None:

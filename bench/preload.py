@@ -1,7 +1,5 @@
 """What the fork server imports once for all jobs. Importing must start no thread, make no tensor and ask no device."""
 
-import warnings
-
 import torch
 import torch._dynamo
 import torch._subclasses.fake_tensor
@@ -15,7 +13,3 @@ import bench.live_memory
 import bench.step
 import bench.stopwatch
 import bench.worker
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", FutureWarning)  # fvcore's losses use torch.jit.script, which is deprecated
-    import fvcore.nn

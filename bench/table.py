@@ -83,9 +83,8 @@ def num_missing(run: StoredRun) -> int:
 
 def write_table(rows: pd.DataFrame, folder: Path) -> None:
     """table.csv and table.parquet. Text that a spreadsheet would take for a formula is quoted with an apostrophe in the CSV."""
-    text = rows.select_dtypes(include=["object", "str"]).columns
     safe = rows.copy()
-    for column in text:
+    for column in (c for c in rows.columns if not pd.api.types.is_numeric_dtype(rows[c])):
         safe[column] = safe[column].map(_no_formula)
     write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False))
     write_atomically(folder / "table.parquet", lambda path: rows.to_parquet(path, index=False))

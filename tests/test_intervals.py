@@ -76,6 +76,8 @@ def test_drift_needs_a_steady_trend_that_matters() -> None:
     assert drifts([1.0, 1.03, 1.06, 1.09, 1.12, 1.15, 1.18])
     assert not drifts([1.0, 1.0001, 1.0002, 1.0003, 1.0004, 1.0005, 1.0006])
     assert not drifts([1.0, 1.2, 1.0, 1.2, 1.0, 1.2, 1.0])
+    generator = random.Random(0)
+    assert not drifts([generator.lognormvariate(0.0, 0.05) * 1.001**i for i in range(25)])
 
 
 def test_stability() -> None:

@@ -74,7 +74,7 @@ def _unstable(rows: pd.DataFrame) -> Iterator[Finding]:
         cells = ", ".join(f"{r.model} n={r.seq_len}" for r in unstable.head(5).itertuples())
         yield Finding(
             text=f"{len(unstable)} of {len(rows)} latencies are unstable ({cells}{', ...' if len(unstable) > 5 else ''})",
-            advice="they drift or their interval is wider than 10 %; add --rounds, or use fewer --threads",
+            advice="they drift or their interval is wider than 10 %: rely on ratios paired by round; for the times themselves add --rounds",
             serious=len(unstable) > len(rows) / 2,
         )
 

@@ -94,7 +94,8 @@ def _margin(other: str, pairs: Sequence[Pair]) -> str:
     if len(pairs) == 1:
         return f"{_ratio(pairs[0])} times over {other}"
     ratios = sorted(pair.ratio for pair in pairs)
-    return f"{numbers.ratio(ratios[0])} to {numbers.ratio(ratios[-1])} times over {other}"
+    ends = dict.fromkeys((numbers.ratio(ratios[0]), numbers.ratio(ratios[-1])))
+    return f"{' to '.join(ends)} times over {other}"
 
 
 def _joined(names: Sequence[str]) -> str:

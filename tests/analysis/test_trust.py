@@ -1,0 +1,56 @@
+"""Each finding appears when it should, and not otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from bench.analysis.trust import findings
+
+CLEAN = {"busy_cores": 0.1, "num_cores": 2, "git_dirty": False}
+CONTROL = {"ratio": 1.0, "low": 0.98, "high": 1.02, "contains_one": True}
+
+
+def rows(**columns: Any) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"model": ["gmlp", "vit"], "seq_len": [17, 17], "status": "measured", "quick": False, "latency_stable": [True, True], **columns}
+    )
+
+
+def found(table: pd.DataFrame, **changes: Any) -> list[str]:
+    given: dict[str, Any] = {"control": CONTROL, "environment": CLEAN, "metrics": ("latency",), "num_missing": 0, **changes}
+    return [f.text for f in findings(table, **given)]
+
+
+def test_a_clean_run_has_no_findings() -> None:
+    assert found(rows()) == []
+    assert found(rows(), control=None, metrics=("params",)) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "words", "serious"),
+    [
+        (rows(), {"num_missing": 3}, "3 jobs were not run", True),
+        (rows(), {"control": None}, "no A/A control", True),
+        (rows(), {"control": {**CONTROL, "ratio": 1.2, "contains_one": False}}, "differs by +20.0%", True),
+        (rows(latency_stable=[False, True]), {}, "1 of 2 latencies are unstable (gmlp n=17)", False),
+        (rows(latency_stable=[False, False]), {}, "2 of 2 latencies are unstable", True),
+        (rows(status=["measured", "killed"]), {}, "1 of 2 cells were not measured in full", False),
+        (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}}, "other work took 1.5 of 2 cores", True),
+        (rows(), {"environment": {**CLEAN, "git_dirty": True}}, "the code differed", False),
+        (rows(quick=True), {}, "quick run", False),
+    ],
+)
+def test_each_finding(table: pd.DataFrame, changes: dict[str, Any], words: str, serious: bool) -> None:
+    given: dict[str, Any] = {"control": CONTROL, "environment": CLEAN, "metrics": ("latency",), "num_missing": 0, **changes}
+    (finding,) = findings(table, **given)
+    assert words in finding.text
+    assert finding.serious is serious
+    assert finding.advice in finding.sentence
+
+
+def test_serious_findings_come_first() -> None:
+    table = rows(quick=True)
+    assert "3 jobs" in found(table, num_missing=3)[0]

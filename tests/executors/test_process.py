@@ -1,0 +1,74 @@
+"""Every job has a process of its own, prepared and single-threaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.executors.process import PRELOAD, Executor, _require_prepared_server
+from bench.spec import Cell, Job, ModelSpec, Settings, Workload
+from models.layers.shape import Shape
+
+MODEL = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64))
+
+
+def job(metric: str, **work: object) -> Job:
+    return Job(cell=Cell(model=MODEL, workload=Workload(batch_size=1, **work)), metric=metric, repeat=0, settings=Settings(sample_s=0.05))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Executor]:
+    with Executor() as started:
+        yield started
+
+
+@pytest.mark.parametrize("metric", ["params", "flops", "memory", "energy", "latency"])
+def test_every_metric_comes_back_from_its_process(executor: Executor, metric: str) -> None:
+    outcome = executor.run(job(metric))
+    assert outcome.status == "measured", outcome.reason
+    assert outcome.values
+    assert outcome.started_at
+    assert outcome.start_s is not None
+    assert outcome.duration_s is not None
+
+
+@pytest.mark.parametrize(
+    ("work", "kernel", "precision"),
+    [
+        ({"attention": "math"}, "math", "fp32"),
+        ({"attention": "flash"}, "flash", "fp32"),
+        ({"dtype": "bf16"}, "flash", "bf16 weights and activations"),
+        ({"dtype": "bf16-autocast", "phase": "train"}, "flash", "bf16 products, fp32 weights (autocast)"),
+    ],
+)
+def test_what_really_ran_is_recorded(executor: Executor, work: dict[str, object], kernel: str, precision: str) -> None:
+    outcome = executor.run(job("latency", **work))
+    assert outcome.status == "measured", outcome.reason
+    assert (outcome.values["attention_effective"], outcome.values["precision_effective"]) == (kernel, precision)
+    assert outcome.values["threads"] == 1
+    assert len(outcome.samples["wall_ms"]) >= 1
+
+
+def test_a_backend_that_is_not_there_is_a_failure_with_a_reason(executor: Executor) -> None:
+    outcome = executor.run(job("latency", attention="cudnn"))
+    assert outcome.status == "failed"
+    assert outcome.reason
+
+
+def test_a_server_that_lacks_its_preload_or_has_threads_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delitem(sys.modules, PRELOAD[-1], raising=False)
+    with pytest.raises(AssertionError, match="could not import"):
+        _require_prepared_server()
+    monkeypatch.setitem(sys.modules, PRELOAD[-1], sys)
+    for thread in ("1", "2"):
+        (tmp_path / thread).mkdir()
+    monkeypatch.setattr("bench.executors.process.Path", lambda _: tmp_path)
+    with pytest.raises(AssertionError, match="2 threads"):
+        _require_prepared_server()
+    (tmp_path / "2").rmdir()
+    _require_prepared_server()
+    assert os.getppid() > 0
