@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench import catalog, environment, present, terminal
-from bench.flags import Flags, to_device, to_recipe, to_request, to_settings, with_flags
+from bench.flags import Flags, announce_data_root, to_device, to_recipe, to_request, to_settings, with_flags
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
@@ -236,6 +236,7 @@ def _plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[P
         )
     if resume and out:
         raise RequestError("--resume goes on in its own folder; --out cannot be added", "leave --out out")
+    announce_data_root(flags)
     from bench.plan import check_plan
     from bench.record import read_plan, read_run
 
@@ -254,6 +255,7 @@ def _planned(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
             "--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}"
         )
     request, settings, recipe, device = to_request(flags), to_settings(flags), to_recipe(flags), to_device(flags)
+    announce_data_root(flags)
     if not (may_be_elsewhere and device == "cuda"):
         device = environment.resolve_device(device)
     from bench.plan import build_plan

@@ -9,6 +9,7 @@ import os
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,11 +31,11 @@ from bench.request import (
     parse_request,
     whole_number,
 )
-from bench.spec import DEVICES, Recipe, Settings
+from bench.spec import DEVICES, Recipe, RequestError, Settings
+from bench.tasks import DATA_VARIABLE
 
 QUICK_LIMIT_S, DEFAULT_LIMIT_S = 20.0, 60.0
 QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
-DATA_VARIABLE = "BENCH_DATA"
 
 
 def _flag(help_text: str, metavar: str, panel: str = "What") -> Any:
@@ -75,8 +76,12 @@ class Flags:
     data_root: Annotated[str, _flag(f"Folder with data sets (default: ${DATA_VARIABLE}).", "DIR", "Training")] = ""
 
     def given(self) -> tuple[str, ...]:
-        """The flags that differ from their defaults, as typed."""
-        return tuple("--" + f.name.replace("_", "-") for f in dataclasses.fields(self) if getattr(self, f.name) != f.default)
+        """The flags of the request that differ from their defaults, as typed; where the data lie is no part of it."""
+        return tuple(
+            "--" + f.name.replace("_", "-")
+            for f in dataclasses.fields(self)
+            if getattr(self, f.name) != f.default and f.name != "data_root"
+        )
 
 
 def to_request(flags: Flags) -> Request:
@@ -100,7 +105,6 @@ def to_settings(flags: Flags) -> Settings:
         train_threads=threads or cores,
         quick=quick,
         seed=whole_number("--seed", flags.seed, low=0, high=MAX_SIZE),
-        data_root=flags.data_root or os.environ.get(DATA_VARIABLE, ""),
     )
 
 
@@ -108,6 +112,14 @@ def to_recipe(flags: Flags) -> Recipe:
     if not flags.epochs:
         return Recipe()
     return Recipe(epochs=whole_number("--epochs", flags.epochs, low=1, high=MAX_EPOCHS))
+
+
+def announce_data_root(flags: Flags) -> None:
+    """Tell this process and its workers where the data lie. The plan does not say: it can be run elsewhere."""
+    if flags.data_root:
+        if not Path(flags.data_root).is_dir():
+            raise RequestError(f"--data-root {flags.data_root!r} is no folder", f"name a folder, or set {DATA_VARIABLE}")
+        os.environ[DATA_VARIABLE] = str(Path(flags.data_root).resolve())
 
 
 def to_device(flags: Flags) -> str:

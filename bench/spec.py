@@ -132,7 +132,6 @@ class Settings:
     train_threads: int = 1
     quick: bool = False
     seed: int = 0
-    data_root: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

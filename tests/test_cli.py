@@ -64,6 +64,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "accuracy without a task": (*RUN, "--metrics", "accuracy"),
     "accuracy_seq without accuracy": (*RUN, "--accuracy-seq", "17"),
     "accuracy_seq not in seq": (*TASK, "17", "--metrics", "accuracy", "--accuracy-seq", "65"),
+    "data root that is no folder": (*RUN, "--data-root", "nowhere"),
     "unknown input": (*RUN, "--input", "audio"),
     "tokens for an image task": (*TASK, "17", "--input", "tokens"),
     "unknown phase": (*RUN, "--phase", "inference"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from bench import catalog
 from bench.intervals import mean_interval
 from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
+from bench.tasks import DATA_VARIABLE
 
 if TYPE_CHECKING:
     from bench.tasks import Split
@@ -93,7 +95,7 @@ def _load_examples(job: Job) -> tuple[Examples, Examples]:
     def examples(split: Split) -> Examples:
         return Examples(data=cut_patches(split.images, patch_side), labels=split.labels)
 
-    splits = task.load(job.settings.data_root)
+    splits = task.load(os.environ.get(DATA_VARIABLE, ""))
     return examples(splits.train), examples(splits.test)
 
 

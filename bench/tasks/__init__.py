@@ -31,6 +31,10 @@ class Splits:
     test: Split
 
 
+DATA_VARIABLE = "BENCH_DATA"
+"""The environment variable that names the folder with data sets; `--data-root` sets it for a run."""
+
+
 class Task(Protocol):
     INFO: TaskInfo
 
