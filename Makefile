@@ -7,13 +7,16 @@ INSTALLED := .venv/installed
 DEMO := --models gmlp,vit,transformer --seq 17,65,257 --params 600k --task digits \
 	--metrics params,flops,latency,memory,accuracy --accuracy-seq 17 --seeds 3
 
-.PHONY: help demo test lint bench
+.PHONY: help install demo test lint bench
 
 help:
+	@echo "make install install into .venv, which the others do by themselves"
 	@echo "make demo    measure gMLP, ViT and Transformer side by side and write a report (about 6 minutes)"
 	@echo "make test    run the tests"
 	@echo "make lint    style, types and import layers"
 	@echo "make bench   time the hot paths with pytest-benchmark"
+
+install: $(INSTALLED)
 
 demo: $(INSTALLED)
 	.venv/bin/bench run $(DEMO)

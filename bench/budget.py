@@ -89,36 +89,75 @@ def nearest_heads(width: int) -> int:
     return min(divisors, key=lambda h: (abs(math.log(h * NOMINAL_HEAD_WIDTH / width)), h))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Range:
+    """The smallest and the largest ffn_width at one width, measured."""
+
+    smallest: Match
+    largest: Match
+
+
 def _candidates(model: ModelSpec, target: Target, heads: int | None) -> Iterator[Match]:
-    """For each width, the one or two ffn_widths nearest to the target; stops at the first width that exceeds it at its smallest."""
-    family = catalog.load("families", model.family)
-    for width in range(GRAIN, target.value + GRAIN, GRAIN):
-        if heads and width % heads:
+    """For each width at which the target can be met, its ends and the best ffn_widths between; besides, the ends just outside."""
+    first = _first_width(model, target)
+    for width in range(max(GRAIN, first - GRAIN), target.value + first + GRAIN, GRAIN):
+        if heads and width % heads and catalog.load("families", model.family).USES_HEADS:
             continue
-        nominal = nominal_shape(model, width=width, heads=heads, ffn_width=None)
-        grain = _ffn_grain(model)
-        low = _round_up(FFN_RANGE[0] * family.NOMINAL_FFN_RATIO * width, grain)
-        high = int(FFN_RANGE[1] * family.NOMINAL_FFN_RATIO * width) // grain * grain
-        if low > high:
+        found = _range(model, width, heads, target)
+        if found is None:
             continue
-        smallest, largest = (_measured(model, replace(nominal, ffn_width=f), target) for f in (low, high))
-        yield smallest
-        if smallest.error > target.tolerance:
+        yield found.smallest
+        if found.smallest.error > target.tolerance:
             return
-        yield largest
-        if largest.error < 0:
-            continue
-        for ffn_width in _between(low, high, smallest.achieved, largest.achieved, target.value, grain):
-            yield _measured(model, replace(nominal, ffn_width=ffn_width), target)
+        yield found.largest
+        for ffn_width in _between(found, target, model):
+            yield _measured(model, replace(found.smallest.model.shape, ffn_width=ffn_width), target)
 
 
-def _between(low: int, high: int, at_low: int, at_high: int, value: int, grain: int) -> tuple[int, ...]:
-    """Cost is affine in ffn_width at fixed width: the two multiples of `grain` around the exact solution."""
-    if high == low:
-        return ()
-    exact = low + (value - at_low) * (high - low) / (at_high - at_low)
-    below = max(low, int(exact) // grain * grain)
-    return tuple(f for f in (below, below + grain) if low <= f <= high)
+def _first_width(model: ModelSpec, target: Target) -> int:
+    """The smallest width whose largest shape reaches the target; cost grows with width, so doubling and halving find it."""
+
+    def reaches(units: int) -> bool:
+        found = _range(model, units * GRAIN, None, target)
+        return found is not None and found.largest.achieved >= target.value
+
+    high = 1
+    while not reaches(high):
+        high *= 2
+    low = high // 2 + 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reaches(middle) else (middle + 1, high)
+    return low * GRAIN
+
+
+def _range(model: ModelSpec, width: int, heads: int | None, target: Target) -> _Range | None:
+    """None where no multiple of the grain lies within half to twice the nominal ffn_width."""
+    family = catalog.load("families", model.family)
+    nominal = nominal_shape(model, width=width, heads=heads, ffn_width=None)
+    grain = _ffn_grain(model)
+    low = _round_up(FFN_RANGE[0] * family.NOMINAL_FFN_RATIO * width, grain)
+    high = int(FFN_RANGE[1] * family.NOMINAL_FFN_RATIO * width) // grain * grain
+    if low > high:
+        return None
+    smallest, largest = (_measured(model, replace(nominal, ffn_width=f), target) for f in (low, high))
+    return _Range(smallest=smallest, largest=largest)
+
+
+def _between(ends: _Range, target: Target, model: ModelSpec) -> Iterator[int]:
+    """Cost is affine in ffn_width at fixed width: the multiples of the grain around the exact solution, and the one nearest to nominal that the
+    tolerance allows."""
+    low, high = ends.smallest.model.shape.ffn_width, ends.largest.model.shape.ffn_width
+    slope = (ends.largest.achieved - ends.smallest.achieved) / max(1, high - low)
+    if not slope:
+        return
+    grain, tolerance = _ffn_grain(model), target.tolerance * target.value
+    exact, reach = low + (target.value - ends.smallest.achieved) / slope, tolerance / slope
+    nominal = catalog.load("families", model.family).NOMINAL_FFN_RATIO * ends.smallest.model.shape.width
+    first, last = _round_up(exact - reach, grain), int((exact + reach) // grain) * grain
+    nearest = min(max(_round_up(nominal, grain), first), last)
+    below = int(exact // grain) * grain
+    yield from (f for f in dict.fromkeys((below, below + grain, nearest)) if low <= f <= high)
 
 
 def _measured(model: ModelSpec, shape: Shape, target: Target) -> Match:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -51,16 +52,16 @@ def run(
     """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
     catalog.require("executors", executor)
     plan, folder = _plan_to_run(flags, plan_file, resume, out)
-    from bench.run import choose_folder, execute
+    from bench.run import choose_folder, execute, finished, records_so_far
 
     folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today())
     if complete:
         terminal.say(f"{folder} is complete already; its table again:")
-        present.show_run(_read(str(folder)), as_json)
+        _conclude(finished(folder), as_json)
         return
-    from bench.plan import jobs
+    from bench.jobs import missing_jobs
 
-    with terminal.JobProgress(jobs(plan)) as progress:
+    with terminal.JobProgress(list(missing_jobs(plan, records_so_far(folder)))) as progress:
         result = execute(plan, folder, progress, executor=executor)
     _conclude(result, as_json)
 
@@ -74,7 +75,7 @@ def plan(
 ) -> None:
     """Show what would be measured, what would be skipped and why, and the estimated time. Touches no device."""
     wanted = _planned(flags, may_be_elsewhere=True)
-    from bench.plan import estimated_seconds
+    from bench.jobs import estimated_seconds
     from bench.spec import to_json
 
     if out:
@@ -185,6 +186,8 @@ def env(as_json: Json = False) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 done, 1 done but some cells failed, 2 the request was wrong, 130 interrupted."""
+    if sys.stdout is None:  # closed by the caller: then nobody reads the data
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     warnings.filterwarnings("default", category=UserWarning, module="bench")
     warnings.showwarning = _show_warning
     sys.exit(_run_command(arguments))
@@ -205,7 +208,7 @@ def _run_command(arguments: list[str] | None) -> int:
         sys.stderr.close()  # the reader of stdout has gone; nothing can be said to it
         return EXIT_FAILED
     except OSError as failed:
-        terminal.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}", "what was measured is in the records")
+        terminal.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}")
         return EXIT_FAILED
     return int(code or 0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from importlib import metadata
@@ -122,20 +121,36 @@ def gpu_facts() -> dict[str, Any]:
     except Exception:  # no library, no driver, no permission: all mean that no GPU can be asked
         return facts
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        handle = _first_visible_gpu(pynvml)
         facts["gpu"] = _text(pynvml.nvmlDeviceGetName(handle))
         facts["gpu_count"] = pynvml.nvmlDeviceGetCount()
         facts["gpu_memory_bytes"] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
         facts["gpu_driver"] = _text(pynvml.nvmlSystemGetDriverVersion())
         facts["cuda_version"] = _torch_cuda_version()
-        facts["gpu_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
         facts["gpu_max_clock_mhz"] = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        facts["gpu_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
         facts["gpu_throttle_reasons"] = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     except pynvml.NVMLError:
         pass  # what was read so far stands, the rest stays None
     finally:
         pynvml.nvmlShutdown()
     return facts
+
+
+def gpu_clocks() -> dict[str, Any]:
+    """The clock (MHz) and NVML's throttle reasons (a bit mask) of the GPU now: asked right after a measurement, while it is still warm."""
+    facts = gpu_facts()
+    return {name: facts[name] for name in ("gpu_clock_mhz", "gpu_throttle_reasons")}
+
+
+def _first_visible_gpu(pynvml: Any) -> Any:
+    """The device that CUDA calls 0: CUDA_VISIBLE_DEVICES may name another one than NVML's first, by index or by UUID."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if first.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(first))
+    if first.startswith("GPU-"):
+        return pynvml.nvmlDeviceGetHandleByUUID(first)
+    return pynvml.nvmlDeviceGetHandleByIndex(0)
 
 
 def code_facts() -> dict[str, Any]:
@@ -169,8 +184,10 @@ def _torch_has_cuda() -> bool:
 
 
 def _torch_cuda_version() -> str | None:
-    torch = sys.modules.get("torch")
-    return torch.version.cuda if torch else None
+    import torch
+
+    version: str | None = torch.version.cuda
+    return version
 
 
 def _version(package: str) -> str | None:

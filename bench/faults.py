@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OUT_OF_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "not enough memory")
+OUT_OF_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "not enough memory", "alloc_failed")
 MAX_REASON = 300
 
 

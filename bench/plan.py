@@ -1,20 +1,24 @@
-"""From a request to a Plan: expand, resolve sizes, skip the infeasible with a reason; from a Plan to its jobs in a shuffled, seeded order."""
+"""From a request to a Plan: expand, resolve sizes, skip the infeasible with a reason; and whether a plan from elsewhere can be run."""
 
 from __future__ import annotations
 
 import datetime
 import itertools
-import random
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 
 from bench import catalog
-from bench.build import config_of, uses_attention
-from bench.request import Request
+from bench.build import config_of, cost_of, uses_attention
+from bench.request import MAX_COUNT, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
 from bench.sizing import SizedModel, resolve_models, sizing_of
 from bench.spec import (
+    ATTENTION_BACKENDS,
+    DEVICES,
+    DTYPES,
+    ENGINES,
     NO_ATTENTION,
+    PHASES,
     Cell,
-    Job,
     Plan,
     PlannedCell,
     Recipe,
@@ -22,12 +26,17 @@ from bench.spec import (
     Settings,
     Skipped,
     Workload,
-    is_trained,
 )
+from models.layers.shape import require_positive
 
-NOMINAL_FLOPS_PER_S = {"cpu": 6e10, "cuda": 2e13}
-JOB_OVERHEAD_S = 0.4
-TRAIN_PHASE_FACTOR = 3
+SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
+WORKLOAD_WORDS = {
+    "phase": PHASES,
+    "engine": ENGINES,
+    "dtype": DTYPES,
+    "device": DEVICES,
+    "attention": (*ATTENTION_BACKENDS, NO_ATTENTION),
+}
 
 
 def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = "") -> Plan:
@@ -39,7 +48,9 @@ def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: 
             skipped.append(resolved)
             continue
         for planned in _expand(resolved, request, device):
-            cells.setdefault(planned.cell.cell_id, planned)
+            twin = cells.setdefault(planned.cell.cell_id, planned)
+            if twin is not planned:
+                skipped.append(_same_as(twin, planned))
     if not cells:
         raise RequestError(
             f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", "try larger --params or shorter --seq"
@@ -57,72 +68,62 @@ def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: 
     )
 
 
+def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
+    model, sizing = planned.cell.model, planned.sizing
+    reason = f"the same cell as for the budget {twin.sizing.budget:,}" if twin.sizing.budget else "asked for twice"
+    return Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sizing.budget, reason=reason, nearest_params=sizing.params)
+
+
 def check_plan(plan: Plan, source: str) -> None:
-    """Raise RequestError where a plan that was read asks for what this program does not have or cannot build."""
+    """Raise RequestError where a plan that was read asks for what this program does not have, cannot build, or sizes otherwise."""
     try:
+        _require_words(plan)
         for planned in plan.cells:
             config_of(planned.cell.model)
-        for metric in plan.metrics:
-            catalog.require("metrics", metric)
-        for task in {p.cell.workload.task for p in plan.cells} - {""}:
-            catalog.require("tasks", task)
+            if cost_of(planned.cell.model).terms != planned.sizing.terms:
+                raise ValueError(f"the cost of {planned.cell.model.name} is not what this version of the program computes")
+            if not _is_sized_as_its_cost_says(planned):
+                raise ValueError(f"the parameters of {planned.cell.model.name} are not those of its cost")
     except (ValueError, TypeError) as error:
         raise RequestError(f"{source} asks for what cannot be run: {error}", "write a new one with: bench plan ... --out FILE") from error
 
 
-def jobs(plan: Plan) -> list[Job]:
-    """Every job in order: what is done once, then the rounds (each shuffled by seed and round, the control among them), then training."""
-    repeats = {metric: catalog.load("metrics", metric).REPEAT for metric in plan.metrics}
-    once = [m for m in plan.metrics if repeats[m] == "once"]
-    rounds = [m for m in plan.metrics if repeats[m] == "round"]
-    seeds = [m for m in plan.metrics if repeats[m] == "seed"]
-    cells = [planned.cell for planned in plan.cells]
-    found = [Job(cell=c, metric=m, repeat=0, settings=plan.settings) for m in once for c in cells]
-    for repeat in range(plan.settings.rounds if rounds else 0):
-        found += _round(plan, rounds, repeat)
-    found += _training_jobs(plan, seeds)
-    return found
+def _require_range(name: str, value: int, high: int) -> None:
+    require_positive(name, value)
+    if value > high:
+        raise ValueError(f"{name} {value:,} is more than {high:,}")
 
 
-def control_cell(plan: Plan) -> Cell:
-    """The cell that is timed under two names: the one of median cost."""
-    by_cost = sorted(plan.cells, key=lambda p: (_step_flops(p), p.cell.cell_id))
-    return by_cost[len(by_cost) // 2].cell
+def _is_sized_as_its_cost_says(planned: PlannedCell) -> bool:
+    sizing, n = planned.sizing, planned.cell.model.shape.seq_len
+    params = sizing.cost.params()
+    return (sizing.params, sizing.params_seq) == (params.at(n), params.varying().at(n))
 
 
-def estimated_seconds(plan: Plan) -> float:
-    """A rough time for the whole plan from closed-form FLOPs at a nominal rate of the device; the progress bar learns the true one."""
-    by_id = {p.cell.cell_id: p for p in plan.cells}
-    return sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in jobs(plan))
-
-
-def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
-    work = planned.cell.workload
-    step_s = _step_flops(planned) / (NOMINAL_FLOPS_PER_S[work.device] * (plan.settings.threads if work.device == "cpu" else 1))
-    repeat: str = catalog.load("metrics", job.metric).REPEAT
-    if repeat == "seed":
-        return JOB_OVERHEAD_S + _training_flops(planned, plan) / NOMINAL_FLOPS_PER_S[work.device]
-    if repeat == "round":
-        return min(plan.settings.limit_s, JOB_OVERHEAD_S + max(0.5 * plan.settings.sample_s, 8 * step_s))
-    return min(plan.settings.limit_s, JOB_OVERHEAD_S + (4 * step_s if job.metric not in ("params", "flops") else 0.0))
-
-
-def _round(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
-    found = [Job(cell=p.cell, metric=m, repeat=repeat, settings=plan.settings) for m in metrics for p in plan.cells]
-    if "latency" in metrics:
-        found.append(Job(cell=control_cell(plan), metric="latency", repeat=repeat, control=True, settings=plan.settings))
-    random.Random(f"{plan.settings.seed}/{repeat}").shuffle(found)
-    return found
-
-
-def _training_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
-    found: dict[tuple[str, str, int, bool], Job] = {}
-    for seed in range(plan.settings.seeds):
-        for metric in metrics:
-            for cell in (p.cell for p in plan.cells if is_trained(p.cell, plan)):
-                job = Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=plan.recipe)
-                found.setdefault(job.key, job)
-    return list(found.values())
+def _require_words(plan: Plan) -> None:
+    """Every word among those that exist, every count positive."""
+    if not plan.cells or not plan.metrics:
+        raise ValueError("it holds no cells or no metrics")
+    if not re.fullmatch(SAFE_NAME, plan.name):
+        raise ValueError(f"its name {plan.name!r} is no plain folder name")
+    for metric in plan.metrics:
+        catalog.require("metrics", metric)
+    for work in {p.cell.workload for p in plan.cells}:
+        for name, allowed in WORKLOAD_WORDS.items():
+            one_of(name, getattr(work, name), allowed)
+        parse_task(work.task)
+        _require_range("batch_size", work.batch_size, MAX_SIZE)
+    if len({p.cell.workload.device for p in plan.cells}) > 1:
+        raise ValueError("its cells are for several devices")
+    settings = plan.settings
+    for name in ("rounds", "seeds", "threads", "train_threads"):
+        _require_range(name, getattr(settings, name), MAX_COUNT)
+    for shape in {p.cell.model.shape for p in plan.cells}:
+        _require_range("seq_len", shape.seq_len, MAX_SEQ_LEN)
+        _require_range("depth", shape.depth, MAX_COUNT)
+        _require_range("width", max(shape.width, shape.ffn_width), MAX_SIZE)
+    if min(settings.limit_s, settings.sample_s, settings.train_limit_s) <= 0:
+        raise ValueError("its time limits must be positive")
 
 
 def _expand(sized: SizedModel, request: Request, device: str) -> Iterator[PlannedCell]:
@@ -134,18 +135,6 @@ def _expand(sized: SizedModel, request: Request, device: str) -> Iterator[Planne
             batch_size=batch_size, phase=phase, engine=engine, dtype=dtype, device=device, attention=attention, task=request.task
         )
         yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
-
-
-def _step_flops(planned: PlannedCell) -> int:
-    work, n = planned.cell.workload, planned.cell.model.shape.seq_len
-    factor = TRAIN_PHASE_FACTOR if work.phase == "train" else 1
-    return planned.sizing.cost.flops().at(n) * work.batch_size * factor
-
-
-def _training_flops(planned: PlannedCell, plan: Plan) -> float:
-    task = catalog.load("tasks", planned.cell.workload.task).INFO
-    n = planned.cell.model.shape.seq_len
-    return float(planned.sizing.cost.train_flops().at(n) * task.num_train * plan.recipe.epochs)
 
 
 def _default_name(request: Request) -> str:

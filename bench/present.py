@@ -12,6 +12,7 @@ from bench.spec import Plan, RequestError, to_json
 if TYPE_CHECKING:
     from bench.analysis.trust import Finding
     from bench.record import StoredRun
+    from bench.render.report_data import ReportData
 
 
 def write_run_table(stored: StoredRun) -> None:
@@ -24,12 +25,19 @@ def write_run_table(stored: StoredRun) -> None:
 def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
     """The report, from the records; by default where `report_folder` says. Returns the page's path."""
     from bench.render.report import write_report
-    from bench.render.report_data import ReportData
     from bench.run import report_folder
-    from bench.table import control_of, rounds_of, rows_of
 
     target = folder or report_folder(stored.folder)
-    data = ReportData(
+    data = _report_data(stored)
+    writing(target, lambda: write_report(data, target))
+    return target / "report.html"
+
+
+def _report_data(stored: StoredRun) -> ReportData:
+    from bench.render.report_data import ReportData
+    from bench.table import control_of, rounds_of, rows_of
+
+    return ReportData(
         name=stored.folder.resolve().name,
         plan=stored.plan,
         rows=rows_of(stored),
@@ -38,8 +46,6 @@ def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
         findings=tuple(f.sentence for f in findings_of(stored)),
         rounds=rounds_of(stored),
     )
-    writing(target, lambda: write_report(data, target))
-    return target / "report.html"
 
 
 def findings_of(stored: StoredRun) -> list[Finding]:
@@ -57,6 +63,7 @@ def findings_of(stored: StoredRun) -> list[Finding]:
 
 def show_run(stored: StoredRun, as_json: bool) -> None:
     """The table of a run and what was skipped, as text or as one JSON document."""
+    from bench.render.answer import answer_text
     from bench.render.frame import prepare
     from bench.render.tables import summary_table
     from bench.table import json_rows, rows_of
@@ -68,6 +75,7 @@ def show_run(stored: StoredRun, as_json: bool) -> None:
     table = summary_table(prepare(rows))
     terminal.print_table(table.headers, table.rows, table.numeric)
     show_skipped(stored.plan)
+    terminal.print_text("\n" + answer_text(prepare(rows), _report_data(stored)))
 
 
 def show_skipped(plan: Plan) -> None:

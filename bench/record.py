@@ -130,7 +130,7 @@ def read_records(path: Path) -> list[Record]:
 def _parse_record(line: bytes, path: Path, number: int) -> Record:
     try:
         data = json.loads(line)
-        while isinstance(data, dict) and data.get("schema") in UPGRADES:
+        while isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] in UPGRADES:
             data = UPGRADES[data["schema"]](data)
         if not isinstance(data, dict) or data.get("schema") != SCHEMA_VERSION:
             raise ValueError(f"not a record of schema {SCHEMA_VERSION}")
@@ -146,7 +146,7 @@ def _read_json(path: Path) -> object:
     try:
         data: object = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror or error}", "name a run folder below results/, or a plan.json") from error
+        raise RequestError(f"cannot read {path}: {error.strerror or error}", "restore it, or name another run folder") from error
     except ValueError as error:
         raise RequestError(f"{path} is not JSON: {error}", "restore it, or measure again") from error
     return data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -99,8 +100,15 @@ def parse_request(
     accuracy_seq: str = "",
 ) -> Request:
     """Check every flag. Raises RequestError for the first that is wrong."""
+    wanted = parse_models(models)
+    sizes_given = params != DEFAULT_PARAMS or depth != str(DEFAULT_DEPTH) or any((width, heads, ffn_width))
+    if sizes_given and all(m.variant for m in wanted):
+        raise RequestError(
+            "published variants have sizes of their own; --params, --depth, --width, --heads and --ffn-width are for families",
+            "leave them out",
+        )
     request = Request(
-        models=parse_models(models),
+        models=wanted,
         seq_lens=parse_whole_numbers("--seq", seq, low=2, high=MAX_SEQ_LEN) if seq else (),
         budgets=parse_budgets(params),
         match=one_of("--match", match, MATCH_POLICIES),
@@ -123,6 +131,8 @@ def parse_request(
 
 def _require_consistent(request: Request) -> None:
     """Flags that are fine alone and wrong together."""
+    if request.sizes.width and request.budgets != parse_budgets(DEFAULT_PARAMS):
+        raise RequestError("--width sets the sizes outright and --params asks for a budget", "leave one of them out")
     if not request.seq_lens and any(not m.variant for m in request.models):
         raise RequestError("--seq is missing: a family has no length of its own", "try --seq 17,65,257")
     trains = "accuracy" in request.metrics
@@ -150,7 +160,11 @@ def _parse_model(entry: str) -> ModelRequest:
     if name not in families and name not in variants:
         raise catalog.unknown("model", name, (*families, *variants), "bench list families")
     family = variants.get(name, name)
-    options = tuple(sorted(dict(_parse_option(family, setting) for setting in settings).items()))
+    parsed = [_parse_option(family, setting) for setting in settings]
+    twice = [key for key, count in Counter(key for key, _ in parsed).items() if count > 1]
+    if twice:
+        raise RequestError(f"option {twice[0]} is given twice in {entry!r}", "leave one out")
+    options = tuple(sorted(parsed))
     label = "+".join((name, *(f"{key}={_option_text(value)}" for key, value in options)))
     return ModelRequest(name=label, family=family, options=options, variant=name if name in variants else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,11 @@ from typing import Any, Protocol
 
 from bench import catalog, environment
 from bench.files import write_json
-from bench.plan import estimated_job_seconds, jobs
+from bench.jobs import HOPELESS, estimated_job_seconds, hopeless_key, missing_jobs
 from bench.record import ENVIRONMENT, RECORDS, RecordWriter, StoredRun, read_plan, read_records, read_run, start_run
 from bench.spec import MEASURED, Job, Outcome, Plan, Record, RequestError
 
 DEFAULT_EXECUTOR = "process"
-HOPELESS = ("timed_out", "out_of_memory")
 MAX_SAME_DAY = 1000
 
 
@@ -49,14 +49,24 @@ def execute(plan: Plan, folder: Path, progress: Progress, *, executor: str = DEF
         except KeyboardInterrupt:
             interrupted = True
     _note_end(folder)
+    return dataclasses.replace(finished(folder), complete=not interrupted)
+
+
+def finished(folder: Path) -> RunResult:
+    """The result of a run that is complete already."""
     stored = read_run(folder)
     failed = sum(r.outcome.status != MEASURED for r in stored.records)
-    return RunResult(stored=stored, complete=not interrupted, num_failed=failed)
+    return RunResult(stored=stored, complete=True, num_failed=failed)
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
     """Does every job have an outcome, or a reason not to be tried again?"""
-    return not any(True for _ in _missing(plan, records))
+    return not any(True for _ in missing_jobs(plan, records))
+
+
+def records_so_far(folder: Path) -> list[Record]:
+    """What a run's folder holds already; nothing where there is none."""
+    return read_records(folder / RECORDS)
 
 
 def choose_folder(plan: Plan, out: str, today: datetime.date) -> tuple[Path, bool]:
@@ -89,6 +99,8 @@ def report_folder(run_folder: Path) -> Path:
 
 
 def _start_or_continue(plan: Plan, folder: Path, facts: Mapping[str, Any]) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is a file, not a folder", "choose another --out")
     if not folder.exists() or not any(folder.iterdir()):
         start_run(folder, plan, facts)
         return
@@ -110,19 +122,19 @@ def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapp
 def _execute_missing(plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, executor: str) -> None:
     weights = {p.cell.cell_id: p for p in plan.cells}
     records = read_records(folder / RECORDS)
-    queue = list(_missing(plan, records))
+    queue = list(missing_jobs(plan, records))
     estimates = _Estimates({j.key: estimated_job_seconds(j, weights[j.cell.cell_id], plan) for j in queue})
-    hopeless: set[tuple[str, str]] = set()
+    hopeless: set[tuple[str, str, bool]] = set()
     with _executor(executor) as runner:
         for job in queue:
-            if (job.subject_id, job.metric) in hopeless:
+            if hopeless_key(job) in hopeless:
                 estimates.done(job, None)
                 continue
             progress.starting(job)
             outcome = runner.run(job)
             writer.append(_record(job, outcome, facts))
             if outcome.status in HOPELESS:
-                hopeless.add((job.subject_id, job.metric))
+                hopeless.add(hopeless_key(job))
             estimates.done(job, outcome)
             progress.finished(job, outcome, left_s=estimates.left_s())
 
@@ -146,14 +158,6 @@ class _Estimates:
     def left_s(self) -> float:
         factor = self._true_done / self._planned_done if self._planned_done else 1.0
         return sum(self._seen.get(key[:2], planned * factor) for key, planned in self._left.items())
-
-
-def _missing(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
-    done = {record.key for record in records}
-    hopeless = {(r.subject_id, r.metric) for r in records if r.outcome.status in HOPELESS}
-    for job in jobs(plan):
-        if job.key not in done and (job.subject_id, job.metric) not in hopeless:
-            yield job
 
 
 @contextlib.contextmanager

@@ -60,7 +60,12 @@ def _checked(model: ModelSpec) -> SizedModel:
     try:
         config_of(model)
     except ValueError as error:
-        raise RequestError(f"{model.name}: {error}", "change --width, --heads or --ffn-width, or give --params instead") from error
+        hint = (
+            "see: bench list families"
+            if model.name.split("+")[0] != model.family
+            else "change --width, --heads or --ffn-width, or give --params"
+        )
+        raise RequestError(f"{model.name}: {error}", hint) from error
     return SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
 
 
@@ -97,7 +102,7 @@ def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at:
 def _match_budget(model: ModelSpec, request: Request, budget: int) -> SizedModel | Skipped:
     n = model.shape.seq_len
     target: Target | NoMatch = _params_target(request, budget)
-    if request.match == "flops" and model.family != request.reference:
+    if request.match == "flops" and model.name != request.reference:
         target = _reference_target(model, request, budget)
     found = target if isinstance(target, NoMatch) else match(model, target, heads=request.sizes.heads)
     if isinstance(found, Match):
@@ -113,8 +118,9 @@ def _params_target(request: Request, budget: int) -> Target:
 
 
 def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
-    """The forward FLOPs of the reference family at this budget and length."""
-    wanted = ModelRequest(name=request.reference, family=request.reference)
+    """The forward FLOPs of the reference family at this budget and length, pooled like the model, so that it reads the same tokens."""
+    pool = config_of(model).pool
+    wanted = ModelRequest(name=request.reference, family=request.reference, options=(("pool", pool),))
     reference = _unsized(wanted, request, model.shape.seq_len)
     found = match(reference, _params_target(request, budget), heads=request.sizes.heads)
     if isinstance(found, NoMatch):

@@ -12,8 +12,9 @@ import pandas as pd
 from bench import catalog
 from bench.files import write_atomically
 from bench.intervals import CONTROL_LEVEL, paired_ratio
+from bench.jobs import missing_jobs
 from bench.record import StoredRun
-from bench.spec import MEASURED, Plan, PlannedCell, Record, is_trained, training_id
+from bench.spec import MEASURED, Plan, PlannedCell, Record, RequestError, is_trained, training_id
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task match budget budget_error status reason quick "
@@ -30,7 +31,7 @@ def rows_of(run: StoredRun) -> pd.DataFrame:
             by_subject[record.subject_id].append(record)
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
     rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
-    return _whole_numbers(pd.DataFrame(rows, columns=list(dict.fromkeys(columns))))
+    return _whole_numbers(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object))
 
 
 def control_of(run: StoredRun) -> dict[str, Any] | None:
@@ -69,16 +70,8 @@ def rounds_of(run: StoredRun) -> pd.DataFrame:
 
 
 def num_missing(run: StoredRun) -> int:
-    """Cells and trainings for which some metric has no outcome at all."""
-    present = {(r.subject_id, r.metric) for r in run.records}
-    wanted = set()
-    for planned in run.plan.cells:
-        for metric in run.plan.metrics:
-            if catalog.load("metrics", metric).REPEAT != "seed":
-                wanted.add((planned.cell.cell_id, metric))
-            elif is_trained(planned.cell, run.plan):
-                wanted.add((training_id(planned.cell, run.plan.recipe), metric))
-    return len(wanted - present)
+    """Jobs without an outcome that could still be run."""
+    return sum(1 for _ in missing_jobs(run.plan, run.records))
 
 
 def write_table(rows: pd.DataFrame, folder: Path) -> None:
@@ -96,12 +89,13 @@ def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _whole_numbers(rows: pd.DataFrame) -> pd.DataFrame:
-    """Columns of whole numbers stay whole where some are missing."""
+    """Columns of whole numbers stay whole where some are missing; the others get the type that pandas infers."""
+    typed = rows.infer_objects()
     for column in rows.columns:
         present = rows[column].dropna()
         if len(present) and all(isinstance(v, int) and not isinstance(v, bool) for v in present):
-            rows[column] = rows[column].astype("Int64")
-    return rows
+            typed[column] = rows[column].astype("Int64")
+    return typed
 
 
 def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
@@ -111,8 +105,22 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
     for metric in plan.metrics:
         measured = sorted((r for r in records if r.metric == metric and r.outcome.status == MEASURED), key=lambda r: r.repeat)
         if measured:
-            row.update(catalog.load("metrics", metric).summarise(measured))
-    return {**row, **_status(records)}
+            row.update(_summary(metric, measured))
+    return {**row, **_status(records, _wanted_metrics(planned, plan))}
+
+
+def _wanted_metrics(planned: PlannedCell, plan: Plan) -> list[str]:
+    trained = is_trained(planned.cell, plan)
+    return [metric for metric in plan.metrics if trained or catalog.load("metrics", metric).REPEAT != "seed"]
+
+
+def _summary(metric: str, records: Sequence[Record]) -> Mapping[str, Any]:
+    try:
+        summary: Mapping[str, Any] = catalog.load("metrics", metric).summarise(records)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise RequestError(f"the {metric} records of {records[0].subject_id} are corrupt ({reason})", "restore records.jsonl") from error
+    return summary
 
 
 def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
@@ -139,13 +147,14 @@ def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _status(records: Sequence[Record]) -> dict[str, Any]:
-    """`measured` where everything that ran was; otherwise the first thing that went wrong, named by its metric."""
-    if not records:
-        return {"status": UNMEASURED, "reason": None}
+def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
+    """`measured` where every metric has an outcome and all were measured; otherwise the first thing that went wrong, named by its metric."""
     for record in records:
         if record.outcome.status != MEASURED:
             return {"status": record.outcome.status, "reason": f"{record.metric}: {record.outcome.reason}"}
+    absent = [metric for metric in wanted if metric not in {r.metric for r in records}]
+    if absent:
+        return {"status": UNMEASURED, "reason": f"{', '.join(absent)}: not run yet"}
     return {"status": MEASURED, "reason": None}
 
 

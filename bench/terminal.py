@@ -37,6 +37,11 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
     console.print(table)
 
 
+def print_text(text: str) -> None:
+    """A sentence of the result, on stdout."""
+    sys.stdout.write(text + "\n")
+
+
 def say(text: str) -> None:
     """A remark: a path, a warning, a finding."""
     sys.stderr.write(text + "\n")

@@ -31,12 +31,16 @@ def run_job(job: Job) -> Outcome:
 
 def prepare_process(job: Job) -> None:
     """Threads first, before any tensor exists; on CPU, a bound on memory, so that too much is an error and not the end of the machine."""
+    set_threads(job)
+    if job.cell.workload.device == "cpu":
+        _bound_memory()
+
+
+def set_threads(job: Job) -> None:
     import torch
 
     trains = job.recipe is not None
     torch.set_num_threads(job.settings.train_threads if trains else job.settings.threads)
-    if job.cell.workload.device == "cpu":
-        _bound_memory()
 
 
 def _measure(job: Job) -> tuple[str, str, dict[str, Any], dict[str, tuple[float, ...]]]:

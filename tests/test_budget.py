@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 
 import pytest
 
@@ -18,9 +20,9 @@ from bench.budget import (
 )
 from bench.build import config_of, cost_of
 from bench.catalog import load, names
-from bench.plan import build_plan
 from bench.request import parse_request
-from bench.spec import ModelSpec, Recipe, Settings
+from bench.sizing import SizedModel, resolve_models
+from bench.spec import ModelSpec, Skipped
 from models.layers.shape import Shape
 
 BUDGETS = (50_000, 100_000, 250_000, 500_000, 1_000_000, 4_000_000, 20_000_000, 100_000_000)
@@ -92,6 +94,22 @@ def test_nothing_nearer_to_the_budget_is_passed_over() -> None:
         assert isinstance(match(model, params_target(budget)), Match) == exhaustive
 
 
+@pytest.mark.parametrize(("family", "budget", "n"), [("vit", 20_000_000, 17), ("gmlp", 4_000_000, 65), ("vit", 250_000, 65)])
+def test_of_the_shapes_within_the_tolerance_the_one_nearest_to_nominal_is_taken(family: str, budget: int, n: int) -> None:
+    found = match(unsized(family, 6, n), params_target(budget))
+    assert isinstance(found, Match)
+    shape, ratio = found.model.shape, load("families", family).NOMINAL_FFN_RATIO
+    for ffn_width in range(ratio * shape.width // 2, 2 * ratio * shape.width + 1, 8):
+        other = dataclasses.replace(found.model, shape=dataclasses.replace(shape, ffn_width=ffn_width))
+        if abs(cost_of(other).params().at(n) / budget - 1) <= PARAMS_TOLERANCE:
+            assert abs(math.log(ffn_width / (ratio * shape.width))) >= abs(math.log(shape.ffn_width / (ratio * shape.width))) - 1e-12
+
+
+def test_heads_do_not_bind_a_family_without_them() -> None:
+    model = unsized("gmlp", 6, 257)
+    assert match(model, params_target(600_000), heads=5) == match(model, params_target(600_000))
+
+
 def test_spatial_weights_beyond_the_budget_are_the_reason() -> None:
     found = match(unsized("gmlp", 6, 1025), params_target(1_000_000))
     assert isinstance(found, NoMatch)
@@ -109,17 +127,32 @@ def test_heads_follow_the_width() -> None:
     assert all(w % (8 * nearest_heads(w)) == 0 for w in range(8, 1024, 8))
 
 
-@pytest.mark.parametrize("budget", ["500k", "2M"])
-def test_flops_meet_those_of_the_reference(budget: str) -> None:
-    request = parse_request(models="gmlp,vit,transformer", seq="17,65,257,1025", params=budget, match="flops", metrics="flops")
-    plan = build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu")
-    reference = {p.cell.model.shape.seq_len: p for p in plan.cells if p.cell.model.family == "vit"}
-    others = [p for p in plan.cells if p.cell.model.family != "vit"]
-    assert others
-    for planned in others:
-        n = planned.cell.model.shape.seq_len
-        wanted, got = (p.sizing.cost.flops().at(n) for p in (reference[n], planned))
-        assert abs(got / wanted - 1) <= FLOPS_TOLERANCE
-        assert planned.sizing.budget_error == pytest.approx(got / wanted - 1)
-    assert len(plan.cells) + len(plan.skipped) == 12
-    assert all(s.reason for s in plan.skipped)
+FLOPS_GRID = list(itertools.product(("50k", "250k", "1M", "4M", "20M", "100M"), ("2", "6", "12"), ("vit", "gmlp")))
+
+
+@pytest.mark.parametrize(("budget", "depth", "reference"), FLOPS_GRID)
+def test_flops_meet_those_of_the_reference(budget: str, depth: str, reference: str) -> None:
+    models, lengths = ("gmlp", "vit", "transformer"), (17, 65, 257, 1025)
+    assert len(FLOPS_GRID) * len(models) * len(lengths) >= 200
+    request = parse_request(
+        models=",".join(models),
+        seq=",".join(str(n) for n in lengths),
+        params=budget,
+        depth=depth,
+        match="flops",
+        reference=reference,
+        metrics="flops",
+    )
+    resolved = list(resolve_models(request))
+    assert len(resolved) == len(models) * len(lengths)
+    assert all(cell.reason for cell in resolved if isinstance(cell, Skipped))
+    cells = [cell for cell in resolved if isinstance(cell, SizedModel)]
+    flops = {cell.model.shape.seq_len: cost_of(cell.model).flops() for cell in cells if cell.model.name == reference}
+    for cell in cells:
+        n, error = cell.model.shape.seq_len, cell.budget_error
+        assert error is not None
+        if cell.model.name == reference:
+            assert abs(error) <= PARAMS_TOLERANCE
+        else:
+            assert abs(error) <= FLOPS_TOLERANCE
+            assert error == pytest.approx(cost_of(cell.model).flops().at(n) / flops[n].at(n) - 1)

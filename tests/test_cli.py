@@ -65,6 +65,10 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "accuracy_seq without accuracy": (*RUN, "--accuracy-seq", "17"),
     "accuracy_seq not in seq": (*TASK, "17", "--metrics", "accuracy", "--accuracy-seq", "65"),
     "data root that is no folder": (*RUN, "--data-root", "nowhere"),
+    "sizes for a published variant": ("run", "--models", "deit-ti", "--width", "64"),
+    "budget for a published variant": ("run", "--models", "deit-ti", "--params", "5M"),
+    "an option given twice": ("run", "--models", "gmlp+pool=mean+pool=cls", "--seq", "17"),
+    "width and a budget": (*RUN, "--width", "64", "--params", "5M"),
     "unknown input": (*RUN, "--input", "audio"),
     "tokens for an image task": (*TASK, "17", "--input", "tokens"),
     "unknown phase": (*RUN, "--phase", "inference"),
@@ -175,8 +179,22 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "plan.json").write_text("{}")
     code, _, err = answered((*RUN, "--metrics", "params", "--out", str(tmp_path)), capsys)
     assert code == 2
-    assert "plan.json" in err
+    assert str(tmp_path) in err
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize("spoilt", ["records.jsonl", "plan.json", "environment.json"])
+@pytest.mark.parametrize("command", ["report", "check"])
+def test_a_corrupt_run_is_refused_in_one_line(spoilt: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
+    for name in ("records.jsonl", "plan.json", "environment.json"):
+        text = (run / name).read_text()
+        (tmp_path / name).write_text(text if name != spoilt else '{"schema": []}\n' + text)
+    code, out, err = answered((command, str(tmp_path)), capsys)
+    assert (code, out) == (2, "")
+    assert 1 <= len(err.splitlines()) <= 3
+    assert spoilt in err
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 LIGHT = (
@@ -252,7 +270,12 @@ def test_describe_shows_the_true_size_of_a_misjudged_vit(capsys: pytest.CaptureF
     assert json.loads(out)["params_blocks"] == 6 * (attention + feed_forward + norms) == 23_640_576
 
 
-def test_plan_touches_no_device_and_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_touches_no_device_and_speaks_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def touched() -> None:
+        raise AssertionError("a device was asked")
+
+    monkeypatch.setattr("bench.environment.gpu_facts", touched)
+    monkeypatch.setattr("torch.cuda.is_available", touched)
     code, out, _ = answered(("plan", "--models", "gmlp,vit", "--seq", "17,1025", "--device", "cuda", "--json"), capsys)
     data = json.loads(out)
     assert code == 0

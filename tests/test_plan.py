@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bench.plan import build_plan, check_plan, control_cell, estimated_seconds, jobs
+from bench.jobs import control_cell, estimated_seconds, jobs
+from bench.plan import build_plan, check_plan
 from bench.record import parse_plan
 from bench.request import parse_request
 from bench.spec import Plan, Recipe, RequestError, Settings, to_json
@@ -65,7 +66,7 @@ def test_shape_policy_skips_every_length_where_the_shortest_has_no_size() -> Non
 
 
 def test_variants_are_sized_as_published() -> None:
-    plan = planned(models="gmlp-s,deit-ti", seq="")
+    plan = planned(models="gmlp-s,deit-ti", seq="", params="1M")
     assert [(p.cell.model.name, p.cell.model.shape.seq_len, p.sizing.params) for p in plan.cells] == [
         ("gmlp-s", 196, 19_422_656),
         ("deit-ti", 197, 5_717_416),
@@ -74,7 +75,7 @@ def test_variants_are_sized_as_published() -> None:
 
 
 def test_outright_sizes_need_no_budget() -> None:
-    plan = planned(models="vit,gmlp", seq="65", width="64", depth="2", ffn_width="160")
+    plan = planned(models="vit,gmlp", seq="65", params="1M", width="64", depth="2", ffn_width="160")
     sizes = [(p.cell.model.shape.width, p.cell.model.shape.depth, p.cell.model.shape.ffn_width) for p in plan.cells]
     assert sizes == [(64, 2, 160)] * 2
     assert [p.sizing.heads for p in plan.cells] == [2, None]
@@ -83,6 +84,52 @@ def test_outright_sizes_need_no_budget() -> None:
 def test_blocks_scope_leaves_embedding_and_head_out_of_the_budget() -> None:
     plan = planned(budget_scope="blocks")
     assert all(abs(p.sizing.params_blocks / 250_000 - 1) <= 0.005 for p in plan.cells)
+
+
+def test_a_budget_that_gives_the_same_cell_again_is_skipped_by_name() -> None:
+    plan = planned(models="vit", seq="17", params="1M,1001k")
+    assert len(plan.cells) == 1
+    (skipped,) = plan.skipped
+    assert (skipped.budget, skipped.reason) == (1_001_000, "the same cell as for the budget 1,000,000")
+
+
+def test_flops_policy_spares_the_reference_itself_and_no_variation_of_it() -> None:
+    plan = planned(models="gmlp,gmlp+tiny_attention=64", seq="257", params="1M", match="flops", reference="gmlp")
+    reference, other = plan.cells
+    flops = [p.sizing.cost.flops().at(257) for p in (reference, other)]
+    assert abs(flops[1] / flops[0] - 1) <= 0.01
+
+
+def test_the_flops_reference_reads_the_same_tokens_as_the_model() -> None:
+    plan = planned(models="gmlp+pool=mean", seq="16", params="250k", match="flops", task="digits")
+    assert len(plan.cells) == 1
+
+
+TAMPERED: dict[str, Any] = {
+    "engine": lambda d: d["cells"][0]["cell"]["workload"].update(engine="graph"),
+    "device": lambda d: d["cells"][0]["cell"]["workload"].update(device="tpu"),
+    "task": lambda d: d["cells"][0]["cell"]["workload"].update(task="mnist"),
+    "batch": lambda d: d["cells"][0]["cell"]["workload"].update(batch_size=0),
+    "rounds": lambda d: d["settings"].update(rounds=0),
+    "limit": lambda d: d["settings"].update(limit_s=-1.0),
+    "no cells": lambda d: d.update(cells=[]),
+    "params": lambda d: d["cells"][0]["sizing"].update(params=999),
+    "cost": lambda d: d["cells"][0]["sizing"]["terms"][0].update(macs=[1]),
+    "family": lambda d: d["cells"][0]["cell"]["model"].update(family="resnet"),
+    "heads": lambda d: d["cells"][1]["cell"]["model"]["shape"].update(heads=7),
+    "name": lambda d: d.update(name="../../evil"),
+    "too many rounds": lambda d: d["settings"].update(rounds=10**8),
+    "too wide": lambda d: d["cells"][0]["cell"]["model"]["shape"].update(width=10**8),
+    "metric": lambda d: d.update(metrics=["speed"]),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_plan_that_was_edited_into_nonsense_is_refused(name: str, tmp_path: Any) -> None:
+    data = json.loads(json.dumps(to_json(planned(models="vit,gmlp", seq="17,65"))))
+    TAMPERED[name](data)
+    with pytest.raises(RequestError, match="cannot be run"):
+        check_plan(parse_plan(data, tmp_path), "plan.json")
 
 
 def test_nothing_feasible_is_a_wrong_request() -> None:

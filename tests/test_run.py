@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bench import environment, run
-from bench.plan import build_plan, jobs
+from bench.jobs import jobs
+from bench.plan import build_plan
 from bench.record import RecordWriter, read_run
 from bench.request import parse_request
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
@@ -118,6 +119,31 @@ def test_what_is_hopeless_is_not_tried_in_later_rounds(in_tmp: Path, monkeypatch
     assert result.complete
     assert run.is_complete(plan, result.stored.records)
     assert sum(r.outcome.status == "failed" for r in result.stored.records) >= 2
+
+
+def test_a_hopeless_control_does_not_cancel_the_cell_that_it_doubles(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(metrics="latency")
+
+    class SlowControl:
+        def __enter__(self) -> SlowControl:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+        def run(self, job: Job) -> Outcome:
+            return Outcome(status="timed_out" if job.control else "failed", duration_s=1.0)
+
+    monkeypatch.setattr("bench.executors.inline.Executor", SlowControl)
+    records = run.execute(plan, in_tmp / "mine", Silent(), executor="inline").stored.records
+    assert sum(r.control for r in records) == 1
+    assert sum(not r.control for r in records) == 2 * 2
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(in_tmp: Path) -> None:
+    (in_tmp / "mine").write_text("")
+    with pytest.raises(RequestError, match="is a file"):
+        run.execute(planned(), in_tmp / "mine", Silent(), executor="inline")
 
 
 def test_reports_lie_beside_results_or_inside_a_run_elsewhere(tmp_path: Path) -> None:

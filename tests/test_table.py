@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench.plan import build_plan, control_cell, jobs
+from bench.jobs import control_cell, jobs
+from bench.plan import build_plan
 from bench.record import StoredRun
 from bench.request import parse_request
-from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings
+from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
 from bench.table import IDENTITY, control_of, json_rows, num_missing, rounds_of, rows_of, write_table
 
 ROUNDS = 7
@@ -114,7 +115,21 @@ def test_what_was_not_measured_is_empty_and_never_zero() -> None:
 def test_missing_jobs_are_counted() -> None:
     plan = planned()
     assert num_missing(stored(plan, measured)) == 0
-    assert num_missing(stored(plan, lambda job: measured(job) if job.metric == "params" else None)) == 4
+    assert num_missing(stored(plan, lambda job: measured(job) if job.metric == "params" else None)) == (4 + 1) * ROUNDS
+
+
+def test_a_run_cut_short_says_so() -> None:
+    plan = planned()
+    three_rounds = stored(plan, lambda job: measured(job) if job.metric == "params" or job.repeat < 3 else None)
+    assert num_missing(three_rounds) == 4 * (ROUNDS - 3) + (ROUNDS - 3)
+    before_timing = rows_of(stored(plan, lambda job: measured(job) if job.metric == "params" else None))
+    assert set(before_timing["status"]) == {"unmeasured"}
+    assert set(before_timing["reason"]) == {"latency: not run yet"}
+
+
+def test_a_record_without_its_values_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match=r"latency records of .* are corrupt"):
+        rows_of(stored(planned(), lambda job: measured(job) if job.metric == "params" else Outcome(status="measured")))
 
 
 def test_one_training_is_joined_to_every_cell_of_its_model() -> None:
@@ -165,4 +180,5 @@ def test_json_rows_say_null_for_what_is_missing() -> None:
     assert found[0]["latency_ms"] is None
     assert found[0]["heads"] is None
     assert found[2]["heads"] == 2
+    assert isinstance(found[2]["heads"], int)
     assert found[0]["status"] == "unmeasured"

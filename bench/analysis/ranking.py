@@ -10,9 +10,6 @@ import pandas
 
 from bench.intervals import Interval, paired_ratio
 
-MIN_SEEDS = 5
-"""Fewer seeds support an estimate, not a claimed difference."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
@@ -57,16 +54,6 @@ def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], rounds: pandas.Dat
     return found
 
 
-def rank_accuracy(rows: pandas.DataFrame, keys: Sequence[str]) -> list[Ranking]:
-    """Highest mean first; one entry per model. A difference is shown when intervals do not overlap and both have `MIN_SEEDS` seeds."""
-    found = []
-    for group, members in _groups(rows, keys, "accuracy"):
-        ordered = list(members.sort_values(["accuracy", "label"], ascending=[False, True]).to_dict("records"))
-        pairs = tuple(_accuracy_pair(ordered[0], other) for other in ordered[1:])
-        found.append(Ranking(group=group, best=str(ordered[0]["label"]), others=pairs))
-    return found
-
-
 def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], pandas.DataFrame]]:
     measured = rows[rows[value].notna()].drop_duplicates([*keys, "label"])
     for values, members in measured.groupby(list(keys), sort=False, dropna=False):
@@ -90,15 +77,6 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], rounds: pandas.Da
         shown=shown,
         why="" if shown else why,
     )
-
-
-def _accuracy_pair(best: dict[str, Any], other: dict[str, Any]) -> Pair:
-    shown, why = _apart(other["accuracy_low"], other["accuracy_high"], best["accuracy_low"], best["accuracy_high"])
-    seeds = min(best["num_seeds"], other["num_seeds"])
-    if shown and not seeds >= MIN_SEEDS:
-        shown, why = False, f"fewer than {MIN_SEEDS} seeds"
-    ratio = other["accuracy"] / best["accuracy"] if best["accuracy"] else float("nan")
-    return Pair(other=str(other["label"]), ratio=ratio, low=None, high=None, shown=shown, why="" if shown else why)
 
 
 def _apart(low: float, high: float, next_low: float, next_high: float) -> tuple[bool, str]:

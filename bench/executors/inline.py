@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from bench.spec import Job, Outcome
-from bench.worker import run_job
+from bench.worker import run_job, set_threads
 
 
 class Executor:
@@ -17,4 +17,5 @@ class Executor:
         return None
 
     def run(self, job: Job) -> Outcome:
+        set_threads(job)
         return run_job(job)

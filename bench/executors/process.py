@@ -108,8 +108,8 @@ def _child(send: Connection, data: Any, asked_at: float) -> None:
     job = from_json(Job, data)
     worker.prepare_process(job)
     outcome = dataclasses.replace(worker.run_job(job), start_s=started)
-    send.send(to_json(outcome))
-    send.close()
+    with contextlib.suppress(BrokenPipeError):  # the parent has died; nobody is left to tell
+        send.send(to_json(outcome))
 
 
 def _require_prepared_server() -> None:

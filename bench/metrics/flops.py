@@ -75,7 +75,8 @@ def _forward_counts(cell: Cell, cost: Cost, reference: nn.Module, data: Tensor) 
 
 
 def _train_counts(cell: Cell, cost: Cost, reference: nn.Module, data: Tensor) -> dict[str, Any]:
-    """Model FLOPs of forward and backward, and apart from them what a fused attention's backward computes again."""
+    """Model FLOPs of forward and backward, and apart from them what attention's backward computes again if the kernel is fused, as it is unless
+    `math` was asked for or nothing fused takes the shape (`attention_effective` tells)."""
     from bench.counters import CountError, count_train_with_torch
 
     n = cell.model.shape.seq_len

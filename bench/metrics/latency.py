@@ -35,7 +35,10 @@ MS = 1e3
 
 def measure(job: Job) -> Measurement:
     """Build the step, time it, and note which attention kernel and precision really ran."""
+    import torch
+
     from bench.effective import attention_kernel, precision
+    from bench.environment import gpu_clocks
     from bench.step import attention_backend, build_step
     from bench.stopwatch import stopwatch_for
     from bench.timing import Rules, time_call
@@ -55,9 +58,10 @@ def measure(job: Job) -> Measurement:
             "inner_loop": timing.inner_loop,
             "warmup_calls": timing.warmup_calls,
             "steady": timing.steady,
-            "threads": job.settings.threads,
+            "threads": torch.get_num_threads(),
             "attention_effective": kernel,
             "precision_effective": precision(work),
+            **(gpu_clocks() if work.device == "cuda" else {}),
             "batch_size": work.batch_size,
             "seq_len": job.cell.model.shape.seq_len,
         },

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.ranking import Pair, Ranking, rank_accuracy, rank_latency
+from bench.analysis.ranking import Pair, Ranking, rank_latency
 from bench.render import numbers
 from bench.render.document import Block, Paragraph, TableBlock
 from bench.render.frame import WORK_KEYS, constant_work, failed, varying, work_text
@@ -22,12 +22,16 @@ def answer(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
     """One paragraph, then the table of comparisons that it sums up."""
     keys = (*varying(frame), "size")
     speed = rank_latency(frame, (*keys, "seq_len"), data.rounds)
-    quality = rank_accuracy(frame.assign(label=frame["model"]), (*varying(frame, ("task",)), "size", "seq_len"))
-    sentences = [*_noise(data.control), *_speed(speed, frame), *_quality(quality), *_failures(frame)]
-    blocks: list[Block] = [Paragraph(text=" ".join(sentences))]
+    blocks: list[Block] = [Paragraph(text=answer_text(frame, data))]
     if any(ranking.others for ranking in speed):
         blocks.append(TableBlock(table=_table(speed, keys), caption=_table_caption(frame, data)))
     return tuple(blocks)
+
+
+def answer_text(frame: pandas.DataFrame, data: ReportData) -> str:
+    """The paragraph alone."""
+    speed = rank_latency(frame, (*varying(frame), "size", "seq_len"), data.rounds)
+    return " ".join([*_noise(data.control), *_speed(speed, frame), *_quality(frame), *_failures(frame)])
 
 
 def _noise(control: Mapping[str, Any] | None) -> list[str]:
@@ -102,20 +106,23 @@ def _joined(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
-def _quality(rankings: Sequence[Ranking]) -> list[str]:
-    compared = [ranking for ranking in rankings if ranking.others]
-    if not compared:
+def _quality(frame: pandas.DataFrame) -> list[str]:
+    """Means, highest first, and no winner: a difference would have to be tested on the same test items, which this report does not do."""
+    trained = frame[frame["accuracy"].notna()].drop_duplicates(["model", "seq_len", "size", "task"])
+    places = list(trained.groupby(["task", "size", "seq_len"], sort=False))
+    if not places:
         return []
-    shown = [ranking for ranking in compared if not ranking.tied]
-    if not shown:
-        reasons = sorted({pair.why for ranking in compared for pair in ranking.tied})
-        return [f"No model is shown to be the most accurate at any size and length ({'; '.join(reasons)})."]
-    places = [
-        f"{ranking.best} at {_place(ranking.group)}, n = {numbers.whole(ranking.group['seq_len'])}" for ranking in shown[:MAX_SENTENCES]
-    ]
-    rest = " Elsewhere no model is shown to lead." if len(shown) < len(compared) else ""
-    more = f", and {len(shown) - MAX_SENTENCES} more" if len(shown) > MAX_SENTENCES else ""
-    return [f"Most accurate on unseen data: {'; '.join(places)}{more}.{rest}"]
+    texts = [f"{task} at {size}, n = {numbers.whole(n)}: {_means(members)}" for (task, size, n), members in places[:MAX_SENTENCES]]
+    more = f"; {len(places) - MAX_SENTENCES} more in the table" if len(places) > MAX_SENTENCES else ""
+    return [f"Accuracy, mean and 95 % interval over seeds, differences not tested: {'; '.join(texts)}{more}."]
+
+
+def _means(members: pandas.DataFrame) -> str:
+    ordered = members.sort_values(["accuracy", "model"], ascending=[False, True])
+    return ", ".join(
+        f"{row['model']} {numbers.fraction(row['accuracy'], row['accuracy_low'], row['accuracy_high'])}"
+        for row in ordered.to_dict("records")
+    )
 
 
 def _failures(frame: pandas.DataFrame) -> list[str]:

@@ -105,7 +105,7 @@ def _figures(drawings: Sequence[Drawing], not_shown: Sequence[str]) -> tuple[Blo
 def _accuracy(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
     table = tables.accuracy_table(frame)
     if table.rows:
-        caption = "Fractions, on the test split; means over seeds with 95 % t-intervals. A difference is claimed only where the answer above says so."
+        caption = "Fractions, on the test split; means over seeds with 95 % t-intervals. No difference is tested, none is claimed."
         return (TableBlock(table=table, caption=caption),)
     asked = "accuracy" in data.plan.metrics
     return (
@@ -124,9 +124,7 @@ def _problems(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
             TableBlock(table=tables.failure_table(broken), caption=f"Not measured in full: {len(broken)} of {_plural(len(frame), 'cell')}.")
         )
     if len(shaky):
-        caption = (
-            f"Unstable: {_plural(len(shaky), 'cell')} whose rounds drift or whose interval is wider than 10 %; shown, kept out of fits."
-        )
+        caption = f"Unstable: {_plural(len(shaky), 'cell')} whose rounds drift or whose interval is wider than 10 %."
         blocks.append(TableBlock(table=tables.unstable_table(shaky, varying(frame)), caption=caption))
     return tuple(blocks) or (Paragraph(text="None: every cell that was asked for was run, measured and stable."),)
 

@@ -80,7 +80,7 @@ def _latency(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterato
         label="latency (ms)",
         text=_plain,
         hollow=is_unstable,
-        hollow_label="unstable: shown, kept out of fits",
+        hollow_label="unstable",
     )
     caption = (
         "Time of one step on the whole batch. Points are medians over rounds, each round a fresh process; bars are 95 % intervals over rounds. "
@@ -146,6 +146,7 @@ def _degrees(frame: pandas.DataFrame, plan: Plan) -> Iterator[Drawing]:
     wide.columns = pandas.Index(parts)
     rows = _per_model(frame).merge(wide, left_on="cell_id", right_index=True, how="inner")
     rows = rows.assign(total=rows[list(parts)].sum(axis=1))
+    rows = rows.assign(written=rows["total"])
     caption = (
         "Share of each power of n in the forward FLOPs of one sample, from the closed form, with the total above each bar. "
         "Look for the length at which the quadratic part takes over, and compare it between models: each of them has one."
@@ -175,14 +176,13 @@ def _memory_parts(frame: pandas.DataFrame) -> Iterator[Drawing]:
     parts = [part for part in MEMORY_PARTS if part in frame]
     rows = frame[(frame["peak_memory_bytes"] > 0) & frame[parts].notna().any(axis=1)]
     rows = rows.assign(other_bytes=(rows["peak_memory_bytes"] - rows[parts].sum(axis=1)).clip(lower=0))
-    rows = rows.assign(total=rows[list(MEMORY_PARTS)].sum(axis=1))
+    rows = rows.assign(total=rows[list(MEMORY_PARTS)].sum(axis=1), written=rows["peak_memory_bytes"])
     caption = (
-        "Peak memory split into what holds it, as shares of the peak, with the peak above each bar. Gradients and optimizer state exist only while "
-        "training. Attention's n^2 is in the activations, if the kernel writes it at all; gMLP's is in the weights, once for the whole batch."
+        "What holds the memory: each part at its own peak, as shares of their sum. Above each bar the peak of all together, smaller than the sum "
+        "where parts peak at different moments. Gradients and optimizer state exist only while training. Attention's n^2 is in the activations, "
+        "if the kernel writes it at all; gMLP's is in the weights, once for the whole batch."
     )
-    yield from _share_figures(
-        rows, MEMORY_PARTS, numbers.bytes_text, "share of peak memory", "memory-parts", "What holds the memory", caption
-    )
+    yield from _share_figures(rows, MEMORY_PARTS, numbers.bytes_text, "share of memory", "memory-parts", "What holds the memory", caption)
 
 
 def _share_figures(
@@ -193,7 +193,7 @@ def _share_figures(
         return
     row_keys = ("size",) if name == "flops-by-degree" else ("size", *frames.WORK_KEYS)
     for sheet in sheets(rows, "label", str, row_keys):
-        figure = draw_shares(sheet, parts, "total", text, label)
+        figure = draw_shares(sheet, parts, "total", "written", text, label)
         yield Drawing(name=_name(name, sheet), title=_title(title, sheet), caption=caption, figure=figure)
 
 

@@ -20,8 +20,11 @@ FEW_BARS = 4
 SHARE_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def draw_shares(sheet: Sheet, parts: Mapping[str, str], total: str, text: Callable[[float], str], label: str) -> Figure:
-    """`parts` maps a column to its name in the legend; a negative part is drawn below zero, so that the bar still sums to one."""
+def draw_shares(sheet: Sheet, parts: Mapping[str, str], total: str, written: str, text: Callable[[float], str], label: str) -> Figure:
+    """`parts` maps a column to its name in the legend, `total` is the column that they are shares of, `written` the one shown above the bar.
+
+    A negative part is drawn below zero, so that the bar still sums to one.
+    """
     styles = part_styles(list(parts))
     lengths = sorted(set(sheet.rows["seq_len"]))
     shares = sheet.rows[list(parts)].div(sheet.rows[total], axis=0)
@@ -31,7 +34,7 @@ def draw_shares(sheet: Sheet, parts: Mapping[str, str], total: str, text: Callab
         for row in panel.drop_duplicates("seq_len").to_dict("records"):
             place, bar = lengths.index(row["seq_len"]), {part: row[part] / row[total] for part in parts}
             top = _draw_bar(axis, place, bar, styles)
-            _write_total(axis, place, top, text(row[total]), few=len(lengths) <= FEW_BARS)
+            _write_total(axis, place, top, text(row[written]), few=len(lengths) <= FEW_BARS)
         _set_axes(axis, lengths, lowest, label)
 
     handles = [_patch(name, styles[part]) for part, name in parts.items() if (sheet.rows[part].fillna(0) != 0).any()]

@@ -47,11 +47,11 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, channels: int) -> str:
-    """The formulation measured fastest that makes no n x n matrix per sample (docs/log.md, spatial projection).
+    """The formulation that was fastest on CPU, or within noise of it, and makes no n x n matrix per sample (docs/log.md, spatial projection).
 
     The batched product never transposes v, and wins nearly everywhere. But its weight gradient passes through one n x n matrix per sample, so for
     training at n > channels, where that would be the largest tensor of the block, another one is taken. And where the weight is cast (autocast) or
-    repacked (bf16 on CPU), the copy is made per sample: only fp32 takes it.
+    repacked (bf16 on CPU), the copy is made per sample: only fp32 takes it. On CUDA this is a guess, not a measurement.
     """
     if device_type not in ("cpu", "cuda") or not fp32:
         return "linear"

@@ -1,0 +1,99 @@
+"""From a plan to its jobs: what is done once, the shuffled rounds with their control, the trainings; which are missing; how long they may take.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from bench import catalog
+from bench.spec import Cell, Job, Plan, PlannedCell, Record, is_trained
+
+HOPELESS = ("timed_out", "out_of_memory")
+"""What ended so is not tried again in later rounds."""
+NOMINAL_FLOPS_PER_S = {"cpu": 6e10, "cuda": 2e13}
+JOB_OVERHEAD_S = 0.4
+TRAIN_PHASE_FACTOR = 3
+
+
+def jobs(plan: Plan) -> list[Job]:
+    """Every job in order: what is done once, then the rounds (each shuffled by seed and round, the control among them), then training."""
+    repeats = {metric: catalog.load("metrics", metric).REPEAT for metric in plan.metrics}
+    once = [m for m in plan.metrics if repeats[m] == "once"]
+    rounds = [m for m in plan.metrics if repeats[m] == "round"]
+    seeds = [m for m in plan.metrics if repeats[m] == "seed"]
+    cells = [planned.cell for planned in plan.cells]
+    found = [Job(cell=c, metric=m, repeat=0, settings=plan.settings) for m in once for c in cells]
+    for repeat in range(plan.settings.rounds if rounds else 0):
+        found += _round(plan, rounds, repeat)
+    found += _training_jobs(plan, seeds)
+    return found
+
+
+def missing_jobs(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
+    """The jobs without an outcome, but for those that are hopeless: the same job timed out or ran out of memory in an earlier round."""
+    done = {record.key for record in records}
+    hopeless = {hopeless_key(record) for record in records if record.outcome.status in HOPELESS}
+    for job in jobs(plan):
+        if job.key not in done and hopeless_key(job) not in hopeless:
+            yield job
+
+
+def hopeless_key(job: Job | Record) -> tuple[str, str, bool]:
+    """What later rounds have in common with this one; the control stands apart from the cell that it doubles."""
+    return (job.subject_id, job.metric, job.control)
+
+
+def control_cell(plan: Plan) -> Cell:
+    """The cell that is timed under two names: the one of median cost."""
+    by_cost = sorted(plan.cells, key=lambda p: (_step_flops(p), p.cell.cell_id))
+    return by_cost[len(by_cost) // 2].cell
+
+
+def estimated_seconds(plan: Plan) -> float:
+    """A rough time for the whole plan from closed-form FLOPs at a nominal rate of the device; the progress bar learns the true one."""
+    by_id = {p.cell.cell_id: p for p in plan.cells}
+    return sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in jobs(plan))
+
+
+def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
+    work = planned.cell.workload
+    step_s = _step_flops(planned) / (NOMINAL_FLOPS_PER_S[work.device] * (plan.settings.threads if work.device == "cpu" else 1))
+    repeat: str = catalog.load("metrics", job.metric).REPEAT
+    if repeat == "seed":
+        return JOB_OVERHEAD_S + _training_flops(planned, plan) / NOMINAL_FLOPS_PER_S[work.device]
+    if repeat == "round":
+        return min(plan.settings.limit_s, JOB_OVERHEAD_S + max(0.5 * plan.settings.sample_s, 8 * step_s))
+    return min(plan.settings.limit_s, JOB_OVERHEAD_S + (4 * step_s if job.metric not in ("params", "flops") else 0.0))
+
+
+def _round(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
+    found = [Job(cell=p.cell, metric=m, repeat=repeat, settings=plan.settings) for m in metrics for p in plan.cells]
+    if "latency" in metrics:
+        found.append(Job(cell=control_cell(plan), metric="latency", repeat=repeat, control=True, settings=plan.settings))
+    random.Random(f"{plan.settings.seed}/{repeat}").shuffle(found)
+    return found
+
+
+def _training_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
+    found: dict[tuple[str, str, int, bool], Job] = {}
+    for seed in range(plan.settings.seeds):
+        for metric in metrics:
+            for cell in (p.cell for p in plan.cells if is_trained(p.cell, plan)):
+                job = Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=plan.recipe)
+                found.setdefault(job.key, job)
+    return list(found.values())
+
+
+def _step_flops(planned: PlannedCell) -> int:
+    work, n = planned.cell.workload, planned.cell.model.shape.seq_len
+    factor = TRAIN_PHASE_FACTOR if work.phase == "train" else 1
+    return planned.sizing.cost.flops().at(n) * work.batch_size * factor
+
+
+def _training_flops(planned: PlannedCell, plan: Plan) -> float:
+    task = catalog.load("tasks", planned.cell.workload.task).INFO
+    n = planned.cell.model.shape.seq_len
+    return float(planned.sizing.cost.train_flops().at(n) * task.num_train * plan.recipe.epochs)
