@@ -72,7 +72,7 @@ def test_a_run_with_faults_still_has_table_and_report(sabotaged: tuple[Path, Any
 
 
 def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> None:
-    rounds = 40  # enough that the interrupt comes long before the end
+    rounds = 24  # enough that the interrupt comes long before the end
     request = ("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "latency", "--rounds", str(rounds), "--quick")
     with subprocess.Popen(
         bench_command(*request), cwd=tmp_path, env=environment_of(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
