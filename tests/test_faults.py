@@ -75,7 +75,13 @@ def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> N
     rounds = 24  # enough that the interrupt comes long before the end
     request = ("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "latency", "--rounds", str(rounds), "--quick")
     with subprocess.Popen(
-        bench_command(*request), cwd=tmp_path, env=environment_of(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        bench_command(*request),
+        cwd=tmp_path,
+        env=environment_of(ROOT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_mind_interrupts,
     ) as first:
         _wait_for_records(tmp_path, 3)
         first.send_signal(signal.SIGINT)
@@ -106,6 +112,11 @@ def test_a_finished_run_named_by_out_only_shows_its_table_again(tmp_path: Path) 
     other = run_bench(ROOT, tmp_path, *request[:-2], "--batch", "2", "--out", "mine")
     assert other.returncode == 2
     assert "another plan" in other.stderr
+
+
+def _mind_interrupts() -> None:
+    """A shell that starts the tests in the background leaves interrupts ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _wait_for_records(folder: Path, num: int) -> None:
