@@ -29,7 +29,6 @@ DEVICES = ("cpu", "cuda")
 
 MEASURED = "measured"
 PREDICTED = "predicted"
-STATUSES = (MEASURED, "out_of_memory", "timed_out", "killed", "failed")
 
 OptionValue = str | int | bool
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 FLOPS_PER_MAC = 2
-SCOPES = ("embedding", "blocks", "head")
 
 
 @dataclass(frozen=True)
