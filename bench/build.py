@@ -9,6 +9,7 @@ from torch import nn
 from bench import catalog
 from bench.spec import ModelSpec
 from models.layers.cost import Cost
+from models.layers.shape import num_data_tokens
 
 
 def config_of(model: ModelSpec, **overrides: Any) -> Any:
@@ -32,6 +33,11 @@ def build_reference(model: ModelSpec) -> nn.Module:
 def cost_of(model: ModelSpec) -> Cost:
     cost: Cost = catalog.load("families", model.family).cost(config_of(model))
     return cost
+
+
+def num_data_tokens_of(model: ModelSpec) -> int:
+    """How many of the model's tokens come from the data."""
+    return num_data_tokens(model.shape.seq_len, model.interface.pooling(config_of(model).pool))
 
 
 def uses_attention(model: ModelSpec) -> bool:

@@ -55,6 +55,8 @@ def run(
     from bench.run import choose_folder, execute, finished, records_so_far
 
     folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today())
+    if not complete:
+        _require_data(plan)
     if complete:
         terminal.say(f"{folder} is complete already; its table again:")
         _conclude(finished(folder), as_json)
@@ -143,6 +145,8 @@ def list_(
     terminal.print_table(("kind", "name", "summary"), [(e["kind"], e["name"], e["summary"]) for e in found])
     if kind == "families":
         present.show_families()
+    if kind == "tasks":
+        present.show_tasks()
 
 
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_gmlp-vit")
@@ -154,6 +158,18 @@ def report(
     stored = _read(run)
     present.write_run_table(stored)
     terminal.say(f"report: {present.write_run_report(stored, Path(out) if out else None)}")
+
+
+@app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
+def compare(
+    run: RunFolder,
+    x: Annotated[str, typer.Option("--x", help="params, flops, latency_ms or train_s.", metavar="COST")] = "params",
+    y: Annotated[str, typer.Option("--y", help="accuracy or score.", metavar="QUALITY")] = "accuracy",
+    out: Annotated[str, typer.Option("--out", help="Folder of the page and figure (default: the report's).", metavar="FOLDER")] = "",
+    as_json: Json = False,
+) -> None:
+    """Cost against quality: the Pareto front, a figure with intervals, and which differences are significant."""
+    terminal.say(f"comparison: {present.show_comparison(_read(run), x, y, Path(out) if out else None, as_json)}")
 
 
 @app.command(epilog="Example: bench check results/2026-11-20_cpu_gmlp-vit")
@@ -266,6 +282,16 @@ def _planned(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
     return build_plan(request, settings=settings, recipe=recipe, device=device, command=_command_line())
 
 
+def _require_data(plan: Plan) -> None:
+    """Data that are absent are named before anything is measured, not after."""
+    from bench.spec import is_trained
+    from bench.tasks import require_data
+
+    if "accuracy" in plan.metrics:
+        for task in dict.fromkeys(p.cell.workload.task for p in plan.cells if is_trained(p.cell, plan)):
+            require_data(task)
+
+
 def _command_line() -> str:
     import shlex
 
@@ -297,4 +323,5 @@ def _read(folder: str) -> StoredRun:
 
 
 def _listed(kind: str, name: str) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "summary": catalog.summary(kind, name)}
+    listed: dict[str, Any] = {"kind": kind, "name": name, "summary": catalog.summary(kind, name)}
+    return {**listed, **present.task_facts(name)} if kind == "tasks" else listed

@@ -56,10 +56,10 @@ def count_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
 
 def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
     """FLOPs of forward and backward of a cross-entropy loss, without the optimizer's (no matrix products). Leaves no gradients behind."""
-    labels = torch.zeros(data.shape[0], dtype=torch.long, device=data.device)
 
     def step() -> None:
-        F.cross_entropy(module(data), labels).backward()
+        answers = module(data).flatten(0, -2)  # one row per answer: per item, or per token
+        F.cross_entropy(answers, torch.zeros(len(answers), dtype=torch.long, device=data.device)).backward()
 
     try:
         with torch.enable_grad():

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from bench import environment
+from bench.recipe import RECIPE_KEYS, parse_recipe
 from bench.request import (
     DEFAULT_DEPTH,
     DEFAULT_METRICS,
@@ -32,7 +33,8 @@ from bench.request import (
     whole_number,
 )
 from bench.spec import DEVICES, Recipe, RequestError, Settings
-from bench.tasks import DATA_VARIABLE
+from bench.tasks import DATA_VARIABLE, DOWNLOAD_VARIABLE
+from bench.tuning import TUNING
 
 QUICK_LIMIT_S, DEFAULT_LIMIT_S = 20.0, 60.0
 QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
@@ -65,28 +67,41 @@ class Flags:
     attention: Annotated[str, _flag("Attention kernel: auto, flash, efficient, cudnn, math.", "LIST", "Workload")] = "auto"
     batch: Annotated[str, _flag("Batch sizes.", "LIST", "Workload")] = "32"
     device: Annotated[str, _flag("auto, cpu or cuda.", "DEVICE", "Workload")] = "auto"
-    threads: Annotated[str, _flag("CPU threads of a timed job (default: half of the cores; training takes all).", "N", "Workload")] = ""
+    threads: Annotated[str, _flag("CPU threads of a job (default: half of the cores).", "N", "Workload")] = ""
     rounds: Annotated[str, _flag(f"Timing rounds (default {DEFAULT_ROUNDS}; {QUICK_ROUNDS} with --quick).", "N", "Measuring")] = ""
     limit_s: Annotated[str, _flag("Longest time of one job (default 60; 20 with --quick; training: 3600).", "SECONDS", "Measuring")] = ""
     seed: Annotated[str, _flag("Seed of weights, data and order.", "N", "Measuring")] = "0"
     quick: Annotated[bool, typer.Option("--quick", help="3 rounds and short limits; rows are marked.", rich_help_panel="Measuring")] = False
     seeds: Annotated[str, _flag("Training seeds.", "N", "Training")] = "3"
     epochs: Annotated[str, _flag(f"Training epochs (default {Recipe().epochs}).", "N", "Training")] = ""
+    recipe: Annotated[str, _flag(f"How models are trained: key=value,... with {RECIPE_KEYS}.", "LIST", "Training")] = ""
+    lr_trials: Annotated[str, _flag("Learning rates that each model tries on validation before its seeds.", "N", "Training")] = "0"
     accuracy_seq: Annotated[str, _flag("Train at these lengths only (default: all of --seq).", "LIST", "Training")] = ""
     data_root: Annotated[str, _flag(f"Folder with data sets (default: ${DATA_VARIABLE}).", "DIR", "Training")] = ""
+    download: Annotated[bool, typer.Option("--download", help="Fetch absent data into that folder.", rich_help_panel="Training")] = False
 
     def given(self) -> tuple[str, ...]:
         """The flags of the request that differ from their defaults, as typed; where the data lie is no part of it."""
         return tuple(
             "--" + f.name.replace("_", "-")
             for f in dataclasses.fields(self)
-            if getattr(self, f.name) != f.default and f.name != "data_root"
+            if getattr(self, f.name) != f.default and f.name not in ("data_root", "download")
         )
 
 
 def to_request(flags: Flags) -> Request:
+    """The request; where learning rates are to be tried, the metric that tries them is part of it."""
     wanted = inspect.signature(parse_request).parameters
-    return parse_request(**{name: getattr(flags, name) for name in wanted})
+    values = {name: getattr(flags, name) for name in wanted}
+    tried = whole_number("--lr-trials", flags.lr_trials, low=0, high=MAX_COUNT) > 0
+    asked = TUNING in flags.metrics.split(",")
+    if tried and "accuracy" not in flags.metrics.split(","):
+        raise RequestError("--lr-trials chooses how models are trained, and accuracy is not among the metrics", "add accuracy to --metrics")
+    if asked and not tried:
+        raise RequestError(f"the metric {TUNING} needs a number of trials", "add --lr-trials 4")
+    if tried and not asked:
+        values["metrics"] = f"{flags.metrics},{TUNING}"
+    return parse_request(**values)
 
 
 def to_settings(flags: Flags) -> Settings:
@@ -102,16 +117,19 @@ def to_settings(flags: Flags) -> Settings:
         sample_s=QUICK_SAMPLE_S if quick else DEFAULT_SAMPLE_S,
         train_limit_s=limit or Settings().train_limit_s,
         threads=threads or max(1, cores // 2),
-        train_threads=threads or cores,
+        train_threads=threads or max(1, cores // 2),
         quick=quick,
         seed=whole_number("--seed", flags.seed, low=0, high=MAX_SIZE),
+        lr_trials=whole_number("--lr-trials", flags.lr_trials, low=0, high=MAX_COUNT),
     )
 
 
 def to_recipe(flags: Flags) -> Recipe:
+    """The default recipe with what `--recipe` and `--epochs` say."""
+    recipe = parse_recipe(flags.recipe)
     if not flags.epochs:
-        return Recipe()
-    return Recipe(epochs=whole_number("--epochs", flags.epochs, low=1, high=MAX_EPOCHS))
+        return recipe
+    return dataclasses.replace(recipe, epochs=whole_number("--epochs", flags.epochs, low=1, high=MAX_EPOCHS))
 
 
 def announce_data_root(flags: Flags) -> None:
@@ -120,6 +138,8 @@ def announce_data_root(flags: Flags) -> None:
         if not Path(flags.data_root).is_dir():
             raise RequestError(f"--data-root {flags.data_root!r} is no folder", f"name a folder, or set {DATA_VARIABLE}")
         os.environ[DATA_VARIABLE] = str(Path(flags.data_root).resolve())
+    if flags.download:
+        os.environ[DOWNLOAD_VARIABLE] = "1"
 
 
 def to_device(flags: Flags) -> str:

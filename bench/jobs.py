@@ -5,11 +5,14 @@ Imports no torch.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 
 from bench import catalog
 from bench.spec import Cell, Job, Plan, PlannedCell, Record, is_trained
+from bench.task_info import info_of
+from bench.tuning import recipe_of, trial_recipes
 
 HOPELESS = ("timed_out", "out_of_memory")
 """What ended so is not tried again in later rounds."""
@@ -18,17 +21,22 @@ JOB_OVERHEAD_S = 0.4
 TRAIN_PHASE_FACTOR = 3
 
 
-def jobs(plan: Plan) -> list[Job]:
-    """Every job in order: what is done once, then the rounds (each shuffled by seed and round, the control among them), then training."""
+def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
+    """Every job in order: what is done once, then the rounds (each shuffled by seed and round, the control among them), then training.
+
+    Where learning rates are tuned, the jobs after the trials depend on their outcomes in `records`; without records they stand with the plan's recipe.
+    """
     repeats = {metric: catalog.load("metrics", metric).REPEAT for metric in plan.metrics}
     once = [m for m in plan.metrics if repeats[m] == "once"]
     rounds = [m for m in plan.metrics if repeats[m] == "round"]
     seeds = [m for m in plan.metrics if repeats[m] == "seed"]
+    trials = [m for m in plan.metrics if repeats[m] == "trial"]
     cells = [planned.cell for planned in plan.cells]
     found = [Job(cell=c, metric=m, repeat=0, settings=plan.settings) for m in once for c in cells]
     for repeat in range(plan.settings.rounds if rounds else 0):
         found += _round(plan, rounds, repeat)
-    found += _training_jobs(plan, seeds)
+    found += _trial_jobs(plan, trials)
+    found += _training_jobs(plan, seeds, records)
     return found
 
 
@@ -36,7 +44,7 @@ def missing_jobs(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
     """The jobs without an outcome, but for those that are hopeless: the same job timed out or ran out of memory in an earlier round."""
     done = {record.key for record in records}
     hopeless = {hopeless_key(record) for record in records if record.outcome.status in HOPELESS}
-    for job in jobs(plan):
+    for job in jobs(plan, records):
         if job.key not in done and hopeless_key(job) not in hopeless:
             yield job
 
@@ -62,7 +70,7 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     work = planned.cell.workload
     step_s = _step_flops(planned) / (NOMINAL_FLOPS_PER_S[work.device] * (plan.settings.threads if work.device == "cpu" else 1))
     repeat: str = catalog.load("metrics", job.metric).REPEAT
-    if repeat == "seed":
+    if repeat in ("seed", "trial"):
         return JOB_OVERHEAD_S + _training_flops(planned, plan) / NOMINAL_FLOPS_PER_S[work.device]
     if repeat == "round":
         return min(plan.settings.limit_s, JOB_OVERHEAD_S + max(0.5 * plan.settings.sample_s, 8 * step_s))
@@ -77,14 +85,28 @@ def _round(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
     return found
 
 
-def _training_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
+def _trial_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
     found: dict[tuple[str, str, int, bool], Job] = {}
-    for seed in range(plan.settings.seeds):
-        for metric in metrics:
-            for cell in (p.cell for p in plan.cells if is_trained(p.cell, plan)):
-                job = Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=plan.recipe)
-                found.setdefault(job.key, job)
+    recipes = trial_recipes(plan)
+    for metric, (number, recipe), cell in itertools.product(metrics, enumerate(recipes), _trained_cells(plan)):
+        job = Job(cell=cell, metric=metric, repeat=number, settings=plan.settings, recipe=recipe)
+        found.setdefault(job.key, job)
     return list(found.values())
+
+
+def _training_jobs(plan: Plan, metrics: Sequence[str], records: Sequence[Record] | None) -> list[Job]:
+    found: dict[tuple[str, str, int, bool], Job] = {}
+    cells = _trained_cells(plan)
+    recipes = [plan.recipe if records is None else recipe_of(cell, plan, records) for cell in cells]
+    for seed, metric, (cell, recipe) in itertools.product(range(plan.settings.seeds), metrics, zip(cells, recipes, strict=True)):
+        if recipe is not None:
+            job = Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=recipe)
+            found.setdefault(job.key, job)
+    return list(found.values())
+
+
+def _trained_cells(plan: Plan) -> list[Cell]:
+    return [p.cell for p in plan.cells if is_trained(p.cell, plan)]
 
 
 def _step_flops(planned: PlannedCell) -> int:
@@ -94,6 +116,6 @@ def _step_flops(planned: PlannedCell) -> int:
 
 
 def _training_flops(planned: PlannedCell, plan: Plan) -> float:
-    task = catalog.load("tasks", planned.cell.workload.task).INFO
+    task = info_of(planned.cell.workload.task)
     n = planned.cell.model.shape.seq_len
     return float(planned.sizing.cost.train_flops().at(n) * task.num_train * plan.recipe.epochs)

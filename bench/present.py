@@ -78,6 +78,37 @@ def show_run(stored: StoredRun, as_json: bool) -> None:
     terminal.print_text("\n" + answer_text(prepare(rows), _report_data(stored)))
 
 
+def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
+    """Front, significant differences and trained models, as text or as one JSON document; the page and the figure, whose path is returned."""
+    from bench.render.compare import find, json_of, notes, text_tables, write_comparison
+    from bench.render.compare_rows import choose_axes
+    from bench.run import report_folder
+    from bench.table import item_scores_of, rows_of
+
+    axes = choose_axes(x, y)
+    rows, name = rows_of(stored), stored.folder.resolve().name
+    found = find(name, stored.plan, rows, item_scores_of(stored), axes, {task: _chance(task) for task in rows["task"].dropna().unique()})
+    target = folder or report_folder(stored.folder)
+    if as_json:
+        terminal.print_json({**json_of(found), "run": str(stored.folder)})
+    else:
+        for title, table in text_tables(found):
+            terminal.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
+        terminal.print_text("\n" + "\n".join(notes(found)))
+    writing(target, lambda: write_comparison(found, target))
+    return target / f"{axes.name}.md"
+
+
+def _chance(task: str) -> float | None:
+    """The score of guessing; None where the task cannot say, as without its data."""
+    from bench.task_info import info_of
+
+    try:
+        return info_of(task).chance
+    except RequestError:
+        return None
+
+
 def show_skipped(plan: Plan) -> None:
     from bench.render.tables import skipped_table
 
@@ -109,6 +140,52 @@ def show_families() -> None:
     ]
     terminal.print_table(("family", "options and their defaults"), options, title=" ")
     terminal.print_table(("variant", "family"), list(catalog.variants().items()), title=" ")
+
+
+def task_facts(name: str) -> dict[str, Any]:
+    """What is known of a task without its data; of one that takes an argument, only how it is written."""
+    from bench.task_info import Images, info_of
+
+    module = catalog.load("tasks", name)
+    argument, options = getattr(module, "ARGUMENT", ""), dict(getattr(module, "OPTIONS", {}))
+    written: dict[str, Any] = {"argument": argument, "options": options}
+    if argument:
+        return written
+    info = info_of(name)
+    reads = info.reads
+    lengths = ", ".join(map(str, reads.seq_lens("cls"))) if isinstance(reads, Images) else reads.rule
+    return {
+        **written,
+        "answers": info.answers,
+        "num_classes": info.num_classes,
+        "chance": info.chance,
+        "lengths": lengths,
+        "num_train": info.num_train,
+        "num_validation": info.num_validation,
+        "num_test": info.num_test,
+        "source": info.source,
+    }
+
+
+def show_tasks() -> None:
+    """How each task is written, what it asks for, how large it is, where it comes from."""
+    headers = ("task", "asks for", "classes", "chance", "lengths", "train", "test", "source")
+    rows = []
+    for name in catalog.names("tasks"):
+        facts = task_facts(name)
+        written = "".join((name, f":{facts['argument']}" if facts["argument"] else "", *(f"+{k}={v}" for k, v in facts["options"].items())))
+        if facts["argument"]:
+            rows.append((written, *["from the data"] * 6, ""))
+            continue
+        numbers = (
+            f"{facts['num_classes']}",
+            f"{facts['chance']:.3g}",
+            facts["lengths"],
+            f"{facts['num_train']:,}",
+            f"{facts['num_test']:,}",
+        )
+        rows.append((written, facts["answers"].replace("_", " "), *numbers, facts["source"]))
+    terminal.print_table(headers, rows, (False, False, True, True, False, True, True, False), title=" ")
 
 
 def show_description(data: dict[str, Any]) -> None:

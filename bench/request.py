@@ -19,6 +19,7 @@ from bench.spec import (
     OptionValue,
     RequestError,
 )
+from bench.task_info import choose
 from models.layers.shape import INPUTS
 
 MAX_SEQ_LEN = 1_048_576
@@ -139,7 +140,9 @@ def _require_consistent(request: Request) -> None:
     if trains and not request.task:
         raise RequestError("the metric accuracy needs a task to train on", "try --task digits, or see: bench list tasks")
     if request.task and request.input != "patches":
-        raise RequestError(f"task {request.task} is made of images, --input {request.input} is not", "leave --input out")
+        raise RequestError(
+            f"task {request.task} decides what the models read; --input {request.input} cannot be added", "leave --input out"
+        )
     if request.accuracy_seq_lens and not trains:
         raise RequestError("--accuracy-seq is given but accuracy is not among the metrics", "try --metrics params,flops,latency,accuracy")
     stray = [n for n in request.accuracy_seq_lens if n not in request.seq_lens]
@@ -211,7 +214,7 @@ def parse_sizes(*, depth: str, width: str, heads: str, ffn_width: str) -> Sizes:
 
 def parse_task(text: str) -> str:
     if text:
-        catalog.require("tasks", text)
+        choose(text)
     return text
 
 

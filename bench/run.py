@@ -14,16 +14,21 @@ from bench import catalog, environment
 from bench.files import write_json
 from bench.jobs import HOPELESS, estimated_job_seconds, hopeless_key, missing_jobs
 from bench.record import ENVIRONMENT, RECORDS, RecordWriter, StoredRun, read_plan, read_records, read_run, start_run
-from bench.spec import MEASURED, Job, Outcome, Plan, Record, RequestError
+from bench.spec import DIVERGED, MEASURED, Job, Outcome, Plan, Record, RequestError
+from bench.telling import listening
+from bench.tuning import TUNING
 
 DEFAULT_EXECUTOR = "process"
+SCRATCH = "checkpoints"
 MAX_SAME_DAY = 1000
 
 
 class Progress(Protocol):
-    """Told what is about to run, what became of it, and how much (in estimated seconds) is left."""
+    """Told what is about to run, what it says while it runs, what became of it, and how much (in estimated seconds) is left."""
 
     def starting(self, job: Job) -> None: ...
+
+    def told(self, text: str) -> None: ...
 
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None: ...
 
@@ -55,8 +60,13 @@ def execute(plan: Plan, folder: Path, progress: Progress, *, executor: str = DEF
 def finished(folder: Path) -> RunResult:
     """The result of a run that is complete already."""
     stored = read_run(folder)
-    failed = sum(r.outcome.status != MEASURED for r in stored.records)
+    failed = sum(is_failure(r) for r in stored.records)
     return RunResult(stored=stored, complete=True, num_failed=failed)
+
+
+def is_failure(record: Record) -> bool:
+    """An outcome that leaves something unmeasured; a learning rate that diverged in a trial is an answer."""
+    return record.outcome.status != MEASURED and not (record.metric == TUNING and record.outcome.status == DIVERGED)
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
@@ -120,23 +130,43 @@ def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapp
 
 
 def _execute_missing(plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, executor: str) -> None:
-    weights = {p.cell.cell_id: p for p in plan.cells}
+    """Jobs that depend on the outcomes of others (the winners of trials) are known, and follow, once those are in."""
     records = read_records(folder / RECORDS)
-    queue = list(missing_jobs(plan, records))
-    estimates = _Estimates({j.key: estimated_job_seconds(j, weights[j.cell.cell_id], plan) for j in queue})
+    with _executor(executor) as runner, listening(progress.told):
+        while queue := list(missing_jobs(plan, records)):
+            records += _execute(queue, plan, folder, facts, writer, progress, runner)
+
+
+def _execute(
+    queue: Sequence[Job], plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, runner: Any
+) -> list[Record]:
+    cells = {p.cell.cell_id: p for p in plan.cells}
+    estimates = _Estimates({j.key: estimated_job_seconds(j, cells[j.cell.cell_id], plan) for j in queue})
     hopeless: set[tuple[str, str, bool]] = set()
-    with _executor(executor) as runner:
-        for job in queue:
-            if hopeless_key(job) in hopeless:
-                estimates.done(job, None)
-                continue
-            progress.starting(job)
-            outcome = runner.run(job)
-            writer.append(_record(job, outcome, facts))
-            if outcome.status in HOPELESS:
-                hopeless.add(hopeless_key(job))
-            estimates.done(job, outcome)
-            progress.finished(job, outcome, left_s=estimates.left_s())
+    records: list[Record] = []
+    for job in queue:
+        if hopeless_key(job) in hopeless:
+            estimates.done(job, None)
+            continue
+        progress.starting(job)
+        outcome = runner.run(dataclasses.replace(job, scratch=str((folder / SCRATCH).resolve())))
+        records.append(_record(job, outcome, facts))
+        writer.append(records[-1])
+        _clean_scratch(folder / SCRATCH, job)
+        if outcome.status in HOPELESS:
+            hopeless.add(hopeless_key(job))
+        estimates.done(job, outcome)
+        progress.finished(job, outcome, left_s=estimates.left_s())
+    return records
+
+
+def _clean_scratch(scratch: Path, job: Job) -> None:
+    """What a job kept for going on is of no use once its outcome is on disk."""
+    if job.recipe is None:
+        return
+    (scratch / job.scratch_name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or it still holds what an interrupted job left
+        scratch.rmdir()
 
 
 class _Estimates:

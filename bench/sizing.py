@@ -10,6 +10,7 @@ from bench.budget import FLOPS_TOLERANCE, PARAMS_TOLERANCE, Match, NoMatch, Targ
 from bench.build import config_of, cost_of
 from bench.request import ModelRequest, Request
 from bench.spec import NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
+from bench.task_info import info_of
 from models.layers.shape import Interface, Shape
 
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
@@ -151,8 +152,7 @@ def _placeholder_ffn_width(wanted: ModelRequest) -> int:
 
 
 def _task_interface(model: ModelSpec, request: Request) -> Interface:
-    interface: Interface = catalog.load("tasks", request.task).INFO.interface(model.shape.seq_len, config_of(model).pool)
-    return interface
+    return info_of(request.task).interface(model.shape.seq_len, config_of(model).pool)
 
 
 def _require_options(model: ModelSpec) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models.layers.cost import Cost, Polynomial, Term
-from models.layers.shape import Interface, Shape, num_data_tokens
+from models.layers.shape import ADDED_LATER, Interface, Shape, require_one_of
 
 SCHEMA_VERSION = 1
 ID_LENGTH = 12
@@ -26,9 +26,13 @@ MATCH_POLICIES = ("params", "flops", "shape")
 NO_MATCH = "none"
 BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
+SCHEDULES = ("cosine", "constant", "plateau")
+PRECISIONS = ("fp32", "bf16-autocast")
+AUGMENTATIONS = ("crop", "flip", "randaugment", "mixup", "cutmix", "erasing")
 
 MEASURED = "measured"
 PREDICTED = "predicted"
+DIVERGED = "diverged"
 
 OptionValue = str | int | bool
 
@@ -131,11 +135,18 @@ class Settings:
     train_threads: int = 1
     quick: bool = False
     seed: int = 0
+    lr_trials: int = field(default=0, metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a model is trained: AdamW, linear warm-up, cosine decay to zero. `learning_rate` is the peak; `warmup` a fraction of all steps."""
+    """How a model is trained, by AdamW.
+
+    `learning_rate` is the peak, after a linear warm-up over `warmup` of all steps; then `schedule`: cosine decay to zero, constant, or halved on a
+    plateau of the validation score (`patience` epochs without a better one). `early_stop`: epochs without a better validation score after which
+    training ends (0: never). A step learns from `accumulate` batches of `batch_size`. `dropout`: share of each residual update dropped.
+    `augment`: what is done to images, see `AUGMENTATIONS`. `precision`: fp32 or bf16-autocast. `compile`: whether the model is compiled.
+    """
 
     epochs: int = 10
     batch_size: int = 32
@@ -145,48 +156,20 @@ class Recipe:
     label_smoothing: float = 0.1
     clip_norm: float = 1.0
     validation_fraction: float = 0.1
+    schedule: str = field(default="cosine", metadata=ADDED_LATER)
+    patience: int = field(default=2, metadata=ADDED_LATER)
+    early_stop: int = field(default=0, metadata=ADDED_LATER)
+    accumulate: int = field(default=1, metadata=ADDED_LATER)
+    dropout: float = field(default=0.0, metadata=ADDED_LATER)
+    augment: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
+    precision: str = field(default="fp32", metadata=ADDED_LATER)
+    compile: bool = field(default=False, metadata=ADDED_LATER)
 
-
-@dataclass(frozen=True, kw_only=True)
-class TaskInfo:
-    """Facts of a task, known without loading its data. `side` in pixels; `chance` is the accuracy of guessing."""
-
-    name: str
-    summary: str
-    source: str
-    num_classes: int
-    channels: int
-    side: int
-    num_train: int
-    num_test: int
-
-    @property
-    def chance(self) -> float:
-        return 1.0 / self.num_classes
-
-    def patch_side(self, seq_len: int, pool: str) -> int | None:
-        """Pixels per patch side for which the image gives `seq_len` tokens; None where no square grid does."""
-        data_tokens = num_data_tokens(seq_len, pool)
-        for grid in range(1, self.side + 1):
-            if grid * grid == data_tokens and self.side % grid == 0:
-                return self.side // grid
-        return None
-
-    def seq_lens(self, pool: str) -> tuple[int, ...]:
-        """The lengths that fit, shortest first."""
-        extra = 1 - num_data_tokens(1, pool)
-        lengths = (grid * grid + extra for grid in range(1, self.side + 1) if self.side % grid == 0)
-        return tuple(n for n in lengths if n >= 2)
-
-    def interface(self, seq_len: int, pool: str) -> Interface:
-        patch = self.patch_side(seq_len, pool)
-        if patch is None:
-            fitting = ", ".join(str(n) for n in self.seq_lens(pool))
-            raise RequestError(
-                f"seq_len {seq_len} does not fit task {self.name} ({self.side} px, pool {pool}); lengths that fit: {fitting}",
-                f"try --seq {','.join(str(n) for n in self.seq_lens(pool)[1:4])}",
-            )
-        return Interface(patch_dim=self.channels * patch * patch, num_classes=self.num_classes)
+    def __post_init__(self) -> None:
+        require_one_of("schedule", self.schedule, SCHEDULES)
+        require_one_of("precision", self.precision, PRECISIONS)
+        for name in self.augment:
+            require_one_of("augment", name, AUGMENTATIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +195,8 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One execution in one process. `repeat` is the round or the seed; `control` marks the second name of the A/A control."""
+    """One execution in one process. `repeat` is the round, the seed or the trial; `control` marks the second name of the A/A control.
+    `scratch`: a folder in which the job may keep what it needs to go on after an interruption (empty: none)."""
 
     cell: Cell
     metric: str
@@ -220,6 +204,7 @@ class Job:
     control: bool = False
     settings: Settings = Settings()
     recipe: Recipe | None = None
+    scratch: str = ""
 
     @property
     def subject_id(self) -> str:
@@ -231,6 +216,11 @@ class Job:
     @property
     def key(self) -> tuple[str, str, int, bool]:
         return (self.subject_id, self.metric, self.repeat, self.control)
+
+    @property
+    def scratch_name(self) -> str:
+        """The name of the job's file in its scratch folder."""
+        return f"{self.metric}-{self.subject_id}-{self.repeat}.pt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,12 +269,17 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Polynomial):
         return list(value.coefficients)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if not _is_unused(f, value)}
     if isinstance(value, Mapping):
         return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(v) for v in value]
     return value
+
+
+def _is_unused(added: dataclasses.Field[Any], value: Any) -> bool:
+    """Is it a field that older plans lack, at its default?"""
+    return bool(added.metadata.get("added_later")) and getattr(value, added.name) == added.default
 
 
 def from_json(kind: Any, data: Any) -> Any:

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bench.build import build_model, config_of
+from bench.build import build_model, num_data_tokens_of
 from bench.spec import NO_ATTENTION, Cell
-from models.layers.shape import Interface, num_data_tokens
+from models.layers.shape import Interface
 
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -76,11 +76,10 @@ def exact_fp32() -> None:
 
 
 def synthetic_batch(cell: Cell) -> tuple[Tensor, Tensor]:
-    """`(batch, data tokens, patch_dim)` normal floats, or `(batch, data tokens)` ids; `(batch,)` labels. On the current default device."""
-    pool = config_of(cell.model).pool
-    tokens = num_data_tokens(cell.model.shape.seq_len, pool)
+    """`(batch, data tokens, patch_dim)` normal floats, or `(batch, data tokens)` ids; a label per answer. On the current default device."""
+    tokens = num_data_tokens_of(cell.model)
     batch, interface = cell.workload.batch_size, cell.model.interface
-    labels = torch.randint(interface.num_classes, (batch,))
+    labels = torch.randint(interface.num_classes, (batch,) if interface.output == "class" else (batch * tokens,))
     return _synthetic_data(interface, batch, tokens, PARAMETER_DTYPES[cell.workload.dtype]), labels
 
 
@@ -120,7 +119,7 @@ def _train_call(
         optimizer.zero_grad(set_to_none=True)
         with context:
             logits = forward(data)
-        loss = F.cross_entropy(logits.float(), labels)
+        loss = F.cross_entropy(logits.float().flatten(0, -2), labels)
         loss.backward()
         optimizer.step()
         return loss.detach()

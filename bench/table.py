@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from bench import catalog
 from bench.files import write_atomically
 from bench.intervals import CONTROL_LEVEL, paired_ratio
 from bench.jobs import missing_jobs
 from bench.record import StoredRun
-from bench.spec import MEASURED, Plan, PlannedCell, Record, RequestError, is_trained, training_id
+from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
+from bench.tuning import TUNING, recipe_of, trial_ids
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task match budget budget_error status reason quick "
     "width depth heads ffn_width params params_seq params_blocks"
 ).split()
 UNMEASURED = "unmeasured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedScores:
+    """What one trained model scored, item by item: `scores` is `(seeds, items)`, items in stored order; `training` names the training."""
+
+    training: str
+    seeds: tuple[int, ...]
+    scores: NDArray[np.float64]
 
 
 def rows_of(run: StoredRun) -> pd.DataFrame:
@@ -69,6 +82,31 @@ def rounds_of(run: StoredRun) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["cell_id", "round", "latency_ms"])
 
 
+def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
+    """The test items' scores of every trained model, by cell id; cells that share a training share the array. Models without them are left out.
+
+    Raises RequestError where the seeds of one model were scored on different numbers of items.
+    """
+    by_training: dict[str, SeedScores] = {}
+    found = {}
+    for planned in run.plan.cells:
+        records = [record for record in training_records(run, planned) if _item_scores(record)]
+        if records:
+            training = records[0].subject_id
+            if training not in by_training:
+                by_training[training] = _seed_scores(records)
+            found[planned.cell.cell_id] = by_training[training]
+    return found
+
+
+def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
+    """The measured trainings of a cell's model that its accuracy stands on, by seed; empty where it was not trained."""
+    recipe = recipe_of(planned.cell, run.plan, run.records)
+    subject = training_id(planned.cell, recipe) if recipe else ""
+    found = [r for r in run.records if r.subject_id == subject and r.metric == "accuracy" and r.outcome.status == MEASURED]
+    return sorted(found, key=lambda record: record.repeat)
+
+
 def num_missing(run: StoredRun) -> int:
     """Jobs without an outcome that could still be run."""
     return sum(1 for _ in missing_jobs(run.plan, run.records))
@@ -99,8 +137,7 @@ def _whole_numbers(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
-    subjects = (planned.cell.cell_id, training_id(planned.cell, plan.recipe))
-    records = [record for subject in subjects for record in by_subject.get(subject, ())]
+    records = [record for subject in _subjects(planned.cell, plan, by_subject) for record in by_subject.get(subject, ())]
     row = _identity(planned, plan)
     for metric in plan.metrics:
         measured = sorted((r for r in records if r.metric == metric and r.outcome.status == MEASURED), key=lambda r: r.repeat)
@@ -109,9 +146,16 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
     return {**row, **_status(records, _wanted_metrics(planned, plan))}
 
 
+def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
+    """What the records of a cell belong to: itself, its trials, and its training by the recipe that the trials chose."""
+    trials = trial_ids(cell, plan)
+    recipe = recipe_of(cell, plan, [record for trial in trials for record in by_subject.get(trial, ())])
+    return tuple(dict.fromkeys((cell.cell_id, *trials, *((training_id(cell, recipe),) if recipe else ()))))
+
+
 def _wanted_metrics(planned: PlannedCell, plan: Plan) -> list[str]:
     trained = is_trained(planned.cell, plan)
-    return [metric for metric in plan.metrics if trained or catalog.load("metrics", metric).REPEAT != "seed"]
+    return [metric for metric in plan.metrics if trained or catalog.load("metrics", metric).REPEAT not in ("seed", "trial")]
 
 
 def _summary(metric: str, records: Sequence[Record]) -> Mapping[str, Any]:
@@ -148,14 +192,33 @@ def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
 
 
 def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
-    """`measured` where every metric has an outcome and all were measured; otherwise the first thing that went wrong, named by its metric."""
+    """`measured` where every metric has an outcome and all were measured; otherwise the first thing that went wrong, named by its metric.
+
+    Where one trial of several could be measured, those that could not are no fault of the cell.
+    """
+    tuned = any(record.metric == TUNING and record.outcome.status == MEASURED for record in records)
     for record in records:
-        if record.outcome.status != MEASURED:
+        if record.outcome.status != MEASURED and not (tuned and record.metric == TUNING):
             return {"status": record.outcome.status, "reason": f"{record.metric}: {record.outcome.reason}"}
     absent = [metric for metric in wanted if metric not in {r.metric for r in records}]
     if absent:
         return {"status": UNMEASURED, "reason": f"{', '.join(absent)}: not run yet"}
     return {"status": MEASURED, "reason": None}
+
+
+def _item_scores(record: Record) -> tuple[float, ...]:
+    """One number per test item; older records hold them as `correct`."""
+    return record.outcome.samples.get("item_scores") or record.outcome.samples.get("correct", ())
+
+
+def _seed_scores(records: Sequence[Record]) -> SeedScores:
+    training, scores = records[0].subject_id, [_item_scores(record) for record in records]
+    lengths = sorted({len(items) for items in scores})
+    if len(lengths) > 1:
+        raise RequestError(
+            f"the seeds of training {training} were scored on {lengths} test items, not on the same", "restore records.jsonl"
+        )
+    return SeedScores(training=training, seeds=tuple(record.repeat for record in records), scores=np.array(scores, dtype=np.float64))
 
 
 def _latency(record: Record) -> float:

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table as RichTable
 
 from bench.spec import MEASURED, Job, Outcome
+from bench.tuning import TUNING
 
 MIN_WIDTH = 160
 MINUTE_S = 60.0
@@ -67,6 +68,7 @@ class JobProgress:
         self._remaining = Counter((job.subject_id, job.metric) for job in jobs if not job.control)
         self._num_jobs, self._num_done = len(jobs), 0
         self._console = Console(stderr=True, highlight=False)
+        self._job = ""
         self._latencies: dict[str, list[float]] = {}
         self._last_line = time.monotonic()
         self._bar = Progress(
@@ -90,7 +92,15 @@ class JobProgress:
         self._bar.stop()
 
     def starting(self, job: Job) -> None:
-        self._bar.update(self._task, description=escape(_job_text(job)))
+        self._job = _job_text(job)
+        self._bar.update(self._task, description=escape(self._job))
+
+    def told(self, text: str) -> None:
+        """What the job in hand says of itself, behind its name; elsewhere than on a terminal a line now and then."""
+        self._bar.update(self._task, description=escape(f"{self._job}: {text}"))
+        if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_REPORT_S:
+            self._last_line = time.monotonic()
+            say(f"{self._num_done} of {self._num_jobs} jobs; {self._job}: {text}")
 
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
         self._num_done += 1
@@ -116,14 +126,25 @@ class JobProgress:
                 middle = sorted(rounds)[len(rounds) // 2]
                 self._line(f"{_cell_text(job)}: latency {middle:.4g} ms ({min(rounds):.4g} to {max(rounds):.4g} over {len(rounds)} rounds)")
         elif job.metric == "accuracy":
-            self._line(f"{_job_text(job)}: {outcome.values['accuracy']:.4f}")
+            score = outcome.values.get("accuracy", outcome.values.get("score"))
+            self._line(f"{_job_text(job)}: {score:.4f}")
+        elif job.metric == TUNING:
+            self._line(
+                f"{_job_text(job)}: learning rate {outcome.values['learning_rate']:.3g}, validation {outcome.values['validation']:.4f}"
+            )
 
     def _line(self, text: str) -> None:
         self._bar.console.print(escape(text), soft_wrap=True)
 
 
 def _job_text(job: Job) -> str:
-    return f"{_cell_text(job)}: {job.metric}{' (control)' if job.control else ''}, {'seed' if job.recipe else 'round'} {job.repeat + 1}"
+    return f"{_cell_text(job)}: {job.metric}{' (control)' if job.control else ''}, {_repeat_word(job)} {job.repeat + 1}"
+
+
+def _repeat_word(job: Job) -> str:
+    if job.recipe is None:
+        return "round"
+    return "trial" if job.metric == TUNING else "seed"
 
 
 def _cell_text(job: Job) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import catalog
@@ -47,9 +48,14 @@ def _measure(job: Job) -> tuple[str, str, dict[str, Any], dict[str, tuple[float,
     try:
         found = catalog.load("metrics", job.metric).measure(job)
     except Exception as error:  # whatever a model, kernel or metric raises is this job's outcome
-        status = "out_of_memory" if is_out_of_memory(error) else "failed"
-        return status, f"{type(error).__name__}: {one_line(error)}", {}, {}
-    return MEASURED, "", dict(found.values), {name: tuple(series) for name, series in found.samples.items()}
+        status = "out_of_memory" if is_out_of_memory(error) else getattr(error, "outcome_status", "failed")
+        samples = getattr(error, "outcome_samples", {})
+        return status, f"{type(error).__name__}: {one_line(error)}", {}, _tuples(samples)
+    return MEASURED, "", dict(found.values), _tuples(found.samples)
+
+
+def _tuples(samples: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(series) for name, series in samples.items()}
 
 
 def _bound_memory() -> None:

@@ -11,9 +11,11 @@ from models.layers.cost import Cost, layer_norm, linear
 from models.layers.embedding import Embedding, embedding_cost
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
+from models.layers.padding import with_class_token
 from models.layers.shape import POOLS, Interface, Shape, require_non_negative, require_one_of
-from models.mixers import attention, spatial_gating
+from models.mixers import attention, identity, spatial_gating
 
+GATINGS = ("spatial", "identity")
 NOMINAL_FFN_RATIO = 6
 USES_HEADS = False
 REFERENCE_OPTIONS = {"kernel": "linear"}
@@ -32,7 +34,9 @@ class Config:
 
     pool: `cls` (a class token) or `mean`. spatial_heads: channel groups with a spatial matrix each. tiny_attention: width of the single-head
     attention added to the gate, aMLP (0: none). activation_after: GELU after the last projection of each block. head_hidden: width of a hidden
-    layer in the head (0: none). kernel: formulation of the spatial projection.
+    layer in the head (0: none). kernel: formulation of the spatial projection. gating: `spatial`, or `identity`, s(Z) = Z (arXiv 2105.08050,
+    Sec. 2.1): no token meets another, in a plain feed-forward block of the same ffn_width. That is the control for token mixing, to use with
+    pool=mean: a class token that meets no other one answers the same to everything.
     """
 
     shape: Shape
@@ -43,15 +47,22 @@ class Config:
     activation_after: bool = False
     head_hidden: int = 0
     kernel: str = "auto"
+    gating: str = "spatial"
 
     def __post_init__(self) -> None:
         require_one_of("pool", self.pool, POOLS)
         require_non_negative("tiny_attention", self.tiny_attention)
         require_non_negative("head_hidden", self.head_hidden)
-        _ = self.gating  # refuses an ffn_width that does not split
+        require_one_of("gating", self.gating, GATINGS)
+        if self.gating == "identity":
+            _refuse_mixing(self.spatial_heads, self.tiny_attention)
+        require_one_of("kernel", self.kernel, spatial_gating.KERNEL_NAMES)
+        _ = self.spatial  # refuses an ffn_width that does not split
 
     @property
-    def gating(self) -> spatial_gating.Config:
+    def spatial(self) -> spatial_gating.Config | None:
+        if self.gating == "identity":
+            return None
         shape = self.shape
         return spatial_gating.Config(seq_len=shape.seq_len, width=shape.ffn_width, heads=self.spatial_heads, kernel=self.kernel)
 
@@ -67,6 +78,12 @@ class Config:
         )
 
 
+def _refuse_mixing(spatial_heads: int, tiny_attention: int) -> None:
+    for name, value, none in (("spatial_heads", spatial_heads, 1), ("tiny_attention", tiny_attention, 0)):
+        if value != none:
+            raise ValueError(f"{name} must be {none} with gating=identity, which mixes no tokens, not {value!r}")
+
+
 class GatedBlock(nn.Module):
     """`(batch, n, width)` -> the same: x + V (gate(GELU(U norm(x)))) (arXiv 2105.08050, Fig. 1)."""
 
@@ -75,32 +92,50 @@ class GatedBlock(nn.Module):
         width, ffn_width = config.shape.width, config.shape.ffn_width
         self.norm = nn.LayerNorm(width)
         self.expand = nn.Linear(width, ffn_width)
-        self.gating = spatial_gating.build(config.gating)
+        self.gating: nn.Module = spatial_gating.build(config.spatial) if config.spatial else identity.build(_ungated(config))
         self.attention = attention.build(config.attention) if config.attention else None
-        self.contract = nn.Linear(ffn_width // 2, width)
+        self.contract = nn.Linear(ffn_width // 2 if config.spatial else ffn_width, width)
         self.activation_after = config.activation_after
+        self.dropout = 0.0
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         normed = self.norm(tokens)
-        extra = None if self.attention is None else self.attention(normed)
-        update = self.contract(self.gating(F.gelu(self.expand(normed)), extra))
-        return tokens + (F.gelu(update) if self.activation_after else update)
+        extra = () if self.attention is None else (self.attention(normed, valid),)
+        update = self.contract(self.gating(F.gelu(self.expand(normed)), valid, *extra))
+        if self.activation_after:
+            update = F.gelu(update)
+        if self.dropout:
+            update = F.dropout(update, self.dropout, self.training)
+        return tokens + update
+
+
+def _ungated(config: Config) -> identity.Config:
+    return identity.Config(seq_len=config.shape.seq_len, width=config.shape.ffn_width)
 
 
 class GMLP(nn.Module):
-    """Patches or token ids -> `(batch, num_classes)` logits. No positions: the spatial matrices know where each token is."""
+    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+
+    No positions: the spatial matrices know where each token is.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         shape, interface = config.shape, config.interface
-        self.embedding = Embedding(shape, interface, pool=config.pool, positions="none")
-        self.blocks = nn.Sequential(*(GatedBlock(config) for _ in range(shape.depth)))
+        self.pool = interface.pooling(config.pool)
+        self.embedding = Embedding(shape, interface, pool=self.pool, positions="none")
+        self.blocks = nn.ModuleList(GatedBlock(config) for _ in range(shape.depth))
         self.norm = nn.LayerNorm(shape.width)
-        self.head = Head(shape.width, interface.num_classes, pool=config.pool, hidden=config.head_hidden)
+        self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
         initialise_linears(self)
 
-    def forward(self, data: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.embedding(data))))
+    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
+        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        valid = with_class_token(valid, self.pool)
+        tokens = self.embedding(data)
+        for block in self.blocks:
+            tokens = block(tokens, valid)
+        return self.head(self.norm(tokens), valid)
 
 
 def build(config: Config) -> GMLP:
@@ -109,16 +144,17 @@ def build(config: Config) -> GMLP:
 
 def cost(config: Config) -> Cost:
     width, ffn_width = config.shape.width, config.shape.ffn_width
+    pool = config.interface.pooling(config.pool)
     block = Cost((layer_norm("norm", width), linear("expand", width, ffn_width)))
-    block = block + spatial_gating.cost(config.gating).within("gating")
+    block = block + (spatial_gating.cost(config.spatial) if config.spatial else identity.cost(_ungated(config))).within("gating")
     if config.attention:
         block = block + attention.cost(config.attention).within("tiny_attention")
-    block = block + Cost((linear("contract", ffn_width // 2, width),))
+    block = block + Cost((linear("contract", ffn_width // 2 if config.spatial else ffn_width, width),))
     return (
-        embedding_cost(config.shape, config.interface, pool=config.pool, positions="none").within("embedding")
+        embedding_cost(config.shape, config.interface, pool=pool, positions="none").within("embedding")
         + block.repeated(config.shape.depth).within("blocks")
         + Cost((layer_norm("norm", width, scope="head"),)).within("head")
-        + head_cost(width, config.interface.num_classes, hidden=config.head_hidden).within("head")
+        + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm
@@ -11,6 +12,7 @@ from models.layers.embedding import POSITIONS, Embedding, embedding_cost
 from models.layers.feed_forward import FeedForward, feed_forward_cost
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
+from models.layers.padding import with_class_token
 from models.layers.shape import POOLS, Interface, Shape, require_one_of
 from models.mixers import attention
 
@@ -49,25 +51,41 @@ class PostNormBlock(nn.Module):
         self.norm_attention = nn.LayerNorm(width)
         self.feed_forward = FeedForward(width, config.shape.ffn_width, activation="relu")
         self.norm_feed_forward = nn.LayerNorm(width)
+        self.dropout = 0.0
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        tokens = self.norm_attention(tokens + self.attention(tokens))
-        return self.norm_feed_forward(tokens + self.feed_forward(tokens))
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        update = self.attention(tokens, valid)
+        if self.dropout:
+            update = F.dropout(update, self.dropout, self.training)
+        tokens = self.norm_attention(tokens + update)
+        update = self.feed_forward(tokens)
+        if self.dropout:
+            update = F.dropout(update, self.dropout, self.training)
+        return self.norm_feed_forward(tokens + update)
 
 
 class TransformerEncoder(nn.Module):
-    """Patches or token ids -> `(batch, num_classes)` logits. The last block already ends in a norm, so none follows it."""
+    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+
+    The last block already ends in a norm, so none follows it.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         shape, interface = config.shape, config.interface
-        self.embedding = Embedding(shape, interface, pool=config.pool, positions=config.positions)
-        self.blocks = nn.Sequential(*(PostNormBlock(config) for _ in range(shape.depth)))
-        self.head = Head(shape.width, interface.num_classes, pool=config.pool)
+        self.pool = interface.pooling(config.pool)
+        self.embedding = Embedding(shape, interface, pool=self.pool, positions=config.positions)
+        self.blocks = nn.ModuleList(PostNormBlock(config) for _ in range(shape.depth))
+        self.head = Head(shape.width, interface.num_classes, pool=self.pool)
         initialise_linears(self)
 
-    def forward(self, data: Tensor) -> Tensor:
-        return self.head(self.blocks(self.embedding(data)))
+    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
+        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        valid = with_class_token(valid, self.pool)
+        tokens = self.embedding(data)
+        for block in self.blocks:
+            tokens = block(tokens, valid)
+        return self.head(tokens, valid)
 
 
 def build(config: Config) -> TransformerEncoder:
@@ -76,6 +94,7 @@ def build(config: Config) -> TransformerEncoder:
 
 def cost(config: Config) -> Cost:
     width, ffn_width = config.shape.width, config.shape.ffn_width
+    pool = config.interface.pooling(config.pool)
     block = (
         attention.cost(config.attention).within("attention")
         + Cost((layer_norm("norm_attention", width),))
@@ -83,9 +102,9 @@ def cost(config: Config) -> Cost:
         + Cost((layer_norm("norm_feed_forward", width),))
     )
     return (
-        embedding_cost(config.shape, config.interface, pool=config.pool, positions=config.positions).within("embedding")
+        embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions).within("embedding")
         + block.repeated(config.shape.depth).within("blocks")
-        + head_cost(width, config.interface.num_classes).within("head")
+        + head_cost(width, config.interface.num_classes, pool=pool).within("head")
     )
 
 

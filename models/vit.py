@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm
@@ -11,6 +12,7 @@ from models.layers.embedding import Embedding, embedding_cost
 from models.layers.feed_forward import FeedForward, feed_forward_cost
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
+from models.layers.padding import with_class_token
 from models.layers.shape import POOLS, Interface, Shape, require_one_of
 from models.mixers import attention
 
@@ -54,26 +56,39 @@ class PreNormBlock(nn.Module):
         self.attention = attention.build(config.attention)
         self.norm_feed_forward = nn.LayerNorm(width)
         self.feed_forward = FeedForward(width, config.shape.ffn_width, activation="gelu")
+        self.dropout = 0.0
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        tokens = tokens + self.attention(self.norm_attention(tokens))
-        return tokens + self.feed_forward(self.norm_feed_forward(tokens))
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        update = self.attention(self.norm_attention(tokens), valid)
+        if self.dropout:
+            update = F.dropout(update, self.dropout, self.training)
+        tokens = tokens + update
+        update = self.feed_forward(self.norm_feed_forward(tokens))
+        if self.dropout:
+            update = F.dropout(update, self.dropout, self.training)
+        return tokens + update
 
 
 class VisionTransformer(nn.Module):
-    """Patches or token ids -> `(batch, num_classes)` logits."""
+    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         shape, interface = config.shape, config.interface
-        self.embedding = Embedding(shape, interface, pool=config.pool, positions="learned")
-        self.blocks = nn.Sequential(*(PreNormBlock(config) for _ in range(shape.depth)))
+        self.pool = interface.pooling(config.pool)
+        self.embedding = Embedding(shape, interface, pool=self.pool, positions="learned")
+        self.blocks = nn.ModuleList(PreNormBlock(config) for _ in range(shape.depth))
         self.norm = nn.LayerNorm(shape.width)
-        self.head = Head(shape.width, interface.num_classes, pool=config.pool)
+        self.head = Head(shape.width, interface.num_classes, pool=self.pool)
         initialise_linears(self)
 
-    def forward(self, data: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.embedding(data))))
+    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
+        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        valid = with_class_token(valid, self.pool)
+        tokens = self.embedding(data)
+        for block in self.blocks:
+            tokens = block(tokens, valid)
+        return self.head(self.norm(tokens), valid)
 
 
 def build(config: Config) -> VisionTransformer:
@@ -82,6 +97,7 @@ def build(config: Config) -> VisionTransformer:
 
 def cost(config: Config) -> Cost:
     width, ffn_width = config.shape.width, config.shape.ffn_width
+    pool = config.interface.pooling(config.pool)
     block = (
         Cost((layer_norm("norm_attention", width),))
         + attention.cost(config.attention).within("attention")
@@ -89,10 +105,10 @@ def cost(config: Config) -> Cost:
         + feed_forward_cost(width, ffn_width).within("feed_forward")
     )
     return (
-        embedding_cost(config.shape, config.interface, pool=config.pool, positions="learned").within("embedding")
+        embedding_cost(config.shape, config.interface, pool=pool, positions="learned").within("embedding")
         + block.repeated(config.shape.depth).within("blocks")
         + Cost((layer_norm("norm", width, scope="head"),)).within("head")
-        + head_cost(width, config.interface.num_classes).within("head")
+        + head_cost(width, config.interface.num_classes, pool=pool).within("head")
     )
 
 

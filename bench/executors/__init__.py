@@ -1,6 +1,7 @@
 """The contract of an executor: one file, `bench/executors/<name>.py`, found by the catalog.
 
-Executor   a context manager made without arguments; `run(job)` returns the job's `Outcome` and never raises for what happens inside the job
+Executor   a context manager made without arguments; `run(job)` returns the job's `Outcome` and never raises for what happens inside the job; what the
+           job tells of its progress (`bench.telling`) it passes on by telling it in the parent process
 """
 
 from __future__ import annotations

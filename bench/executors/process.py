@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.spec import Job, Outcome, from_json, to_json
+from bench.telling import listening, tell
 
 PRELOAD = ["__main__", "bench.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
@@ -67,14 +68,19 @@ def limit_s(job: Job) -> float:
 
 
 def _wait(process: Any, receive: Connection, limit: float) -> Outcome:
-    if not receive.poll(limit):
-        return Outcome(status="timed_out", reason=f"longer than the limit of {limit:g} s")
+    deadline = time.monotonic() + limit
     try:
-        outcome: Outcome = from_json(Outcome, receive.recv())
+        while receive.poll(max(0.0, deadline - time.monotonic())):
+            message = receive.recv()
+            if isinstance(message, str):
+                tell(message)
+                continue
+            outcome: Outcome = from_json(Outcome, message)
+            return outcome
     except EOFError:
         process.join(STOP_GRACE_S)
         return _died(process.exitcode)
-    return outcome
+    return Outcome(status="timed_out", reason=f"longer than the limit of {limit:g} s")
 
 
 def _died(exit_code: int | None) -> Outcome:
@@ -107,7 +113,8 @@ def _child(send: Connection, data: Any, asked_at: float) -> None:
     _require_prepared_server()
     job = from_json(Job, data)
     worker.prepare_process(job)
-    outcome = dataclasses.replace(worker.run_job(job), start_s=started)
+    with listening(send.send):
+        outcome = dataclasses.replace(worker.run_job(job), start_s=started)
     with contextlib.suppress(BrokenPipeError):  # the parent has died; nobody is left to tell
         send.send(to_json(outcome))
 

@@ -1,6 +1,6 @@
 """The contract of a metric: one file, `bench/metrics/<name>.py`, found by the catalog, importing no torch at its top level.
 
-    REPEAT     how often it is measured: "once" per cell, once per "round", or once per "seed" (training)
+    REPEAT     how often it is measured: "once" per cell, once per "round", once per "seed" (training) or once per "trial" (tuning)
     COLUMNS    the columns it fills
     measure    (Job) -> Measurement, in a worker process that does nothing else; may import torch
     summarise  (measured records of one cell, by repeat) -> column values; pure, imports no torch
@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from bench.spec import Job, Record
 
-Repeat = Literal["once", "round", "seed"]
+Repeat = Literal["once", "round", "seed", "trial"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,22 +1,20 @@
-"""Accuracy on a task's test items after training, top-1 to top-5, over several seeds."""
+"""Accuracy on a task's test items after training, top-1 to top-5, over several seeds; for values, a score."""
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import catalog
 from bench.intervals import mean_interval
 from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
-from bench.tasks import DATA_VARIABLE
 
 if TYPE_CHECKING:
-    from bench.tasks import Split
-    from bench.training.examples import Examples
+    from bench.training.checkpoint import Checkpoint
     from bench.training.loop import TrainResult
+    from bench.training.objective import Scores
 
 REPEAT: Repeat = "seed"
 COLUMNS = (
@@ -26,102 +24,146 @@ COLUMNS = (
     "accuracy_top5",
     "train_accuracy",
     "score",
+    "score_low",
+    "score_high",
     "score_name",
     "num_seeds",
     "train_s",
     "train_images_per_s",
+    "train_flops",
+    "num_epochs",
+    "learning_rate",
 )
 
 
 def measure(job: Job) -> Measurement:
-    """Train the cell's model on its task with the job's recipe, in fp32; the seed is the settings' plus the repeat.
+    """Train the cell's model on its task with the job's recipe; the seed is the settings' plus the repeat. The test items are scored once.
 
-    Raises RequestError where the model's seq_len does not fit the task, ValueError where it was built for another one or the job has no recipe.
+    Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where it was built for another one or the
+    job has no recipe.
     """
+    seed = job.settings.seed + job.repeat
+    result = train_job(job, seed=seed, scores_test=True)
+    assert result.test is not None and job.recipe is not None
+    values = {
+        **_scores(result.test, ""),
+        **_scores(result.train, "train_"),
+        **training_values(job, result),
+        "seed": seed,
+    }
+    return Measurement(values=values, samples={**training_samples(result), "item_scores": result.test.items.tolist()})
+
+
+def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
+    """Train the job's model, going on from its checkpoint where there is one."""
     import torch
 
     from bench.build import build_model
     from bench.step import exact_fp32
+    from bench.training.data import load_training_data
     from bench.training.loop import train
 
     if job.recipe is None:
-        raise ValueError("an accuracy job needs a recipe")
-    seed = job.settings.seed + job.repeat
-    examples, test = _load_examples(job)
+        raise ValueError(f"the metric {job.metric} needs a recipe to train by")
+    data = load_training_data(job.cell.model, job.cell.workload.task, job.recipe, seed=seed)
     exact_fp32()
     torch.manual_seed(seed)
     model = build_model(job.cell.model)
-    result = train(model, examples, test, job.recipe, seed=seed, device=job.cell.workload.device)
-    return _measurement(result, seed)
+    device = job.cell.workload.device
+    return train(model, data, job.recipe, seed=seed, device=device, checkpoint=_checkpoint(job, seed), scores_test=scores_test)
+
+
+def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
+    """What training took and came to, whatever the kind of answer. `train_flops`: model FLOPs of forward and backward over all epochs."""
+    from bench.build import cost_of
+
+    assert job.recipe is not None
+    per_item = cost_of(job.cell.model).train_flops().at(job.cell.model.shape.seq_len)
+    return {
+        "validation": result.validation.value,
+        "train_s": result.train_s,
+        "train_images_per_s": result.images_per_s,
+        "train_flops": per_item * result.num_learned * len(result.epochs),
+        "num_epochs": len(result.epochs),
+        "best_epoch": result.best_epoch,
+        "learning_rate": job.recipe.learning_rate,
+    }
+
+
+def training_samples(result: TrainResult) -> dict[str, list[float]]:
+    return {
+        "loss": [epoch.loss for epoch in result.epochs],
+        "validation": [epoch.validation for epoch in result.epochs],
+        "epoch_s": [epoch.steps_s for epoch in result.epochs],
+    }
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """Means over seeds, with a 95 % t-interval for the accuracy, clipped to 0..1 (None for a single seed).
+    """Means over seeds, with a 95 % t-interval for the accuracy, clipped to 0..1, or for the score (None for a single seed).
 
     Of the two times, medians: a busy machine skews means.
     """
     if not records:
         return dict.fromkeys(COLUMNS)
     values = [record.outcome.values for record in records]
-    interval = mean_interval(_column(values, "accuracy"))
     return {
-        "accuracy": statistics.fmean(_column(values, "accuracy")),
-        "accuracy_low": max(0.0, interval.low) if interval else None,
-        "accuracy_high": min(1.0, interval.high) if interval else None,
-        "accuracy_top5": statistics.fmean(_column(values, "accuracy_top5")),
-        "train_accuracy": statistics.fmean(_column(values, "train_accuracy")),
-        "score": None,
-        "score_name": None,
+        **_mean_with_interval(values, "accuracy", low=0.0, high=1.0),
+        "accuracy_top5": _mean(values, "accuracy_top5"),
+        "train_accuracy": _mean(values, "train_accuracy"),
+        **_mean_with_interval(values, "score", low=float("-inf"), high=float("inf")),
+        "score_name": values[0].get("score_name"),
         "num_seeds": len(records),
-        "train_s": statistics.median(_column(values, "train_s")),
-        "train_images_per_s": statistics.median(_column(values, "train_images_per_s")),
+        "train_s": _median(values, "train_s"),
+        "train_images_per_s": _median(values, "train_images_per_s"),
+        "train_flops": _median(values, "train_flops"),
+        "num_epochs": _median(values, "num_epochs"),
+        "learning_rate": values[0].get("learning_rate"),
     }
 
 
-def _load_examples(job: Job) -> tuple[Examples, Examples]:
-    """(to learn from, to test on): the task's images cut into the patches that the model reads."""
-    from bench.build import config_of
-    from bench.training.examples import Examples
-    from bench.training.patches import cut_patches
+def _checkpoint(job: Job, seed: int) -> Checkpoint | None:
+    import torch
 
-    model = job.cell.model
-    task = catalog.load("tasks", job.cell.workload.task)
-    pool = config_of(model).pool
-    interface = task.INFO.interface(model.shape.seq_len, pool)
-    if interface != model.interface:
-        raise ValueError(f"task {task.INFO.name} needs {interface}, the model was built for {model.interface}")
-    patch_side = task.INFO.patch_side(model.shape.seq_len, pool)
+    from bench.training.checkpoint import Checkpoint
 
-    def examples(split: Split) -> Examples:
-        return Examples(data=cut_patches(split.images, patch_side), labels=split.labels)
-
-    splits = task.load(os.environ.get(DATA_VARIABLE, ""))
-    return examples(splits.train), examples(splits.test)
+    if not job.scratch:
+        return None
+    identity: dict[str, str | int] = {
+        "subject": job.subject_id,
+        "seed": seed,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+    return Checkpoint(path=Path(job.scratch) / job.scratch_name, identity=identity)
 
 
-def _measurement(result: TrainResult, seed: int) -> Measurement:
-    """`correct` holds a 1 or 0 per test item, in stored order, for paired tests between models."""
-    top = {f"accuracy_top{k}": share for k, share in enumerate(result.test.top, start=1) if k > 1}
-    return Measurement(
-        values={
-            "accuracy": result.test.accuracy,
-            **top,
-            "train_accuracy": result.train.accuracy,
-            "validation_accuracy": result.validation.accuracy,
-            "train_s": result.train_s,
-            "train_images_per_s": result.images_per_s,
-            "num_epochs": len(result.epochs),
-            "best_epoch": result.best_epoch,
-            "seed": seed,
-        },
-        samples={
-            "loss": [epoch.loss for epoch in result.epochs],
-            "validation_accuracy": [epoch.validation_accuracy for epoch in result.epochs],
-            "epoch_s": [epoch.steps_s for epoch in result.epochs],
-            "correct": result.test.correct.int().tolist(),
-        },
-    )
+def _scores(scores: Scores, prefix: str) -> dict[str, Any]:
+    """Accuracies where classes were asked for; R2, by name, where values were."""
+    if not scores.top:
+        return {f"{prefix}score": scores.value, **({} if prefix else {"score_name": "r2"})}
+    top = {f"accuracy_top{k}": share for k, share in enumerate(scores.top, start=1) if k > 1}
+    return {f"{prefix}accuracy": scores.value, **({} if prefix else top)}
+
+
+def _mean_with_interval(values: Sequence[Mapping[str, Any]], name: str, *, low: float, high: float) -> dict[str, float | None]:
+    found = _column(values, name)
+    interval = mean_interval(found)
+    return {
+        name: statistics.fmean(found) if found else None,
+        f"{name}_low": max(low, interval.low) if interval else None,
+        f"{name}_high": min(high, interval.high) if interval else None,
+    }
+
+
+def _mean(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    found = _column(values, name)
+    return statistics.fmean(found) if found else None
+
+
+def _median(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    found = [row[name] for row in values if row.get(name) is not None]
+    return statistics.median(found) if found else None
 
 
 def _column(values: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    return [float(row[name]) for row in values]
+    return [float(row[name]) for row in values if row.get(name) is not None]

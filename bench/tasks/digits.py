@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.spec import TaskInfo
-from bench.tasks import Split, Splits
+from bench.task_info import Images, TaskChoice, TaskInfo
+from bench.tasks import Place, Split, Splits
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+SIDE = 32
 INFO = TaskInfo(
     name="digits",
     summary="1,797 handwritten digits, upsampled to 32 px",
     source="scikit-learn load_digits (UCI Optical Recognition of Handwritten Digits)",
+    reads=Images(channels=1, side=SIDE),
     num_classes=10,
-    channels=1,
-    side=32,
+    chance=0.1,
     num_train=1433,
     num_test=364,
 )
@@ -28,23 +29,27 @@ TEST_EVERY = 5
 """Of each class, in stored order, the first of every five items is for testing: the same split whatever the seed or library version."""
 
 
-def load(data_root: str) -> Splits:
-    """The two splits. `data_root` is not read: the images come with scikit-learn."""
+def info(choice: TaskChoice) -> TaskInfo:
+    return INFO
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    """The two splits, normalised. No folder is read: the images come with scikit-learn."""
     import torch
     import torch.nn.functional as F
     from sklearn.datasets import load_digits
 
     stored = load_digits()
     small = torch.tensor(stored.images, dtype=torch.float32)[:, None]
-    images = F.interpolate(small, size=(INFO.side, INFO.side), mode="bilinear", align_corners=False)
+    images = F.interpolate(small, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     labels = torch.tensor(stored.target, dtype=torch.int64)
     is_test = chosen_for_test(labels)
     learned = images[~is_test]
     mean, spread = learned.mean(dim=(0, 2, 3), keepdim=True), learned.std(dim=(0, 2, 3), keepdim=True)
     images = (images - mean) / spread
     return Splits(
-        train=Split(images=images[~is_test], labels=labels[~is_test]),
-        test=Split(images=images[is_test], labels=labels[is_test]),
+        train=Split(inputs=images[~is_test], targets=labels[~is_test]),
+        test=Split(inputs=images[is_test], targets=labels[is_test]),
     )
 
 

@@ -1,26 +1,32 @@
-"""The one training loop: the same data order, optimizer, schedule and choice of weights for every family."""
+"""The one training loop: the same data order, optimizer, schedule and choice of weights for every family and task."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.spec import Recipe
-from bench.training.examples import Examples, split_validation
-from bench.training.optimizer import build_optimizer, build_scheduler
-from bench.training.scoring import Scores, score
+from bench.spec import DIVERGED, Recipe
+from bench.telling import tell
+from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
+from bench.training.data import TrainingData
+from bench.training.objective import Scores, loss
+from bench.training.optimizer import build_optimizer, build_plateau, set_learning_rate
+from bench.training.schedule import learning_rate_at
+from bench.training.scoring import score
+from models.layers.dropout import set_dropout
 
-
-class DivergedError(RuntimeError):
-    """The loss or the logits stopped being numbers; the message names the epoch."""
+EXPLODED = 10.0
+"""An epoch whose mean loss is this many times that of the first step, before anything was learned, has exploded."""
+TELL_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,116 +35,234 @@ class Epoch:
 
     number: int
     loss: float
-    validation_accuracy: float
+    validation: float
     steps_s: float
+
+
+class DivergedError(RuntimeError):
+    """The loss exploded, or it or the answers stopped being numbers; the message names the epoch. An outcome of its own, with the epochs before."""
+
+    outcome_status = DIVERGED
+
+    def __init__(self, message: str, epochs: Sequence[Epoch]) -> None:
+        super().__init__(message)
+        self.outcome_samples = {"loss": [epoch.loss for epoch in epochs], "validation": [epoch.validation for epoch in epochs]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
     """What training gave. All scores are those of the weights kept: the best epoch's on validation (of equals, the later).
 
-    `train` and `validation` are the two parts of the data to learn from; `train_s` is the time of all epochs, validation included;
-    `images_per_s` the items learned from per second of training steps, in the median epoch.
+    `train` and `validation` are the two parts of the data to learn from; `test` is None where it was left alone. `train_s` is the time of all
+    epochs, validation included; `images_per_s` the items learned from per second of training steps, in the median epoch.
     """
 
     epochs: tuple[Epoch, ...]
     best_epoch: int
+    num_learned: int
     train: Scores
     validation: Scores
-    test: Scores
+    test: Scores | None
     train_s: float
     images_per_s: float
 
 
 def train(
     model: nn.Module,
-    examples: Examples,
-    test: Examples,
+    data: TrainingData,
     recipe: Recipe,
     *,
     seed: int,
     device: str = "cpu",
-    progress: Callable[[Epoch], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    scores_test: bool = True,
 ) -> TrainResult:
-    """Train `model` in place on `examples`, keep its best weights, score `test` once with them.
+    """Train `model` in place, keep its best weights, and (with `scores_test`) score the test items once with them.
 
-    `seed` decides the validation split and the order of items: on a CPU with a fixed number of threads, the same seed and the same initial weights
-    give the same bits. Raises DivergedError naming the epoch, ValueError for a recipe without an epoch or an item per batch.
+    `seed` decides the order of items, dropout and augmentation: on a CPU with a fixed number of threads, the same seed and the same initial weights
+    give the same bits, whether or not the run was interrupted and continued from its `checkpoint`. Raises DivergedError naming the epoch, ValueError
+    for a recipe without an epoch or an item per batch.
     """
     _require_steps(recipe)
-    generator = torch.Generator().manual_seed(seed)
-    learned, held_out = split_validation(examples, recipe.validation_fraction, generator)
-    learned, held_out, test = learned.to(device), held_out.to(device), test.to(device)
+    torch.manual_seed(seed)
     model.to(device)
-    started = time.perf_counter()
-    epochs, best_epoch = _keep_best(model, _epoch_runner(model, learned, recipe, generator), held_out, recipe.epochs, progress)
-    train_s = time.perf_counter() - started
+    data = data.to(device)
+    training = Training(model, data, recipe, seed=seed, device=device)
+    if checkpoint and (state := checkpoint.read()):
+        training.restore(state)
+    training.run(checkpoint)
     return TrainResult(
-        epochs=epochs,
-        best_epoch=best_epoch,
-        train=score(model, learned),
-        validation=score(model, held_out),
-        test=score(model, test),
-        train_s=train_s,
-        images_per_s=len(learned) / statistics.median(epoch.steps_s for epoch in epochs),
+        epochs=tuple(training.epochs),
+        best_epoch=training.best_epoch,
+        num_learned=len(data.learned),
+        train=training.score(data.learned),
+        validation=training.score(data.held_out),
+        test=training.score(data.test) if scores_test else None,
+        train_s=training.elapsed_s,
+        images_per_s=len(data.learned) / statistics.median(epoch.steps_s for epoch in training.epochs),
     )
 
 
-def _keep_best(
-    model: nn.Module, run_epoch: Callable[[], float], held_out: Examples, num_epochs: int, progress: Callable[[Epoch], None] | None
-) -> tuple[tuple[Epoch, ...], int]:
-    """Run all epochs, leave `model` with the weights of the best; (every epoch, the best one's number)."""
-    epochs: list[Epoch] = []
-    best_accuracy, best_epoch, best_weights = -1.0, 0, model.state_dict()
-    for number in range(1, num_epochs + 1):
-        epoch = _finish_epoch(number, run_epoch, model, held_out)
-        if epoch.validation_accuracy >= best_accuracy:
-            best_accuracy, best_epoch = epoch.validation_accuracy, number
-            best_weights = copy.deepcopy(model.state_dict())
-        epochs.append(epoch)
-        if progress:
-            progress(epoch)
-    model.load_state_dict(best_weights)
-    return tuple(epochs), best_epoch
+class Training:
+    """One training in progress. `step` counts optimizer steps; all that decides what follows is in `state`."""
+
+    def __init__(self, model: nn.Module, data: TrainingData, recipe: Recipe, *, seed: int, device: str) -> None:
+        self.model, self.data, self.recipe, self.seed, self.device = model, data, recipe, seed, device
+        set_dropout(model, recipe.dropout)
+        self.forward: Callable[..., Tensor] = torch.compile(model) if recipe.compile else model
+        self.optimizer = build_optimizer(model, recipe)
+        self.plateau = build_plateau(self.optimizer, recipe)
+        self.items_per_step = recipe.batch_size * recipe.accumulate
+        self.steps_per_epoch = math.ceil(len(data.learned) / self.items_per_step)
+        self.step, self.epochs = 0, list[Epoch]()
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.first_loss = torch.zeros((), device=device)
+        self.best_epoch, self.best_weights = 0, dict[str, Tensor]()
+        self.elapsed_s, self.steps_s = 0.0, 0.0
+        self._told_at = time.monotonic()
+
+    def run(self, checkpoint: Checkpoint | None) -> None:
+        """Run the epochs that are left; the model ends with the weights of the best. The clock stops while a checkpoint is written."""
+        while not self._is_over():
+            started = time.perf_counter()
+            self.model.train()
+            for chosen in self._order()[self.step % self.steps_per_epoch :]:
+                self.learn(chosen)
+                self._tell_progress(time.perf_counter() - started)
+                if checkpoint and self.step % self.steps_per_epoch:
+                    started += self._save(checkpoint, time.perf_counter() - started)
+            self._wait_for_device()
+            self.steps_s += time.perf_counter() - started
+            self._finish_epoch()
+            self.elapsed_s += time.perf_counter() - started
+            if checkpoint:
+                checkpoint.save_if_due(self.state)
+        self.model.load_state_dict(self.best_weights)
+
+    def learn(self, chosen: Tensor) -> None:
+        """One optimizer step on the items at `chosen`, in batches whose gradients add up to that of the mean loss over all of them."""
+        learning_rate = learning_rate_at(self.step, self.recipe, self.recipe.epochs * self.steps_per_epoch)
+        if learning_rate is not None:
+            set_learning_rate(self.optimizer, learning_rate)
+        self.optimizer.zero_grad(set_to_none=True)
+        mean_loss = torch.zeros((), device=self.device)
+        for part in chosen.split(self.recipe.batch_size):
+            batch_loss = self._batch_loss(part) * (len(part) / len(chosen))
+            batch_loss.backward()
+            mean_loss += batch_loss.detach()
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        # Losses stay on the device until the epoch ends: reading one waits for it.
+        self.loss_sum += mean_loss.double() * len(chosen)
+        if self.step == 0:
+            self.first_loss = mean_loss
+        self.step += 1
+
+    def score(self, examples: Any) -> Scores:
+        with self._autocast():
+            return score(self.model, examples, self.data.reader, self.data.answers, self.forward)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that decides the bits of what follows, as tensors and plain data."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "plateau": self.plateau.state_dict() if self.plateau else {},
+            "random": random_state(),
+            "best_weights": self.best_weights,
+            "best_epoch": self.best_epoch,
+            "step": self.step,
+            "epochs": [asdict(epoch) for epoch in self.epochs],
+            "loss_sum": self.loss_sum,
+            "first_loss": self.first_loss,
+            "elapsed_s": self.elapsed_s,
+            "steps_s": self.steps_s,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` gave."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.plateau:
+            self.plateau.load_state_dict(state["plateau"])
+        restore_random_state(state["random"])
+        self.best_weights = {name: value.to(self.device) for name, value in state["best_weights"].items()}
+        self.best_epoch, self.step = state["best_epoch"], state["step"]
+        self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
+        self.loss_sum, self.first_loss = state["loss_sum"].to(self.device), state["first_loss"].to(self.device)
+        self.elapsed_s, self.steps_s = state["elapsed_s"], state["steps_s"]
+
+    def _is_over(self) -> bool:
+        since_best = len(self.epochs) - self.best_epoch
+        stopped = bool(self.recipe.early_stop) and since_best >= self.recipe.early_stop
+        return len(self.epochs) >= self.recipe.epochs or stopped
+
+    def _order(self) -> tuple[Tensor, ...]:
+        """The items of this epoch, step by step; drawn from the seed and the number of the epoch alone, so that an epoch can be entered anywhere."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + len(self.epochs))
+        order = torch.randperm(len(self.data.learned), generator=generator).to(self.device)
+        steps: tuple[Tensor, ...] = order.split(self.items_per_step)
+        return steps
+
+    def _batch_loss(self, part: Tensor) -> Tensor:
+        batch = self.data.reader.learn(self.data.learned.select(part))
+        with self._autocast():
+            outputs = self.forward(batch.data, batch.valid)
+        return loss(self.data.answers, outputs.float(), batch.targets, label_smoothing=self.recipe.label_smoothing)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        if self.recipe.precision == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device, dtype=torch.bfloat16)
+
+    def _finish_epoch(self) -> None:
+        number, mean_loss = len(self.epochs) + 1, float(self.loss_sum) / len(self.data.learned)
+        scores = self.score(self.data.held_out)
+        self._require_sound(number, mean_loss, scores)
+        if not self.best_epoch or scores.value >= self.epochs[self.best_epoch - 1].validation:
+            self.best_epoch, self.best_weights = number, copy.deepcopy(self.model.state_dict())
+        self.epochs.append(Epoch(number=number, loss=mean_loss, validation=scores.value, steps_s=self.steps_s))
+        self.loss_sum, self.steps_s = torch.zeros_like(self.loss_sum), 0.0
+        if self.plateau:
+            self.plateau.step(scores.value)
+
+    def _require_sound(self, number: int, mean_loss: float, scores: Scores) -> None:
+        if not math.isfinite(mean_loss) or not scores.finite:
+            problem = f"the loss is {mean_loss}" if not math.isfinite(mean_loss) else "the answers are no numbers"
+        elif mean_loss > EXPLODED * float(self.first_loss):
+            problem = f"the loss is {mean_loss:.4g}, where it was {float(self.first_loss):.4g} before anything was learned"
+        else:
+            return
+        advice = "a lower learning rate or a longer warm-up may hold it"
+        raise DivergedError(f"training diverged in epoch {number}: {problem}; {advice}", self.epochs)
+
+    def _save(self, checkpoint: Checkpoint, running_s: float) -> float:
+        """Save where it is due; the seconds that took, which belong to no epoch. In the state, the epoch's time so far counts."""
+        before = time.perf_counter()
+
+        def state() -> dict[str, Any]:
+            return {**self.state(), "steps_s": self.steps_s + running_s, "elapsed_s": self.elapsed_s + running_s}
+
+        return time.perf_counter() - before if checkpoint.save_if_due(state) else 0.0
+
+    def _wait_for_device(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
+    def _tell_progress(self, running_s: float) -> None:
+        """Once a second: reading the loss waits for the device."""
+        now = time.monotonic()
+        if now - self._told_at < TELL_EVERY_S:
+            return
+        self._told_at = now
+        done = self.step % self.steps_per_epoch or self.steps_per_epoch
+        mean_loss = float(self.loss_sum) / (done * self.items_per_step)
+        best = f", validation {self.epochs[-1].validation:.3f}" if self.epochs else ""
+        left_s = (self.elapsed_s + running_s) / self.step * (self.recipe.epochs * self.steps_per_epoch - self.step)
+        tell(f"epoch {len(self.epochs) + 1} of {self.recipe.epochs}, loss {mean_loss:.3f}{best}, {left_s:.0f} s left")
 
 
 def _require_steps(recipe: Recipe) -> None:
-    for name in ("epochs", "batch_size"):
+    for name in ("epochs", "batch_size", "accumulate"):
         if getattr(recipe, name) < 1:
             raise ValueError(f"{name} must be at least 1, not {getattr(recipe, name)}")
-
-
-def _epoch_runner(model: nn.Module, learned: Examples, recipe: Recipe, generator: torch.Generator) -> Callable[[], float]:
-    """A function that learns once from every item, in a fresh order, and returns the mean loss."""
-    optimizer = build_optimizer(model, recipe)
-    scheduler = build_scheduler(optimizer, recipe, recipe.epochs * math.ceil(len(learned) / recipe.batch_size))
-
-    def step(batch: Examples) -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(model(batch.data), batch.labels, label_smoothing=recipe.label_smoothing)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
-        optimizer.step()
-        scheduler.step()
-        return loss.detach() * len(batch)
-
-    def run_epoch() -> float:
-        model.train()
-        order = torch.randperm(len(learned), generator=generator).to(learned.labels.device)
-        # Losses stay tensors until the epoch ends: reading one waits for the device.
-        losses = [step(learned.select(chosen)) for chosen in order.split(recipe.batch_size)]
-        return float(torch.stack(losses).sum()) / len(learned)
-
-    return run_epoch
-
-
-def _finish_epoch(number: int, run_epoch: Callable[[], float], model: nn.Module, held_out: Examples) -> Epoch:
-    started = time.perf_counter()
-    loss = run_epoch()
-    steps_s = time.perf_counter() - started
-    scores = score(model, held_out)
-    if not math.isfinite(loss) or not scores.finite:
-        raise DivergedError(
-            f"training diverged in epoch {number}: the loss is {loss}; a lower learning rate or a longer warm-up may hold it"
-        )
-    return Epoch(number=number, loss=loss, validation_accuracy=scores.accuracy, steps_s=steps_s)

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from bench.spec import Recipe
-from bench.training.schedule import learning_rate_factor
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
@@ -31,8 +30,13 @@ def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Paramete
     return decayed, free
 
 
-def build_scheduler(optimizer: torch.optim.Optimizer, recipe: Recipe, num_steps: int) -> torch.optim.lr_scheduler.LambdaLR:
-    warmup_steps = round(recipe.warmup * num_steps)
-    return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: learning_rate_factor(step, num_steps=num_steps, warmup_steps=warmup_steps)
-    )
+def build_plateau(optimizer: torch.optim.Optimizer, recipe: Recipe) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
+    """Halves the learning rate after `patience` epochs without a better score; None where the recipe has another schedule."""
+    if recipe.schedule != "plateau":
+        return None
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=recipe.patience)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate

@@ -1,44 +1,37 @@
-"""Scoring a classifier: top-1 to top-5 accuracy, and which items were right."""
+"""Scoring a model on all items of a split."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from bench.training.examples import Examples
+from bench.training.objective import Scores, judge
+from bench.training.reading import Reader
 
-MAX_TOP = 5
-BATCH_SIZE = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scores:
-    """`top[k - 1]`: fraction of the items whose label is among the k likeliest classes (among all, where there are fewer than k).
-
-    `correct`: `(items,)` bool on the CPU, whether the likeliest class was right. `finite`: whether every logit was a number.
-    """
-
-    top: tuple[float, ...]
-    correct: Tensor
-    finite: bool
-
-    @property
-    def accuracy(self) -> float:
-        return self.top[0]
+MAX_ITEMS = 256
+MAX_TOKENS = 65_536
 
 
 @torch.no_grad()
-def score(model: nn.Module, examples: Examples) -> Scores:
-    """Every item once, in evaluation mode; the model is left in that mode. The examples lie on the model's device."""
+def score(model: nn.Module, examples: Examples, reader: Reader, answers: str, forward: Callable[..., Tensor] | None = None) -> Scores:
+    """Every item once, in evaluation mode; the model is left in that mode. The examples lie on the model's device.
+
+    `forward`: how the model is called (itself by default).
+    """
     model.eval()
-    logits = torch.cat([model(data) for data in examples.data.split(BATCH_SIZE)])
-    num_ranks = min(MAX_TOP, logits.shape[-1])
-    ranked_right = logits.topk(num_ranks).indices == examples.labels[:, None]
-    top = ranked_right.cumsum(dim=-1).double().mean(dim=0).tolist()
-    return Scores(
-        top=tuple(top + top[-1:] * (MAX_TOP - num_ranks)),
-        correct=ranked_right[:, 0].cpu(),
-        finite=bool(logits.isfinite().all()),
-    )
+    call = forward or model
+    items = torch.arange(len(examples), device=examples.targets.device)
+    outputs = []
+    for chosen in items.split(_batch_size(examples)):
+        batch = reader.read(examples.select(chosen))
+        outputs.append(call(batch.data, batch.valid).float())
+    return judge(answers, torch.cat(outputs), examples.targets)
+
+
+def _batch_size(examples: Examples) -> int:
+    """As many items as keep a batch of long sequences within memory."""
+    num_tokens = examples.inputs.shape[1] if examples.inputs.ndim < 4 else 1
+    return max(1, min(MAX_ITEMS, MAX_TOKENS // num_tokens))

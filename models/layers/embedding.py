@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import ONE, ZERO, Cost, N, Polynomial, Term, constant, linear
@@ -18,7 +19,7 @@ class Embedding(nn.Module):
     """`(batch, data tokens, patch_dim)` floats or `(batch, data tokens)` ids -> `(batch, seq_len, width)`.
 
     Patches are cut beforehand and meet one linear layer, the same mathematics as ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Token
-    embeddings are scaled by sqrt(width) where positions are sinusoidal (arXiv 1706.03762, Sec. 3.4). With the class token, it comes first.
+    embeddings are scaled by sqrt(width) where positions are sinusoidal (arXiv 1706.03762, Sec. 3.4). The class token, if any, comes first.
     """
 
     positions: Tensor | None
@@ -26,6 +27,7 @@ class Embedding(nn.Module):
     def __init__(self, shape: Shape, interface: Interface, *, pool: str, positions: str) -> None:
         super().__init__()
         width = shape.width
+        self.dropout = 0.0
         self.scale = 1.0
         if interface.input == "patches":
             self.project: nn.Module = nn.Linear(interface.patch_dim, width)
@@ -50,6 +52,8 @@ class Embedding(nn.Module):
             tokens = torch.cat((first, tokens), dim=1)
         if self.positions is not None:
             tokens = tokens + self.positions.to(tokens.dtype)
+        if self.dropout:
+            tokens = F.dropout(tokens, self.dropout, self.training)
         return tokens
 
 

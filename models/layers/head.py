@@ -1,15 +1,20 @@
-"""From tokens to class logits: pooling and a linear layer, with an optional hidden one."""
+"""From tokens to logits: pooling, or none where every token answers, and a linear layer, with an optional hidden one."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import ONE, Cost, linear
+from models.layers.cost import ONE, Cost, N, linear
+from models.layers.padding import mean_over_valid
+from models.layers.shape import NO_POOL
 
 
 class Head(nn.Module):
-    """`(batch, n, width)` -> `(batch, num_classes)`; `pool` takes the class token (the first) or the mean over tokens."""
+    """`(batch, n, width)` -> `(batch, num_classes)`; `pool` takes the class token (the first) or the mean over valid tokens.
+
+    With `pool` none, every token answers: `(batch, n, num_classes)`.
+    """
 
     def __init__(self, width: int, num_classes: int, *, pool: str, hidden: int = 0) -> None:
         super().__init__()
@@ -17,15 +22,21 @@ class Head(nn.Module):
         self.hidden = nn.Linear(width, hidden) if hidden else None
         self.classify = nn.Linear(hidden or width, num_classes)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        pooled = tokens[:, 0] if self.pool == "cls" else tokens.mean(dim=1)
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        pooled = self._pooled(tokens, valid)
         if self.hidden is not None:
             pooled = F.gelu(self.hidden(pooled))
         return self.classify(pooled)
 
+    def _pooled(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
+        if self.pool == "cls":
+            return tokens[:, 0]
+        return tokens if self.pool == NO_POOL else mean_over_valid(tokens, valid)
 
-def head_cost(width: int, num_classes: int, *, hidden: int = 0) -> Cost:
-    classify = linear("classify", hidden or width, num_classes, scope="head", tokens=ONE)
+
+def head_cost(width: int, num_classes: int, *, pool: str, hidden: int = 0) -> Cost:
+    tokens = N if pool == NO_POOL else ONE
+    classify = linear("classify", hidden or width, num_classes, scope="head", tokens=tokens)
     if not hidden:
         return Cost((classify,))
-    return Cost((linear("hidden", width, hidden, scope="head", tokens=ONE), classify))
+    return Cost((linear("hidden", width, hidden, scope="head", tokens=tokens), classify))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 INPUTS = ("patches", "tokens")
+OUTPUTS = ("class", "tokens")
 POOLS = ("cls", "mean")
+NO_POOL = "none"
+ADDED_LATER = {"added_later": True}
+"""Metadata of a field that older plans do not have: at its default it is left out of JSON, so that their ids stand."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,29 +27,39 @@ class Shape:
     ffn_width: int
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            require_positive(field.name, getattr(self, field.name))
+        for size in fields(self):
+            require_positive(size.name, getattr(self, size.name))
         if self.seq_len < 2:
             raise ValueError(f"seq_len must be at least 2, not {self.seq_len}: mixing needs two tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """What goes in and what comes out: `(batch, data tokens, patch_dim)` floats or `(batch, data tokens)` ids; class logits."""
+    """What goes in and what comes out.
+
+    In: `(batch, data tokens, patch_dim)` floats or `(batch, data tokens)` ids. Out: `(batch, num_classes)` for `class`; for `tokens`, an answer at
+    every token, `(batch, data tokens, num_classes)`, without pooling or class token.
+    """
 
     input: str = "patches"
     patch_dim: int = 192
     vocab_size: int = 256
     num_classes: int = 10
+    output: str = field(default="class", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         require_one_of("input", self.input, INPUTS)
+        require_one_of("output", self.output, OUTPUTS)
         for name in ("patch_dim", "vocab_size", "num_classes"):
             require_positive(name, getattr(self, name))
 
+    def pooling(self, pool: str) -> str:
+        """The pooling that a family's option `pool` comes to: none where every token answers for itself."""
+        return NO_POOL if self.output == "tokens" else pool
+
 
 def num_data_tokens(seq_len: int, pool: str) -> int:
-    """Tokens that come from the data: all of them with mean pooling, all but the class token with `cls`."""
+    """Tokens that come from the data: all but the class token with `cls`, otherwise all of them."""
     return seq_len - 1 if pool == "cls" else seq_len
 
 

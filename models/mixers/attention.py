@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from models.layers.cost import Cost, N, Term, linear
 from models.layers.initialise import initialise_linears
+from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_positive
 
 
@@ -49,12 +50,16 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.inner)
         self.project = nn.Linear(config.inner, config.out)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         batch, n, _ = tokens.shape
+        mask = None
+        if valid is not None:
+            # a masked score is added to minus infinity and a masked value multiplied by zero: both must be finite first
+            tokens, mask = zero_padding(tokens, valid), valid[:, None, None]
         # (batch, n, 3 inner) -> three of (batch, heads, n, inner / heads)
         qkv = self.qkv(tokens).view(batch, n, 3, self.heads, self.inner // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(query, key, value)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return self.project(mixed.transpose(1, 2).reshape(batch, n, self.inner))
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, N, Term, layer_norm
+from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_one_of, require_positive
 
 SPATIAL_WEIGHT_STD = 1e-6
@@ -45,6 +46,8 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 """Formulations of `weight @ v + bias` over tokens: `(batch, n, c)`, `(n, n)`, `(n,)` -> `(batch, n, c)`. `linear` is the reference."""
 
+KERNEL_NAMES = ("auto", *KERNELS)
+
 
 def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, channels: int) -> str:
     """The formulation that was fastest on CPU, or within noise of it, and makes no n x n matrix per sample (docs/log.md, spatial projection).
@@ -73,7 +76,7 @@ class Config:
         for name in ("seq_len", "width", "heads"):
             require_positive(name, getattr(self, name))
         require_divisible("ffn_width", self.width, "2 x spatial_heads", 2 * self.heads)
-        require_one_of("kernel", self.kernel, ("auto", *KERNELS))
+        require_one_of("kernel", self.kernel, KERNEL_NAMES)
 
 
 class SpatialGating(nn.Module):
@@ -87,10 +90,13 @@ class SpatialGating(nn.Module):
         self.weights = nn.ParameterList(nn.Parameter(torch.empty(n, n).normal_(std=SPATIAL_WEIGHT_STD)) for _ in range(config.heads))
         self.biases = nn.ParameterList(nn.Parameter(torch.ones(n)) for _ in range(config.heads))
 
-    def forward(self, tokens: Tensor, extra: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, valid: Tensor | None = None, extra: Tensor | None = None) -> Tensor:
         """`extra`, `(batch, n, width / 2)`, is added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3)."""
         u, v = tokens.chunk(2, dim=-1)
-        gate = self.mix_tokens(self.norm(v))
+        v = self.norm(v)
+        if valid is not None:
+            v = zero_padding(v, valid)
+        gate = self.mix_tokens(v)
         if extra is not None:
             gate = gate + extra
         return u * gate

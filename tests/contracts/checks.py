@@ -9,9 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from bench.counters import count_train_with_torch, count_with_fvcore, count_with_torch
+from models.layers.dropout import set_dropout
 from tests.contracts.subjects import Subject
 
 SMALL = 17
+SHORT = 9
+BATCH = 4
+JUNK = (1e6, -1e30, float("inf"), float("nan"))
 
 
 def check_params(subject: Subject, n: int) -> None:
@@ -89,6 +93,92 @@ def check_same_projection(
         assert_close_to_largest(found, expected, 1e-5)
 
 
+def check_padding(subject: Subject, *, seed: int) -> None:
+    """What padded tokens hold changes no bit of an item's answer, nor, where every token answers, of a valid token's."""
+    model, data = randomised(subject, seed=seed)
+    valid = random_valid(data, seed=seed)
+    with torch.no_grad():
+        expected = valid_answers(model(data, valid), valid)
+        assert expected.isfinite().all()
+        for other in refilled(data, valid):
+            assert torch.equal(valid_answers(model(other, valid), valid), expected), "what padded tokens hold reaches the answer"
+
+
+def check_cut(subject: Subject, *, seed: int) -> None:
+    """An item among padding answers as alone, in a model whose weights are cut to its length: padding adds nothing, not even a constant."""
+    model, data = randomised(subject, seed=seed)
+    short, tokens = subject.build(SHORT).eval(), subject.data(SHORT).shape[1]
+    short.load_state_dict({name: _leading(model.state_dict()[name], value) for name, value in short.state_dict().items()})
+    valid = torch.ones(data.shape[:2], dtype=torch.bool)
+    valid[0, tokens:] = False
+    with torch.no_grad():
+        found, expected = valid_answers(model(data, valid)[:1], valid[:1]), short(data[:1, :tokens])
+    assert_close_to_largest(found, expected.reshape(found.shape), 1e-5, "an item among padding")
+
+
+def check_all_valid(subject: Subject) -> None:
+    """Where every token is valid, the answer is that without `valid`."""
+    model, data = randomised(subject, seed=0)
+    with torch.no_grad():
+        assert_close_to_largest(model(data, torch.ones(data.shape[:2], dtype=torch.bool)), model(data), 1e-5)
+
+
+def check_mixing(subject: Subject) -> None:
+    """Where tokens meet, another token changes every answer; where they do not, its own alone. Modules must answer at every token."""
+    model, data = randomised(subject, seed=0)
+    other = data.clone()
+    other[:, 3] = subject.data(SMALL)[:, 3] if data.is_floating_point() else data[:, 3] + 1
+    with torch.no_grad():
+        changed = (model(data) != model(other)).any(dim=-1)
+    expected = torch.full_like(changed, subject.mixes)
+    expected[:, 3] = True
+    assert torch.equal(changed, expected), "tokens meet that should not, or do not that should"
+
+
+def check_dropout(subject: Subject) -> None:
+    """Embedding and every block drop in training only; at zero, training answers what evaluation does."""
+    model, data = randomised(subject, seed=0)
+    expected = model(data)
+    for name in ("embedding", *(f"blocks.{i}" for i in range(len(model.get_submodule("blocks"))))):  # type: ignore[arg-type]
+        set_dropout(model.get_submodule(name), 0.5)
+        assert torch.equal(model.eval()(data), expected), f"{name} drops in evaluation"
+        assert not torch.equal(model.train()(data), model(data)), f"{name} does not drop in training"
+        set_dropout(model, 0.0)
+        assert torch.equal(model(data), expected), "dropout of zero changes the answer"
+
+
+def randomised(subject: Subject, *, seed: int) -> tuple[nn.Module, Tensor]:
+    """A model in evaluation whose weights all matter, and a batch: fresh weights may be zero, and would hide a leak."""
+    torch.manual_seed(seed)
+    model = subject.build(SMALL).eval()
+    randomise(model)
+    return model, torch.cat([subject.data(SMALL) for _ in range(BATCH)]).detach()
+
+
+def random_valid(data: Tensor, *, seed: int) -> Tensor:
+    """`(batch, data tokens)`: each item padded at the end from a length of its own on, the last one anywhere; at least one token is valid."""
+    generator = torch.Generator().manual_seed(seed)
+    batch, tokens = data.shape[:2]
+    lengths = torch.randint(1, tokens + 1, (batch, 1), generator=generator)
+    valid = torch.arange(tokens) < lengths
+    valid[-1] = torch.rand(tokens, generator=generator) < 0.5
+    valid[-1, int(lengths[-1]) - 1] = True
+    return valid
+
+
+def refilled(data: Tensor, valid: Tensor) -> list[Tensor]:
+    """The same valid tokens among other padding: other draws, huge values and values that are no numbers, or other ids."""
+    padded = ~valid.view(*valid.shape, *(1 for _ in data.shape[2:]))
+    if not data.is_floating_point():
+        return [torch.where(padded, fill, data) for fill in (0, 255, data.flip(1))]
+    return [torch.where(padded, fill, data) for fill in (torch.randn_like(data), *JUNK)]
+
+
+def valid_answers(output: Tensor, valid: Tensor) -> Tensor:
+    """Answers of items, or of the valid tokens where every token answers."""
+    return output[valid] if output.dim() == 3 else output
+
+
 def assert_close_to_largest(found: Tensor, expected: Tensor, tolerance: float, name: str = "") -> None:
     """The largest difference is within `tolerance` of the largest expected entry, which is not zero."""
     largest = expected.abs().max()
@@ -102,6 +192,11 @@ def randomise(model: nn.Module, std: float = 0.2) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=std)
+
+
+def _leading(value: Tensor, like: Tensor) -> Tensor:
+    """The first entries of every dimension, as many as `like` has."""
+    return value[tuple(slice(size) for size in like.shape)]
 
 
 def _parameter_sizes(subject: Subject, n: int) -> dict[str, int]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bench import catalog
 from models.layers.cost import Cost
-from models.layers.shape import INPUTS, Interface, Shape, num_data_tokens
+from models.layers.shape import INPUTS, OUTPUTS, Interface, Shape, num_data_tokens
 
 LENGTHS = (17, 65, 197, 257, 1025, 4097, 16385, 65537)
 FEW_LENGTHS = (17, 257, 4097, 65537)
@@ -30,11 +30,13 @@ class Subject:
     """One architecture under one choice of options, at any seq_len, built on the current default device.
 
     `reference` is the formulation that the counters see whole; `is_counted` is false where it is another subject's. `data` is one sample, `(1, ...)`;
-    modules answer `(1, outputs)`.
+    modules answer `(1, outputs)`, or `(1, data tokens, outputs)`. `mixes`: tokens meet one another; `reads_data`: what they hold reaches the answer.
     """
 
     label: str
     is_counted: bool
+    mixes: bool
+    reads_data: bool
     build: Callable[[int], nn.Module]
     reference: Callable[[int], nn.Module]
     data: Callable[[int], Tensor]
@@ -55,20 +57,26 @@ class Pooled(nn.Module):
 
 
 def families() -> list[Subject]:
-    """Each family on patches with every choice of options, and on tokens with the first and the last of them."""
+    """Each family on patches with every choice of options; on tokens, and answering at every token, with none and with all that go together."""
     found = []
     for family in catalog.names("families"):
-        patches, tokens = (Interface(input=kind) for kind in INPUTS)
-        on_patches = list(choices(family_config(family, patches), family_defaults(family)))
-        found += [family_subject(family, patches, chosen) for chosen in on_patches]
-        found += [family_subject(family, tokens, chosen) for chosen in (on_patches[0], on_patches[-1])]
+        patches, *others = (Interface(input=kind, output=output) for output in OUTPUTS for kind in INPUTS)
+        config, defaults = family_config(family, patches), family_defaults(family)
+        found += [family_subject(family, patches, chosen) for chosen in choices(config, defaults)]
+        few = ({}, *combinations(config, defaults))
+        found += [family_subject(family, interface, chosen) for interface in others for chosen in few]
         if catalog.load("families", family).USES_HEADS:
             found.append(family_subject(family, patches, {}, heads=4))
     return found
 
 
-def mixers() -> list[Subject]:
-    return [mixer_subject(name, chosen) for name in catalog.names("mixers") for chosen in choices(mixer_config(name), mixer_defaults(name))]
+def mixers(*, pooled: bool = True) -> list[Subject]:
+    """Each mixer with every choice of options; its tokens averaged, or answering for themselves."""
+    return [
+        mixer_subject(name, chosen, pooled=pooled)
+        for name in catalog.names("mixers")
+        for chosen in choices(mixer_config(name), mixer_defaults(name))
+    ]
 
 
 def family_config(family: str, interface: Interface, *, seq_len: int = 17, heads: int = 2) -> Callable[..., Any]:
@@ -93,12 +101,30 @@ def mixer_defaults(name: str) -> dict[str, Any]:
 
 
 def choices(config: Callable[..., Any], defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """No option; each other value of each option; every option at the last of its other values."""
-    others = {name: [v for v in option_values(config, name, default) if v != default] for name, default in defaults.items()}
+    """No option; each other value of each option; the combinations."""
+    singles = [{name: value} for name, values in _other_values(config, defaults).items() for value in values]
     yield {}
-    yield from ({name: value} for name, values in others.items() for value in values)
-    if len(others) > 1:
-        yield {name: values[-1] for name, values in others.items()}
+    yield from singles
+    yield from (chosen for chosen in combinations(config, defaults) if chosen not in singles)
+
+
+def combinations(config: Callable[..., Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every option at the last of its other values, as far as they go together, filled from the first option on and from the last."""
+    last = [(name, values[-1]) for name, values in _other_values(config, defaults).items() if values]
+    forward, backward = _filled(config, last), _filled(config, last[::-1])
+    return [chosen for chosen in ([forward] if forward == backward else [forward, backward]) if chosen]
+
+
+def _filled(config: Callable[..., Any], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for name, value in pairs:
+        if not refusal(config, {**chosen, name: value}):
+            chosen[name] = value
+    return chosen
+
+
+def _other_values(config: Callable[..., Any], defaults: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: [v for v in option_values(config, name, default) if v != default] for name, default in defaults.items()}
 
 
 def option_values(config: Callable[..., Any], name: str, default: Any) -> list[Any]:
@@ -131,15 +157,19 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
     def config(n: int, **overrides: Any) -> Any:
         return family_config(family, interface, seq_len=n, heads=heads)(**{**chosen, **overrides})
 
+    mixes = chosen.get("gating") != "identity"
+
     def data(n: int) -> Tensor:
-        tokens = num_data_tokens(n, config(n).pool)
+        tokens = num_data_tokens(n, interface.pooling(config(n).pool))
         if interface.input == "tokens":
             return torch.randint(interface.vocab_size, (1, tokens))
         return torch.randn(1, tokens, interface.patch_dim)
 
     return Subject(
-        label=_label(family, {"input": interface.input, "heads": heads, **chosen}),
+        label=_label(family, {"input": interface.input, "output": interface.output, "heads": heads, **chosen}),
         is_counted=_is_counted(chosen, module.REFERENCE_OPTIONS),
+        mixes=mixes,
+        reads_data=mixes or interface.pooling(config(17).pool) != "cls",
         build=lambda n: module.build(config(n)),
         reference=lambda n: module.build(config(n, **module.REFERENCE_OPTIONS)),
         data=data,
@@ -148,10 +178,12 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
     )
 
 
-def mixer_subject(name: str, chosen: Mapping[str, Any]) -> Subject:
+def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subject:
     """The formulation of a mixer that is counted is the one that the families have counted. Tokens come from a layer before, so need a gradient."""
     module = catalog.load("mixers", name)
     counted = {key: value for key, value in _reference_options().items() if key in mixer_defaults(name)}
+
+    answering = Pooled if pooled else _unchanged
 
     def config(n: int, **overrides: Any) -> Any:
         return mixer_config(name, seq_len=n)(**{**chosen, **overrides})
@@ -159,12 +191,18 @@ def mixer_subject(name: str, chosen: Mapping[str, Any]) -> Subject:
     return Subject(
         label=_label(name, chosen),
         is_counted=_is_counted(chosen, counted),
-        build=lambda n: Pooled(module.build(config(n))),
-        reference=lambda n: Pooled(module.build(config(n, **counted))),
+        mixes=name != "identity",
+        reads_data=True,
+        build=lambda n: answering(module.build(config(n))),
+        reference=lambda n: answering(module.build(config(n, **counted))),
         data=lambda n: torch.randn(1, n, WIDTH, requires_grad=True),
         cost=lambda n: module.cost(config(n)),
         reference_cost=lambda n: module.cost(config(n, **counted)),
     )
+
+
+def _unchanged(module: nn.Module) -> nn.Module:
+    return module
 
 
 def _is_counted(chosen: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bench.counters import CountError
 from models.layers.cost import Cost, N, Term, constant
+from models.layers.padding import zero_padding
 from models.layers.shape import Interface
 from tests.contracts import checks
 from tests.contracts.subjects import Subject, allowed_words, family_subject
@@ -153,3 +154,88 @@ def _reference(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def test_a_kernel_that_differs_is_noticed(kernel: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     with pytest.raises(AssertionError, match="differs"):
         checks.check_same_projection(kernel, _reference, n=9, channels=4, batch=2)
+
+
+class Unmasked(nn.Module):
+    """A model that forgets which tokens are padding."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:  # noqa: ARG002 - forgetting it is the fault
+        logits: Tensor = self.model(data)
+        return logits
+
+
+class Diluted(Unmasked):
+    """A model that empties padded tokens and then lets them take part: what they hold is hidden, that they are there is not."""
+
+    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
+        logits: Tensor = self.model(data if valid is None else zero_padding(data, valid))
+        return logits
+
+
+class Shifted(Unmasked):
+    """A model that answers otherwise as soon as it is told which tokens are valid."""
+
+    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
+        logits: Tensor = self.model(data, valid)
+        return logits if valid is None else 1.001 * logits
+
+
+def wrapped(specimen: Callable[[nn.Module], nn.Module], subject: Subject = SOUND) -> Subject:
+    return dataclasses.replace(subject, build=lambda n: specimen(subject.build(n)))
+
+
+@pytest.mark.parametrize("family", ["gmlp", "vit", "transformer"])
+def test_padding_that_leaks_is_noticed(family: str) -> None:
+    leaking = wrapped(Unmasked, family_subject(family, Interface(), {}, heads=2))
+    with pytest.raises(AssertionError, match="padded tokens hold"):
+        checks.check_padding(leaking, seed=0)
+
+
+def test_padding_that_leaks_between_tokens_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="padded tokens hold"):
+        checks.check_padding(wrapped(Unmasked, family_subject("vit", Interface(output="tokens"), {}, heads=2)), seed=0)
+
+
+def test_padding_that_is_emptied_but_takes_part_is_noticed() -> None:
+    checks.check_padding(wrapped(Diluted), seed=0)
+    with pytest.raises(AssertionError, match="an item among padding"):
+        checks.check_cut(wrapped(Diluted), seed=0)
+
+
+def test_a_mask_that_changes_what_is_all_valid_is_noticed() -> None:
+    checks.check_all_valid(SOUND)
+    with pytest.raises(AssertionError, match="differs"):
+        checks.check_all_valid(wrapped(Shifted))
+
+
+@pytest.mark.parametrize("gating", ["spatial", "identity"])
+def test_tokens_that_meet_against_the_claim_are_noticed(gating: str) -> None:
+    subject = family_subject("gmlp", Interface(output="tokens"), {"gating": gating})
+    with pytest.raises(AssertionError, match="tokens meet that should not"):
+        checks.check_mixing(dataclasses.replace(subject, mixes=not subject.mixes))
+
+
+def test_a_block_that_never_drops_is_noticed() -> None:
+    def build(n: int) -> nn.Module:
+        model = SOUND.build(n)
+        for block in model.get_submodule("blocks").children():
+            block.register_forward_pre_hook(lambda block, _: setattr(block, "dropout", 0.0))
+        return model
+
+    checks.check_dropout(SOUND)
+    with pytest.raises(AssertionError, match=r"blocks\.0 does not drop"):
+        checks.check_dropout(dataclasses.replace(SOUND, build=build))
+
+
+def test_a_block_that_drops_in_evaluation_is_noticed() -> None:
+    def build(n: int) -> nn.Module:
+        model = SOUND.build(n)
+        model.get_submodule("embedding").register_forward_pre_hook(lambda module, _: setattr(module, "training", True))
+        return model
+
+    with pytest.raises(AssertionError, match="embedding drops in evaluation"):
+        checks.check_dropout(dataclasses.replace(SOUND, build=build))

@@ -19,6 +19,8 @@ NAMES = catalog.names("families")
 SUBJECTS = families()
 over_subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.label)
 over_counted = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.is_counted], ids=lambda subject: subject.label)
+over_reading = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.reads_data], ids=lambda subject: subject.label)
+over_blind = pytest.mark.parametrize("subject", [s for s in SUBJECTS if not s.reads_data], ids=lambda subject: subject.label)
 over_lengths = pytest.mark.parametrize("n", LENGTHS)
 over_few_lengths = pytest.mark.parametrize("n", FEW_LENGTHS)
 
@@ -58,9 +60,22 @@ def test_cost_is_one_polynomial_for_all_lengths(subject: Subject) -> None:
     checks.check_one_polynomial(subject)
 
 
-@over_subjects
+@over_reading
 def test_gradient_reaches_every_parameter(subject: Subject) -> None:
     checks.check_gradients(subject)
+
+
+@over_blind
+def test_a_class_token_that_meets_no_other_token_answers_the_same_to_everything(subject: Subject) -> None:
+    model, data = checks.randomised(subject, seed=0)
+    assert torch.equal(model(data), model(torch.zeros_like(data)))
+    with pytest.raises(AssertionError, match=r"the gradient of embedding\.project\.weight is zero"):
+        checks.check_gradients(subject)
+
+
+@over_subjects
+def test_dropout_is_on_in_training_and_off_in_evaluation(subject: Subject) -> None:
+    checks.check_dropout(subject)
 
 
 @over_subjects
@@ -99,6 +114,19 @@ def test_heads_that_do_not_divide_the_width_are_refused(family: str) -> None:
 def test_an_impossible_option_is_refused_by_name(family: str, option: str) -> None:
     wrong = "nonsense" if isinstance(family_defaults(family)[option], str) else -1
     assert option.split("_")[-1] in refusal(family_config(family, Interface()), {option: wrong})
+
+
+@pytest.mark.parametrize(("option", "allowed"), [("spatial_heads", 1), ("tiny_attention", 0)])
+def test_an_option_that_mixes_is_refused_where_nothing_is_mixed(option: str, allowed: int) -> None:
+    config = catalog.load("families", "gmlp").Config
+    checks.check_refused(lambda: config(shape=SHAPE, gating="identity", **{option: 4}), f"{option} must be {allowed} with gating=identity")
+
+
+def test_without_gating_the_last_projection_takes_every_hidden_channel() -> None:
+    gmlp = catalog.load("families", "gmlp")
+    terms = {term.name: term for term in gmlp.cost(gmlp.Config(shape=SHAPE, gating="identity")).terms}
+    assert terms["blocks.contract"].params.at(17) == 2 * (32 * 16 + 16)
+    assert not [name for name in terms if "gating" in name]
 
 
 @pytest.mark.parametrize(("ffn_width", "spatial_heads"), [(33, 1), (32, 3), (36, 4)])

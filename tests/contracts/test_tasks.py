@@ -1,119 +1,70 @@
-"""Every task that the catalog finds keeps the contract of bench/tasks: its facts are those of its data, and its splits can be trained on."""
+"""Every task that the catalog finds keeps the contract of bench/tasks, on small made data."""
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-import torch
 
 from bench import catalog
-from bench.spec import RequestError, TaskInfo
-from bench.tasks import Split, Splits
-from bench.training.patches import cut_patches
-from models.layers.shape import POOLS, num_data_tokens
-
-
-def check_facts(info: TaskInfo, splits: Splits) -> None:
-    for split, num_items in ((splits.train, info.num_train), (splits.test, info.num_test)):
-        assert split.images.shape == (num_items, info.channels, info.side, info.side)
-        assert split.labels.shape == (num_items,)
-        assert (split.images.dtype, split.labels.dtype) == (torch.float32, torch.int64)
-        assert split.images.isfinite().all()
-        assert split.labels.unique().tolist() == list(range(info.num_classes))
-
-
-def check_normalised_on_train(info: TaskInfo, splits: Splits) -> None:
-    spread, mean = torch.std_mean(splits.train.images.double(), dim=(0, 2, 3))
-    torch.testing.assert_close(mean, torch.zeros(info.channels).double(), atol=1e-3, rtol=0)
-    torch.testing.assert_close(spread, torch.ones(info.channels).double(), atol=1e-3, rtol=0)
-
-
-def check_splits_disjoint(splits: Splits) -> None:
-    train = {image.numpy().tobytes() for image in splits.train.images}
-    assert not any(image.numpy().tobytes() in train for image in splits.test.images)
-
-
-def check_lengths(info: TaskInfo, splits: Splits, pool: str) -> None:
-    """Every length that the facts offer cuts into that many tokens, of the size that the interface announces."""
-    lengths = info.seq_lens(pool)
-    assert lengths
-    for seq_len in lengths:
-        patch_side = info.patch_side(seq_len, pool)
-        assert patch_side is not None
-        patches = cut_patches(splits.test.images[:2], patch_side)
-        assert patches.shape == (2, num_data_tokens(seq_len, pool), info.interface(seq_len, pool).patch_dim)
+from bench.task_info import info_of
+from bench.tasks import DATA_VARIABLE, Splits, load_splits, require_data
+from tests.contracts.made_data import made_for
+from tests.contracts.task_checks import (
+    Subject,
+    check_every_length,
+    check_facts,
+    check_normalised_on_train,
+    check_refusals,
+    check_same_bits,
+    check_splits_disjoint,
+)
 
 
 @pytest.fixture(scope="module", params=catalog.names("tasks"))
-def task(request: pytest.FixtureRequest) -> tuple[TaskInfo, Splits]:
-    module = catalog.load("tasks", request.param)
-    assert module.INFO.name == request.param
-    return module.INFO, module.load("")
+def task(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    """A task on made data, with a cache of its own."""
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        made = made_for(request.param, folder, patch)
+        patch.setenv(DATA_VARIABLE, str(made.data_root or ""))
+        require_data(made.task)
+        info_of.cache_clear()
+        load = functools.partial(load_at, made.task)
+        yield Subject(info=info_of(made.task), load=load, counts_match=made.counts_match)
 
 
-def test_facts_are_those_of_the_data(task: tuple[TaskInfo, Splits]) -> None:
-    check_facts(*task)
+def load_at(text: str, num_tokens: int) -> Splits:
+    return load_splits(text, num_tokens=num_tokens)
 
 
-def test_images_are_normalised_on_the_training_split(task: tuple[TaskInfo, Splits]) -> None:
-    check_normalised_on_train(*task)
+def test_facts_are_those_of_the_data(task: Subject) -> None:
+    check_facts(task)
 
 
-def test_no_test_item_is_learned_from(task: tuple[TaskInfo, Splits]) -> None:
-    check_splits_disjoint(task[1])
+def test_images_are_normalised_on_the_training_split(task: Subject) -> None:
+    check_normalised_on_train(task.info, task.splits)
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_every_length_cuts_into_its_tokens(task: tuple[TaskInfo, Splits], pool: str) -> None:
-    check_lengths(*task, pool)
+def test_no_test_item_is_learned_from(task: Subject) -> None:
+    check_splits_disjoint(task.splits)
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_length_that_does_not_fit_is_refused_naming_those_that_do(task: tuple[TaskInfo, Splits], pool: str) -> None:
-    info = task[0]
-    with pytest.raises(RequestError, match=", ".join(str(n) for n in info.seq_lens(pool))):
-        info.interface(info.seq_lens(pool)[-1] + 1, pool)
+def test_every_length_loads_as_that_many_tokens(task: Subject) -> None:
+    check_every_length(task)
 
 
-GOOD_INFO = TaskInfo(name="made", summary="", source="", num_classes=2, channels=1, side=4, num_train=40, num_test=20)
+def test_a_length_that_does_not_fit_is_refused_naming_what_does(task: Subject) -> None:
+    check_refusals(task.info)
 
 
-def made_splits() -> Splits:
-    images = torch.randn(60, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    images = (images - images[:40].mean()) / images[:40].std()
-    labels = torch.arange(60) % 2
-    return Splits(train=Split(images=images[:40], labels=labels[:40]), test=Split(images=images[40:], labels=labels[40:]))
+def test_loading_twice_brings_the_same_bits(task: Subject) -> None:
+    check_same_bits(task)
 
 
-def check_all(info: TaskInfo, splits: Splits) -> None:
-    check_facts(info, splits)
-    check_normalised_on_train(info, splits)
-    check_splits_disjoint(splits)
-    for pool in POOLS:
-        check_lengths(info, splits, pool)
-
-
-def broken(fault: str) -> tuple[TaskInfo, Splits]:
-    splits = made_splits()
-    train, test = splits.train, splits.test
-    if fault == "label out of range":
-        return GOOD_INFO, Splits(train=train, test=Split(images=test.images, labels=test.labels + 1))
-    if fault == "test item learned from":
-        return GOOD_INFO, Splits(train=train, test=Split(images=train.images[:20], labels=train.labels[:20]))
-    if fault == "not normalised":
-        return GOOD_INFO, Splits(train=Split(images=train.images + 1, labels=train.labels), test=test)
-    return dataclasses.replace(GOOD_INFO, **{fault: getattr(GOOD_INFO, fault) + 1}), splits
-
-
-def test_the_contract_accepts_a_sound_task() -> None:
-    check_all(GOOD_INFO, made_splits())
-
-
-@pytest.mark.parametrize(
-    "fault",
-    ["label out of range", "test item learned from", "not normalised", "num_train", "num_test", "side", "channels", "num_classes"],
-)
-def test_the_contract_catches_a_broken_task(fault: str) -> None:
-    with pytest.raises(AssertionError):
-        check_all(*broken(fault))
+def test_a_task_without_made_data_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError, match=r"add one to made_data\.py"):
+        made_for("unheard_of", tmp_path, monkeypatch)

@@ -1,0 +1,200 @@
+"""Which trained models differ on the same test items, and whether the data show it: pairwise tests, corrected for their number.
+
+Scores come as one array per trained model, `(seeds, items)`, with the same items in the same order for every model compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas
+from numpy.typing import NDArray
+
+LEVEL = 0.95
+TWO_WAY, MCNEMAR, PAIRED_T = "two-way t-test", "exact McNemar test", "paired t-test"
+ONE_SEED = "one seed: says nothing of other seeds"
+NO_DIFFERENCE = "no significant difference"
+
+Scores = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Mean score of the first model minus that of the second, with its 95 % interval, the p-value and the test's name.
+
+    `over_seeds`: does it speak of models trained anew with other seeds, or only of the two that were trained?
+    """
+
+    estimate: float
+    low: float
+    high: float
+    p_value: float
+    test: str
+    over_seeds: bool
+    num_items: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A pair of one comparable group, the higher mean first; `first_id` and `second_id` are cell ids, `p_adjusted` is Holm's.
+
+    `significant` is about models trained anew, so it is never true where one of the two was trained once; `verdict` says what is known there.
+    """
+
+    group: Mapping[str, Any]
+    first: str
+    second: str
+    first_id: str
+    second_id: str
+    seeds: tuple[int, int]
+    difference: Difference
+    p_adjusted: float
+
+    @property
+    def apart(self) -> bool:
+        return self.p_adjusted < 1 - LEVEL
+
+    @property
+    def significant(self) -> bool:
+        return self.apart and self.difference.over_seeds
+
+    @property
+    def verdict(self) -> str:
+        if self.difference.over_seeds:
+            return f"{self.first} above {self.second}" if self.apart else NO_DIFFERENCE
+        return f"{self.first} above {self.second}, these two trained models only" if self.apart else f"{NO_DIFFERENCE} between these two"
+
+
+def compare_groups(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequence[str]) -> list[Comparison]:
+    """All pairs within each group of equal `keys`, in the order of the rows, with Holm's correction over all of them together.
+
+    `rows` has `cell_id`, `label` and the keys, one row per trained model; `scores` is by cell id. Rows without scores are left out.
+    """
+    pairs = list(_pairs(rows[rows["cell_id"].isin(list(scores))], scores, keys))
+    adjusted = holm([difference.p_value for *_, difference in pairs])
+    return [
+        Comparison(
+            group=group,
+            first=first["label"],
+            second=second["label"],
+            first_id=first["cell_id"],
+            second_id=second["cell_id"],
+            seeds=(len(scores[first["cell_id"]]), len(scores[second["cell_id"]])),
+            difference=difference,
+            p_adjusted=p_adjusted,
+        )
+        for (group, first, second, difference), p_adjusted in zip(pairs, adjusted, strict=True)
+    ]
+
+
+def compare_scores(first: Scores, second: Scores) -> Difference:
+    """The test that the seeds allow: two-way with two or more of each, else paired over items for the first seed of each.
+
+    Raises ValueError where the two were not scored on the same number of items, two at least.
+    """
+    if first.shape[1] != second.shape[1] or first.shape[1] < 2:
+        raise ValueError(f"paired tests need the same items, two at least, not {first.shape[1]} and {second.shape[1]}")
+    if min(len(first), len(second)) >= 2:
+        return two_way_test(first, second)
+    if all(np.isin(scores[0], (0.0, 1.0)).all() for scores in (first, second)):
+        return mcnemar_test(first[0], second[0])
+    return paired_t_test(first[0], second[0])
+
+
+def two_way_test(first: Scores, second: Scores) -> Difference:
+    """Both sources of variation: seeds within each model, and test items, paired. Two or more seeds of each model, `(seeds, items)`.
+
+    The variance of the difference of means is the sum s_a^2 / S_a + s_b^2 / S_b over seeds (Welch 1947) and the variance over items of the
+    seed-mean difference, divided by the number of items; degrees of freedom by Satterthwaite (1946). It is a two-way analysis, seeds x items, in
+    the spirit of multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). It is conservative: the
+    item variance contains some of the seeds'. No bootstrap: over three seeds its 95 % intervals cover about 70 %.
+    """
+    parts = [(scores.mean(axis=1).var(ddof=1) / len(scores), len(scores) - 1) for scores in (first, second)]
+    by_item = first.mean(axis=0) - second.mean(axis=0)
+    parts.append((by_item.var(ddof=1) / len(by_item), len(by_item) - 1))
+    return _t_difference(float(by_item.mean()), parts, test=TWO_WAY, over_seeds=True, num_items=len(by_item))
+
+
+def paired_t_test(first: Scores, second: Scores) -> Difference:
+    """Student's t-test of the differences over items; one score per item each."""
+    by_item = first - second
+    parts = [(by_item.var(ddof=1) / len(by_item), len(by_item) - 1)]
+    return _t_difference(float(by_item.mean()), parts, test=PAIRED_T, over_seeds=False, num_items=len(by_item))
+
+
+def mcnemar_test(first: Scores, second: Scores) -> Difference:
+    """McNemar's test in its exact form: a two-sided binomial test on the items that one model has right and the other wrong (McNemar 1947).
+
+    Scores are 0 or 1 per item. The interval adds half a count to each cell of the two-by-two table (Agresti and Min 2005).
+    """
+    from scipy import stats
+
+    num, only_first, only_second = len(first), int((first > second).sum()), int((second > first).sum())
+    discordant = only_first + only_second
+    p_value = float(stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0
+    centre = (only_first - only_second) / (num + 2)
+    variance = ((discordant + 1) / (num + 2) - centre**2) / (num + 2)
+    half = float(stats.norm.ppf(0.5 + LEVEL / 2)) * math.sqrt(variance)
+    return Difference(
+        estimate=(only_first - only_second) / num,
+        low=max(-1.0, centre - half),
+        high=min(1.0, centre + half),
+        p_value=p_value,
+        test=MCNEMAR,
+        over_seeds=False,
+        num_items=num,
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values, in the order given, that hold the family-wise error whatever the dependence between tests (Holm 1979)."""
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def _t_difference(estimate: float, parts: Sequence[tuple[float, int]], *, test: str, over_seeds: bool, num_items: int) -> Difference:
+    """From independent parts of the variance, each with its degrees of freedom."""
+    from scipy import special
+
+    variance = float(sum(part for part, _ in parts))
+    if variance > 0:
+        freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+        p_value = 2 * float(special.stdtr(freedom, -abs(estimate) / math.sqrt(variance)))
+        half = float(special.stdtrit(freedom, 0.5 + LEVEL / 2)) * math.sqrt(variance)
+    else:  # all items differ alike and all seeds agree: what remains is the sign test over items
+        p_value, half = (min(1.0, 2 * 0.5**num_items) if estimate else 1.0), 0.0
+    return Difference(
+        estimate=estimate,
+        low=estimate - half,
+        high=estimate + half,
+        p_value=p_value,
+        test=test,
+        over_seeds=over_seeds,
+        num_items=num_items,
+    )
+
+
+def _pairs(
+    rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any], Difference]]:
+    for values, members in rows.groupby(list(keys), sort=False, dropna=False):
+        group = dict(zip(keys, values, strict=True))
+        for pair in combinations(members.to_dict("records"), 2):
+            first, second = pair
+            difference = compare_scores(scores[first["cell_id"]], scores[second["cell_id"]])
+            if difference.estimate < 0:
+                first, second, difference = second, first, _turned(difference)
+            yield group, first, second, difference
+
+
+def _turned(found: Difference) -> Difference:
+    return dataclasses.replace(found, estimate=-found.estimate, low=-found.high, high=-found.low)

@@ -1,0 +1,1 @@
+"""What tasks share: reading, tokenising, normalising and making data."""

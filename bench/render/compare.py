@@ -1,0 +1,186 @@
+"""`bench compare` as data, text and files: the rows, the front, and which differences are significant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas
+from matplotlib.figure import Figure
+
+from bench.analysis.front import ON
+from bench.analysis.significance import ONE_SEED, Comparison, compare_groups
+from bench.files import write_atomically, write_text
+from bench.render import numbers
+from bench.render.compare_figure import draw_comparison
+from bench.render.compare_rows import Axes, on_front, trained_rows, unmeasured, with_front
+from bench.render.compare_tables import comparison_table, front_table, rows_table
+from bench.render.compare_words import ABOUT_FRONT, figure_caption, front_sentence, heading, method_text, verdict_sentence, workload_text
+from bench.render.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
+from bench.render.layout import Sheet, sheets
+from bench.render.markdown import to_markdown
+from bench.render.style import figure_style, series_styles
+from bench.render.tables import Table
+from bench.spec import Plan
+from bench.table import SeedScores
+
+FORMATS = ("svg", "png")
+GROUP = ("task", "seq_len", "budget", "match")
+"""Models are compared where all of these are equal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What a comparison found: `rows` as `trained_rows` and `with_front` give them; `chance` is the score of guessing by task."""
+
+    run: str
+    axes: Axes
+    plan: Plan
+    rows: pandas.DataFrame
+    comparisons: tuple[Comparison, ...]
+    chance: Mapping[str, float | None]
+
+
+def find(
+    run: str, plan: Plan, rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes, chance: Mapping[str, float | None]
+) -> Findings:
+    """Select, find the front, test. `rows`: the table of the run; `scores` by cell id. Raises RequestError where there is nothing to compare."""
+    chosen = trained_rows(rows, scores, axes)
+    arrays = {cell: found.scores for cell, found in scores.items()}
+    comparisons = tuple(compare_groups(chosen, arrays, GROUP))
+    return Findings(run=run, axes=axes, plan=plan, rows=with_front(chosen, comparisons), comparisons=comparisons, chance=chance)
+
+
+def json_of(found: Findings) -> dict[str, Any]:
+    """One document: the front with its certainty, and every comparison; what is not known is null."""
+    front = [_front_entry(row) for row in on_front(found.rows).to_dict("records")]
+    comparisons = [_comparison_entry(comparison) for comparison in found.comparisons]
+    return {"run": found.run, "x": found.axes.x, "y": found.axes.y, "front": front, "comparisons": comparisons}
+
+
+def text_tables(found: Findings) -> list[tuple[str, Table]]:
+    """Title and table, in reading order, for a terminal as for the page; a table without rows is left out."""
+    front = on_front(found.rows)
+    named = [
+        ("Trained models", rows_table(found.rows)),
+        (f"Pareto front: {found.axes.x} against {found.axes.y}", front_table(front, found.axes)),
+        ("Comparisons", comparison_table(found.comparisons, found.axes)),
+    ]
+    return [(title, table) for title, table in named if table.rows]
+
+
+def notes(found: Findings) -> list[str]:
+    """What the tables say, in sentences."""
+    return [*front_sentence(found.rows, found.axes), *verdict_sentence(found.comparisons), *method_text(found.comparisons)]
+
+
+def write_comparison(found: Findings, folder: Path) -> Path:
+    """compare_<x>_<y>.md and figures/compare_<x>_<y>.svg and .png in `folder` (made if missing); the path of the first.
+
+    Equal data give equal bytes.
+    """
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    with figure_style():
+        drawn = _figures(found)
+        for name, (_, figure) in drawn.items():
+            for kind in FORMATS:
+                _save(figure, folder / "figures" / f"{name}.{kind}", kind)
+    page = folder / f"{found.axes.name}.md"
+    write_text(page, to_markdown(_document(found, {name: sheet for name, (sheet, _) in drawn.items()})))
+    return page
+
+
+def _figures(found: Findings) -> dict[str, tuple[Sheet, Figure]]:
+    rows = found.rows[found.rows["x"].notna()]
+    styles = series_styles(list(found.rows["label"]))
+    drawn = {}
+    for sheet in sheets(rows, "seq_len", lambda n: f"n = {n:.0f}", ("task",)):
+        name = f"{found.axes.name}-{sheet.name}" if sheet.name else found.axes.name
+        words = heading(sheet.rows, found.axes, found.plan, found.comparisons)
+        plain = Sheet(title="", name=sheet.name, num_columns=sheet.num_columns, panels=sheet.panels)
+        drawn[name] = (sheet, draw_comparison(plain, found.axes, styles, found.chance, words))
+    return drawn
+
+
+def _save(figure: Figure, path: Path, kind: str) -> None:
+    # a date would make equal data give different files
+    metadata = {"Date": None} if kind == "svg" else None
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind, metadata=metadata))
+
+
+def _document(found: Findings, drawn: Mapping[str, Sheet]) -> Document:
+    figures: Sequence[Block] = [
+        FigureBlock(
+            name=name,
+            title=heading(sheet.rows, found.axes, found.plan, found.comparisons).title.replace("\n", " "),
+            caption=figure_caption(found.axes),
+            missing=unmeasured(found.rows),
+        )
+        for name, sheet in drawn.items()
+    ]
+    blocks = {title.partition(":")[0]: TableBlock(table=table) for title, table in text_tables(found)}
+    conditions = [Paragraph(text=text) for text in workload_text(found.rows, found.axes)]
+    front = (*front_sentence(found.rows, found.axes), ABOUT_FRONT)
+    sections: dict[str, Sequence[Block]] = {
+        "Which differences are significant": (
+            Paragraph(text=" ".join(verdict_sentence(found.comparisons))),
+            *([blocks["Comparisons"]] if "Comparisons" in blocks else []),
+            *([Bullets(items=tuple(method_text(found.comparisons)))] if found.comparisons else []),
+        ),
+        "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], *figures),
+        "Trained models": (blocks["Trained models"], *conditions),
+    }
+    return Document(
+        title=f"{found.run}: {found.axes.x} against {found.axes.y}",
+        subtitle=f"Made by: bench compare {found.run} --x {found.axes.x} --y {found.axes.y}; run of {found.plan.created[:10]}",
+        notice="",
+        sections=tuple(Section(title=title, blocks=tuple(parts)) for title, parts in sections.items()),
+    )
+
+
+def _front_entry(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"y": "y", "y_low": "y_low", "y_high": "y_high", "x_low": "x_low", "x_high": "x_high"}
+    return {
+        "cell_id": row["cell_id"],
+        "label": row["label"],
+        **_group_entry(row),
+        "x": float(row["x"]),
+        **{name: _number(row[source]) for name, source in names.items()},
+        "certain": row["front"] == ON,
+    }
+
+
+def _comparison_entry(comparison: Comparison) -> dict[str, Any]:
+    difference = comparison.difference
+    return {
+        **_group_entry(comparison.group),
+        "first": {"cell_id": comparison.first_id, "label": comparison.first, "seeds": comparison.seeds[0]},
+        "second": {"cell_id": comparison.second_id, "label": comparison.second, "seeds": comparison.seeds[1]},
+        "difference": difference.estimate,
+        "low": difference.low,
+        "high": difference.high,
+        "test": difference.test,
+        "num_items": difference.num_items,
+        "p_value": difference.p_value,
+        "p_adjusted": comparison.p_adjusted,
+        "correction": "Holm",
+        "over_seeds": difference.over_seeds,
+        "significant": comparison.significant,
+        "verdict": comparison.verdict,
+        "remark": "" if difference.over_seeds else ONE_SEED,
+    }
+
+
+def _group_entry(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "task": row["task"],
+        "seq_len": int(row["seq_len"]),
+        "budget": None if pandas.isna(row["budget"]) else int(row["budget"]),
+        "match": row["match"],
+    }
+
+
+def _number(value: Any) -> float | None:
+    return None if numbers.is_empty(value) else float(value)

@@ -1,0 +1,52 @@
+"""Regression of y = 2 sin x + x^0.8 from noisy points: a score, not an accuracy.
+
+Source: Zhang et al., Dive into Deep Learning, Sec. 11.2 (attention pooling: Nadaraya-Watson). One item of n = 6 data tokens, each a vector of
+three numbers, x, y and whether y is asked for (.: nothing is asked for); x is uniform on [0, 5), the first half is observed with normal noise,
+the second asked without:
+
+    x         0.4   3.1   1.7   2.2   4.9   0.1
+    y         1.6   2.3   3.9    0     0     0
+    asked      0     0     0     1     1     1
+    answers    .     .     .    3.5   1.6   0.4
+
+The curve is the same in every item, so that a model can also learn it by heart and never look at the observed points: the task checks that
+regression works, not that tokens mix. The score is r2, the share of the variance that is explained: 0 for always answering the mean, 1 for the
+curve.
+
+Options: `items` and `test_items`, how many are drawn; `noise_percent`, the standard deviation of the noise in hundredths. No test item is
+learned from.
+"""
+
+from __future__ import annotations
+
+from bench.data.options import whole_option
+from bench.spec import OptionValue
+from bench.task_info import TOKEN_VALUE, Sequences, TaskChoice, TaskInfo
+from bench.tasks import Place, Splits
+
+OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "noise_percent": 50}
+
+
+def info(choice: TaskChoice) -> TaskInfo:
+    whole_option(choice, "noise_percent", at_least=0)
+    return TaskInfo(
+        name="curve_fitting",
+        summary="regression of y = 2 sin x + x^0.8 from noisy points",
+        source="generated, the same at every call; after Dive into Deep Learning, Sec. 11.2",
+        reads=Sequences(vector_width=3, multiple=2),
+        answers=TOKEN_VALUE,
+        num_classes=1,
+        chance=0.0,
+        num_train=whole_option(choice, "items"),
+        num_test=whole_option(choice, "test_items"),
+        score_name="r2",
+    )
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    """Vectors `(items, num_tokens, 3)` and, in the second half, the values of the curve."""
+    from bench.data.curve import noisy_points
+    from bench.data.generate import generate_splits
+
+    draw = noisy_points(num_tokens=num_tokens, noise=whole_option(choice, "noise_percent", at_least=0) / 100)
+    return generate_splits(choice, num_tokens=num_tokens, draw=draw)

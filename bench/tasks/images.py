@@ -1,0 +1,127 @@
+"""Your own images: a folder for each class under FOLDER/train and FOLDER/test, resized and cut to a square of `side` pixels.
+
+    FOLDER/train/cat/a.png  FOLDER/train/dog/b.jpg  FOLDER/test/cat/c.png  FOLDER/test/dog/d.png
+
+FOLDER/val, where there is one, is the validation split; without FOLDER/test it is the test split, and validation items are drawn from train. The
+layout is torchvision's ImageFolder. Each image is brought to RGB, its shorter edge to `side`, and the middle square is kept; uint8, sorted by class
+and path. FOLDER is read as written, not under the data root.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.data.images import FAULTS, splits_of
+from bench.spec import RequestError
+from bench.task_info import Images, TaskChoice, TaskInfo
+from bench.tasks import Place, Split, Splits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ARGUMENT = "FOLDER"
+OPTIONS = {"side": 32}
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Those of torchvision.datasets.folder, which cannot be asked without importing torch."""
+LAYOUT = "the layout is FOLDER/train/<class>/*.png and FOLDER/test/<class>/*.png"
+
+
+def info(choice: TaskChoice) -> TaskInfo:
+    """Counts the files. Raises RequestError where a split is absent, a class is empty, or the splits' classes differ."""
+    side = _side(choice)
+    counts = {name: _count(folder) for name, folder in _split_folders(choice).items()}
+    _require_same_classes(choice, counts)
+    num_items = {name: sum(of_class.values()) for name, of_class in counts.items()}
+    num_classes = len(counts["train"])
+    return TaskInfo(
+        name=choice.text,
+        summary=f"{sum(num_items.values()):,} images in {num_classes} classes, at {side} px",
+        source=choice.argument,
+        reads=Images(channels=3, side=side),
+        num_classes=num_classes,
+        chance=1 / num_classes,
+        num_train=num_items["train"],
+        num_validation=num_items.get("validation", 0),
+        num_test=num_items["test"],
+    )
+
+
+def require_data(choice: TaskChoice, place: Place) -> None:
+    info(choice)
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    """The splits, uint8 RGB. Raises RequestError, naming the file, for one that is no image."""
+    require_data(choice, place)
+    splits = {name: _read(choice, folder, _side(choice)) for name, folder in _split_folders(choice).items()}
+    return splits_of(choice.text, splits["train"], splits["test"], splits.get("validation"))
+
+
+def _side(choice: TaskChoice) -> int:
+    side = int(choice.options["side"])
+    if side < 2:
+        raise RequestError(f"--task {choice.text}: side is {side}; an image needs at least 2 pixels a side", "write +side=32")
+    return side
+
+
+def _split_folders(choice: TaskChoice) -> dict[str, Path]:
+    root = Path(choice.argument).expanduser()
+    train, validation, test = root / "train", root / "val", root / "test"
+    folders = {"train": train, "test": test} if test.is_dir() else {"train": train, "test": validation}
+    if test.is_dir() and validation.is_dir():
+        folders["validation"] = validation
+    absent = [folder for folder in folders.values() if not folder.is_dir()]
+    if absent:
+        found = test if absent[0] == validation else absent[0]
+        raise RequestError(f"--task {choice.text}: there is no folder {found}", LAYOUT)
+    return folders
+
+
+def _count(folder: Path) -> dict[str, int]:
+    """Images of each class, as torchvision's ImageFolder finds them: below any depth of folders, links followed."""
+    classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    return {
+        found.name: sum(name.lower().endswith(EXTENSIONS) for _, _, names in os.walk(found, followlinks=True) for name in names)
+        for found in classes
+    }
+
+
+def _require_same_classes(choice: TaskChoice, counts: Mapping[str, Mapping[str, int]]) -> None:
+    learned = set(counts["train"])
+    for split, of_class in counts.items():
+        empty = [name for name, num_images in of_class.items() if not num_images]
+        if empty:
+            raise RequestError(f"--task {choice.text}: class {empty[0]} of {split} holds no image ({', '.join(EXTENSIONS)})", LAYOUT)
+        differing = sorted(learned ^ set(of_class))
+        if differing:
+            raise RequestError(f"--task {choice.text}: train and {split} differ in classes: {', '.join(differing)}", LAYOUT)
+    if len(learned) < 2:
+        raise RequestError(f"--task {choice.text}: {len(learned)} class found in train; at least 2 are needed", LAYOUT)
+
+
+def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
+    """One split, `(items, 3, side, side)` uint8, in the order of classes and paths."""
+    import torch
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import v2
+
+    stored = ImageFolder(str(folder), transform=v2.Compose([v2.Resize(side), v2.CenterCrop(side), v2.PILToTensor()]))
+    images = torch.empty(len(stored), 3, side, side, dtype=torch.uint8)
+    for item in range(len(stored)):
+        images[item] = _read_image(choice, stored, item)
+    return Split(inputs=images, targets=torch.tensor(stored.targets, dtype=torch.int64))
+
+
+def _read_image(choice: TaskChoice, stored: Any, item: int) -> Tensor:
+    try:
+        image: Tensor = stored[item][0]
+    except (*FAULTS, SyntaxError) as error:  # Pillow raises SyntaxError for a torn PNG
+        path = stored.samples[item][0]
+        reason = " ".join(str(error).split())
+        raise RequestError(
+            f"--task {choice.text}: {path} cannot be read as an image: {reason}", "remove it, or put a sound copy there"
+        ) from error
+    return image

@@ -1,0 +1,86 @@
+"""50,000 film reviews, negative or positive, 2 classes (IMDb).
+
+Source: Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011: 25,000 reviews to learn from and 25,000 of other films to test on. As
+bytes, at 1,024 to 4,096 tokens, this is the Text task of Long Range Arena (arXiv 2011.04006, Sec. 2.2.2); no gMLP row was found published for it.
+Reads `imdb/train.jsonl` and `imdb/test.jsonl` (or `.jsonl.xz`, `.jsonl.gz`; fields label, text), or the original folder `aclImdb`. Both give the
+same items in the same order: by class, then by text. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.data.lines import read_json_lines
+from bench.data.text import Texts, TextSplits, info_with_tokens, require_counts, require_tokenizer, to_splits
+from bench.data.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
+from bench.spec import RequestError
+from bench.task_info import Sequences, TaskChoice, TaskInfo
+from bench.tasks import Place, Splits
+
+OPTIONS = TOKEN_OPTIONS
+CLASSES = ("neg", "pos")
+PARTS = ("train", "test")
+ENDINGS = (".jsonl", ".jsonl.xz", ".jsonl.gz")
+INFO = TaskInfo(
+    name="imdb",
+    summary="50,000 film reviews, 2 classes",
+    source="Maas et al., ACL 2011; as bytes the Text task of Long Range Arena, arXiv 2011.04006, Sec. 2.2.2",
+    reads=Sequences(vocab_size=BYTE_VOCAB_SIZE),
+    num_classes=len(CLASSES),
+    chance=1 / len(CLASSES),
+    num_train=25000,
+    num_test=25000,
+)
+WHERE = "get the Large Movie Review Dataset v1.0 (aclImdb) of Maas et al. (ACL 2011) from Stanford, and unpack it there"
+
+
+def info(choice: TaskChoice) -> TaskInfo:
+    return info_with_tokens(INFO, choice)
+
+
+def require_data(choice: TaskChoice, place: Place) -> None:
+    require_tokenizer(choice)
+    for part in PARTS:
+        source(place.folder("imdb"), part)
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    require_data(choice, place)
+    root = place.folder("imdb")
+    train, test = (read_reviews(source(root, part)) for part in PARTS)
+    read = TextSplits(train=train, test=test)
+    require_counts(INFO, read, source(root, "train").parent)
+    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+
+
+def source(root: Path, part: str) -> Path:
+    """The file or the folder that holds `train` or `test`. Raises RequestError where there is neither."""
+    for ending in ENDINGS:
+        if (root / "imdb" / f"{part}{ending}").is_file():
+            return root / "imdb" / f"{part}{ending}"
+    original = root / "aclImdb" / part
+    if all((original / name).is_dir() for name in CLASSES):
+        return original
+    files = " or ".join(f"{part}{ending}" for ending in ENDINGS)
+    raise RequestError(f"task imdb needs {files} in {root / 'imdb'}, or the folders neg and pos in {original}; neither is there", WHERE)
+
+
+def read_reviews(path: Path) -> Texts:
+    """The reviews of one part. Raises RequestError, naming the line, for a label other than 0 (negative) and 1 (positive)."""
+    items = _items_of_folder(path) if path.is_dir() else _items_of_lines(path)
+    items.sort()
+    return Texts(texts=[text for _, text in items], labels=[label for label, _ in items])
+
+
+def _items_of_folder(folder: Path) -> list[tuple[int, str]]:
+    files = ((label, path) for label, name in enumerate(CLASSES) for path in (folder / name).glob("*.txt"))
+    return [(label, path.read_bytes().decode("utf-8")) for label, path in files]
+
+
+def _items_of_lines(path: Path) -> list[tuple[int, str]]:
+    items = []
+    for number, found in enumerate(read_json_lines(path, ("label", "text")), start=1):
+        if found["label"] not in (0, 1) or not isinstance(found["text"], str):
+            raise RequestError(f"{path} line {number}: label {found['label']!r} is not 0 or 1, or the text is none", WHERE)
+        items.append((int(found["label"]), found["text"]))
+    return items

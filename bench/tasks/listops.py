@@ -1,0 +1,59 @@
+"""Nested list operations, ListOps: what is the value, 0 to 9, of an expression in prefix notation?
+
+Source: Nangia and Bowman (arXiv 1804.06028), at the length of choice, as in Long Range Arena (arXiv 2011.04006, Sec. 2.2.1; 500 to 2,000 tokens
+there). One item of n = 16 data tokens, of which 13 are filled (_: padding), and its class, 6:
+
+    tokens    [MAX 2 [SM 9 4 3 ] 0 [MIN 8 5 ] ] _ _ _
+                     9+4+3 = 16 -> 6      5             max(2, 6, 0, 5) = 6
+
+MIN, MAX, MED (the median; of an even number the mean of the middle two, rounded down) and SM (the sum, modulo 10). Lengths are uniform between n
+/ 2 and n. A guess is right once in 10. The classes are not equally frequent, because MIN and MAX favour the ends: always answering the most
+frequent, 0 or 9, is right for 15 to 16 % (at n = 64 and at n = 1,024, measured on 20,000 items).
+
+Options: `items` and `test_items`, how many are drawn; `depth`, the operations on the way to a digit, and the digit, at most; `arguments` of an
+operation, at most. No test item is learned from.
+"""
+
+from __future__ import annotations
+
+from bench.data.options import whole_option
+from bench.spec import OptionValue
+from bench.task_info import Sequences, TaskChoice, TaskInfo
+from bench.tasks import Place, Splits
+
+OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "depth": 10, "arguments": 10}
+SHORTEST = 16
+UNLIMITED = 2**20
+"""Tokens from which on a limit is not worth a mention."""
+
+
+def info(choice: TaskChoice) -> TaskInfo:
+    return TaskInfo(
+        name="listops",
+        summary="the value of nested MIN, MAX, MED and SM of digits",
+        source="generated, the same at every call; after Nangia and Bowman, arXiv 1804.06028, and Long Range Arena, arXiv 2011.04006",
+        reads=Sequences(vocab_size=16, min_tokens=SHORTEST, max_tokens=longest(choice), longer_with="higher options depth and arguments"),
+        num_classes=10,
+        chance=0.1,
+        num_train=whole_option(choice, "items"),
+        num_test=whole_option(choice, "test_items"),
+    )
+
+
+def longest(choice: TaskChoice) -> int:
+    """Tokens of the longest expression that the options allow; 0 where no sequence comes near it."""
+    depth, arguments = whole_option(choice, "depth", at_least=3, at_most=100), whole_option(choice, "arguments", at_least=4, at_most=100)
+    length = 1
+    for _ in range(depth - 1):
+        length = 2 + arguments * length
+    return length if length < UNLIMITED else 0
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    """Ids `(items, num_tokens)`, padded with 0, and the values."""
+    from bench.data.expressions import expressions
+    from bench.data.generate import generate_splits
+
+    depth, arguments = whole_option(choice, "depth"), whole_option(choice, "arguments")
+    draw = expressions(num_tokens=num_tokens, depth=depth, most_arguments=arguments)
+    return generate_splits(choice, num_tokens=num_tokens, draw=draw)

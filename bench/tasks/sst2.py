@@ -1,0 +1,68 @@
+"""Phrases and sentences of film reviews, negative or positive, 2 classes (SST-2).
+
+Source: Socher et al., EMNLP 2013, as cut by GLUE (Wang et al., arXiv 1804.07461): 67,349 phrases to learn from, 872 sentences (dev) for validation
+and the 1,821 sentences of the treebank's own test, with labels, as the test: GLUE's test file has none. Options: `tokenizer` (bytes or bpe),
+`vocab_size` (of bpe).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.data.lines import read_lines
+from bench.data.text import Texts, TextSplits, info_with_tokens, require_counts, require_files, require_tokenizer, to_splits
+from bench.data.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
+from bench.spec import RequestError
+from bench.task_info import Sequences, TaskChoice, TaskInfo
+from bench.tasks import Place, Splits
+
+OPTIONS = TOKEN_OPTIONS
+FILES = ("train.tsv", "dev.tsv", "test_labelled.tsv")
+HEADER = "sentence\tlabel"
+LABELS = ("0", "1")
+INFO = TaskInfo(
+    name="sst2",
+    summary="phrases of film reviews, 2 classes",
+    source="Socher et al., EMNLP 2013; GLUE, arXiv 1804.07461",
+    reads=Sequences(vocab_size=BYTE_VOCAB_SIZE),
+    num_classes=len(LABELS),
+    chance=1 / len(LABELS),
+    num_train=67349,
+    num_validation=872,
+    num_test=1821,
+)
+WHERE = "get SST-2 from GLUE (arXiv 1804.07461), and write the test of the Stanford Sentiment Treebank (Socher et al. 2013) as test_labelled.tsv"
+
+
+def info(choice: TaskChoice) -> TaskInfo:
+    return info_with_tokens(INFO, choice)
+
+
+def require_data(choice: TaskChoice, place: Place) -> None:
+    require_tokenizer(choice)
+    require_files("sst2", place.folder("sst2") / "sst2", FILES, WHERE)
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    require_data(choice, place)
+    folder = place.folder("sst2") / "sst2"
+    train, validation, test = (read_phrases(folder / name) for name in FILES)
+    read = TextSplits(train=train, validation=validation, test=test)
+    require_counts(INFO, read, folder)
+    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+
+
+def read_phrases(path: Path) -> Texts:
+    """The phrases of a file and their labels. Quotation marks are read as they are. Raises RequestError, naming the line, for another form."""
+    lines = read_lines(path)
+    header = next(lines, "")
+    if header != HEADER:
+        raise RequestError(f"{path} starts with {header!r}, not with the header sentence, tab, label", WHERE)
+    texts, labels = [], []
+    for number, line in enumerate(lines, start=2):
+        text, tab, label = line.rpartition("\t")
+        if not tab or label not in LABELS:
+            raise RequestError(f"{path} line {number} does not end in a tab and 0 or 1", WHERE)
+        texts.append(text)
+        labels.append(LABELS.index(label))
+    return Texts(texts=texts, labels=labels)

@@ -1,0 +1,71 @@
+"""Your own labelled texts: the rows of a csv, tsv, jsonl or parquet file (all but parquet also as .gz or .xz).
+
+`text:reviews.csv` reads the columns `text` and `label`; options `text_column`, `label_column`, `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
+Labels may be words or numbers; the classes are the values found, sorted. A column `split` may mark rows as train, validation or test; without it
+every fifth row of each class, in stored order, is for testing. Files are UTF-8; fields of csv may be quoted, fields of tsv are taken as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from bench.data.tables import read_text_table
+from bench.data.text import TextSplits, require_tokenizer, to_splits
+from bench.data.tokenise import TOKEN_OPTIONS, require_tokens
+from bench.spec import OptionValue
+from bench.task_info import Sequences, TaskChoice, TaskInfo
+from bench.tasks import Place, Splits
+
+ARGUMENT = "FILE"
+OPTIONS: dict[str, OptionValue] = {"text_column": "text", "label_column": "label", **TOKEN_OPTIONS}
+
+
+def info(choice: TaskChoice) -> TaskInfo:
+    """Facts counted in the file. Raises RequestError for a file that is absent or cannot be read as the options say."""
+    path = file_of(choice)
+    changed_ns = path.stat().st_mtime_ns if path.is_file() else 0
+    num_classes, num_train, num_validation, num_test = _counts(path, changed_ns, *_columns(choice))
+    return TaskInfo(
+        name="text",
+        summary=f"the texts of {path.name}, {num_classes} classes",
+        source=str(path),
+        reads=Sequences(vocab_size=require_tokens(choice.options)),
+        num_classes=num_classes,
+        chance=1 / num_classes,
+        num_train=num_train,
+        num_validation=num_validation,
+        num_test=num_test,
+    )
+
+
+def require_data(choice: TaskChoice, place: Place) -> None:
+    require_tokenizer(choice)
+    info(choice)
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    """The splits as token ids. The file is named by the task itself: no folder with data sets is needed."""
+    require_tokenizer(choice)
+    read, _ = _read(file_of(choice), *_columns(choice))
+    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+
+
+def file_of(choice: TaskChoice) -> Path:
+    return Path(choice.argument).expanduser()
+
+
+def _columns(choice: TaskChoice) -> tuple[str, str]:
+    return str(choice.options["text_column"]), str(choice.options["label_column"])
+
+
+def _read(path: Path, text_column: str, label_column: str) -> tuple[TextSplits, tuple[str, ...]]:
+    return read_text_table(path, text_column=text_column, label_column=label_column)
+
+
+@functools.lru_cache(maxsize=64)
+def _counts(path: Path, changed_ns: int, text_column: str, label_column: str) -> tuple[int, int, int, int]:
+    """Classes and items per split. `changed_ns` is there for the cache: a file that was written again is counted again."""
+    read, classes = _read(path, text_column, label_column)
+    num_validation = len(read.validation.texts) if read.validation else 0
+    return len(classes), len(read.train.texts), num_validation, len(read.test.texts)

@@ -1,0 +1,66 @@
+"""5,952 short questions by what they ask for, 6 classes (TREC).
+
+Source: Li and Roth, Learning Question Classifiers, COLING 2002: 5,452 questions to learn from and the 500 of TREC 10 as the test. The coarse class
+stands before the colon, as in `HUM:ind Who was Galileo ?`. The files are Latin-1. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.data.text import Texts, TextSplits, info_with_tokens, require_counts, require_files, require_tokenizer, to_splits
+from bench.data.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
+from bench.spec import RequestError
+from bench.task_info import Sequences, TaskChoice, TaskInfo
+from bench.tasks import Place, Splits
+
+OPTIONS = TOKEN_OPTIONS
+CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+TRAIN_FILE, TEST_FILE = "train_5500.label", "TREC_10.label"
+FOLDERS = ("trec6", "trec")
+INFO = TaskInfo(
+    name="trec",
+    summary="5,952 short questions, 6 classes",
+    source="Li and Roth, COLING 2002",
+    reads=Sequences(vocab_size=BYTE_VOCAB_SIZE),
+    num_classes=len(CLASSES),
+    chance=1 / len(CLASSES),
+    num_train=5452,
+    num_test=500,
+)
+WHERE = "get the question classification data of Li and Roth (COLING 2002) from the Cognitive Computation Group, University of Illinois"
+
+
+def info(choice: TaskChoice) -> TaskInfo:
+    return info_with_tokens(INFO, choice)
+
+
+def require_data(choice: TaskChoice, place: Place) -> None:
+    require_tokenizer(choice)
+    require_files("trec", folder(place), (TRAIN_FILE, TEST_FILE), WHERE)
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    require_data(choice, place)
+    read = TextSplits(train=read_questions(folder(place) / TRAIN_FILE), test=read_questions(folder(place) / TEST_FILE))
+    require_counts(INFO, read, folder(place))
+    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+
+
+def folder(place: Place) -> Path:
+    """The first of `FOLDERS` that exists, or the one to make."""
+    root = place.folder("trec")
+    return next((root / name for name in FOLDERS if (root / name).is_dir()), root / FOLDERS[0])
+
+
+def read_questions(path: Path) -> Texts:
+    """The questions of a file, with their coarse classes. Raises RequestError, naming the line, for one without a known class."""
+    texts, labels = [], []
+    for number, line in enumerate(path.read_bytes().decode("latin-1").rstrip("\n").split("\n"), start=1):
+        name, _, text = line.rstrip("\r").partition(" ")
+        coarse = name.partition(":")[0]
+        if coarse not in CLASSES:
+            raise RequestError(f"{path} line {number}: class {coarse!r} is none of {', '.join(CLASSES)}", WHERE)
+        texts.append(text)
+        labels.append(CLASSES.index(coarse))
+    return Texts(texts=texts, labels=labels)

@@ -1,0 +1,125 @@
+"""Random changes to a whole batch of training images at once, on the device of the images.
+
+crop         padded by 4 black pixels and cut back at an offset of its own per image
+flip         mirrored left to right, half of the images
+randaugment  two random operations at magnitude 9 (Cubuk et al. 2019, arXiv:1909.13719), per chunk of the batch
+erasing      a random box blanked (Zhong et al. 2017, arXiv:1708.04896), per chunk of the batch
+mixup        each image blended with its neighbour, labels alike (Zhang et al. 2017, arXiv:1710.09412), alpha 0.8
+cutmix       a box of each image replaced by its neighbour's, labels alike (Yun et al. 2019, arXiv:1905.04899), alpha 1.0
+
+Every draw comes from torch's global CPU generator, whatever the device: its state alone decides what follows, so that a run that is taken up again
+from a checkpoint goes on exactly, and CPU and GPU see the same draws.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.spec import AUGMENTATIONS
+
+PADDING = 4
+NUM_CHUNKS = 8
+"""torchvision draws RandAugment and erasing once per call: a batch is given to it in this many chunks."""
+RANDAUGMENT_OPERATIONS, RANDAUGMENT_MAGNITUDE = 2, 9
+MIXUP_ALPHA, CUTMIX_ALPHA = 0.8, 1.0
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """The changes that `names`, of `bench.spec.AUGMENTATIONS`, ask for; without names both functions return what they were given.
+
+    Raises ValueError for an unknown name.
+    """
+
+    names: tuple[str, ...]
+    num_classes: int = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.names if name not in AUGMENTATIONS]
+        if unknown:
+            raise ValueError(f"unknown augmentation {unknown[0]!r}; allowed: {', '.join(AUGMENTATIONS)}")
+
+    @property
+    def mixes(self) -> bool:
+        """Do labels become shares of classes?"""
+        return "mixup" in self.names or "cutmix" in self.names
+
+    def before(self, images: Tensor) -> Tensor:
+        """Changes to raw images `(batch, channels, side, side)`, uint8 or float32; same shape and type.
+
+        Raises ValueError where RandAugment is asked for on images that are not uint8.
+        """
+        if "crop" in self.names:
+            images = crop(images)
+        if "flip" in self.names:
+            images = flip(images)
+        if "randaugment" in self.names:
+            if images.dtype != torch.uint8:
+                raise ValueError(f"randaugment needs uint8 images, found {images.dtype}: its operations are defined on 0..255")
+            images = per_chunk(_randaugment(), images)
+        return images
+
+    def after(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Changes to normalised float images `(batch, channels, side, side)` with labels `(batch,)` int64.
+
+        The labels become shares, `(batch, num_classes)` float32 with rows that sum to 1, where mixup or cutmix is asked for. Where both are, one is
+        drawn per batch.
+        """
+        if "erasing" in self.names:
+            images = per_chunk(_erasing(), images)
+        if self.mixes:
+            images, labels = _mixing("mixup" in self.names, "cutmix" in self.names, self.num_classes)(images, labels)
+        return images, labels
+
+
+def crop(images: Tensor) -> Tensor:
+    """Pad each image by `PADDING` zeros on every side and cut it back at an offset of its own."""
+    side = images.shape[-1]
+    tops, lefts = torch.randint(2 * PADDING + 1, (2, len(images))).to(images.device)
+    # every cut is a view, (batch, channels, 9, 9, side, side): one indexing copies the chosen ones
+    cuts = F.pad(images, (PADDING,) * 4).unfold(2, side, 1).unfold(3, side, 1)
+    return cuts[torch.arange(len(images), device=images.device), :, tops, lefts]
+
+
+def flip(images: Tensor) -> Tensor:
+    """Mirror each image left to right with probability one half."""
+    is_flipped = torch.randint(2, (len(images), 1, 1, 1), dtype=torch.bool).to(images.device)
+    return torch.where(is_flipped, images.flip(-1), images)
+
+
+def per_chunk(change: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """Apply a change that draws once per call to each of `NUM_CHUNKS` chunks of the batch."""
+    return torch.cat([change(chunk) for chunk in images.chunk(NUM_CHUNKS)])
+
+
+# torchvision's transforms take a second to import: only those who ask for them wait
+
+
+@functools.cache
+def _randaugment() -> Any:
+    from torchvision.transforms import v2
+
+    return v2.RandAugment(num_ops=RANDAUGMENT_OPERATIONS, magnitude=RANDAUGMENT_MAGNITUDE)
+
+
+@functools.cache
+def _erasing() -> Any:
+    from torchvision.transforms import v2
+
+    return v2.RandomErasing()
+
+
+@functools.cache
+def _mixing(mixup: bool, cutmix: bool, num_classes: int) -> Any:
+    from torchvision.transforms import v2
+
+    chosen = [v2.MixUp(alpha=MIXUP_ALPHA, num_classes=num_classes)] if mixup else []
+    chosen += [v2.CutMix(alpha=CUTMIX_ALPHA, num_classes=num_classes)] if cutmix else []
+    return chosen[0] if len(chosen) == 1 else v2.RandomChoice(chosen)

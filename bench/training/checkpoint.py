@@ -1,0 +1,75 @@
+"""A training in progress, on disk: everything that decides the bits of what follows."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.files import write_atomically
+
+EVERY_S = 30.0
+
+
+@dataclass(kw_only=True)
+class Checkpoint:
+    """Where one training keeps its state, and how often (seconds).
+
+    `identity`: what must agree for the state to be continued: another model, recipe, seed, number of threads or version of torch starts anew.
+    """
+
+    path: Path
+    identity: Mapping[str, str | int]
+    every_s: float = EVERY_S
+    _saved_at: float = field(default_factory=time.monotonic)
+
+    def save_if_due(self, state: Callable[[], Mapping[str, Any]]) -> bool:
+        """Save the state, whole or not at all, where the last time is long enough ago. Raises OSError where the disk refuses."""
+        if time.monotonic() - self._saved_at < self.every_s:
+            return False
+        content = {"identity": dict(self.identity), "state": dict(state())}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, lambda temporary: _save(content, temporary))
+        self._saved_at = time.monotonic()
+        return True
+
+    def read(self) -> dict[str, Any] | None:
+        """The state to continue from; None where there is none, it cannot be read, or it is another training's. Loads tensors and plain data only."""
+        try:
+            content = torch.load(self.path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
+            return None
+        if not isinstance(content, dict) or content.get("identity") != dict(self.identity):
+            return None
+        state: dict[str, Any] = content["state"]
+        return state
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def random_state() -> dict[str, torch.Tensor]:
+    """The states of torch's global generators."""
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_random_state(state: Mapping[str, torch.Tensor]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def _save(content: Mapping[str, Any], path: Path) -> None:
+    with open(path, "wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,62 @@
+"""The data of one training: what is learned from, what the weights are chosen by, what is scored once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from bench.build import config_of, num_data_tokens_of
+from bench.spec import ModelSpec, Recipe
+from bench.task_info import Images, info_of
+from bench.tasks import load_splits
+from bench.training.examples import Examples, examples_of, split_validation
+from bench.training.reading import Reader, build_reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """`learned`, `held_out` and `test` as stored or cut into patches; `reader` brings their batches to the model; `answers` as in `TaskInfo`."""
+
+    learned: Examples
+    held_out: Examples
+    test: Examples
+    reader: Reader
+    answers: str
+
+    def to(self, device: str) -> TrainingData:
+        return TrainingData(
+            learned=self.learned.to(device),
+            held_out=self.held_out.to(device),
+            test=self.test.to(device),
+            reader=self.reader.to(device),
+            answers=self.answers,
+        )
+
+
+def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int) -> TrainingData:
+    """The task's data as the model reads them; `seed` draws the validation items where the task has none of its own.
+
+    Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where the model was built for another task.
+    """
+    info = info_of(task)
+    pool: str = config_of(model).pool
+    interface = info.interface(model.shape.seq_len, pool)
+    if interface != model.interface:
+        raise ValueError(f"task {task} needs {interface}, the model was built for {model.interface}")
+    patch_side = info.reads.patch_side(model.shape.seq_len, pool) if isinstance(info.reads, Images) else None
+    splits = load_splits(task, num_tokens=num_data_tokens_of(model))
+    reader = build_reader(splits, patch_side=patch_side, augment=recipe.augment, num_classes=info.num_classes)
+    learned = examples_of(splits.train)
+    if splits.validation is not None:
+        held_out = examples_of(splits.validation)
+    else:
+        learned, held_out = split_validation(learned, recipe.validation_fraction, torch.Generator().manual_seed(seed))
+    whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
+    return TrainingData(
+        learned=reader.prepare(learned),
+        held_out=whole.prepare(held_out),
+        test=whole.prepare(examples_of(splits.test)),
+        reader=reader,
+        answers=info.answers,
+    )

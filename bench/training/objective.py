@@ -1,0 +1,72 @@
+"""What is asked of a model, by kind of answer: the loss to learn by and the score to be judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE
+from bench.tasks import IGNORED
+
+MAX_TOP = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """How a model did on some items.
+
+    `value`: what models are chosen by, higher is better: the accuracy, or for values the share of variance explained (R2). `items`: `(items,)` float on the
+    CPU, each item's own score: 1 or 0 for a class, the share of right answers for token classes, minus the mean squared error for values. `top[k - 1]`:
+    accuracy when the k likeliest classes count (all, where there are fewer than k); empty for values. `finite`: whether every answer was a number.
+    """
+
+    value: float
+    items: Tensor
+    top: tuple[float, ...]
+    finite: bool
+
+
+def loss(answers: str, outputs: Tensor, targets: Tensor, *, label_smoothing: float) -> Tensor:
+    """The mean loss over what is asked: cross-entropy, or the squared error for values (which label smoothing leaves alone).
+
+    `outputs`: `(batch, classes)`, or `(batch, tokens, classes)` for answers at tokens; `targets` as in `bench.tasks.Split`, or soft `(batch, classes)`.
+    """
+    if answers == CLASS:
+        return F.cross_entropy(outputs, targets, label_smoothing=label_smoothing)
+    if answers == TOKEN_CLASS:
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, label_smoothing=label_smoothing)
+    errors, asked = _squared_errors(outputs, targets)
+    return errors.sum() / asked.sum()
+
+
+def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
+    """Scores of all items at once; shapes as for `loss`."""
+    finite = bool(outputs.isfinite().all())
+    if answers == TOKEN_VALUE:
+        return _judge_values(outputs, targets, finite)
+    if answers == CLASS:
+        outputs, targets = outputs[:, None], targets[:, None]
+    asked = targets != IGNORED
+    num_ranks = min(MAX_TOP, outputs.shape[-1])
+    ranked_right = (outputs.topk(num_ranks).indices == targets[..., None]) & asked[..., None]
+    # (items, ranks): of what is asked of an item, the share that is right within the first ranks
+    shares = ranked_right.cumsum(dim=-1).sum(dim=1).double() / asked.sum(dim=1, keepdim=True)
+    top = shares.mean(dim=0).tolist()
+    return Scores(value=top[0], items=shares[:, 0].cpu(), top=tuple(top + top[-1:] * (MAX_TOP - num_ranks)), finite=finite)
+
+
+def _judge_values(outputs: Tensor, targets: Tensor, finite: bool) -> Scores:
+    errors, asked = _squared_errors(outputs.double(), targets.double())
+    known = targets[asked].double()
+    explained = 1.0 - float(errors.sum() / (known - known.mean()).square().sum())
+    return Scores(value=explained, items=-(errors.sum(dim=1) / asked.sum(dim=1)).cpu(), top=(), finite=finite)
+
+
+def _squared_errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """`(batch, tokens)` squared errors, zero where nothing is asked; and where something is."""
+    asked = ~targets.isnan()
+    errors = torch.where(asked, outputs.squeeze(-1) - targets, 0.0)
+    return errors.square(), asked

@@ -1,0 +1,35 @@
+"""No mixing: tokens pass unchanged and none meets another, s(Z) = Z (arXiv 2105.08050, Sec. 2.1); the control for every other mixer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from models.layers.cost import Cost
+from models.layers.shape import require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    seq_len: int
+    width: int
+
+    def __post_init__(self) -> None:
+        require_positive("seq_len", self.seq_len)
+        require_positive("width", self.width)
+
+
+class Identity(nn.Module):
+    """`(batch, n, width)` -> the same."""
+
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:  # noqa: ARG002 - every mixer takes `valid`
+        return tokens
+
+
+def build(config: Config) -> Identity:
+    return Identity()
+
+
+def cost(config: Config) -> Cost:
+    return Cost(())

@@ -1,0 +1,74 @@
+"""Curve fitting: the answers lie on the curve, what is observed lies about it, and Nadaraya-Watson regression fits it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.spec import RequestError
+from bench.task_info import TOKEN_VALUE, Sequences, info_of
+from bench.tasks import Split, load_splits
+
+SMALL = "curve_fitting+items=300+test_items=200"
+HALF = 32
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return load_splits(SMALL, num_tokens=2 * HALF).test
+
+
+def r2_of(predicted: Tensor, asked: Tensor) -> float:
+    return 1 - float((predicted - asked).square().mean() / asked.var(correction=0))
+
+
+def test_the_answers_lie_on_the_curve(split: Split) -> None:
+    x, answer = float(split.inputs[0, HALF, 0]), float(split.targets[0, HALF])
+    assert answer == pytest.approx(2 * math.sin(x) + x**0.8, abs=1e-5)
+    x_all = split.inputs[:, HALF:, 0]
+    torch.testing.assert_close(split.targets[:, HALF:], 2 * x_all.sin() + x_all**0.8)
+    assert split.targets[:, :HALF].isnan().all()
+
+
+def test_what_is_asked_for_is_not_shown(split: Split) -> None:
+    assert (split.inputs[:, HALF:, 1] == 0).all()
+    assert split.inputs[..., 2].tolist() == [[0.0] * HALF + [1.0] * HALF] * 200
+
+
+def test_observations_differ_from_the_curve_by_noise_of_the_stated_spread(split: Split) -> None:
+    x, y = split.inputs[:, :HALF, 0], split.inputs[:, :HALF, 1]
+    noise = y - (2 * x.sin() + x**0.8)
+    # 6,400 draws: standard errors of 0.006 and 0.0044
+    assert float(noise.mean()) == pytest.approx(0, abs=0.025)
+    assert float(noise.std()) == pytest.approx(0.5, abs=0.018)
+    assert 0 <= float(x.min()) < 0.01
+    assert 4.99 < float(x.max()) < 5
+
+
+def test_regression_on_the_observed_points_fits_and_the_mean_does_not(split: Split) -> None:
+    """Nadaraya and Watson's estimate, with a Gaussian kernel of width 0.25."""
+    x, y, asked_x = split.inputs[:, :HALF, 0], split.inputs[:, :HALF, 1], split.inputs[:, HALF:, 0]
+    weights = (-((asked_x[:, :, None] - x[:, None]) ** 2) / (2 * 0.25**2)).softmax(dim=2)
+    asked = split.targets[:, HALF:]
+    assert r2_of((weights @ y[:, :, None])[..., 0], asked) > 0.85
+    assert r2_of(asked.mean().expand_as(asked), asked) == pytest.approx(info_of(SMALL).chance, abs=1e-6)
+
+
+def test_without_noise_the_observations_lie_on_the_curve() -> None:
+    quiet = load_splits(f"{SMALL}+noise_percent=0", num_tokens=8).test.inputs[:, :4]
+    torch.testing.assert_close(quiet[..., 1], 2 * quiet[..., 0].sin() + quiet[..., 0] ** 0.8)
+
+
+def test_facts_at_the_defaults() -> None:
+    facts = info_of("curve_fitting")
+    assert (facts.answers, facts.num_classes, facts.chance, facts.score_name) == (TOKEN_VALUE, 1, 0.0, "r2")
+    assert facts.reads == Sequences(vector_width=3, multiple=2)
+    assert facts.interface(64, "cls").patch_dim == 3
+
+
+def test_an_odd_number_of_tokens_is_refused() -> None:
+    with pytest.raises(RequestError, match="2 data tokens or more, a multiple of 2"):
+        info_of("curve_fitting").interface(7, "cls")

@@ -1,0 +1,120 @@
+"""ListOps: expressions are well formed, as long as asked for, and have the value that an evaluator of their own tokens finds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from bench.data.expressions import TOKENS
+from bench.spec import RequestError
+from bench.task_info import Sequences, info_of
+from bench.tasks import Split, load_splits
+
+SMALL = "listops+items=600+test_items=200"
+OPERATIONS: dict[str, Callable[[list[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda numbers: int(statistics.median(numbers)),
+    "[SM": lambda numbers: sum(numbers) % 10,
+}
+
+
+def words_of(split: Split) -> list[list[str]]:
+    assert split.lengths is not None
+    return [[TOKENS[i] for i in row[:length]] for row, length in zip(split.inputs.tolist(), split.lengths.tolist(), strict=True)]
+
+
+def evaluate(words: list[str]) -> int:
+    value, rest = _evaluate_first(words)
+    assert not rest
+    return value
+
+
+def _evaluate_first(words: list[str]) -> tuple[int, list[str]]:
+    first, rest = words[0], words[1:]
+    if first not in OPERATIONS:
+        return int(first), rest
+    arguments = []
+    while rest[0] != "]":
+        value, rest = _evaluate_first(rest)
+        arguments.append(value)
+    assert len(arguments) >= 2
+    return OPERATIONS[first](arguments), rest[1:]
+
+
+def depth_of(words: list[str]) -> int:
+    """Operations on the way to the innermost digit, and the digit."""
+    depth = deepest = 0
+    for word in words:
+        depth += (word in OPERATIONS) - (word == "]")
+        deepest = max(deepest, depth)
+    return deepest + 1
+
+
+def most_arguments_of(words: list[str]) -> int:
+    counts, most = [0], 0
+    for word in words:
+        if word == "]":
+            most = max(most, counts.pop())
+            continue
+        counts[-1] += 1
+        if word in OPERATIONS:
+            counts.append(0)
+    return most
+
+
+def test_the_evaluator_on_an_example_worked_out_by_hand() -> None:
+    words = "[MAX 2 [SM 9 4 3 ] 0 [MIN 8 5 ] ]".split()
+    assert evaluate(words) == 6
+    assert evaluate("[MED 1 9 4 8 ]".split()) == 6
+    assert (depth_of(words), most_arguments_of(words)) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_tokens"), [("", 16), ("", 17), ("", 64), ("", 256), ("+depth=3+arguments=4", 26), ("+arguments=4", 50)]
+)
+def test_every_value_is_that_of_its_tokens(options: str, num_tokens: int) -> None:
+    split = load_splits(SMALL + options, num_tokens=num_tokens).train
+    assert [evaluate(words) for words in words_of(split)] == split.targets.tolist()
+
+
+@pytest.mark.parametrize(("options", "num_tokens", "depth", "arguments"), [("", 512, 10, 10), ("+depth=4+arguments=5", 100, 4, 5)])
+def test_depth_and_arguments_stay_within_their_options(options: str, num_tokens: int, depth: int, arguments: int) -> None:
+    words = words_of(load_splits(SMALL + options, num_tokens=num_tokens).train)
+    assert max(map(depth_of, words)) == depth
+    assert max(map(most_arguments_of, words)) == arguments
+
+
+def test_lengths_run_from_half_the_tokens_to_all_and_the_rest_is_padding() -> None:
+    split = load_splits(SMALL, num_tokens=33).train
+    assert split.lengths is not None
+    assert split.lengths.unique().tolist() == list(range(17, 34))
+    for row, length in zip(split.inputs.tolist(), split.lengths.tolist(), strict=True):
+        assert all(row[:length])
+        assert not any(row[length:])
+
+
+def test_always_answering_the_most_frequent_class_is_right_as_often_as_the_docstring_says() -> None:
+    counts = load_splits("listops", num_tokens=64).train.targets.bincount(minlength=10)
+    assert 0.15 <= float(counts.max() / counts.sum()) <= 0.16
+    assert int(counts.argmax()) in (0, 9)
+
+
+def test_facts_at_the_defaults() -> None:
+    facts = info_of("listops")
+    assert (facts.num_classes, facts.chance, facts.num_train, facts.num_test) == (10, 0.1, 20_000, 2_000)
+    assert isinstance(facts.reads, Sequences)
+    assert (facts.reads.vocab_size, facts.reads.max_tokens) == (len(TOKENS), 0)
+
+
+def test_a_length_that_no_expression_has_is_refused_naming_the_options() -> None:
+    # depth 3 and 4 arguments: 2 + 4 * (2 + 4 * 1) tokens
+    with pytest.raises(RequestError, match=r"16 to 26 data tokens .longer with higher options depth and arguments"):
+        info_of("listops+depth=3+arguments=4").interface(27, "mean")
+
+
+def test_the_stored_items_do_not_change() -> None:
+    found = load_splits("listops", num_tokens=16).test
+    assert " ".join(words_of(found)[0]) == "[MED 0 [SM [MAX 9 6 ] 7 6 9 9 ] ]"

@@ -1,0 +1,197 @@
+"""Masked-token prediction: how many tokens are asked for, what they are read as, and that nothing but real tokens is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bench.data import masking
+from bench.data.masking import choose_tokens, hide_tokens
+from bench.spec import RequestError
+from bench.task_info import TOKEN_CLASS, Sequences, choose, info_of
+from bench.tasks import IGNORED, Split, Splits, load_splits, masked_token, require_data
+
+VOCAB_SIZE = 257
+
+
+def made_split(num_items: int = 400, num_tokens: int = 60) -> Split:
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, num_tokens + 1, (num_items,), generator=generator)
+    ids = torch.randint(1, VOCAB_SIZE, (num_items, num_tokens), generator=generator, dtype=torch.int16)
+    ids[torch.arange(num_tokens) >= lengths[:, None]] = 0
+    return Split(inputs=ids, targets=torch.zeros(num_items, dtype=torch.int64), lengths=lengths)
+
+
+def check_hidden(read: Split, hidden: Split, rate: int) -> None:
+    """What the contract says of any hidden split, exactly."""
+    asked = hidden.targets != IGNORED
+    assert read.lengths is not None
+    assert asked.sum(1).tolist() == [max(1, (int(length) * rate + 50) // 100) for length in read.lengths]
+    assert not (asked & (read.inputs == 0)).any()
+    assert torch.equal(hidden.targets[asked], read.inputs[asked].long())
+    assert torch.equal(hidden.inputs[~asked], read.inputs[~asked])
+    assert hidden.targets.dtype == torch.int64
+    assert not (hidden.inputs[asked] == 0).any()
+    assert hidden.inputs.max() <= VOCAB_SIZE
+
+
+@pytest.mark.parametrize("rate", [1, 15, 50, 100])
+def test_the_asked_tokens_are_counted_and_only_they_change(rate: int) -> None:
+    read = made_split()
+    check_hidden(read, hide_tokens(read, vocab_size=VOCAB_SIZE, rate=rate, seed=0), rate)
+
+
+def broken(fault: str, read: Split) -> Split:
+    hidden = hide_tokens(read, vocab_size=VOCAB_SIZE, rate=15, seed=0)
+    inputs, targets = hidden.inputs.clone(), hidden.targets.clone()
+    place = tuple((targets == IGNORED).nonzero()[0].tolist())
+    asked = tuple((targets != IGNORED).nonzero()[0].tolist())
+    if fault == "one more asked for":
+        targets[place] = inputs[place]
+    elif fault == "another token changed":
+        inputs[place] = (inputs[place] + 1) % VOCAB_SIZE
+    elif fault == "a wrong answer":
+        targets[asked] = (targets[asked] + 1) % VOCAB_SIZE
+    elif fault == "replaced by padding":
+        inputs[asked] = 0
+    return Split(inputs=inputs, targets=targets, lengths=read.lengths)
+
+
+@pytest.mark.parametrize("fault", ["one more asked for", "another token changed", "a wrong answer", "replaced by padding"])
+def test_the_check_catches_a_broken_split(fault: str) -> None:
+    read = made_split()
+    check_hidden(read, broken("none", read), 15)
+    with pytest.raises(AssertionError):
+        check_hidden(read, broken(fault, read), 15)
+
+
+def shares(read: Tensor, hidden: Split) -> tuple[float, float, float]:
+    """Of the tokens asked for: masked, replaced by another, kept."""
+    asked = hidden.targets != IGNORED
+    now, before = hidden.inputs[asked], read[asked]
+    masked, kept = (now == VOCAB_SIZE).float().mean().item(), (now == before).float().mean().item()
+    return masked, 1 - masked - kept, kept
+
+
+def test_eight_of_ten_are_masked_one_replaced_and_one_kept() -> None:
+    read = made_split(num_items=3000)
+    masked, replaced, kept = shares(read.inputs, hide_tokens(read, vocab_size=VOCAB_SIZE, rate=50, seed=0))
+    assert masked == pytest.approx(0.8, abs=0.01)
+    assert replaced == pytest.approx(0.1, abs=0.01)
+    assert kept == pytest.approx(0.1, abs=0.01)
+
+
+def test_replacements_are_other_real_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "MASKED", 0.0)
+    monkeypatch.setattr(masking, "REPLACED", 1.0)
+    ids = torch.tensor([[1, 2, 3, 4]] * 300, dtype=torch.int16)
+    read = Split(inputs=ids, targets=torch.zeros(300), lengths=torch.full((300,), 4))
+    hidden = hide_tokens(read, vocab_size=5, rate=100, seed=0)
+    for place in range(4):
+        assert sorted(hidden.inputs[:, place].unique().tolist()) == sorted({1, 2, 3, 4} - {place + 1})
+
+
+@given(st.lists(st.integers(min_value=1, max_value=30), min_size=1, max_size=8), st.integers(min_value=1, max_value=100))
+def test_choices_are_exact_and_within_the_real_tokens(lengths: list[int], rate: int) -> None:
+    asked = choose_tokens(30, torch.tensor(lengths), rate, torch.Generator().manual_seed(0))
+    assert asked.sum(1).tolist() == [max(1, (length * rate + 50) // 100) for length in lengths]
+    assert not any(row[length:].any() for row, length in zip(asked, lengths, strict=True))
+
+
+def test_the_same_seed_gives_the_same_draws_and_another_seed_others() -> None:
+    read = made_split(num_items=2100)
+    first, again, other = (hide_tokens(read, vocab_size=VOCAB_SIZE, rate=15, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.inputs, again.inputs)
+    assert torch.equal(first.targets, again.targets)
+    assert not torch.equal(first.targets, other.targets)
+
+
+def test_the_mask_of_a_full_vocabulary_fits_its_integers() -> None:
+    read = made_split(num_items=50)
+    assert hide_tokens(read, vocab_size=32767, rate=15, seed=0).inputs.max() == 32767
+    wide = hide_tokens(read, vocab_size=32768, rate=15, seed=0)
+    assert (wide.inputs.dtype, wide.inputs.max().item()) == (torch.int32, 32768)
+
+
+def test_hiding_without_lengths_is_refused() -> None:
+    read = made_split()
+    with pytest.raises(ValueError, match="needs the lengths"):
+        hide_tokens(Split(inputs=read.inputs, targets=read.targets), vocab_size=VOCAB_SIZE, rate=15, seed=0)
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> str:
+    rows = [{"body": f"review number {row} of this file", "label": row % 2, "split": part} for row, part in enumerate(PARTS)]
+    pd.DataFrame(rows).to_csv(tmp_path / "reviews.csv", index=False)
+    return f"text:{tmp_path / 'reviews.csv'}"
+
+
+PARTS = ["train"] * 8 + ["validation"] * 3 + ["test"] * 4
+
+
+def test_a_text_task_is_hidden_split_by_split(reviews: str) -> None:
+    task = f"masked_token:{reviews}+text_column=body"
+    require_data(task)
+    read = load_splits(f"{reviews}+text_column=body", num_tokens=40)
+    hidden = load_splits(task, num_tokens=40)
+    for part in ("train", "validation", "test"):
+        check_hidden(getattr(read, part), getattr(hidden, part), 15)
+    masks = [part.targets[:3] == IGNORED for part in parts_of(hidden)]
+    assert not torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[1], masks[2])
+    again = load_splits(task, num_tokens=40)
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(parts_of(hidden), parts_of(again), strict=True))
+
+
+def parts_of(splits: Splits) -> tuple[Split, ...]:
+    assert splits.validation is not None
+    return splits.train, splits.validation, splits.test
+
+
+def test_the_facts_are_those_of_the_texts_with_one_token_more(reviews: str) -> None:
+    info = masked_token.info(choose(f"masked_token:{reviews}+text_column=body"))
+    assert (info.reads, info.num_classes, info.answers) == (Sequences(vocab_size=258), 257, TOKEN_CLASS)
+    assert (info.num_train, info.num_validation, info.num_test) == (8, 3, 4)
+    assert info.chance == pytest.approx(1 / 257)
+    byte_pairs = info_of("masked_token:imdb+tokenizer=bpe+vocab_size=300")
+    assert (byte_pairs.reads, byte_pairs.num_classes) == (Sequences(vocab_size=301), 300)
+
+
+def test_the_rate_is_an_option(reviews: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    task = f"masked_token:{reviews}+text_column=body+rate=50+tokenizer=bpe+vocab_size=300"
+    test = load_splits(task, num_tokens=40).test
+    assert test.lengths is not None
+    assert (test.targets != IGNORED).sum(1).tolist() == ((test.lengths + 1) // 2).tolist()
+    assert (test.inputs == 300).any()
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("masked_token", "needs a TEXT TASK"),
+        ("masked_token:digits", "reads a text task, found 'digits'"),
+        ("masked_token:masked_token:imdb", "reads a text task, found 'masked_token:imdb'"),
+        ("masked_token:nothing", "unknown task 'nothing'"),
+        ("masked_token:text", "task text needs a FILE"),
+        ("masked_token:trec+text_column=body", "unknown option of task trec: 'text_column'"),
+        ("masked_token:trec+tokenizer=words", "'words' is unknown"),
+        ("masked_token:trec+rate=0", "rate of task masked_token is 0; allowed: 1 to 100"),
+        ("masked_token:trec+rate=101", "rate of task masked_token is 101; allowed: 1 to 100"),
+    ],
+)
+def test_what_is_no_text_task_or_option_is_refused(task: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        info_of(task)
+
+
+def test_absent_texts_are_refused_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
+    with pytest.raises(RequestError, match="task imdb needs"):
+        require_data("masked_token:imdb")

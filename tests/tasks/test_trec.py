@@ -1,0 +1,80 @@
+"""TREC: read from files of the published form, made here; what is absent, torn or not the whole set is told in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.spec import RequestError
+from bench.task_info import Sequences, info_of
+from bench.tasks import DATA_VARIABLE, load_splits, require_data, trec
+
+NAMES = ("ABBR:exp", "DESC:manner", "ENTY:cremat", "HUM:ind", "LOC:city", "NUM:dist")
+
+
+def write(path: Path, num_items: int) -> None:
+    path.write_bytes("".join(f"{NAMES[item % 6]} What is café {item} ?\n" for item in range(num_items)).encode("latin-1"))
+
+
+@pytest.fixture(params=["trec6", "trec"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    made = tmp_path / str(request.param)
+    made.mkdir()
+    write(made / "train_5500.label", 5452)
+    write(made / "TREC_10.label", 500)
+    return made
+
+
+@pytest.mark.usefixtures("folder")
+def test_questions_become_bytes_with_their_coarse_class() -> None:
+    require_data("trec")
+    splits = load_splits("trec", num_tokens=32)
+    assert (splits.train.inputs.shape, splits.test.inputs.shape, splits.validation) == ((5452, 32), (500, 32), None)
+    assert splits.test.targets[:8].tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
+    assert splits.test.lengths is not None
+    length = int(splits.test.lengths[0])
+    assert bytes(i - 1 for i in splits.test.inputs[0, :length].tolist()).decode() == "What is café 0 ?"
+    assert torch.equal(splits.test.inputs, load_splits("trec", num_tokens=32).test.inputs)
+
+
+def test_the_facts_need_no_data() -> None:
+    info = info_of("trec")
+    assert (info.num_classes, info.num_train, info.num_validation, info.num_test) == (6, 5452, 0, 500)
+    assert info.chance == pytest.approx(1 / 6)
+    assert info.reads == Sequences(vocab_size=257)
+    assert info_of("trec+tokenizer=bpe+vocab_size=500").reads == Sequences(vocab_size=500)
+
+
+def test_byte_pairs_are_learned_from_the_training_questions(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    first = load_splits("trec+tokenizer=bpe+vocab_size=300", num_tokens=16)
+    (folder / "TREC_10.label").write_bytes(b"NUM:dist zzzzzzzz zzzzzzzz\n" * 500)
+    again = load_splits("trec+tokenizer=bpe+vocab_size=300", num_tokens=16)
+    assert first.train.inputs.max() < 300
+    assert torch.equal(first.train.inputs, again.train.inputs)
+
+
+def test_absent_data_are_refused_naming_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    with pytest.raises(RequestError, match=f"train_5500.label and TREC_10.label in {tmp_path / 'trec6'}") as refused:
+        require_data("trec")
+    assert "Li and Roth" in refused.value.hint
+    monkeypatch.delenv(DATA_VARIABLE)
+    with pytest.raises(RequestError, match="needs a folder with data sets"):
+        require_data("trec")
+
+
+def test_a_part_of_the_set_does_not_pass_for_the_whole(folder: Path) -> None:
+    write(folder / "TREC_10.label", 499)
+    with pytest.raises(RequestError, match=r"\(5452, 0, 499\) items.*\(5452, 0, 500\)"):
+        load_splits("trec", num_tokens=8)
+
+
+def test_a_line_without_a_class_is_refused_naming_it(tmp_path: Path) -> None:
+    path = tmp_path / "questions"
+    path.write_text("NUM:dist How far ?\nWhat is this ?\n")
+    with pytest.raises(RequestError, match="line 2: class 'What' is none of ABBR, DESC"):
+        trec.read_questions(path)

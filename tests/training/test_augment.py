@@ -1,0 +1,174 @@
+"""Augmentation: what each change does to a batch, drawn per image or per chunk, and the same again for the same seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.spec import AUGMENTATIONS
+from bench.training.augment import NUM_CHUNKS, PADDING, Augmentation, crop, flip
+
+NUM_CLASSES = 5
+BATCH = 32
+
+
+def made_images(batch: int = BATCH, channels: int = 3, side: int = 12) -> Tensor:
+    """No zeros, so that what is padded or erased is seen."""
+    return torch.randint(1, 256, (batch, channels, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+def made_labels(batch: int = BATCH) -> Tensor:
+    return torch.arange(batch) % NUM_CLASSES
+
+
+def change(names: tuple[str, ...], images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Raw images after `before`; then, brought to 0..1, images and labels after `after`."""
+    augmentation = Augmentation(names, num_classes=NUM_CLASSES)
+    raw = augmentation.before(images)
+    return raw, *augmentation.after(raw.float() / 255, labels)
+
+
+def test_without_names_nothing_is_touched() -> None:
+    images, labels = made_images(), made_labels()
+    augmentation = Augmentation((), num_classes=NUM_CLASSES)
+    state = torch.get_rng_state()
+    assert augmentation.before(images) is images
+    kept = augmentation.after(images, labels)
+    assert kept[0] is images
+    assert kept[1] is labels
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in AUGMENTATIONS), AUGMENTATIONS])
+def test_the_state_of_the_global_generator_decides_everything(names: tuple[str, ...]) -> None:
+    images, labels = made_images(), made_labels()
+    torch.manual_seed(3)
+    change(names, images, labels)
+    state = torch.get_rng_state()
+    expected = change(names, images, labels)
+    change(names, images, labels)
+    torch.set_rng_state(state)
+    assert all(torch.equal(a, b) for a, b in zip(change(names, images, labels), expected, strict=True))
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in AUGMENTATIONS), AUGMENTATIONS])
+def test_two_batches_are_changed_differently(names: tuple[str, ...]) -> None:
+    images, labels = made_images(), made_labels()
+    torch.manual_seed(3)
+    first, second = change(names, images, labels), change(names, images, labels)
+    assert not torch.equal(first[1], second[1])
+
+
+@pytest.mark.parametrize("batch", [1, 3, BATCH])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("names", [*((name,) for name in AUGMENTATIONS), AUGMENTATIONS])
+def test_shape_and_type_stay_and_the_input_is_not_changed(names: tuple[str, ...], channels: int, batch: int) -> None:
+    images, labels = made_images(batch, channels), made_labels(batch)
+    kept = images.clone()
+    torch.manual_seed(0)
+    raw, normalised, targets = change(names, images, labels)
+    assert (raw.shape, raw.dtype) == (images.shape, torch.uint8)
+    assert (normalised.shape, normalised.dtype) == (images.shape, torch.float32)
+    assert torch.equal(images, kept)
+    mixes = Augmentation(names, num_classes=NUM_CLASSES).mixes
+    assert targets.shape == ((batch, NUM_CLASSES) if mixes else (batch,))
+    assert targets.dtype == (torch.float32 if mixes else torch.int64)
+
+
+def offset_of(cut: Tensor, image: Tensor) -> tuple[int, int] | None:
+    """Where in the padded image the cut lies."""
+    side = image.shape[-1]
+    padded = torch.zeros(len(image), side + 2 * PADDING, side + 2 * PADDING, dtype=image.dtype)
+    padded[:, PADDING:-PADDING, PADDING:-PADDING] = image
+    for top in range(2 * PADDING + 1):
+        for left in range(2 * PADDING + 1):
+            if torch.equal(cut, padded[:, top : top + side, left : left + side]):
+                return top, left
+    return None
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_crop_moves_each_image_on_its_own_and_pads_with_zero(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    images = made_images().to(dtype)
+    offsets = [offset_of(cut, image) for cut, image in zip(crop(images), images, strict=True)]
+    assert None not in offsets
+    assert len(set(offsets)) > BATCH // 2
+
+
+def test_crop_reaches_every_offset() -> None:
+    torch.manual_seed(0)
+    images = made_images(1, 1, 5).expand(2000, 1, 5, 5)
+    assert len(crop(images).unique(dim=0)) == (2 * PADDING + 1) ** 2
+
+
+def test_flip_mirrors_about_half_of_the_images() -> None:
+    torch.manual_seed(0)
+    images = made_images(400)
+    flipped = flip(images)
+    is_mirrored = (flipped == images.flip(-1)).flatten(1).all(1)
+    is_kept = (flipped == images).flatten(1).all(1)
+    assert torch.equal(is_mirrored, ~is_kept)
+    assert 150 < is_mirrored.sum().item() < 250
+
+
+def test_randaugment_draws_for_each_chunk() -> None:
+    torch.manual_seed(0)
+    images = made_images(1).expand(BATCH, -1, -1, -1)
+    changed = Augmentation(("randaugment",), num_classes=NUM_CLASSES).before(images)
+    per_chunk = [chunk.unique(dim=0) for chunk in changed.chunk(NUM_CHUNKS)]
+    assert [len(kinds) for kinds in per_chunk] == [1] * NUM_CHUNKS
+    assert len(changed.unique(dim=0)) > NUM_CHUNKS // 2
+
+
+def test_randaugment_refuses_images_that_are_not_uint8() -> None:
+    with pytest.raises(ValueError, match=r"randaugment needs uint8 images, found torch\.float32"):
+        Augmentation(("randaugment",), num_classes=NUM_CLASSES).before(made_images().float())
+
+
+def test_erasing_blanks_a_box_in_some_chunks() -> None:
+    torch.manual_seed(0)
+    images, labels = made_images() / 255, made_labels()
+    erased, kept = Augmentation(("erasing",), num_classes=NUM_CLASSES).after(images, labels)
+    blank = erased == 0
+    assert kept is labels
+    assert torch.equal(erased[~blank], images[~blank])
+    has_box = blank.flatten(1).any(1)
+    assert 0 < has_box.sum().item() < BATCH
+    assert torch.equal(has_box, has_box.view(NUM_CHUNKS, -1)[:, :1].expand(-1, BATCH // NUM_CHUNKS).flatten())
+
+
+def mixed(names: tuple[str, ...], seed: int) -> tuple[Tensor, Tensor]:
+    """Images that say their own label at every pixel, mixed."""
+    labels = made_labels()
+    images = torch.nn.functional.one_hot(labels, NUM_CLASSES).float()[:, :, None, None].expand(-1, -1, 10, 10)
+    torch.manual_seed(seed)
+    return Augmentation(names, num_classes=NUM_CLASSES).after(images, labels)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("names", [("mixup",), ("cutmix",), ("mixup", "cutmix")])
+def test_labels_are_the_shares_that_the_images_hold(names: tuple[str, ...], seed: int) -> None:
+    images, shares = mixed(names, seed)
+    torch.testing.assert_close(shares, images.mean(dim=(2, 3)))
+    torch.testing.assert_close(shares.sum(1), torch.ones(BATCH))
+
+
+def is_blended(images: Tensor) -> bool:
+    """Is a pixel of two images at once (mixup), or of one (cutmix)?"""
+    return bool(((images > 0) & (images < 1)).any())
+
+
+def test_mixup_blends_and_cutmix_does_not() -> None:
+    assert all(is_blended(mixed(("mixup",), seed)[0]) for seed in range(5))
+    assert not any(is_blended(mixed(("cutmix",), seed)[0]) for seed in range(5))
+
+
+def test_of_both_one_is_drawn_per_batch() -> None:
+    assert {is_blended(mixed(("mixup", "cutmix"), seed)[0]) for seed in range(20)} == {True, False}
+
+
+def test_an_unknown_name_is_refused_naming_those_allowed() -> None:
+    with pytest.raises(ValueError, match=r"unknown augmentation 'rotate'; allowed: crop, flip"):
+        Augmentation(("crop", "rotate"), num_classes=NUM_CLASSES)
