@@ -284,10 +284,11 @@ def _planned(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
 
 def _require_data(plan: Plan) -> None:
     """Data that are absent are named before anything is measured, not after."""
+    from bench.request import needs_task
     from bench.spec import is_trained
     from bench.tasks import require_data
 
-    if "accuracy" in plan.metrics:
+    if any(needs_task(metric) for metric in plan.metrics):
         for task in dict.fromkeys(p.cell.workload.task for p in plan.cells if is_trained(p.cell, plan)):
             require_data(task)
 

@@ -24,7 +24,7 @@ TRAIN_PHASE_FACTOR = 3
 def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     """Every job in order: what is done once, then the rounds (each shuffled by seed and round, the control among them), then training.
 
-    Where learning rates are tuned, the jobs after the trials depend on their outcomes in `records`; without records they stand with the plan's recipe.
+    Where learning rates are tuned, what follows the trials depends on their outcomes in `records`; without, it stands with the plan's recipe.
     """
     repeats = {metric: catalog.load("metrics", metric).REPEAT for metric in plan.metrics}
     once = [m for m in plan.metrics if repeats[m] == "once"]

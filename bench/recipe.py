@@ -24,7 +24,7 @@ RECIPE_KEYS = ", ".join(f.name for f in dataclasses.fields(Recipe))
 
 
 def parse_recipe(text: str) -> Recipe:
-    """`key=value,key=value` over the default recipe; `augment` takes names joined by `+`, or none. Raises RequestError for the first that is wrong."""
+    """`key=value,key=value` over the default recipe; `augment` takes names joined by `+`, or none. Raises RequestError for what is wrong."""
     changes: dict[str, Any] = {}
     for entry in text.split(",") if text else ():
         key, equals, value = entry.strip().partition("=")

@@ -137,8 +137,9 @@ def _require_consistent(request: Request) -> None:
     if not request.seq_lens and any(not m.variant for m in request.models):
         raise RequestError("--seq is missing: a family has no length of its own", "try --seq 17,65,257")
     trains = "accuracy" in request.metrics
-    if trains and not request.task:
-        raise RequestError("the metric accuracy needs a task to train on", "try --task digits, or see: bench list tasks")
+    needing = [metric for metric in request.metrics if needs_task(metric)]
+    if needing and not request.task:
+        raise RequestError(f"the metric {needing[0]} needs a task to train on", "try --task digits, or see: bench list tasks")
     if request.task and request.input != "patches":
         raise RequestError(
             f"task {request.task} decides what the models read; --input {request.input} cannot be added", "leave --input out"
@@ -151,6 +152,10 @@ def _require_consistent(request: Request) -> None:
         raise RequestError(
             f"--accuracy-seq {stray[0]} is not among --seq {lengths}", f"try --accuracy-seq {request.seq_lens[0] if lengths else 17}"
         )
+
+
+def needs_task(metric: str) -> bool:
+    return bool(getattr(catalog.load("metrics", metric), "NEEDS_TASK", False))
 
 
 def parse_models(text: str) -> tuple[ModelRequest, ...]:

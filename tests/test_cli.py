@@ -109,6 +109,29 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "describe of several": ("describe", "vit", "--seq", "17,65"),
     "describe of nothing": ("describe",),
     "describe of what cannot be": ("describe", "gmlp", "--seq", "4097", "--params", "100k"),
+    "image data that are absent": (*TASK[:-2], "cifar10", "--seq", "17", "--metrics", "accuracy", "--data-root", "."),
+    "data that no folder was named for": (*TASK[:-2], "cifar10", "--seq", "17", "--metrics", "accuracy"),
+    "text data that are absent": (*TASK[:-2], "trec", "--seq", "65", "--metrics", "accuracy", "--data-root", "."),
+    "a task without its argument": (*TASK[:-2], "images", "--seq", "17"),
+    "a task with an argument too many": (*TASK[:-2], "digits:here", "--seq", "17"),
+    "an option that a task has not": (*TASK[:-2], "copy+size=3", "--seq", "16"),
+    "an option of a task with a bad value": (*TASK[:-2], "copy+symbols=few", "--seq", "16"),
+    "an odd length for copying": (*TASK[:-2], "copy", "--seq", "17"),
+    "a table that is not there": (*TASK[:-2], "text:nowhere.csv", "--seq", "17"),
+    "a table of an unknown kind": (*TASK[:-2], "text:nowhere.xlsx", "--seq", "17"),
+    "a folder of images that is not there": (*TASK[:-2], "images:nowhere", "--seq", "17"),
+    "training speed without a task": (*RUN, "--metrics", "training_speed"),
+    "trials without accuracy": (*TASK, "17", "--lr-trials", "2"),
+    "trials not a number": (*TASK, "17", "--metrics", "accuracy", "--lr-trials", "two"),
+    "tuning without trials": (*TASK, "17", "--metrics", "accuracy,tuning"),
+    "unknown key of a recipe": (*TASK, "17", "--metrics", "accuracy", "--recipe", "learning=1"),
+    "recipe without a value": (*TASK, "17", "--metrics", "accuracy", "--recipe", "dropout"),
+    "recipe with an unknown augmentation": (*TASK, "17", "--metrics", "accuracy", "--recipe", "augment=crop+blur"),
+    "recipe with a rate of zero": (*TASK, "17", "--metrics", "accuracy", "--recipe", "learning_rate=0"),
+    "recipe with a key given twice": (*TASK, "17", "--metrics", "accuracy", "--recipe", "epochs=1,epochs=2"),
+    "dropout of everything": (*TASK, "17", "--metrics", "accuracy", "--recipe", "dropout=1"),
+    "identity gating with attention": ("run", "--models", "gmlp+gating=identity+tiny_attention=8", "--seq", "17"),
+    "compare of nothing": ("compare", "nowhere"),
     "plan for an unwritable file": ("plan", "--models", "vit", "--seq", "17", "--out", "/proc/nowhere/plan.json"),
 }
 
@@ -233,7 +256,7 @@ def _own_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-COMMANDS = ("run", "plan", "describe", "list", "report", "check", "env")
+COMMANDS = ("run", "plan", "describe", "list", "report", "compare", "check", "env")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

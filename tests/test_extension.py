@@ -26,19 +26,32 @@ def summarise(records):
 '''
 TASK = '''"""Random noise of three classes."""
 
-from bench.spec import TaskInfo
+from bench.task_info import Images, TaskInfo
 from bench.tasks import Split, Splits
 
-INFO = TaskInfo(name="noise", summary="random noise", source="made here", num_classes=3, channels=1, side=8, num_train=60, num_test=30)
+OPTIONS = {"items": 30}
 
 
-def load(data_root):
+def info(choice):
+    return TaskInfo(
+        name="noise",
+        summary="random noise",
+        source="made here",
+        reads=Images(channels=1, side=8),
+        num_classes=3,
+        chance=1 / 3,
+        num_train=choice.options["items"],
+        num_test=30,
+    )
+
+
+def load(choice, *, num_tokens, place):
     import torch
 
     def split(items):
-        return Split(images=torch.randn(items, 1, 8, 8), labels=torch.arange(items) % 3)
+        return Split(inputs=torch.randn(items, 1, 8, 8), targets=torch.arange(items) % 3)
 
-    return Splits(train=split(INFO.num_train), test=split(INFO.num_test))
+    return Splits(train=split(choice.options["items"]), test=split(30))
 '''
 EXECUTOR = '''"""Like inline, under another name."""
 
@@ -76,12 +89,12 @@ def test_one_file_per_extension_is_enough(tmp_path: Path) -> None:
     ran = run_bench(
         program,
         tmp_path,
-        *("run", "--models", "wide_vit", "--seq", "17", "--task", "noise", "--width", "16", "--depth", "1"),
+        *("run", "--models", "wide_vit", "--seq", "17", "--task", "noise+items=60", "--width", "16", "--depth", "1"),
         *("--metrics", "params,flops,first_width,accuracy", "--seeds", "1", "--epochs", "1", "--on", "here", "--json"),
     )
     assert ran.returncode == 0, ran.stderr
     (row,) = json.loads(ran.stdout)["rows"]
-    assert (row["model"], row["ffn_width"], row["task"], row["status"]) == ("wide_vit", 128, "noise", "measured")
+    assert (row["model"], row["ffn_width"], row["task"], row["status"]) == ("wide_vit", 128, "noise+items=60", "measured")
     assert row["flops_agree"]
     assert row["rows_of_first_weight"] == 16
     assert 0 <= row["accuracy"] <= 1

@@ -27,6 +27,9 @@ class Silent:
     def starting(self, job: Job) -> None:
         self.started.append(job)
 
+    def told(self, text: str) -> None:
+        assert text
+
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
         assert job is self.started[-1]
         assert outcome.status

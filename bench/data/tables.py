@@ -8,13 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from bench.data.lines import read_json_lines
 from bench.data.text import Texts, TextSplits
 from bench.spec import RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 COMPRESSED = (".gz", ".xz")
@@ -48,6 +49,8 @@ def parts_by_class(labels: Sequence[int]) -> list[str]:
 
 
 def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
     if not path.is_file():
         raise RequestError(f"there is no file {path}", "write --task text:FILE")
     form = format_of(path)
@@ -80,6 +83,8 @@ def format_of(path: Path) -> str:
 
 def _read_as(form: str, path: Path) -> pd.DataFrame:
     """Values as they are written: no guessing of numbers in texts, or of words that stand for nothing."""
+    import pandas as pd
+
     if form == ".parquet":
         return pd.read_parquet(path)
     if form == ".csv":
@@ -96,6 +101,8 @@ def _column(path: Path, table: pd.DataFrame, name: str) -> pd.Series[Any]:
 
 
 def _as_text(value: Any) -> str:
+    import pandas as pd
+
     return "" if pd.api.types.is_scalar(value) and pd.isna(value) else str(value)
 
 

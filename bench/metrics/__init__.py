@@ -3,6 +3,7 @@
     REPEAT     how often it is measured: "once" per cell, once per "round", once per "seed" (training) or once per "trial" (tuning)
     COLUMNS    the columns it fills
     measure    (Job) -> Measurement, in a worker process that does nothing else; may import torch
+    NEEDS_TASK optional: True where a cell without a task cannot be measured
     summarise  (measured records of one cell, by repeat) -> column values; pure, imports no torch
 
 A value that could not be measured is None, never 0.

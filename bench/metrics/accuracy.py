@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bench.training.objective import Scores
 
 REPEAT: Repeat = "seed"
+NEEDS_TASK = True
 COLUMNS = (
     "accuracy",
     "accuracy_low",
@@ -44,7 +45,7 @@ def measure(job: Job) -> Measurement:
     """
     seed = job.settings.seed + job.repeat
     result = train_job(job, seed=seed, scores_test=True)
-    assert result.test is not None and job.recipe is not None
+    assert result.test is not None
     values = {
         **_scores(result.test, ""),
         **_scores(result.train, "train_"),

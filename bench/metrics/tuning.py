@@ -11,6 +11,7 @@ from bench.spec import Job, Record
 from bench.tuning import TRIAL_SEED_OFFSET
 
 REPEAT: Repeat = "trial"
+NEEDS_TASK = True
 COLUMNS = ("num_trials", "tuned_validation", "tuned_learning_rate", "tuning_s")
 
 

@@ -114,7 +114,9 @@ def _quality(frame: pandas.DataFrame) -> list[str]:
         return []
     texts = [f"{task} at {size}, n = {numbers.whole(n)}: {_means(members)}" for (task, size, n), members in places[:MAX_SENTENCES]]
     more = f"; {len(places) - MAX_SENTENCES} more in the table" if len(places) > MAX_SENTENCES else ""
-    return [f"Accuracy, mean and 95 % interval over seeds, differences not tested: {'; '.join(texts)}{more}."]
+    return [
+        f"Accuracy, mean and 95 % interval over seeds, differences not tested here (bench compare tests them): {'; '.join(texts)}{more}."
+    ]
 
 
 def _means(members: pandas.DataFrame) -> str:

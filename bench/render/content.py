@@ -105,12 +105,22 @@ def _figures(drawings: Sequence[Drawing], not_shown: Sequence[str]) -> tuple[Blo
 def _accuracy(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
     table = tables.accuracy_table(frame)
     if table.rows:
-        caption = "Fractions, on the test split; means over seeds with 95 % t-intervals. No difference is tested, none is claimed."
-        return (TableBlock(table=table, caption=caption),)
+        caption = (
+            "Fractions, on the test split; means over seeds with 95 % t-intervals. Differences are not tested here: bench compare does."
+        )
+        return (TableBlock(table=table, caption=caption), *_training_speed(frame))
+    if len(speed := _training_speed(frame)):
+        return speed
     asked = "accuracy" in data.plan.metrics
     return (
         Paragraph(text="Asked for, but no training gave a value." if asked else "Not asked for in this run: these numbers are cost only."),
     )
+
+
+def _training_speed(frame: pandas.DataFrame) -> tuple[Block, ...]:
+    table = tables.training_speed_table(frame)
+    caption = "The training loop beside the bare steps on batches that are ready, and beside the plain DataLoader loop; ratios with 95 % intervals."
+    return (TableBlock(table=table, caption=caption),) if table.rows else ()
 
 
 def _problems(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:

@@ -21,7 +21,9 @@ NUMBER_COLUMNS = (
     *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),
     *("num_rounds", "num_samples", "threads", "peak_memory_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"),
     *("activation_bytes", "rss_bytes", "energy_j", "accuracy", "accuracy_low", "accuracy_high", "accuracy_top5", "train_accuracy"),
-    *("score", "num_seeds", "train_s", "train_images_per_s"),
+    *("score", "score_low", "score_high", "num_seeds", "train_s", "train_images_per_s", "train_flops", "learning_rate", "num_trials"),
+    *("loop_images_per_s", "plain_images_per_s", "loop_of_bound", "loop_of_bound_low", "loop_of_bound_high"),
+    *("loop_over_plain", "loop_over_plain_low", "loop_over_plain_high"),
 )
 
 

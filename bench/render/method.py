@@ -10,7 +10,8 @@ from bench.render import numbers
 from bench.render.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.render.report_data import ReportData
 from bench.render.tables import Table
-from bench.spec import Plan
+from bench.spec import Plan, Recipe
+from bench.tuning import LEARNING_RATE_SPREAD
 
 UNKNOWN = "not known"
 
@@ -27,7 +28,7 @@ def how_numbers_were_made(plan: Plan) -> tuple[Block, ...]:
 
 
 def _by_metric(plan: Plan) -> dict[str, str]:
-    settings, recipe = plan.settings, plan.recipe
+    settings = plan.settings
     return {
         "flops": (
             "FLOPs: matrix products only, one multiply-add is two, forward pass of one sample; the closed form, torch's counter and "
@@ -40,11 +41,34 @@ def _by_metric(plan: Plan) -> dict[str, str]:
         "memory": "Memory: the peak of live tensors in a pass of its own, split into weights, gradients, optimizer state and activations.",
         "energy": "Energy: the device's own total-energy counter over windows of seconds; empty where there is none.",
         "accuracy": (
-            f"Accuracy: {settings.seeds} seeds, one recipe for all models (AdamW, {recipe.epochs} epochs, batch {recipe.batch_size}, peak "
-            f"learning rate {recipe.learning_rate:g}, weight decay {recipe.weight_decay:g}); the test split is scored once per seed; mean with "
-            "a 95 % t-interval."
+            f"Accuracy: {settings.seeds} seeds, one recipe for all models ({recipe_text(plan.recipe)}); the weights of the epoch that is best on "
+            "validation; the test split is scored once per seed; mean with a 95 % t-interval. Training times are wall times of jobs that were not "
+            "run side by side: take them as orders of magnitude, and FLOPs for comparisons."
+        ),
+        "tuning": (
+            f"Tuning: {settings.lr_trials} learning rates per model, the same for all, log-uniform within a factor of {LEARNING_RATE_SPREAD:g} "
+            "of the recipe's; the best on validation was trained afresh, with other seeds, for the reported figures."
+        ),
+        "training_speed": (
+            "Training speed: the loop, the bare steps on batches that are ready, and the plain DataLoader loop take turns in one process; "
+            "ratios paired by stretch, 95 % t-interval over rounds."
         ),
     }
+
+
+def recipe_text(recipe: Recipe) -> str:
+    """A recipe in words; what is off goes unsaid."""
+    dropout = f"dropout {recipe.dropout:g}" if recipe.dropout else ""
+    stop = f"stopped after {recipe.early_stop} epochs without a better one" if recipe.early_stop else ""
+    parts = (
+        f"AdamW, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
+        f"peak learning rate {recipe.learning_rate:g} after a warm-up over {recipe.warmup:.0%} of the steps, then {recipe.schedule}",
+        f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
+        f"augmentation: {', '.join(recipe.augment) or 'none'}",
+        *(part for part in (dropout, stop) if part),
+        f"{recipe.precision}{', compiled' if recipe.compile else ''}",
+    )
+    return "; ".join(parts)
 
 
 def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:

@@ -56,7 +56,22 @@ def _accuracy(row: Row) -> str:
 
 
 def _score(row: Row) -> str:
-    return f"{numbers.significant(row['score'])} {row['score_name']}".strip() if pandas.notna(row["score"]) else ""
+    if pandas.isna(row["score"]):
+        return ""
+    bounds = f" [{row['score_low']:.3f}, {row['score_high']:.3f}]" if pandas.notna(row["score_low"]) else ""
+    return f"{row['score']:.3f}{bounds} {row['score_name']}".strip()
+
+
+def _ratio(name: str) -> Callable[[Row], str]:
+    """The text of a ratio column with its interval."""
+
+    def text(row: Row) -> str:
+        value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+        if pandas.isna(value):
+            return ""
+        return f"{value:.3f} [{low:.3f}, {high:.3f}]" if pandas.notna(low) else f"{value:.3f}"
+
+    return text
 
 
 MODEL = plain("label", "model")
@@ -67,6 +82,7 @@ FLOPS = number("flops", "FLOPs", numbers.count)
 LATENCY = Column(header="latency", text=_latency)
 MEMORY = Column(header="peak memory", text=_memory)
 ACCURACY = Column(header="accuracy", text=_accuracy)
+SCORE = Column(header="score", text=_score)
 STATUS = plain("status")
 
 MATCHING = (
@@ -84,9 +100,18 @@ COST = (
 )
 TRAINING = (
     *(ACCURACY, number("accuracy_top5", "top-5", numbers.fraction), number("train_accuracy", "on training data", numbers.fraction)),
-    *(Column(header="score", text=_score), number("num_seeds", "seeds", numbers.whole)),
+    *(SCORE, number("num_seeds", "seeds", numbers.whole)),
     Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"])),
-    number("train_images_per_s", "trained images/s", numbers.count),
+    number("train_images_per_s", "items trained/s", numbers.count),
+    number("train_flops", "training FLOPs", numbers.count),
+    number("learning_rate", "learning rate", numbers.significant),
+    number("num_trials", "trials", numbers.whole),
+)
+TRAINING_SPEED = (
+    number("loop_images_per_s", "loop, items/s", numbers.count),
+    Column(header="loop / bare steps", text=_ratio("loop_of_bound")),
+    number("plain_images_per_s", "plain loop, items/s", numbers.count),
+    Column(header="loop / plain loop", text=_ratio("loop_over_plain")),
 )
 
 
@@ -108,9 +133,16 @@ def accuracy_table(frame: pandas.DataFrame) -> Table:
     return table(trained, (plain("model"), LENGTH, BUDGET, plain("task"), PARAMS, *TRAINING), keep=("model", "n"))
 
 
+def training_speed_table(frame: pandas.DataFrame) -> Table:
+    """The training loop beside its bound and the plain loop, one row per cell in which it was timed."""
+    timed = frame[frame["loop_images_per_s"].notna()]
+    return table(timed, (MODEL, LENGTH, BUDGET, *work_columns(frame), *TRAINING_SPEED), keep=("model", "n"))
+
+
 def summary_table(frame: pandas.DataFrame) -> Table:
     """The short one, for a terminal."""
-    columns = (MODEL, LENGTH, *work_columns(frame), PARAMS, FLOPS, LATENCY, MEMORY, ACCURACY, STATUS)
+    quality = (ACCURACY, SCORE, TRAINING_SPEED[1], TRAINING_SPEED[3])
+    columns = (MODEL, LENGTH, *work_columns(frame), PARAMS, FLOPS, LATENCY, MEMORY, *quality, STATUS)
     return table(frame, columns, keep=("model", "n", "status"))
 
 

@@ -31,10 +31,10 @@ IGNORED = -100
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """`inputs`: images `(items, channels, side, side)`, uint8 or float32; ids `(items, tokens)`, integers; or vectors `(items, tokens, width)`, float32.
+    """`inputs`: images `(items, channels, side, side)`, uint8 or float32; ids `(items, tokens)`; or vectors `(items, tokens, width)`, float32.
 
-    `targets`: classes `(items,)` int64; `(items, tokens)` int64 with `IGNORED`; or `(items, tokens)` float32 with NaN. `lengths`: `(items,)` int64, how many
-    of each item's tokens are data (at least one), the rest being padding; None where all are.
+    `targets`: classes `(items,)` int64; `(items, tokens)` int64 with `IGNORED`; or `(items, tokens)` float32 with NaN. `lengths`: `(items,)`
+    int64, how many of each item's tokens are data (at least one), the rest being padding; None where all are.
     """
 
     inputs: Tensor

@@ -40,7 +40,12 @@ class Checkpoint:
         return True
 
     def read(self) -> dict[str, Any] | None:
-        """The state to continue from; None where there is none, it cannot be read, or it is another training's. Loads tensors and plain data only."""
+        """The state to continue from; None where there is none, it cannot be read, or it is another training's.
+
+        Loads tensors and plain data only. What a process that died while saving has left half written is cleared away.
+        """
+        for torn in self.path.parent.glob(f".{self.path.name}.*.tmp"):
+            torn.unlink(missing_ok=True)
         try:
             content = torch.load(self.path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
@@ -49,9 +54,6 @@ class Checkpoint:
             return None
         state: dict[str, Any] = content["state"]
         return state
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
 
 
 def random_state() -> dict[str, torch.Tensor]:

@@ -34,8 +34,10 @@ class TrainingData:
         )
 
 
-def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int) -> TrainingData:
+def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int, prepares: bool = True) -> TrainingData:
     """The task's data as the model reads them; `seed` draws the validation items where the task has none of its own.
+
+    `prepares`: cut images into patches once, where nothing changes them.
 
     Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where the model was built for another task.
     """
@@ -52,11 +54,8 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
         held_out = examples_of(splits.validation)
     else:
         learned, held_out = split_validation(learned, recipe.validation_fraction, torch.Generator().manual_seed(seed))
-    whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
-    return TrainingData(
-        learned=reader.prepare(learned),
-        held_out=whole.prepare(held_out),
-        test=whole.prepare(examples_of(splits.test)),
-        reader=reader,
-        answers=info.answers,
-    )
+    test = examples_of(splits.test)
+    if prepares:
+        whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
+        learned, held_out, test = reader.prepare(learned), whole.prepare(held_out), whole.prepare(test)
+    return TrainingData(learned=learned, held_out=held_out, test=test, reader=reader, answers=info.answers)

@@ -18,9 +18,10 @@ MAX_TOP = 5
 class Scores:
     """How a model did on some items.
 
-    `value`: what models are chosen by, higher is better: the accuracy, or for values the share of variance explained (R2). `items`: `(items,)` float on the
-    CPU, each item's own score: 1 or 0 for a class, the share of right answers for token classes, minus the mean squared error for values. `top[k - 1]`:
-    accuracy when the k likeliest classes count (all, where there are fewer than k); empty for values. `finite`: whether every answer was a number.
+    `value`: what models are chosen by, higher is better: the accuracy, or for values the share of variance explained (R2). `items`: `(items,)`
+    float on the CPU, each item's own score: 1 or 0 for a class, the share of right answers for token classes, minus the mean squared error for
+    values. `top[k - 1]`: accuracy when the k likeliest classes count (all, where there are fewer than k); empty for values. `finite`: whether
+    every answer was a number.
     """
 
     value: float
@@ -32,7 +33,8 @@ class Scores:
 def loss(answers: str, outputs: Tensor, targets: Tensor, *, label_smoothing: float) -> Tensor:
     """The mean loss over what is asked: cross-entropy, or the squared error for values (which label smoothing leaves alone).
 
-    `outputs`: `(batch, classes)`, or `(batch, tokens, classes)` for answers at tokens; `targets` as in `bench.tasks.Split`, or soft `(batch, classes)`.
+    `outputs`: `(batch, classes)`, or `(batch, tokens, classes)` for answers at tokens; `targets` as in `bench.tasks.Split`, or soft
+    `(batch, classes)`.
     """
     if answers == CLASS:
         return F.cross_entropy(outputs, targets, label_smoothing=label_smoothing)

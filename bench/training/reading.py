@@ -29,7 +29,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """Reads batches of stored items. `patch_side`: pixels, for images; `mean` and `spread`: `(channels,)` or None where images are normalised already."""
+    """Reads batches of stored items. `patch_side`: pixels, for images; `mean`, `spread`: `(channels,)`, or None for normalised images."""
 
     patch_side: int | None = None
     mean: Tensor | None = None

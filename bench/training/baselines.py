@@ -1,0 +1,98 @@
+"""What the training loop is held against: the plain loop that most published code has, and the bare steps that nothing can undercut."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from bench.spec import Recipe
+from bench.training.data import TrainingData
+from bench.training.examples import Examples
+from bench.training.objective import loss
+from bench.training.optimizer import build_optimizer
+from bench.training.reading import Batch, Reader
+
+
+class PlainItems(Dataset[tuple[Any, ...]]):
+    """Items one at a time, as torchvision's data sets give them: an image becomes a PIL image, then a tensor, then is normalised."""
+
+    def __init__(self, examples: Examples, reader: Reader) -> None:
+        self.examples, self.reader = examples, reader
+        self.to_tensor = _image_transform(reader) if examples.inputs.dtype == torch.uint8 and examples.inputs.ndim == 4 else None
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, item: int) -> tuple[Any, ...]:
+        inputs, target = self.examples.inputs[item], self.examples.targets[item]
+        if self.to_tensor is not None:
+            inputs = self.to_tensor(inputs)
+        if self.examples.lengths is None:
+            return inputs, target
+        return inputs, target, self.examples.lengths[item]
+
+
+def plain_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: str) -> float:
+    """Seconds of one epoch of the plain loop: a DataLoader that collates item by item, AdamW as it comes, loss and accuracy read at every batch."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    loader = DataLoader(PlainItems(data.learned.to("cpu"), data.reader.to("cpu")), batch_size=recipe.batch_size, shuffle=True)
+    reader = Reader(patch_side=data.reader.patch_side)
+    model.train()
+    started, total, num_right = time.perf_counter(), 0.0, 0
+    for inputs, targets, *lengths in loader:
+        examples = Examples(inputs=inputs, targets=targets, lengths=lengths[0] if lengths else None).to(device)
+        batch = reader.read(examples)
+        optimizer.zero_grad()
+        outputs = model(batch.data, batch.valid)
+        batch_loss = loss(data.answers, outputs, batch.targets, label_smoothing=recipe.label_smoothing)
+        batch_loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+        optimizer.step()
+        total += batch_loss.item()
+        num_right += int((outputs.argmax(dim=-1) == batch.targets).sum().item())
+    return time.perf_counter() - started
+
+
+def prepared_batches(data: TrainingData, recipe: Recipe) -> list[Batch]:
+    """Every batch of an epoch, read beforehand, on the device."""
+    items = torch.arange(len(data.learned), device=data.learned.targets.device)
+    return [data.reader.learn(data.learned.select(chosen)) for chosen in items.split(recipe.batch_size)]
+
+
+def bound_seconds(model: nn.Module, batches: Sequence[Batch], answers: str, recipe: Recipe, device: str) -> float:
+    """Seconds of the bare steps on batches that are ready: forward, loss, backward, clipping, optimizer."""
+    optimizer = build_optimizer(model, recipe)
+    model.train()
+    _wait(device)
+    started = time.perf_counter()
+    for batch in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss(answers, model(batch.data, batch.valid), batch.targets, label_smoothing=recipe.label_smoothing).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+        optimizer.step()
+    _wait(device)
+    return time.perf_counter() - started
+
+
+def _image_transform(reader: Reader) -> Any:
+    from torchvision import transforms
+
+    steps = [transforms.ToPILImage(), transforms.ToTensor()]
+    if reader.mean is not None and reader.spread is not None:
+        steps.append(transforms.Normalize(reader.mean.tolist(), reader.spread.tolist()))
+    to_tensor = transforms.Compose(steps)
+
+    def transform(image: Tensor) -> Any:
+        return to_tensor(image)
+
+    return transform
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
