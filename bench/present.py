@@ -169,13 +169,13 @@ def task_facts(name: str) -> dict[str, Any]:
 
 def show_tasks() -> None:
     """How each task is written, what it asks for, how large it is, where it comes from."""
-    headers = ("task", "asks for", "classes", "chance", "lengths", "train", "test", "source")
+    headers = ("task", "asks for", "classes", "chance", "lengths", "train", "test", "options (+name=value)", "source")
     rows = []
     for name in catalog.names("tasks"):
         facts = task_facts(name)
-        written = "".join((name, f":{facts['argument']}" if facts["argument"] else "", *(f"+{k}={v}" for k, v in facts["options"].items())))
+        options = " ".join(f"{key}={value}" for key, value in facts["options"].items())
         if facts["argument"]:
-            rows.append((written, *["from the data"] * 6, ""))
+            rows.append((f"{name}:{facts['argument']}", "known from the data", *[""] * 5, options, "your own"))
             continue
         numbers = (
             f"{facts['num_classes']}",
@@ -184,8 +184,8 @@ def show_tasks() -> None:
             f"{facts['num_train']:,}",
             f"{facts['num_test']:,}",
         )
-        rows.append((written, facts["answers"].replace("_", " "), *numbers, facts["source"]))
-    terminal.print_table(headers, rows, (False, False, True, True, False, True, True, False), title=" ")
+        rows.append((name, facts["answers"].replace("_", " "), *numbers, options, facts["source"]))
+    terminal.print_table(headers, rows, (False, False, True, True, False, True, True, False, False), title=" ")
 
 
 def show_description(data: dict[str, Any]) -> None:

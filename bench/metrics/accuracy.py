@@ -133,7 +133,7 @@ def _checkpoint(job: Job, seed: int) -> Checkpoint | None:
         "subject": job.subject_id,
         "seed": seed,
         "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # plain text: a checkpoint holds nothing else, or it could not be loaded safely
     }
     return Checkpoint(path=Path(job.scratch) / job.scratch_name, identity=identity)
 

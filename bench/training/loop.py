@@ -18,7 +18,7 @@ from bench.spec import DIVERGED, Recipe
 from bench.telling import tell
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
 from bench.training.data import TrainingData
-from bench.training.objective import Scores, loss
+from bench.training.objective import Scores, loss, num_asked
 from bench.training.optimizer import build_optimizer, build_plateau, set_learning_rate
 from bench.training.schedule import learning_rate_at
 from bench.training.scoring import score
@@ -146,8 +146,8 @@ class Training:
             set_learning_rate(self.optimizer, learning_rate)
         self.optimizer.zero_grad(set_to_none=True)
         mean_loss = torch.zeros((), device=self.device)
-        for part in chosen.split(self.recipe.batch_size):
-            batch_loss = self._batch_loss(part) * (len(part) / len(chosen))
+        for part, share in self._shares(chosen):
+            batch_loss = self._batch_loss(part) * share
             batch_loss.backward()
             mean_loss += batch_loss.detach()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
@@ -193,8 +193,10 @@ class Training:
         self.elapsed_s, self.steps_s = state["elapsed_s"], state["steps_s"]
 
     def _is_over(self) -> bool:
-        since_best = len(self.epochs) - self.best_epoch
-        stopped = bool(self.recipe.early_stop) and since_best >= self.recipe.early_stop
+        scores = [epoch.validation for epoch in self.epochs]
+        # an equal score is none better, although the weights kept are the later ones
+        since_better = len(scores) - 1 - scores.index(max(scores)) if scores else 0
+        stopped = bool(self.recipe.early_stop) and since_better >= self.recipe.early_stop
         return len(self.epochs) >= self.recipe.epochs or stopped
 
     def _order(self) -> tuple[Tensor, ...]:
@@ -203,6 +205,14 @@ class Training:
         order = torch.randperm(len(self.data.learned), generator=generator).to(self.device)
         steps: tuple[Tensor, ...] = order.split(self.items_per_step)
         return steps
+
+    def _shares(self, chosen: Tensor) -> list[tuple[Tensor, Tensor | float]]:
+        """The batches of a step, each with its share of all that is asked in it."""
+        parts = chosen.split(self.recipe.batch_size)
+        if len(parts) == 1:
+            return [(chosen, 1.0)]
+        asked = [num_asked(self.data.answers, self.data.learned.targets[part]) for part in parts]
+        return [(part, num / sum(asked)) for part, num in zip(parts, asked, strict=True)]
 
     def _batch_loss(self, part: Tensor) -> Tensor:
         batch = self.data.reader.learn(self.data.learned.select(part))

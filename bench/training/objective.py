@@ -44,6 +44,13 @@ def loss(answers: str, outputs: Tensor, targets: Tensor, *, label_smoothing: flo
     return errors.sum() / asked.sum()
 
 
+def num_asked(answers: str, targets: Tensor) -> Tensor | int:
+    """How many answers are asked for: what `loss` is the mean over."""
+    if answers == CLASS:
+        return len(targets)
+    return (targets != IGNORED if answers == TOKEN_CLASS else ~targets.isnan()).sum()
+
+
 def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     """Scores of all items at once; shapes as for `loss`."""
     finite = bool(outputs.isfinite().all())

@@ -31,10 +31,10 @@ def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Paramete
 
 
 def build_plateau(optimizer: torch.optim.Optimizer, recipe: Recipe) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
-    """Halves the learning rate after `patience` epochs without a better score; None where the recipe has another schedule."""
+    """Halves the learning rate after more than `patience` epochs without a better score; None where the recipe has another schedule."""
     if recipe.schedule != "plateau":
         return None
-    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=recipe.patience)
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=recipe.patience, threshold=0.0)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

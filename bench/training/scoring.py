@@ -22,7 +22,7 @@ def score(model: nn.Module, examples: Examples, reader: Reader, answers: str, fo
     `forward`: how the model is called (itself by default).
     """
     model.eval()
-    call = forward or model
+    call = model if forward is None else forward  # a compiled model has no truth value
     items = torch.arange(len(examples), device=examples.targets.device)
     outputs = []
     for chosen in items.split(_batch_size(examples)):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bench.executors.process import PRELOAD, Executor, _require_prepared_server
-from bench.spec import Cell, Job, ModelSpec, Settings, Workload
-from models.layers.shape import Shape
+from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
+from bench.telling import listening
+from models.layers.shape import Interface, Shape
 
 MODEL = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64))
 
@@ -72,3 +73,25 @@ def test_a_server_that_lacks_its_preload_or_has_threads_is_refused(monkeypatch: 
     (tmp_path / "2").rmdir()
     _require_prepared_server()
     assert os.getppid() > 0
+
+
+def training_job(num_epochs: int) -> Job:
+    shape = Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64)
+    model = ModelSpec(name="vit", family="vit", shape=shape, interface=Interface(patch_dim=64, num_classes=10))
+    recipe = Recipe(epochs=num_epochs, batch_size=128)
+    return Job(cell=Cell(model=model, workload=Workload(task="digits")), metric="accuracy", repeat=0, recipe=recipe)
+
+
+def test_what_a_job_tells_is_heard_in_the_parent_before_its_outcome(executor: Executor) -> None:
+    """Lines and outcome share one pipe: a child that tells in between is no outcome, and its outcome no line."""
+    told: list[str] = []
+    with listening(told.append):
+        outcome = executor.run(training_job(num_epochs=100))
+    assert outcome.status == "measured", outcome.reason
+    assert told
+    assert all(line.startswith("epoch ") and line.endswith(" s left") for line in told)
+    assert outcome.values["num_epochs"] == 100
+
+
+def test_a_job_that_nobody_listens_to_runs_all_the_same(executor: Executor) -> None:
+    assert executor.run(training_job(num_epochs=1)).status == "measured"

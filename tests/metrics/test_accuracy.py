@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import math
 
 import pytest
 import torch
+from torch import Tensor
 
+from bench.build import cost_of
 from bench.metrics import Measurement, accuracy
-from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestError, Settings, Workload
-from bench.tasks import digits
+from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestError, Settings, Workload, from_json, to_json
+from bench.task_info import info_of
+from bench.tasks import digits, load_splits
+from bench.training import loop
+from bench.worker import run_job
 from models.layers.shape import Interface, Shape
 
 RECIPE = Recipe(epochs=3, batch_size=32, learning_rate=5e-3)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_job(*, seq_len: int = 5, patch_dim: int = 256, repeat: int = 0, seed: int = 0, pool: str = "cls") -> Job:
@@ -38,12 +35,11 @@ def make_job(*, seq_len: int = 5, patch_dim: int = 256, repeat: int = 0, seed: i
 
 @pytest.fixture(scope="module")
 def measured() -> Measurement:
-    torch.set_num_threads(1)
     return accuracy.measure(make_job())
 
 
 def test_top_1_to_top_5_rise_and_agree_with_the_items(measured: Measurement) -> None:
-    values, correct = measured.values, measured.samples["correct"]
+    values, correct = measured.values, measured.samples["item_scores"]
     tops = [values["accuracy"], *(values[f"accuracy_top{k}"] for k in range(2, 6))]
     assert tops == sorted(tops)
     assert len(correct) == digits.INFO.num_test
@@ -58,11 +54,11 @@ def test_a_few_epochs_beat_guessing(measured: Measurement) -> None:
 
 def test_series_have_one_entry_per_epoch(measured: Measurement) -> None:
     assert measured.values["num_epochs"] == RECIPE.epochs
-    assert {name: len(measured.samples[name]) for name in ("loss", "validation_accuracy", "epoch_s")} == dict.fromkeys(
-        ("loss", "validation_accuracy", "epoch_s"), RECIPE.epochs
+    assert {name: len(measured.samples[name]) for name in ("loss", "validation", "epoch_s")} == dict.fromkeys(
+        ("loss", "validation", "epoch_s"), RECIPE.epochs
     )
     best = int(measured.values["best_epoch"])
-    assert measured.samples["validation_accuracy"][best - 1] == measured.values["validation_accuracy"]
+    assert measured.samples["validation"][best - 1] == measured.values["validation"]
 
 
 def test_the_seed_is_the_settings_plus_the_repeat(measured: Measurement) -> None:
@@ -90,6 +86,87 @@ def test_a_model_built_for_other_patches_is_refused() -> None:
 def test_a_job_without_recipe_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a recipe"):
         accuracy.measure(dataclasses.replace(make_job(), recipe=None))
+
+
+def test_training_is_accounted_for(measured: Measurement) -> None:
+    values, cost = measured.values, cost_of(make_job().cell.model)
+    num_learned = digits.INFO.num_train - sum(max(1, round(0.1 * num)) for num in learned_by_class())
+    assert values["train_flops"] == cost.train_flops().at(5) * num_learned * RECIPE.epochs
+    assert values["learning_rate"] == RECIPE.learning_rate
+    assert {"train_s", "train_images_per_s", "validation", "train_accuracy"} <= set(values)
+
+
+def learned_by_class() -> list[int]:
+    splits = load_splits("digits", num_tokens=4)
+    return splits.train.targets.bincount().tolist()
+
+
+def test_labels_dealt_at_random_train_to_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the whole pipeline, within five standard deviations of guessing; with its true labels the same model is far above."""
+    true = load_splits("digits", num_tokens=4)
+    shuffled = [dataclasses.replace(split, targets=deal(split.targets, seed)) for seed, split in enumerate((true.train, true.test))]
+    dealt = dataclasses.replace(true, train=shuffled[0], test=shuffled[1])
+    monkeypatch.setattr("bench.training.data.load_splits", lambda *_, **__: dealt)
+    values = accuracy.measure(make_job()).values
+    chance = digits.INFO.chance
+    assert abs(values["accuracy"] - chance) < 5 * math.sqrt(chance * (1 - chance) / digits.INFO.num_test)
+
+
+def deal(targets: Tensor, seed: int) -> Tensor:
+    return targets[torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))]
+
+
+def test_a_training_that_diverges_is_an_outcome_with_the_epochs_before(monkeypatch: pytest.MonkeyPatch, measured: Measurement) -> None:
+    learn = loop.Training.learn
+
+    def learn_until_the_second_epoch(training: loop.Training, chosen: Tensor) -> None:
+        learn(training, chosen)
+        if training.epochs:
+            monkeypatch.setattr(loop, "EXPLODED", 1e-6)
+
+    monkeypatch.setattr(loop.Training, "learn", learn_until_the_second_epoch)
+    outcome = run_job(make_job())
+    assert (outcome.status, outcome.values) == ("diverged", {})
+    assert outcome.reason.startswith("DivergedError: training diverged in epoch 2: the loss is")
+    assert outcome.samples == {name: tuple(measured.samples[name][:1]) for name in ("loss", "validation")}
+    assert from_json(Outcome, to_json(outcome)) == outcome
+
+
+def test_a_rate_beyond_all_measure_diverges() -> None:
+    recipe = dataclasses.replace(RECIPE, learning_rate=1e30, warmup=0.0, clip_norm=1e6)
+    outcome = run_job(dataclasses.replace(make_job(), recipe=recipe))
+    assert outcome.status == "diverged", outcome.reason
+    assert "epoch 1" in outcome.reason
+
+
+def test_values_are_summarised_as_a_score_by_name() -> None:
+    records = [dataclasses.replace(record, outcome=scored(0.5 + 0.1 * i)) for i, record in enumerate(make_records([0.1, 0.1, 0.1]))]
+    row = accuracy.summarise(records)
+    assert (row["score"], row["score_name"], row["accuracy"], row["accuracy_top5"]) == (pytest.approx(0.6), "r2", None, None)
+    assert row["score_low"] < 0.6 < row["score_high"]
+    below = [dataclasses.replace(record, outcome=scored(-4.0 * i)) for i, record in enumerate(make_records([0.1, 0.1]))]
+    assert accuracy.summarise(below)["score_low"] < -4.0  # a score has no lower end
+
+
+def scored(score: float) -> Outcome:
+    return Outcome(status="measured", values={"score": score, "score_name": "r2", "train_s": 1.0, "train_images_per_s": 1.0})
+
+
+def test_a_task_of_values_is_scored_by_the_variance_explained() -> None:
+    model = ModelSpec(
+        name="gmlp",
+        family="gmlp",
+        shape=Shape(seq_len=8, width=8, depth=1, heads=1, ffn_width=16),
+        interface=info_of("curve_fitting").interface(8, "cls"),
+    )
+    recipe = dataclasses.replace(RECIPE, epochs=1)
+    cell = Cell(model=model, workload=Workload(task="curve_fitting"))
+    found = accuracy.measure(Job(cell=cell, metric="accuracy", repeat=0, recipe=recipe))
+    assert found.values["score_name"] == "r2"
+    assert {"accuracy", "train_accuracy"}.isdisjoint(found.values)
+    assert {"score", "train_score"} <= set(found.values)
+    assert len(found.samples["item_scores"]) == info_of("curve_fitting").num_test
+    assert max(found.samples["item_scores"]) <= 0.0
 
 
 def make_records(accuracies: list[float]) -> list[Record]:

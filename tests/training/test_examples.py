@@ -9,8 +9,8 @@ from bench.training.examples import Examples, split_validation
 
 
 def numbered(labels: list[int]) -> Examples:
-    """Examples whose data is their own number."""
-    return Examples(data=torch.arange(len(labels)), labels=torch.tensor(labels))
+    """Examples whose input is their own number."""
+    return Examples(inputs=torch.arange(len(labels)), targets=torch.tensor(labels))
 
 
 def generator(seed: int) -> torch.Generator:
@@ -20,22 +20,22 @@ def generator(seed: int) -> torch.Generator:
 def test_the_two_parts_are_a_partition_and_stratified() -> None:
     examples = numbered([0] * 40 + [1] * 10 + [2] * 20)
     learned, held_out = split_validation(examples, 0.2, generator(0))
-    assert sorted(learned.data.tolist() + held_out.data.tolist()) == list(range(70))
-    assert held_out.labels.bincount().tolist() == [8, 2, 4]
-    assert torch.equal(examples.labels[learned.data], learned.labels)
+    assert sorted(learned.inputs.tolist() + held_out.inputs.tolist()) == list(range(70))
+    assert held_out.targets.bincount().tolist() == [8, 2, 4]
+    assert torch.equal(examples.targets[learned.inputs], learned.targets)
 
 
 def test_the_seed_decides_who_is_held_out() -> None:
     examples = numbered([0, 1] * 30)
-    first, again, other = (split_validation(examples, 0.2, generator(seed))[1].data.tolist() for seed in (1, 1, 2))
+    first, again, other = (split_validation(examples, 0.2, generator(seed))[1].inputs.tolist() for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
 
 def test_a_rare_class_gives_one_item_and_a_single_item_is_learned_from() -> None:
     learned, held_out = split_validation(numbered([0, 0, 0, 1]), 0.1, generator(0))
-    assert held_out.labels.tolist() == [0]
-    assert 1 in learned.labels.tolist()
+    assert held_out.targets.tolist() == [0]
+    assert 1 in learned.targets.tolist()
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
@@ -47,3 +47,14 @@ def test_a_fraction_outside_0_to_1_is_refused(fraction: float) -> None:
 def test_too_few_items_are_refused() -> None:
     with pytest.raises(ValueError, match="at least two items"):
         split_validation(numbered([0, 1]), 0.5, generator(0))
+
+
+def test_lengths_stay_with_their_items_and_answers_at_tokens_are_drawn_from_as_one() -> None:
+    targets = torch.arange(10)[:, None].expand(10, 3)
+    examples = Examples(inputs=torch.arange(10), targets=targets, lengths=torch.arange(10) + 1)
+    learned, held_out = split_validation(examples, 0.2, generator(0))
+    assert (len(learned), len(held_out)) == (8, 2)
+    for part in (learned, held_out):
+        assert part.lengths is not None
+        assert torch.equal(part.lengths, part.inputs + 1)
+        assert torch.equal(part.targets[:, 0], part.inputs)

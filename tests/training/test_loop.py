@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from bench.spec import Recipe
-from bench.training.examples import Examples
-from bench.training.loop import DivergedError, Epoch, TrainResult, train
+from bench.task_info import CLASS
+from bench.telling import listening
+from bench.training import loop
+from bench.training.data import TrainingData
+from bench.training.examples import Examples, split_validation
+from bench.training.loop import DivergedError, TrainResult, train
+from bench.training.reading import Reader
 
 NUM_CLASSES = 4
 RECIPE = Recipe(epochs=6, batch_size=32, learning_rate=1e-2, validation_fraction=0.2)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def clusters(num_items: int, seed: int) -> Examples:
@@ -32,28 +29,60 @@ def clusters(num_items: int, seed: int) -> Examples:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(num_items) % NUM_CLASSES
     points = 2.0 * torch.eye(8)[labels] + 0.3 * torch.randn(num_items, 8, generator=generator)
-    return Examples(data=torch.cat((points, number(num_items, seed)[:, None]), dim=1), labels=labels)
+    return Examples(inputs=torch.cat((points, number(num_items, seed)[:, None]), dim=1), targets=labels)
 
 
 def number(num_items: int, seed: int) -> Tensor:
     return (torch.arange(num_items) + 10_000 * seed) * 1e-9
 
 
-def build(seed: int = 0) -> nn.Module:
+def data_of(examples: Examples, test: Examples, fraction: float = 0.2) -> TrainingData:
+    learned, held_out = split_validation(examples, fraction, torch.Generator().manual_seed(0))
+    return TrainingData(learned=learned, held_out=held_out, test=test, reader=Reader(), answers=CLASS)
+
+
+def made_data() -> TrainingData:
+    return data_of(clusters(200, seed=1), clusters(80, seed=2))
+
+
+class Perceptron(nn.Module):
+    """Reads as every family does, and drops where a recipe says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(9, 16), nn.ReLU(), nn.Linear(16, NUM_CLASSES))
+        self.dropout = 0.0
+
+    def forward(self, data: Tensor, _: Tensor | None) -> Tensor:
+        logits: Tensor = self.layers(nn.functional.dropout(data, self.dropout, self.training))
+        return logits
+
+
+def build(seed: int = 0) -> Perceptron:
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(9, 16), nn.ReLU(), nn.Linear(16, NUM_CLASSES))
+    return Perceptron()
 
 
-def run(recipe: Recipe = RECIPE, seed: int = 0, examples: Examples | None = None) -> tuple[nn.Module, TrainResult]:
-    model = build(seed)
-    return model, train(model, examples or clusters(200, seed=1), clusters(80, seed=2), recipe, seed=seed)
+def run(recipe: Recipe = RECIPE, seed: int = 0, data: TrainingData | None = None) -> tuple[nn.Module, TrainResult]:
+    model = build()
+    return model, train(model, data or made_data(), recipe, seed=seed)
+
+
+def changed(**changes: object) -> Recipe:
+    return dataclasses.replace(RECIPE, **changes)  # type: ignore[arg-type]
+
+
+def losses(result: TrainResult) -> list[float]:
+    return [epoch.loss for epoch in result.epochs]
 
 
 def test_it_learns_what_can_be_learned() -> None:
-    _, result = run()
-    assert (result.test.accuracy, result.train.accuracy, result.validation.accuracy) == (1.0, 1.0, 1.0)
+    _, result = run(changed(epochs=12))
+    assert result.test is not None
+    assert (result.test.value, result.train.value, result.validation.value) == (1.0, 1.0, 1.0)
     assert result.epochs[-1].loss < result.epochs[0].loss
     assert result.images_per_s > 0.0
+    assert result.num_learned == 160
     assert result.train_s > sum(epoch.steps_s for epoch in result.epochs)
 
 
@@ -63,28 +92,28 @@ def test_shuffled_labels_train_to_chance() -> None:
 
     def shuffled(num_items: int) -> Examples:
         labels = (torch.arange(num_items) % NUM_CLASSES)[torch.randperm(num_items, generator=generator)]
-        return Examples(data=torch.randn(num_items, 9, generator=generator), labels=labels)
+        return Examples(inputs=torch.randn(num_items, 9, generator=generator), targets=labels)
 
-    recipe = Recipe(epochs=40, batch_size=8, learning_rate=2e-2, validation_fraction=0.1)
-    result = train(build(), shuffled(80), shuffled(1000), recipe, seed=0)
+    recipe = Recipe(epochs=40, batch_size=8, learning_rate=2e-2)
+    result = train(build(), data_of(shuffled(80), shuffled(1000), 0.1), recipe, seed=0)
     chance = 1 / NUM_CLASSES
-    assert result.train.accuracy > 2 * chance
-    assert abs(result.test.accuracy - chance) < 5 * math.sqrt(chance * (1 - chance) / 1000)
+    assert result.test is not None
+    assert result.train.value > 2 * chance
+    assert abs(result.test.value - chance) < 5 * math.sqrt(chance * (1 - chance) / 1000)
 
 
-def test_the_same_seed_gives_the_same_bits() -> None:
-    (first, first_result), (again, again_result) = run(), run()
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_same_seed_gives_the_same_bits(dropout: float) -> None:
+    (first, first_result), (again, again_result) = run(changed(dropout=dropout)), run(changed(dropout=dropout))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-    assert [epoch.loss for epoch in first_result.epochs] == [epoch.loss for epoch in again_result.epochs]
-    assert torch.equal(first_result.test.correct, again_result.test.correct)
+    assert losses(first_result) == losses(again_result)
+    assert first_result.test is not None
+    assert again_result.test is not None
+    assert torch.equal(first_result.test.items, again_result.test.items)
 
 
 def test_another_seed_takes_another_order() -> None:
-    losses = []
-    for seed in (0, 1):
-        result = train(build(), clusters(200, seed=1), clusters(80, seed=2), RECIPE, seed=seed)
-        losses.append([epoch.loss for epoch in result.epochs])
-    assert losses[0] != losses[1]
+    assert losses(run(seed=0)[1]) != losses(run(seed=1)[1])
 
 
 class Watcher(nn.Module):
@@ -96,7 +125,7 @@ class Watcher(nn.Module):
         self.learned: Counter[float] = Counter()
         self.scored: Counter[float] = Counter()
 
-    def forward(self, data: Tensor) -> Tensor:
+    def forward(self, data: Tensor, _: Tensor | None) -> Tensor:
         (self.learned if self.training else self.scored).update(data[:, -1].tolist())
         logits: Tensor = self.linear(data)
         return logits
@@ -104,7 +133,7 @@ class Watcher(nn.Module):
 
 def test_each_part_of_the_data_is_used_for_its_purpose_alone() -> None:
     model = Watcher()
-    train(model, clusters(200, seed=1), clusters(80, seed=2), RECIPE, seed=0)
+    train(model, made_data(), changed(accumulate=2), seed=0)
     test_items = set(number(80, seed=2).tolist())
     items = set(number(200, seed=1).tolist())
     assert {item: model.scored[item] for item in test_items} == dict.fromkeys(test_items, 1)
@@ -115,6 +144,12 @@ def test_each_part_of_the_data_is_used_for_its_purpose_alone() -> None:
     # held-out items are scored at every epoch, and once more with the weights kept, as the learned ones are
     assert {model.scored[item] for item in items - learned} == {RECIPE.epochs + 1}
     assert {model.scored[item] for item in learned} == {1}
+
+
+def test_test_items_are_left_alone_where_they_are_not_to_be_scored() -> None:
+    model = Watcher()
+    assert train(model, made_data(), RECIPE, seed=0, scores_test=False).test is None
+    assert not set(number(80, seed=2).tolist()) & (set(model.scored) | set(model.learned))
 
 
 class Scripted(nn.Module):
@@ -131,7 +166,7 @@ class Scripted(nn.Module):
         self.epoch += int(mode)
         return super().train(mode)
 
-    def forward(self, data: Tensor) -> Tensor:
+    def forward(self, data: Tensor, _: Tensor | None) -> Tensor:
         logits = data[:, :NUM_CLASSES] + 0 * self.bias
         if self.training:
             return logits
@@ -140,56 +175,151 @@ class Scripted(nn.Module):
         return logits
 
 
+def run_script(script: tuple[float, ...], **changes: object) -> tuple[Scripted, TrainResult]:
+    model = Scripted(script)
+    examples = Examples(inputs=torch.eye(9)[torch.arange(200) % NUM_CLASSES], targets=torch.arange(200) % NUM_CLASSES)
+    recipe = dataclasses.replace(Recipe(epochs=len(script), batch_size=50, learning_rate=0.0), **changes)  # type: ignore[arg-type]
+    return model, train(model, data_of(examples, examples), recipe, seed=0)
+
+
 @pytest.mark.parametrize(("script", "best"), [((0.5, 1.0, 0.25), 2), ((0.5, 1.0, 1.0, 0.0), 3), ((0.5, 0.5), 2), ((1.0, 0.5), 1)])
 def test_the_best_epoch_is_kept_and_of_equals_the_later(script: tuple[float, ...], best: int) -> None:
-    model = Scripted(script)
-    examples = Examples(data=torch.eye(9)[torch.arange(200) % NUM_CLASSES], labels=torch.arange(200) % NUM_CLASSES)
-    recipe = Recipe(epochs=len(script), batch_size=50, validation_fraction=0.2, learning_rate=0.0)
-    result = train(model, examples, examples, recipe, seed=0)
+    model, result = run_script(script)
     assert result.best_epoch == best
     assert int(model.epoch) == best
-    assert [epoch.validation_accuracy for epoch in result.epochs] == list(script)
-    assert result.test.accuracy == max(script)
+    assert [epoch.validation for epoch in result.epochs] == list(script)
+    assert result.test is not None
+    assert result.test.value == max(script)
+
+
+@pytest.mark.parametrize(
+    ("script", "early_stop", "num_epochs"),
+    [
+        ((0.5, 0.25, 0.25, 1.0), 0, 4),
+        ((0.5, 0.25, 0.25, 1.0), 2, 3),
+        ((0.5, 0.25, 0.75, 0.5, 0.5, 1.0), 2, 5),
+        ((1.0, 1.0, 1.0, 1.0), 2, 3),  # an equal score is none better
+        ((0.25, 0.5, 0.75), 1, 3),
+    ],
+)
+def test_training_ends_early_after_epochs_without_a_better_score(script: tuple[float, ...], early_stop: int, num_epochs: int) -> None:
+    _, result = run_script(script, early_stop=early_stop)
+    assert len(result.epochs) == num_epochs
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"), [("plateau", [1.0, 1.0, 0.5, 0.5, 0.25]), ("constant", [1.0] * 5), ("cosine", [0.9, 0.7, 0.5, 0.3, 0.1])]
+)
+def test_the_schedule_decides_the_rate_of_every_epoch(schedule: str, factors: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The score falls back in the second and fourth epoch; the cosine is at its mean at half of the steps."""
+    rates: list[float] = []
+    learn = loop.Training.learn
+
+    def learn_and_note(training: loop.Training, chosen: Tensor) -> None:
+        learn(training, chosen)
+        rates.append(training.optimizer.param_groups[0]["lr"])
+
+    monkeypatch.setattr(loop.Training, "learn", learn_and_note)
+    run_script((0.5, 0.25, 1.0, 0.5, 0.5), schedule=schedule, patience=0, learning_rate=1e-3, warmup=0.0)
+    by_epoch = [sum(rates[start : start + 4]) / 4e-3 for start in range(0, 20, 4)]
+    if schedule == "cosine":
+        assert by_epoch == sorted(by_epoch, reverse=True)
+        assert by_epoch[2] == pytest.approx(factors[2], abs=0.05)
+    else:
+        assert by_epoch == pytest.approx(factors)
 
 
 @pytest.mark.parametrize("bad_epoch", [1, 3])
-def test_divergence_names_its_epoch(bad_epoch: int) -> None:
+@pytest.mark.parametrize(("factor", "problem"), [(float("nan"), "the loss is nan"), (1e6, "before anything was learned")])
+def test_divergence_names_its_epoch_and_keeps_those_before(bad_epoch: int, factor: float, problem: str) -> None:
+    """A loss that is no number, or that is finite and more than ten times the first."""
     model = build()
     calls = itertools.count(1)
     steps_per_epoch = math.ceil(160 / RECIPE.batch_size)
 
     def spoil(module: nn.Module, _: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        spoiled = module.training and next(calls) == steps_per_epoch * (bad_epoch - 1) + 1
-        return output * float("nan") if spoiled else output
+        spoiled = module.training and next(calls) == steps_per_epoch * (bad_epoch - 1) + 2
+        return output * -factor if spoiled else output
 
     model.register_forward_hook(spoil)
-    with pytest.raises(DivergedError, match=rf"epoch {bad_epoch}\b"):
-        train(model, clusters(200, seed=1), clusters(80, seed=2), RECIPE, seed=0)
+    with pytest.raises(DivergedError, match=rf"epoch {bad_epoch}\b.*{problem}.*lower learning rate") as diverged:
+        train(model, made_data(), RECIPE, seed=0)
+    undisturbed = run()[1]
+    assert diverged.value.outcome_samples["loss"] == losses(undisturbed)[: bad_epoch - 1]
+    assert len(diverged.value.outcome_samples["validation"]) == bad_epoch - 1
+
+
+def test_a_loss_below_ten_times_the_first_is_no_divergence() -> None:
+    model = build()
+    model.register_forward_hook(lambda module, _, output: output * 3 if module.training else output)
+    assert len(train(model, made_data(), changed(learning_rate=0.0), seed=0).epochs) == RECIPE.epochs
 
 
 def test_weights_lost_in_the_very_last_step_are_noticed() -> None:
     """The loss of the only step is a number, the weights after it are not."""
-    with pytest.raises(DivergedError, match="epoch 1"):
-        run(Recipe(epochs=1, batch_size=1000, learning_rate=float("inf"), validation_fraction=0.2, warmup=0.0))
-
-
-def test_progress_is_told_once_per_epoch() -> None:
-    told: list[Epoch] = []
-    result = train(build(), clusters(200, seed=1), clusters(80, seed=2), RECIPE, seed=0, progress=told.append)
-    assert tuple(told) == result.epochs
-    assert [epoch.number for epoch in told] == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(DivergedError, match=r"epoch 1: the answers are no numbers"):
+        run(Recipe(epochs=1, batch_size=1000, learning_rate=float("inf"), warmup=0.0))
 
 
 def test_the_reported_loss_is_the_mean_over_items_whatever_the_batches() -> None:
     """With a learning rate of zero, the loss is that of the fixed model, in even and ragged batches alike."""
-    losses = [
-        run(Recipe(epochs=1, batch_size=size, learning_rate=0.0, weight_decay=0.0, validation_fraction=0.2))[1].epochs[0].loss
-        for size in (160, 32, 7)
+    found = [
+        losses(run(Recipe(epochs=1, batch_size=size, accumulate=accumulate, learning_rate=0.0, weight_decay=0.0))[1])[0]
+        for size, accumulate in ((160, 1), (32, 1), (7, 1), (7, 3))
     ]
-    assert losses == pytest.approx([losses[0]] * 3, rel=1e-6)
+    assert found == pytest.approx([found[0]] * 4, rel=1e-6)
 
 
-@pytest.mark.parametrize("field", ["epochs", "batch_size"])
+def test_dropout_is_on_while_learning_and_off_while_scoring() -> None:
+    model = build()
+    met: dict[bool, set[bool]] = {True: set(), False: set()}
+    model.layers[0].register_forward_hook(lambda _, inputs, __: met[model.training].add(bool((inputs[0][:, 8] == 0).any())))
+    train(model, data_of(clusters(200, seed=1), clusters(80, seed=2)), changed(dropout=0.5), seed=0)
+    assert met == {True: {True}, False: {False}}
+    assert losses(run(changed(dropout=0.5))[1]) != losses(run()[1])
+
+
+def test_another_seed_drops_otherwise() -> None:
+    """One batch of everything: the order of items cannot make the difference."""
+    recipe = Recipe(epochs=1, batch_size=160, learning_rate=0.0, weight_decay=0.0)
+    assert losses(run(recipe, seed=0)[1]) == pytest.approx(losses(run(recipe, seed=1)[1]), rel=1e-6)
+    dropping = dataclasses.replace(recipe, dropout=0.5)
+    assert losses(run(dropping, seed=0)[1]) != pytest.approx(losses(run(dropping, seed=1)[1]), rel=1e-4)
+
+
+def test_bf16_autocast_learns_and_keeps_fp32_weights() -> None:
+    met: set[torch.dtype] = set()
+    model = build()
+    model.layers[0].register_forward_hook(lambda _, __, output: met.add(output.dtype))
+    result = train(model, made_data(), changed(precision="bf16-autocast"), seed=0)
+    assert result.epochs[-1].loss < 0.7 * result.epochs[0].loss
+    assert met == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert losses(result) != losses(run()[1])
+
+
+def test_progress_tells_epoch_loss_score_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "TELL_EVERY_S", 0.0)
+    told: list[str] = []
+    with listening(told.append):
+        _, result = run(changed(epochs=2))
+    assert len(told) == 10
+    assert told[0].startswith("epoch 1 of 2, loss 1.")
+    assert "validation" not in told[4]
+    assert told[5].startswith("epoch 2 of 2, loss")
+    assert f"validation {result.epochs[0].validation:.3f}" in told[5]
+    assert told[-1].endswith(", 0 s left")
+
+
+def test_nothing_is_told_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "TELL_EVERY_S", 1e6)
+    told: list[str] = []
+    with listening(told.append):
+        run()
+    assert told == []
+
+
+@pytest.mark.parametrize("field", ["epochs", "batch_size", "accumulate"])
 def test_an_empty_recipe_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} must be at least 1, not 0"):
-        run(Recipe(**{field: 0}))
+        run(changed(**{field: 0}))

@@ -8,7 +8,7 @@ from torch import nn
 
 from bench.build import build_model
 from bench.spec import ModelSpec, OptionValue, Recipe
-from bench.training.optimizer import build_optimizer, build_scheduler, decay_groups
+from bench.training.optimizer import build_optimizer, build_plateau, decay_groups, set_learning_rate
 from models.layers.shape import Interface, Shape
 
 SHAPE = Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16)
@@ -63,13 +63,42 @@ def test_a_model_of_vectors_alone_has_one_group() -> None:
     assert len(build_optimizer(nn.LayerNorm(4), Recipe()).param_groups) == 1
 
 
-@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-def test_every_group_follows_the_schedule_step_by_step() -> None:
-    optimizer = build_optimizer(nn.Linear(2, 2), Recipe(learning_rate=0.4, warmup=0.5))
-    scheduler = build_scheduler(optimizer, Recipe(learning_rate=0.4, warmup=0.5), num_steps=4)
+def test_every_group_gets_the_learning_rate() -> None:
+    optimizer = build_optimizer(nn.Linear(2, 2), Recipe(learning_rate=0.4))
+    set_learning_rate(optimizer, 0.1)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+
+
+def plateau_rates(scores: list[float], patience: int) -> list[float]:
+    recipe = Recipe(learning_rate=0.8, schedule="plateau", patience=patience)
+    optimizer = build_optimizer(nn.Linear(2, 2), recipe)
+    plateau = build_plateau(optimizer, recipe)
+    assert plateau is not None
     rates = []
-    for _ in range(4):
-        rates.append([group["lr"] for group in optimizer.param_groups])
-        scheduler.step()
-    # two steps of warm-up, then a third and two thirds of the way: cos 60 and 120 degrees
-    assert rates == [pytest.approx([rate] * 2) for rate in (0.2, 0.4, 0.3, 0.1)]
+    for score in scores:
+        plateau.step(score)
+        rates.append(optimizer.param_groups[0]["lr"])
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("scores", "patience", "rates"),
+    [
+        ([0.5, 0.6, 0.7], 0, [0.8, 0.8, 0.8]),
+        ([0.5, 0.5, 0.4], 0, [0.8, 0.4, 0.2]),
+        ([0.5, 0.5, 0.5, 0.5], 1, [0.8, 0.8, 0.4, 0.4]),
+        # a little better is better, and of scores below zero a little worse is not
+        ([0.5, 0.50001, 0.50002], 0, [0.8, 0.8, 0.8]),
+        ([-0.5, -0.50001], 0, [0.8, 0.4]),
+    ],
+)
+def test_a_plateau_halves_the_rate_once_no_epoch_was_better_for_longer_than_its_patience(
+    scores: list[float], patience: int, rates: list[float]
+) -> None:
+    assert plateau_rates(scores, patience) == rates
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_other_schedules_have_no_plateau(schedule: str) -> None:
+    recipe = Recipe(schedule=schedule)
+    assert build_plateau(build_optimizer(nn.Linear(2, 2), recipe), recipe) is None

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from bench.training.schedule import learning_rate_factor
+from bench.spec import Recipe
+from bench.training.schedule import learning_rate_at, learning_rate_factor
 
 
 def test_warm_up_rises_linearly_to_the_peak() -> None:
@@ -30,3 +31,22 @@ def test_decay_follows_the_warm_up() -> None:
 
 def test_a_run_that_is_all_warm_up_ends_at_the_peak() -> None:
     assert [learning_rate_factor(step, num_steps=2, warmup_steps=2) for step in range(2)] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("cosine", [0.2, 0.4, 0.3, 0.1]),  # after the warm-up, a third and two thirds of the way: cos 60 and 120 degrees
+        ("constant", [0.2, 0.4, 0.4, 0.4]),
+        ("plateau", [0.2, 0.4, 0.4, None]),  # at the peak once; then it is the plateau's to change
+    ],
+)
+def test_each_schedule_follows_the_warm_up(schedule: str, expected: list[float | None]) -> None:
+    recipe = Recipe(learning_rate=0.4, warmup=0.5, schedule=schedule)
+    found = [learning_rate_at(step, recipe, 4) for step in range(4)]
+    assert [None if rate is None else round(rate, 12) for rate in found] == expected
+
+
+def test_without_warm_up_a_plateau_starts_at_the_peak() -> None:
+    recipe = Recipe(learning_rate=0.4, warmup=0.0, schedule="plateau")
+    assert [learning_rate_at(step, recipe, 3) for step in range(3)] == [0.4, None, None]

@@ -1,45 +1,68 @@
-"""Top-k accuracy against counts made by hand."""
+"""Every item is scored once, in order, in evaluation mode."""
 
 from __future__ import annotations
 
+import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from bench.task_info import CLASS, TOKEN_CLASS
+from bench.training import scoring
 from bench.training.examples import Examples
-from bench.training.scoring import BATCH_SIZE, score
+from bench.training.reading import Reader
+from bench.training.scoring import MAX_ITEMS, MAX_TOKENS, score
 
 
-def test_top_k_counts_by_hand() -> None:
-    """Logits are the data themselves; the labels are the 1st, 2nd, 4th and 6th likeliest of six classes."""
-    logits = torch.tensor([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).expand(4, 6)
-    scores = score(nn.Identity(), Examples(data=logits, labels=torch.tensor([0, 1, 3, 5])))
-    assert scores.top == (0.25, 0.5, 0.5, 0.75, 0.75)
-    assert scores.accuracy == 0.25
-    assert scores.correct.tolist() == [True, False, False, False]
-    assert scores.finite
+class Passing(nn.Module):
+    """Answers with what it reads, and notes the size of each batch and what is valid in it."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(p=1.0)
+        self.sizes: list[int] = []
+        self.num_valid = 0
 
-def test_beyond_the_number_of_classes_everything_counts() -> None:
-    scores = score(nn.Identity(), Examples(data=torch.tensor([[1.0, 0.0], [1.0, 0.0]]), labels=torch.tensor([0, 1])))
-    assert scores.top == (0.5, 1.0, 1.0, 1.0, 1.0)
+    def forward(self, data: Tensor, valid: Tensor | None) -> Tensor:
+        self.sizes.append(len(data))
+        self.num_valid += 0 if valid is None else int(valid.sum())
+        passed: Tensor = self.dropout(data)
+        return passed
 
 
 def test_more_items_than_a_batch_stay_in_order() -> None:
-    num_items = BATCH_SIZE + 3
-    labels = torch.zeros(num_items, dtype=torch.int64)
-    labels[-1] = 1
-    data = torch.tensor([1.0, 0.0]).expand(num_items, 2)
-    assert score(nn.Identity(), Examples(data=data, labels=labels)).correct.tolist() == [True] * (num_items - 1) + [False]
-
-
-def test_a_constant_answer_scores_its_share_and_nan_is_told() -> None:
-    labels = torch.arange(10)
-    assert score(nn.Identity(), Examples(data=torch.zeros(10, 10), labels=labels)).accuracy == 0.1
-    assert not score(nn.Identity(), Examples(data=torch.full((10, 10), float("nan")), labels=labels)).finite
+    num_items = MAX_ITEMS + 3
+    targets = torch.zeros(num_items, dtype=torch.int64)
+    targets[-1] = 1
+    model = Passing()
+    scores = score(model, Examples(inputs=torch.tensor([1.0, 0.0]).expand(num_items, 2), targets=targets), Reader(), CLASS)
+    assert scores.items.tolist() == [1.0] * (num_items - 1) + [0.0]
+    assert model.sizes == [MAX_ITEMS, 3]
 
 
 def test_dropout_is_off_while_scoring() -> None:
-    model = nn.Dropout(p=1.0)
+    model = Passing()
     model.train()
-    scores = score(model, Examples(data=torch.eye(4), labels=torch.arange(4)))
-    assert scores.accuracy == 1.0
+    assert score(model, Examples(inputs=torch.eye(4), targets=torch.arange(4)), Reader(), CLASS).value == 1.0
+    assert not model.training
+
+
+def test_long_sequences_come_in_smaller_batches_with_their_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "MAX_TOKENS", 20)
+    targets = torch.tensor([[0, 1, 1, 0]] * 7)
+    inputs = torch.nn.functional.one_hot(targets, 2).float()
+    model = Passing()
+    scores = score(model, Examples(inputs=inputs, targets=targets, lengths=torch.arange(7) % 4 + 1), Reader(), TOKEN_CLASS)
+    assert model.sizes == [5, 2]
+    assert model.num_valid == 1 + 2 + 3 + 4 + 1 + 2 + 3
+    assert scores.value == 1.0
+
+
+def test_a_sequence_longer_than_any_batch_comes_alone() -> None:
+    model = Passing()
+    score(model, Examples(inputs=torch.zeros(2, MAX_TOKENS + 1), targets=torch.zeros(2, dtype=torch.int64)), Reader(), CLASS)
+    assert model.sizes == [1, 1]
+
+
+def test_another_way_to_call_the_model_is_used() -> None:
+    examples = Examples(inputs=torch.eye(4), targets=torch.arange(4))
+    assert score(nn.Identity(), examples, Reader(), CLASS, lambda data, _: -data).value == 0.0

@@ -1,0 +1,74 @@
+"""The tuning metric: one trial on the digits, with the test items left alone, and the summary over trials."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.metrics import accuracy, tuning
+from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, Settings, Workload
+from bench.training import loop
+from bench.training.examples import Examples
+from bench.training.objective import Scores
+from bench.tuning import TRIAL_SEED_OFFSET
+from models.layers.shape import Interface, Shape
+
+MODEL = ModelSpec(
+    name="gmlp",
+    family="gmlp",
+    shape=Shape(seq_len=5, width=8, depth=1, heads=1, ffn_width=16),
+    interface=Interface(patch_dim=256, num_classes=10),
+)
+
+
+def make_job(metric: str, repeat: int, seed: int = 0) -> Job:
+    recipe = Recipe(epochs=1, learning_rate=4e-3)
+    return Job(
+        cell=Cell(model=MODEL, workload=Workload(task="digits")), metric=metric, repeat=repeat, settings=Settings(seed=seed), recipe=recipe
+    )
+
+
+def test_a_trial_scores_validation_and_leaves_the_test_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[int] = []
+    score = loop.Training.score
+
+    def score_and_note(training: loop.Training, examples: Examples) -> Scores:
+        assert examples is not training.data.test
+        scored.append(len(examples))
+        return score(training, examples)
+
+    monkeypatch.setattr(loop.Training, "score", score_and_note)
+    found = tuning.measure(make_job("tuning", 0))
+    assert len(scored) == 3  # the epoch, and both parts of what may be learned from
+    assert found.values["learning_rate"] == 4e-3
+    assert found.samples["validation"] == [found.values["validation"]]
+    assert "item_scores" not in found.samples
+    with pytest.raises(AssertionError):
+        accuracy.measure(make_job("accuracy", 0))
+
+
+def test_all_trials_have_one_seed_and_no_figure_has_it() -> None:
+    first, second = (tuning.measure(make_job("tuning", number)).samples["loss"] for number in (0, 1))
+    figure = accuracy.measure(make_job("accuracy", 0)).samples["loss"]
+    shared = accuracy.measure(make_job("accuracy", 0, seed=TRIAL_SEED_OFFSET)).samples["loss"]
+    assert first == second == shared != figure
+
+
+def make_records(validations: list[float]) -> list[Record]:
+    outcomes = [
+        Outcome(status="measured", values={"validation": value, "learning_rate": 0.1 * (number + 1), "train_s": 10.0**number})
+        for number, value in enumerate(validations)
+    ]
+    return [
+        Record(subject_id=str(i), metric="tuning", repeat=i, control=False, environment_id="e", code_version="v", outcome=outcome)
+        for i, outcome in enumerate(outcomes)
+    ]
+
+
+def test_the_summary_is_the_best_trial_and_of_equals_the_first() -> None:
+    row = tuning.summarise(make_records([0.5, 0.9, 0.9]))
+    assert row == {"num_trials": 3, "tuned_validation": 0.9, "tuned_learning_rate": 0.2, "tuning_s": 111.0}
+    assert tuple(row) == tuning.COLUMNS
+
+
+def test_no_record_gives_empty_columns_not_zero() -> None:
+    assert tuning.summarise([]) == dict.fromkeys(tuning.COLUMNS)

@@ -1,0 +1,84 @@
+"""The text of --recipe: every key can be set, and what is wrong is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from bench.recipe import parse_recipe
+from bench.spec import AUGMENTATIONS, Recipe, RequestError, from_json, to_json
+
+EVERY_KEY: dict[str, tuple[str, Any]] = {
+    "epochs": ("3", 3),
+    "batch_size": ("64", 64),
+    "learning_rate": ("1e-3", 1e-3),
+    "weight_decay": ("0", 0.0),
+    "warmup": ("0.0", 0.0),
+    "label_smoothing": ("0.2", 0.2),
+    "clip_norm": ("0.5", 0.5),
+    "validation_fraction": ("0.25", 0.25),
+    "schedule": ("plateau", "plateau"),
+    "patience": ("0", 0),
+    "early_stop": ("4", 4),
+    "accumulate": ("2", 2),
+    "dropout": ("0.1", 0.1),
+    "augment": ("crop+flip", ("crop", "flip")),
+    "precision": ("bf16-autocast", "bf16-autocast"),
+    "compile": ("true", True),
+}
+
+
+def test_no_text_is_the_default_recipe() -> None:
+    assert parse_recipe("") == Recipe()
+
+
+def test_every_key_can_be_set_alone_and_all_together() -> None:
+    assert set(EVERY_KEY) == {f.name for f in dataclasses.fields(Recipe)}
+    for key, (text, value) in EVERY_KEY.items():
+        assert parse_recipe(f"{key}={text}") == dataclasses.replace(Recipe(), **{key: value})
+    together = parse_recipe(", ".join(f"{key}={text}" for key, (text, _) in EVERY_KEY.items()))
+    assert together == Recipe(**{key: value for key, (_, value) in EVERY_KEY.items()})
+    assert from_json(Recipe, to_json(together)) == together
+
+
+def test_every_augmentation_can_be_asked_for_and_none() -> None:
+    assert parse_recipe(f"augment={'+'.join(AUGMENTATIONS)}").augment == AUGMENTATIONS
+    assert parse_recipe("augment=none").augment == ()
+    assert parse_recipe("compile=false").compile is False
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("epochs", "epochs has no value"),
+        ("epochs=", "epochs has no value"),
+        ("epoch=3", "epoch"),
+        ("epochs=3,epochs=4", "epochs twice"),
+        ("epochs=3,,dropout=0.1", "key of --recipe"),
+        ("epochs=0", "epochs"),
+        ("epochs=2.5", "epochs"),
+        ("batch_size=-1", "batch_size"),
+        ("accumulate=0", "accumulate"),
+        ("learning_rate=0", "learning_rate"),
+        ("learning_rate=nan", "learning_rate"),
+        ("learning_rate=fast", "learning_rate"),
+        ("clip_norm=inf", "clip_norm"),
+        ("dropout=1", "dropout"),
+        ("dropout=-0.1", "dropout"),
+        ("warmup=1.5", "warmup"),
+        ("validation_fraction=0", "validation_fraction"),
+        ("label_smoothing=1", "label_smoothing"),
+        ("schedule=linear", "cosine"),
+        ("precision=fp64", "bf16-autocast"),
+        ("compile=yes", "true"),
+        ("augment=rotate", "randaugment"),
+        ("augment=crop+", "crop"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name_with_a_hint(text: str, problem: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse_recipe(text)
+    assert problem in f"{refused.value} {refused.value.hint}"
+    assert refused.value.hint

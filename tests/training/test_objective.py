@@ -1,0 +1,131 @@
+"""Losses and scores against values worked out by hand, for each kind of answer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE
+from bench.tasks import IGNORED
+from bench.training.objective import judge, loss, num_asked
+
+NAN = float("nan")
+LN3 = math.log(3)
+
+
+def logits_for(shares: list[list[float]]) -> Tensor:
+    return torch.tensor(shares).log()
+
+
+def test_the_loss_of_classes_is_the_mean_of_minus_the_log_share() -> None:
+    outputs = logits_for([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]])
+    found = loss(CLASS, outputs, torch.tensor([0, 1]), label_smoothing=0.0)
+    assert float(found) == pytest.approx((math.log(2) + math.log(4)) / 2)
+
+
+def test_label_smoothing_spreads_its_share_over_all_classes() -> None:
+    """0.9 + 0.1 / 2 on the right class, 0.1 / 2 on the other."""
+    found = loss(CLASS, logits_for([[0.75, 0.25]]), torch.tensor([0]), label_smoothing=0.1)
+    assert float(found) == pytest.approx(0.95 * math.log(4 / 3) + 0.05 * math.log(4))
+
+
+def test_soft_targets_weigh_the_classes() -> None:
+    found = loss(CLASS, logits_for([[0.5, 0.25, 0.25]]), torch.tensor([[0.25, 0.75, 0.0]]), label_smoothing=0.0)
+    assert float(found) == pytest.approx(0.25 * math.log(2) + 0.75 * math.log(4))
+    hard, soft = torch.tensor([1, 0]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    outputs = torch.tensor([[0.3, -1.0], [2.0, 0.5]])
+    for smoothing in (0.0, 0.1):
+        torch.testing.assert_close(
+            loss(CLASS, outputs, soft, label_smoothing=smoothing), loss(CLASS, outputs, hard, label_smoothing=smoothing)
+        )
+
+
+def test_the_loss_of_token_classes_is_the_mean_over_the_tokens_asked_for() -> None:
+    outputs = logits_for([[0.5, 0.5], [0.75, 0.25], [0.1, 0.9], [0.2, 0.8]]).view(2, 2, 2)
+    targets = torch.tensor([[0, IGNORED], [1, 0]])
+    found = loss(TOKEN_CLASS, outputs, targets, label_smoothing=0.0)
+    assert float(found) == pytest.approx((math.log(2) - math.log(0.9) - math.log(0.2)) / 3)
+
+
+def test_the_loss_of_values_is_the_mean_squared_error_where_one_is_known() -> None:
+    outputs = torch.tensor([[[1.0], [5.0]], [[2.0], [7.0]]], requires_grad=True)
+    targets = torch.tensor([[3.0, NAN], [2.0, 4.0]])
+    found = loss(TOKEN_VALUE, outputs, targets, label_smoothing=0.1)
+    assert float(found.detach()) == pytest.approx((4 + 0 + 9) / 3)
+    found.backward()
+    assert outputs.grad is not None
+    torch.testing.assert_close(outputs.grad.squeeze(-1), torch.tensor([[-4.0, 0.0], [0.0, 6.0]]) / 3)
+
+
+def test_what_is_asked_is_counted() -> None:
+    assert int(num_asked(CLASS, torch.zeros(4, dtype=torch.int64))) == 4
+    assert int(num_asked(TOKEN_CLASS, torch.tensor([[0, IGNORED], [1, 0]]))) == 3
+    assert int(num_asked(TOKEN_VALUE, torch.tensor([[3.0, NAN], [2.0, 4.0]]))) == 3
+
+
+def test_top_k_counts_by_hand() -> None:
+    """The targets are the 1st, 2nd, 4th and 6th likeliest of six classes."""
+    outputs = torch.tensor([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).expand(4, 6)
+    scores = judge(CLASS, outputs, torch.tensor([0, 1, 3, 5]))
+    assert scores.top == (0.25, 0.5, 0.5, 0.75, 0.75)
+    assert scores.value == 0.25
+    assert scores.items.tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert scores.finite
+
+
+def test_beyond_the_number_of_classes_everything_counts() -> None:
+    scores = judge(CLASS, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+    assert scores.top == (0.5, 1.0, 1.0, 1.0, 1.0)
+
+
+def test_an_item_of_token_classes_scores_the_share_of_what_is_asked_of_it() -> None:
+    """The first item: 1 right of 2 asked; the second: 3 of 3. Each item counts alike, whatever is asked of it."""
+    answers = torch.tensor([[0, 1, 2], [0, 1, 2]])
+    targets = torch.tensor([[0, IGNORED, 1], [0, 1, 2]])
+    outputs = torch.nn.functional.one_hot(answers, 3).float()
+    outputs[0, 2] = torch.tensor([0.0, 0.5, 1.0])  # the right one is the second likeliest
+    scores = judge(TOKEN_CLASS, outputs, targets)
+    assert scores.items.tolist() == [0.5, 1.0]
+    assert scores.value == 0.75
+    assert scores.top == (0.75, 1.0, 1.0, 1.0, 1.0)
+
+
+def test_values_score_the_variance_explained_and_each_item_minus_its_squared_error() -> None:
+    """Known values 1, 2, 3 (mean 2, squares about it 2); errors 1, 0, 1: R2 is 1 - 2 / 2."""
+    outputs = torch.tensor([[[2.0], [9.0]], [[2.0], [2.0]]])
+    targets = torch.tensor([[1.0, NAN], [2.0, 3.0]])
+    scores = judge(TOKEN_VALUE, outputs, targets)
+    assert scores.value == pytest.approx(0.0)
+    assert scores.items.tolist() == [-1.0, -0.5]
+    assert scores.top == ()
+    assert judge(TOKEN_VALUE, targets.nan_to_num(5.0)[..., None], targets).value == 1.0
+
+
+@pytest.mark.parametrize("answers", [CLASS, TOKEN_CLASS])
+def test_the_score_is_the_mean_of_the_items_scores(answers: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shape = (50,) if answers == CLASS else (50, 7)
+    targets = torch.randint(4, shape, generator=generator)
+    if answers == TOKEN_CLASS:
+        targets[:, 1:][torch.rand(50, 6, generator=generator) < 0.5] = IGNORED
+    scores = judge(answers, torch.randn(*shape, 4, generator=generator), targets)
+    assert scores.value == pytest.approx(float(scores.items.mean()), abs=1e-12)
+    assert list(scores.top) == sorted(scores.top)
+    assert 0.0 < scores.value < 1.0
+
+
+@pytest.mark.parametrize(("answers", "targets"), [(CLASS, torch.tensor([0, 1])), (TOKEN_VALUE, torch.tensor([[0.0], [1.0]]))])
+@pytest.mark.parametrize("bad", [NAN, float("inf")])
+def test_an_answer_that_is_no_number_is_told(answers: str, targets: Tensor, bad: float) -> None:
+    outputs = torch.zeros(2, 2) if answers == CLASS else torch.zeros(2, 1, 1)
+    assert judge(answers, outputs, targets).finite
+    outputs.view(-1)[0] = bad
+    assert not judge(answers, outputs, targets).finite
+
+
+def test_a_constant_answer_scores_its_share() -> None:
+    assert judge(CLASS, torch.zeros(10, 10), torch.arange(10)).value == 0.1
+    assert float(loss(CLASS, torch.zeros(6, 3), torch.arange(6) % 3, label_smoothing=0.1)) == pytest.approx(LN3)

@@ -1,0 +1,95 @@
+"""What a model reads of what is stored: normalised patches, ids, the mask of valid tokens; changed only while learning."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from bench.tasks import Split, Splits
+from bench.training.augment import Augmentation
+from bench.training.examples import Examples
+from bench.training.reading import Reader, build_reader
+
+MEAN, SPREAD = torch.tensor([0.2, 0.4]), torch.tensor([0.5, 0.25])
+READER = Reader(patch_side=2, mean=MEAN, spread=SPREAD)
+
+
+def made_images(num_items: int = 5) -> Examples:
+    images = torch.randint(0, 256, (num_items, 2, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return Examples(inputs=images, targets=torch.arange(num_items) % 2)
+
+
+def test_uint8_images_are_brought_to_0_to_1_and_normalised_by_channel() -> None:
+    images = torch.tensor([0, 255], dtype=torch.uint8).view(1, 2, 1, 1).expand(1, 2, 2, 2)
+    batch = READER.read(Examples(inputs=images, targets=torch.tensor([1])))
+    torch.testing.assert_close(batch.data, torch.tensor([[[-0.4] * 4 + [2.4] * 4]]))
+    assert batch.valid is None
+
+
+def test_float_images_are_normalised_without_scaling_and_not_at_all_without_a_mean() -> None:
+    images = torch.tensor([0.2, 0.65]).view(1, 2, 1, 1).expand(1, 2, 2, 2)
+    examples = Examples(inputs=images, targets=torch.tensor([1]))
+    torch.testing.assert_close(READER.read(examples).data, torch.tensor([[[0.0] * 4 + [1.0] * 4]]))
+    assert torch.equal(Reader(patch_side=2).read(examples).data, torch.tensor([[[0.2] * 4 + [0.65] * 4]]))
+
+
+def test_patches_prepared_once_are_those_read_batch_by_batch() -> None:
+    examples = made_images()
+    prepared = READER.prepare(examples)
+    assert prepared.inputs.shape == (5, 4, 8)
+    chosen = torch.tensor([3, 1])
+    once, each = READER.read(prepared.select(chosen)), READER.read(examples.select(chosen))
+    assert torch.equal(once.data, each.data)
+    assert torch.equal(once.targets, each.targets)
+    assert torch.equal(READER.learn(prepared.select(chosen)).data, each.data)
+
+
+def test_preparing_in_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = READER.prepare(made_images()).inputs
+    monkeypatch.setattr("bench.training.reading.CHUNK_ITEMS", 2)
+    assert torch.equal(READER.prepare(made_images()).inputs, whole)
+
+
+def test_images_too_large_or_to_be_augmented_stay_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    augmented = dataclasses.replace(READER, augmentation=Augmentation(("flip",), num_classes=2))
+    examples = made_images()
+    assert augmented.prepare(examples) is examples
+    monkeypatch.setattr("bench.training.reading.WHOLE_IMAGE_BYTES", examples.inputs.nelement() * 4 - 1)
+    assert READER.prepare(examples) is examples
+
+
+def test_ids_become_indices_and_the_mask_is_true_up_to_each_length() -> None:
+    ids = torch.tensor([[5, 6, 7], [8, 0, 0]], dtype=torch.uint8)
+    batch = Reader().read(Examples(inputs=ids, targets=torch.tensor([0, 1]), lengths=torch.tensor([3, 1])))
+    assert batch.data.dtype == torch.int64
+    assert batch.data.tolist() == ids.tolist()
+    assert batch.valid is not None
+    assert batch.valid.tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_vectors_pass_as_they_are_and_without_lengths_there_is_no_mask() -> None:
+    vectors = torch.randn(2, 3, 4)
+    examples = Examples(inputs=vectors, targets=torch.tensor([0, 1]))
+    for batch in (Reader().read(examples), Reader().learn(examples)):
+        assert torch.equal(batch.data, vectors)
+        assert batch.valid is None
+    assert Reader().prepare(examples) is examples
+
+
+def test_augmentation_only_changes_what_is_learned_from() -> None:
+    examples = made_images(32)
+    augmented = dataclasses.replace(READER, augmentation=Augmentation(("crop", "flip", "mixup"), num_classes=2))
+    torch.manual_seed(0)
+    assert torch.equal(augmented.read(examples).data, READER.read(examples).data)
+    first, second = augmented.learn(examples), augmented.learn(examples)
+    assert not torch.equal(first.data, READER.read(examples).data)
+    assert not torch.equal(first.data, second.data)
+    assert first.targets.shape == (32, 2)
+
+
+def test_augmentation_of_what_are_no_images_is_refused() -> None:
+    split = Split(inputs=torch.zeros(2, 3, dtype=torch.int64), targets=torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"augment=crop\+flip is for images"):
+        build_reader(Splits(train=split, test=split), patch_side=None, augment=("crop", "flip"), num_classes=2)
