@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from bench import catalog
 from bench.build import config_of, cost_of, uses_attention
+from bench.recipe import check_recipe
 from bench.request import MAX_COUNT, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
 from bench.sizing import SizedModel, resolve_models, sizing_of
 from bench.spec import (
@@ -27,6 +28,7 @@ from bench.spec import (
     Skipped,
     Workload,
 )
+from bench.tuning import TUNING
 from models.layers.shape import require_positive
 
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
@@ -122,6 +124,9 @@ def _require_words(plan: Plan) -> None:
         _require_range("seq_len", shape.seq_len, MAX_SEQ_LEN)
         _require_range("depth", shape.depth, MAX_COUNT)
         _require_range("width", max(shape.width, shape.ffn_width), MAX_SIZE)
+    check_recipe(plan.recipe)
+    if not 0 <= settings.lr_trials <= MAX_COUNT or (TUNING in plan.metrics) != bool(settings.lr_trials):
+        raise ValueError(f"it asks for {settings.lr_trials} trials and the metrics {', '.join(plan.metrics)}")
     if min(settings.limit_s, settings.sample_s, settings.train_limit_s) <= 0:
         raise ValueError("its time limits must be positive")
 

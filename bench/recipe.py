@@ -39,6 +39,13 @@ def parse_recipe(text: str) -> Recipe:
     return dataclasses.replace(Recipe(), **changes)
 
 
+def check_recipe(recipe: Recipe) -> None:
+    """Raise RequestError where a recipe that was read holds what could not have been asked for."""
+    for key in (f.name for f in dataclasses.fields(Recipe)):
+        value = getattr(recipe, key)
+        _value(key, ("+".join(value) or "none") if key == "augment" else str(value).lower())
+
+
 def _value(key: str, text: str) -> Any:
     flag = f"--recipe {key}="
     if key == "augment":

@@ -143,8 +143,8 @@ class Recipe:
     """How a model is trained, by AdamW.
 
     `learning_rate` is the peak, after a linear warm-up over `warmup` of all steps; then `schedule`: cosine decay to zero, constant, or halved on a
-    plateau of the validation score (`patience` epochs without a better one). `early_stop`: epochs without a better validation score after which
-    training ends (0: never). A step learns from `accumulate` batches of `batch_size`. `dropout`: share of each residual update dropped.
+    plateau of the validation score (more than `patience` epochs without a better one). `early_stop`: epochs without a better validation score after
+    which training ends (0: never). A step learns from `accumulate` batches of `batch_size`. `dropout`: share of each residual update dropped.
     `augment`: what is done to images, see `AUGMENTATIONS`. `precision`: fp32 or bf16-autocast. `compile`: whether the model is compiled.
     """
 

@@ -120,6 +120,12 @@ TAMPERED: dict[str, Any] = {
     "name": lambda d: d.update(name="../../evil"),
     "too many rounds": lambda d: d["settings"].update(rounds=10**8),
     "too wide": lambda d: d["cells"][0]["cell"]["model"]["shape"].update(width=10**8),
+    "learning rate": lambda d: d["recipe"].update(learning_rate=-1.0),
+    "dropout": lambda d: d["recipe"].update(dropout=1.5),
+    "epochs": lambda d: d["recipe"].update(epochs=0),
+    "trials without the metric": lambda d: d["settings"].update(lr_trials=3),
+    "too many trials": lambda d: (d["settings"].update(lr_trials=10**8), d.update(metrics=["tuning", "accuracy"])),
+    "task option": lambda d: d["cells"][0]["cell"]["workload"].update(task="copy+symbols=many"),
     "metric": lambda d: d.update(metrics=["speed"]),
 }
 

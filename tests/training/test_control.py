@@ -1,0 +1,55 @@
+"""The control of every claim about mixing: a model whose tokens never meet must fail where tokens have to move, or the task or the code is wrong."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from bench.build import build_model
+from bench.spec import ModelSpec, OptionValue, Recipe
+from bench.task_info import info_of
+from bench.training.data import load_training_data
+from bench.training.loop import TrainResult, train
+from models.layers.shape import Shape
+
+NEVER_MIXES: dict[str, OptionValue] = {"gating": "identity"}
+RECIPE = Recipe(epochs=4, batch_size=32, learning_rate=5e-3, label_smoothing=0.0)
+
+
+def trained(task: str, num_tokens: int, options: dict[str, OptionValue]) -> TrainResult:
+    model = ModelSpec(
+        name="gmlp",
+        family="gmlp",
+        options=tuple(sorted({"pool": "mean", **options}.items())),
+        shape=Shape(seq_len=num_tokens, width=32, depth=2, heads=1, ffn_width=96),
+        interface=info_of(task).interface(num_tokens, "mean"),
+    )
+    data = load_training_data(model, task, RECIPE, seed=0)
+    torch.manual_seed(0)
+    return train(build_model(model), data, RECIPE, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("task", "chance"), [("copy+items=2000+symbols=8", 1 / 8), ("associative_recall+items=2000+keys=8+values=8", 1 / 8)]
+)
+def test_without_mixing_every_answer_is_a_guess(task: str, chance: float) -> None:
+    """Within five standard deviations of guessing, all answers of one item counted as one."""
+    result = trained(task, 16, NEVER_MIXES)
+    assert result.test is not None
+    assert abs(result.test.value - chance) < 5 * math.sqrt(chance * (1 - chance) / len(result.test.items))
+
+
+def test_with_mixing_the_same_model_copies() -> None:
+    result = trained("copy+items=2000+symbols=8", 16, {})
+    assert result.test is not None
+    assert result.test.value > 0.99
+
+
+def test_on_images_mixing_buys_much() -> None:
+    """Digits at 16 patches: bags of patches tell something, where they lie tells more."""
+    real, control = (trained("digits", 16, options).test for options in ({}, NEVER_MIXES))
+    assert real is not None
+    assert control is not None
+    assert real.value > control.value + 0.1
