@@ -61,9 +61,9 @@ def run(
         terminal.say(f"{folder} is complete already; its table again:")
         _conclude(finished(folder), as_json)
         return
-    from bench.jobs import missing_jobs
+    from bench.jobs import expected_jobs
 
-    with terminal.JobProgress(list(missing_jobs(plan, records_so_far(folder)))) as progress:
+    with terminal.JobProgress(expected_jobs(plan, records_so_far(folder))) as progress:
         result = execute(plan, folder, progress, executor=executor)
     _conclude(result, as_json)
 

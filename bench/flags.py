@@ -93,9 +93,10 @@ def to_request(flags: Flags) -> Request:
     """The request; where learning rates are to be tried, the metric that tries them is part of it."""
     wanted = inspect.signature(parse_request).parameters
     values = {name: getattr(flags, name) for name in wanted}
+    metrics = [name.strip() for name in flags.metrics.split(",")]
     tried = whole_number("--lr-trials", flags.lr_trials, low=0, high=MAX_COUNT) > 0
-    asked = TUNING in flags.metrics.split(",")
-    if tried and "accuracy" not in flags.metrics.split(","):
+    asked = TUNING in metrics
+    if tried and "accuracy" not in metrics:
         raise RequestError("--lr-trials chooses how models are trained, and accuracy is not among the metrics", "add accuracy to --metrics")
     if asked and not tried:
         raise RequestError(f"the metric {TUNING} needs a number of trials", "add --lr-trials 4")
@@ -129,6 +130,8 @@ def to_recipe(flags: Flags) -> Recipe:
     recipe = parse_recipe(flags.recipe)
     if not flags.epochs:
         return recipe
+    if "epochs=" in flags.recipe:
+        raise RequestError("--recipe gives epochs, and --epochs too", "leave one out")
     return dataclasses.replace(recipe, epochs=whole_number("--epochs", flags.epochs, low=1, high=MAX_EPOCHS))
 
 

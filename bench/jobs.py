@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from bench import catalog
 from bench.spec import Cell, Job, Plan, PlannedCell, Record, is_trained
 from bench.task_info import info_of
-from bench.tuning import recipe_of, trial_recipes
+from bench.tuning import TUNING, recipe_of, trial_recipes
 
 HOPELESS = ("timed_out", "out_of_memory")
 """What ended so is not tried again in later rounds."""
@@ -47,6 +47,14 @@ def missing_jobs(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
     for job in jobs(plan, records):
         if job.key not in done and hopeless_key(job) not in hopeless:
             yield job
+
+
+def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
+    """The missing jobs, and those that will follow the trials that are still out, by the plan's recipe for want of the winner's."""
+    done = {record.key for record in records}
+    known = list(missing_jobs(plan, records))
+    undecided = [j for j in jobs(plan) if j.recipe == plan.recipe and j.metric != TUNING and recipe_of(j.cell, plan, records) is None]
+    return [*known, *(j for j in undecided if j.key not in done and plan.settings.lr_trials)]
 
 
 def hopeless_key(job: Job | Record) -> tuple[str, str, bool]:

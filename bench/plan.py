@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from bench import catalog
 from bench.build import config_of, cost_of, uses_attention
-from bench.recipe import check_recipe
+from bench.recipe import check_fits, check_recipe
 from bench.request import MAX_COUNT, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
 from bench.sizing import SizedModel, resolve_models, sizing_of
 from bench.spec import (
@@ -43,6 +43,8 @@ WORKLOAD_WORDS = {
 
 def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = "") -> Plan:
     """Resolve every model, length and budget. Raises RequestError where nothing in the request is feasible."""
+    if request.task:
+        check_fits(recipe, request.task)
     cells: dict[str, PlannedCell] = {}
     skipped: list[Skipped] = []
     for resolved in resolve_models(request):
@@ -114,17 +116,25 @@ def _require_words(plan: Plan) -> None:
         for name, allowed in WORKLOAD_WORDS.items():
             one_of(name, getattr(work, name), allowed)
         parse_task(work.task)
+        if work.task:
+            check_fits(plan.recipe, work.task)
         _require_range("batch_size", work.batch_size, MAX_SIZE)
     if len({p.cell.workload.device for p in plan.cells}) > 1:
         raise ValueError("its cells are for several devices")
-    settings = plan.settings
-    for name in ("rounds", "seeds", "threads", "train_threads"):
-        _require_range(name, getattr(settings, name), MAX_COUNT)
     for shape in {p.cell.model.shape for p in plan.cells}:
         _require_range("seq_len", shape.seq_len, MAX_SEQ_LEN)
         _require_range("depth", shape.depth, MAX_COUNT)
         _require_range("width", max(shape.width, shape.ffn_width), MAX_SIZE)
+    _require_settings(plan)
+
+
+def _require_settings(plan: Plan) -> None:
+    settings = plan.settings
+    for name in ("rounds", "seeds", "threads", "train_threads"):
+        _require_range(name, getattr(settings, name), MAX_COUNT)
     check_recipe(plan.recipe)
+    if settings.seed < 0:
+        raise ValueError("its seed is negative")
     if not 0 <= settings.lr_trials <= MAX_COUNT or (TUNING in plan.metrics) != bool(settings.lr_trials):
         raise ValueError(f"it asks for {settings.lr_trials} trials and the metrics {', '.join(plan.metrics)}")
     if min(settings.limit_s, settings.sample_s, settings.train_limit_s) <= 0:

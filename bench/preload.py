@@ -1,4 +1,9 @@
-"""What the fork server imports once for all jobs. Importing must start no thread, make no tensor and ask no device."""
+"""What the fork server imports once for all jobs: every job of a run is done by the code that the run began with, whatever is edited meanwhile.
+
+Importing must start no thread, make no tensor and ask no device.
+"""
+
+import contextlib
 
 import torch
 import torch._dynamo
@@ -12,4 +17,12 @@ import bench.environment
 import bench.live_memory
 import bench.step
 import bench.stopwatch
+import bench.training.baselines
+import bench.training.loop
 import bench.worker
+from bench import catalog
+
+for kind in ("families", "mixers", "metrics", "tasks"):
+    for name in catalog.names(kind):
+        with contextlib.suppress(Exception):  # a file that cannot be imported fails the jobs that need it, with its reason
+            catalog.load(kind, name)

@@ -100,7 +100,7 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
 
 
 def _chance(task: str) -> float | None:
-    """The score of guessing; None where the task cannot say, as without its data."""
+    """The score of a uniform guess, or of the mean where values are asked for; None where the task cannot say, as without its data."""
     from bench.task_info import info_of
 
     try:

@@ -6,8 +6,9 @@ import dataclasses
 from typing import Any
 
 from bench import catalog
-from bench.request import MAX_COUNT, MAX_EPOCHS, MAX_SIZE, number, one_of, whole_number
+from bench.request import MAX_COUNT, MAX_EPOCHS, MAX_SIZE, one_of
 from bench.spec import AUGMENTATIONS, PRECISIONS, SCHEDULES, Recipe, RequestError
+from bench.task_info import Images, info_of
 
 WORDS = {"schedule": SCHEDULES, "precision": PRECISIONS, "compile": ("true", "false")}
 COUNTS = {
@@ -17,9 +18,16 @@ COUNTS = {
     "patience": (0, MAX_EPOCHS),
     "early_stop": (0, MAX_EPOCHS),
 }
-SHARES = {"warmup": 1.0, "dropout": 0.95, "validation_fraction": 0.9, "label_smoothing": 0.95}
-"""Numbers from 0 up to these; the fraction held out for validation cannot be 0."""
-POSITIVE = {"learning_rate": 100.0, "clip_norm": 1e6}
+NUMBERS = {
+    "learning_rate": (0.0, 100.0, False),
+    "weight_decay": (0.0, 10.0, True),
+    "warmup": (0.0, 1.0, True),
+    "label_smoothing": (0.0, 0.95, True),
+    "clip_norm": (0.0, 1e6, False),
+    "validation_fraction": (0.0, 0.9, False),
+    "dropout": (0.0, 0.95, True),
+}
+"""(least, most, whether it may be the least)."""
 RECIPE_KEYS = ", ".join(f.name for f in dataclasses.fields(Recipe))
 
 
@@ -39,28 +47,56 @@ def parse_recipe(text: str) -> Recipe:
     return dataclasses.replace(Recipe(), **changes)
 
 
+def check_fits(recipe: Recipe, task: str) -> None:
+    """Raise RequestError where a recipe asks for what cannot be done to the data of a task."""
+    reads = info_of(task).reads
+    if recipe.augment and not isinstance(reads, Images):
+        raise RequestError(f"augment={'+'.join(recipe.augment)} is for images; task {task} has none", "leave augment out of --recipe")
+    if "randaugment" in recipe.augment and isinstance(reads, Images) and not reads.are_bytes:
+        raise RequestError(f"randaugment needs images stored as bytes; those of task {task} are not", "leave randaugment out of --recipe")
+
+
 def check_recipe(recipe: Recipe) -> None:
-    """Raise RequestError where a recipe that was read holds what could not have been asked for."""
-    for key in (f.name for f in dataclasses.fields(Recipe)):
-        value = getattr(recipe, key)
-        _value(key, ("+".join(value) or "none") if key == "augment" else str(value).lower())
+    """Raise ValueError where a recipe holds what could not have been asked for."""
+    for field in dataclasses.fields(Recipe):
+        _require_within(field.name, getattr(recipe, field.name))
 
 
 def _value(key: str, text: str) -> Any:
-    flag = f"--recipe {key}="
+    try:
+        value = _typed(key, text)
+        _require_within(key, value)
+    except RequestError:
+        raise
+    except ValueError as error:
+        raise RequestError(f"--recipe {key}={text}: {error}", f"try --recipe {key}={_example(key)}") from error
+    return value
+
+
+def _typed(key: str, text: str) -> Any:
     if key == "augment":
-        return () if text == "none" else tuple(one_of(flag, name, AUGMENTATIONS) for name in text.split("+"))
+        names = () if text == "none" else tuple(one_of("--recipe augment=", name, AUGMENTATIONS) for name in text.split("+"))
+        return tuple(name for name in AUGMENTATIONS if name in names)  # one order, whatever was typed: they are done in it
     if key in WORDS:
-        word = one_of(flag, text, WORDS[key])
+        word = one_of(f"--recipe {key}=", text, WORDS[key])
         return word == "true" if key == "compile" else word
+    try:
+        return int(text) if key in COUNTS else float(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no {'whole ' if key in COUNTS else ''}number") from error
+
+
+def _require_within(key: str, value: Any) -> None:
+    """Raise ValueError, naming the bounds, for a number outside them."""
     if key in COUNTS:
         low, high = COUNTS[key]
-        return whole_number(flag, text, low=low, high=high)
-    if key in POSITIVE:
-        return number(flag, text, low=0.0, high=POSITIVE[key])
-    if text in ("0", "0.0") and key != "validation_fraction":
-        return 0.0
-    return number(flag, text, low=0.0, high=SHARES.get(key, 10.0))
+        if not low <= value <= high:
+            raise ValueError(f"{key} must be a whole number from {low:,} to {high:,}, not {value:,}")
+    elif key in NUMBERS:
+        least, most, may_be_least = NUMBERS[key]
+        if not least <= value <= most or (value == least and not may_be_least):
+            bounds = f"from {least:g} to {most:g}" if may_be_least else f"above {least:g} and up to {most:g}"
+            raise ValueError(f"{key} must be {bounds}, not {value:g}")
 
 
 def _example(key: str) -> str:

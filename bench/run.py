@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 from bench import catalog, environment
 from bench.files import write_json
-from bench.jobs import HOPELESS, estimated_job_seconds, hopeless_key, missing_jobs
+from bench.jobs import HOPELESS, estimated_job_seconds, expected_jobs, hopeless_key, missing_jobs
 from bench.record import ENVIRONMENT, RECORDS, RecordWriter, StoredRun, read_plan, read_records, read_run, start_run
-from bench.spec import DIVERGED, MEASURED, Job, Outcome, Plan, Record, RequestError
+from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, RequestError, is_trained
 from bench.telling import listening
-from bench.tuning import TUNING
+from bench.tuning import TUNING, recipe_of, trial_ids
 
 DEFAULT_EXECUTOR = "process"
 SCRATCH = "checkpoints"
@@ -60,13 +60,20 @@ def execute(plan: Plan, folder: Path, progress: Progress, *, executor: str = DEF
 def finished(folder: Path) -> RunResult:
     """The result of a run that is complete already."""
     stored = read_run(folder)
-    failed = sum(is_failure(r) for r in stored.records)
+    failed = sum(is_failure(r) for r in stored.records) + len(untrainable(stored.plan, stored.records))
     return RunResult(stored=stored, complete=True, num_failed=failed)
 
 
 def is_failure(record: Record) -> bool:
     """An outcome that leaves something unmeasured; a learning rate that diverged in a trial is an answer."""
     return record.outcome.status != MEASURED and not (record.metric == TUNING and record.outcome.status == DIVERGED)
+
+
+def untrainable(plan: Plan, records: Sequence[Record]) -> list[Cell]:
+    """Cells that are to be trained, all of whose trials have an outcome and none a score: there is no learning rate to train them with."""
+    tried = {record.subject_id for record in records if record.metric == TUNING}
+    cells = [p.cell for p in plan.cells if is_trained(p.cell, plan)] if plan.settings.lr_trials else []
+    return [cell for cell in cells if tried >= set(trial_ids(cell, plan)) and recipe_of(cell, plan, records) is None]
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
@@ -141,7 +148,8 @@ def _execute(
     queue: Sequence[Job], plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, runner: Any
 ) -> list[Record]:
     cells = {p.cell.cell_id: p for p in plan.cells}
-    estimates = _Estimates({j.key: estimated_job_seconds(j, cells[j.cell.cell_id], plan) for j in queue})
+    ahead = {j.key: estimated_job_seconds(j, cells[j.cell.cell_id], plan) for j in expected_jobs(plan, read_records(folder / RECORDS))}
+    estimates = _Estimates(ahead)
     hopeless: set[tuple[str, str, bool]] = set()
     records: list[Record] = []
     for job in queue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,13 +85,21 @@ def rounds_of(run: StoredRun) -> pd.DataFrame:
 def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     """The test items' scores of every trained model, by cell id; cells that share a training share the array. Models without them are left out.
 
-    Raises RequestError where the seeds of one model were scored on different numbers of items.
+    Raises RequestError where the seeds of one model were scored on different numbers of items, or where the seeds of one model, or two models that
+    read the same task at the same length, name different data.
     """
     by_training: dict[str, SeedScores] = {}
+    data_by_reading: dict[tuple[str, int, str], set[str]] = defaultdict(set)
     found = {}
     for planned in run.plan.cells:
         records = [record for record in training_records(run, planned) if _item_scores(record)]
         if records:
+            model, task = planned.cell.model, planned.cell.workload.task
+            # models of one length that pool differently read a different number of data tokens, so other data of a generated task
+            pool = model.interface.pooling(str(dict(model.options).get("pool", "")))
+            data = data_by_reading[task, model.shape.seq_len, pool]
+            data |= _data_ids(records)
+            _require_one_data(data, task)
             training = records[0].subject_id
             if training not in by_training:
                 by_training[training] = _seed_scores(records)
@@ -219,6 +227,18 @@ def _seed_scores(records: Sequence[Record]) -> SeedScores:
             f"the seeds of training {training} were scored on {lengths} test items, not on the same", "restore records.jsonl"
         )
     return SeedScores(training=training, seeds=tuple(record.repeat for record in records), scores=np.array(scores, dtype=np.float64))
+
+
+def _data_ids(records: Sequence[Record]) -> set[str]:
+    """The digests of the data that the trainings were made from; older records name none."""
+    return {str(name) for record in records if (name := record.outcome.values.get("data_id"))}
+
+
+def _require_one_data(data_ids: Collection[str], task: str) -> None:
+    if len(data_ids) > 1:
+        raise RequestError(
+            f"the data of {task} changed between trainings: {', '.join(sorted(data_ids))}", "measure again into another --out"
+        )
 
 
 def _latency(record: Record) -> float:

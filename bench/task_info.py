@@ -19,10 +19,11 @@ NAME_PATTERN = r"(?P<name>[a-z0-9_]+)(?::(?P<argument>.*?))?(?P<options>(?:\+[a-
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Square images; seq_len decides the side of the patches."""
+    """Square images; seq_len decides the side of the patches. `are_bytes`: stored as 0..255, as some augmentations need them."""
 
     channels: int
     side: int
+    are_bytes: bool = True
 
     def patch_side(self, seq_len: int, pool: str) -> int | None:
         """Pixels per patch side for which the image gives `seq_len` tokens; None where no square grid does."""
@@ -143,6 +144,9 @@ def choose(text: str) -> TaskChoice:
         problem = f"task {name} needs a {wanted}" if wanted else f"task {name} takes no argument, found {argument!r}"
         raise RequestError(problem, f"write {name}:{wanted}" if wanted else f"try --task {name}")
     known: dict[str, OptionValue] = getattr(module, "OPTIONS", {})
+    keys = [entry.partition("=")[0] for entry in found["options"].split("+")[1:]]
+    if len(keys) > len(set(keys)):
+        raise RequestError(f"--task {text} gives an option twice", "leave one out")
     given = dict(_option(name, entry, known) for entry in found["options"].split("+")[1:])
     return TaskChoice(text=text, name=name, argument=argument, options={**known, **given})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bench.request import parse_request
 from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
 from bench.table import item_scores_of, training_records
 
-ITEMS = 400
+ITEMS, PARAMS = 400, 250_000
 RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}
 REAL = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_three_families"
 Answer = Callable[..., tuple[int, str, str]]
@@ -40,7 +41,7 @@ def item_scores(job: Job) -> tuple[float, ...]:
 
 def outcome_of(job: Job, name: str = "item_scores") -> Outcome:
     if job.metric == "params":
-        return Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1})
+        return Outcome(status="measured", values={"params": PARAMS, "params_seq": 0, "params_blocks": PARAMS})
     if job.metric == "accuracy":
         scores = item_scores(job)
         values: dict[str, Any] = {"accuracy": sum(scores) / ITEMS, "train_accuracy": 1.0, "train_s": 5.0, "train_images_per_s": 100.0}
@@ -213,3 +214,39 @@ def test_seeds_scored_on_different_items_are_refused() -> None:
 
     with pytest.raises(RequestError, match="not on the same"):
         item_scores_of(stored(planned(), uneven))
+
+
+def data_named(name: Callable[[Job], str]) -> Callable[[Job], Outcome]:
+    def outcome(job: Job) -> Outcome:
+        good = outcome_of(job)
+        return replace(good, values={**good.values, "data_id": name(job)}) if job.metric == "accuracy" else good
+
+    return outcome
+
+
+@pytest.mark.parametrize("name", [lambda job: str(job.repeat), lambda job: job.cell.model.family], ids=["seeds", "models"])
+def test_trainings_on_different_data_are_refused(name: Callable[[Job], str]) -> None:
+    with pytest.raises(RequestError, match="the data of digits changed between trainings") as refused:
+        item_scores_of(stored(planned(), data_named(name)))
+    assert "--out" in refused.value.hint
+
+
+def test_data_may_differ_by_length_and_older_records_name_none() -> None:
+    by_length = data_named(lambda job: str(job.cell.model.shape.seq_len))
+    partly = data_named(lambda job: "" if job.repeat else "a")
+    assert len(item_scores_of(stored(planned(seq="17,65"), by_length))) == 6
+    assert len(item_scores_of(stored(planned(), partly))) == 3
+
+
+def test_a_diverged_seed_is_counted_and_its_model_not_claimed_worse(tmp_path: Path, answer: Answer) -> None:
+    def some(job: Job) -> Outcome:
+        if job.metric == "accuracy" and job.repeat == 1 and job.cell.model.family == "vit":
+            return Outcome(status="diverged", reason="loss is not finite")
+        return outcome_of(job)
+
+    code, out, _ = answer(str(write_run(tmp_path / "results" / "made", planned(), some)))
+    assert code == 0
+    assert "2 of 3" in out
+    assert "not claimed: seeds were lost" in out
+    assert "gmlp above transformer" in out
+    assert "gmlp above vit" not in out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.recipe import parse_recipe
+from bench.recipe import check_fits, check_recipe, parse_recipe
 from bench.spec import AUGMENTATIONS, Recipe, RequestError, from_json, to_json
 
 EVERY_KEY: dict[str, tuple[str, Any]] = {
@@ -73,6 +73,8 @@ def test_every_augmentation_can_be_asked_for_and_none() -> None:
         ("schedule=linear", "cosine"),
         ("precision=fp64", "bf16-autocast"),
         ("compile=yes", "true"),
+        ("weight_decay=11", "from 0 to 10"),
+        ("dropout=2", "dropout must be from 0 to 0.95"),
         ("augment=rotate", "randaugment"),
         ("augment=crop+", "crop"),
     ],
@@ -82,3 +84,32 @@ def test_what_is_wrong_is_refused_by_name_with_a_hint(text: str, problem: str) -
         parse_recipe(text)
     assert problem in f"{refused.value} {refused.value.hint}"
     assert refused.value.hint
+
+
+def test_zeros_may_be_written_in_any_way_and_augmentations_in_any_order() -> None:
+    assert parse_recipe("weight_decay=0.00,dropout=0e0").weight_decay == 0.0
+    assert parse_recipe("learning_rate=.001").learning_rate == 0.001
+    assert parse_recipe("augment=flip+crop+flip") == parse_recipe("augment=crop+flip")
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe(learning_rate=1 / 300, weight_decay=0.0)])
+def test_a_sound_recipe_from_a_plan_passes(recipe: Recipe) -> None:
+    check_recipe(recipe)
+
+
+@pytest.mark.parametrize("change", [{"epochs": 0}, {"dropout": 1.0}, {"learning_rate": float("nan")}, {"validation_fraction": 0.0}])
+def test_a_recipe_out_of_bounds_is_refused_by_name(change: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        check_recipe(dataclasses.replace(Recipe(), **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("task", "augment"), [("copy", "flip"), ("trec", "crop"), ("digits", "randaugment")])
+def test_what_cannot_be_done_to_a_tasks_data_is_refused(task: str, augment: str) -> None:
+    with pytest.raises(RequestError, match=augment):
+        check_fits(Recipe(augment=(augment,)), task)
+
+
+def test_what_can_be_done_passes() -> None:
+    check_fits(Recipe(augment=("crop", "flip")), "digits")
+    check_fits(Recipe(augment=("randaugment",)), "cifar10")
+    check_fits(Recipe(), "copy")

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bench.metrics.accuracy import _checkpoint
 from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
+from bench.telling import listening
 from bench.training import loop
 from bench.training.checkpoint import Checkpoint
 from bench.training.loop import Training
@@ -207,17 +208,18 @@ def made_job(**changes: Any) -> Job:
     return dataclasses.replace(job, **changes)
 
 
-def identity_of(job: Job, seed: int = 0) -> dict[str, Any]:
-    checkpoint = _checkpoint(job, seed)
+def identity_of(job: Job, seed: int = 0, data_id: str = "data") -> dict[str, Any]:
+    checkpoint = _checkpoint(job, seed, data_id)
     assert checkpoint is not None
     return dict(checkpoint.identity)
 
 
-def test_seed_recipe_and_threads_are_part_of_the_identity() -> None:
+def test_seed_recipe_data_and_threads_are_part_of_the_identity() -> None:
     identity = identity_of(made_job())
     assert identity == identity_of(made_job(settings=Settings(limit_s=1.0)))
     assert identity["torch"] == torch.__version__
     assert identity != identity_of(made_job(), seed=1)
+    assert identity != identity_of(made_job(), data_id="other data")
     assert identity != identity_of(made_job(recipe=Recipe(learning_rate=1e-4)))
     assert identity["threads"] == 1
     torch.set_num_threads(2)
@@ -230,11 +232,11 @@ def test_seed_recipe_and_threads_are_part_of_the_identity() -> None:
 def test_what_a_job_saves_it_can_read_again(tmp_path: Path) -> None:
     """Safe loading refuses every type of its own, such as that of torch's version."""
     job = made_job(scratch=str(tmp_path))
-    checkpoint = _checkpoint(job, 0)
+    checkpoint = _checkpoint(job, 0, "data")
     assert checkpoint is not None
     checkpoint.every_s = 0.0
     assert checkpoint.save_if_due(lambda: {"step": 3})
-    again, other = _checkpoint(job, 0), _checkpoint(job, 1)
+    again, other = _checkpoint(job, 0, "data"), _checkpoint(job, 1, "data")
     assert again is not None
     assert other is not None
     assert again.read() == {"step": 3}
@@ -242,7 +244,17 @@ def test_what_a_job_saves_it_can_read_again(tmp_path: Path) -> None:
 
 
 def test_without_a_scratch_folder_nothing_is_kept() -> None:
-    assert _checkpoint(made_job(scratch=""), 0) is None
+    assert _checkpoint(made_job(scratch=""), 0, "data") is None
+
+
+def test_a_disk_that_refuses_is_told_and_training_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    checkpoint = Checkpoint(path=tmp_path / "file" / "state.pt", identity=IDENTITY, every_s=0.0)
+    told: list[str] = []
+    with listening(told.append):
+        assert not checkpoint.save_if_due(lambda: {"step": 1})
+    assert "no checkpoint could be written" in told[0]
+    assert checkpoint.read() is None
 
 
 def test_nothing_is_saved_before_it_is_due(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bench.jobs import jobs, missing_jobs
+from bench.jobs import expected_jobs, jobs, missing_jobs
 from bench.metrics import accuracy, tuning
 from bench.plan import build_plan
 from bench.record import StoredRun, read_records
 from bench.request import parse_request
-from bench.run import is_complete, is_failure
+from bench.run import is_complete, is_failure, untrainable
 from bench.spec import Cell, Job, Outcome, Plan, Recipe, Record, Settings
 from bench.table import rows_of
 from bench.tuning import LEARNING_RATE_SPREAD, TRIAL_SEED_OFFSET, recipe_of, trial_ids, trial_recipes
@@ -167,6 +167,17 @@ def test_where_all_trials_diverged_nothing_more_is_to_be_done() -> None:
     records = trial_records(plan, [DIVERGED] * 3)
     assert is_complete(plan, records)
     assert set(rows_of(stored(plan, records))["status"]) == {"diverged"}
+    assert untrainable(plan, records) == cells_of(plan)
+
+
+def test_what_a_run_will_take_is_known_before_the_trials_are_in() -> None:
+    """The seeds that will follow are counted, by stand-ins, until the winner's own take their place."""
+    plan = planned()
+    assert len(expected_jobs(plan, [])) == len(jobs(plan)) == 10
+    records = trial_records(plan, [trial(0.1), trial(0.9), trial(0.5)], "gmlp")
+    assert len(expected_jobs(plan, records)) == 7
+    assert untrainable(plan, records) == []
+    assert expected_jobs(planned(0, metrics="accuracy"), []) == jobs(planned(0, metrics="accuracy"))
 
 
 def stored(plan: Plan, records: list[Record]) -> StoredRun:

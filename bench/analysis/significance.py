@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -20,8 +20,10 @@ LEVEL = 0.95
 TWO_WAY, MCNEMAR, PAIRED_T = "two-way t-test", "exact McNemar test", "paired t-test"
 ONE_SEED = "one seed: says nothing of other seeds"
 NO_DIFFERENCE = "no significant difference"
+SEEDS_LOST = "not claimed: seeds were lost"
 
 Scores = NDArray[np.floating[Any]]
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class Comparison:
     """A pair of one comparable group, the higher mean first; `first_id` and `second_id` are cell ids, `p_adjusted` is Holm's.
 
     `significant` is about models trained anew, so it is never true where one of the two was trained once; `verdict` says what is known there.
+    Nor where one of the two has fewer seeds than `planned_seeds`: a seed that diverged is a result of its model, which the mean does not hold.
     """
 
     group: Mapping[str, Any]
@@ -55,6 +58,16 @@ class Comparison:
     seeds: tuple[int, int]
     difference: Difference
     p_adjusted: float
+    planned_seeds: int = 0
+
+    @property
+    def seeds_lost(self) -> bool:
+        return min(self.seeds) < self.planned_seeds
+
+    @property
+    def about_models(self) -> bool:
+        """Does it speak of the models, not only of those that were trained, and of all the seeds that were to be?"""
+        return self.difference.over_seeds and not self.seeds_lost
 
     @property
     def apart(self) -> bool:
@@ -62,21 +75,32 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        return self.apart and self.difference.over_seeds
+        return self.apart and self.about_models
 
     @property
     def verdict(self) -> str:
+        if self.seeds_lost:
+            return SEEDS_LOST
         if self.difference.over_seeds:
             return f"{self.first} above {self.second}" if self.apart else NO_DIFFERENCE
         return f"{self.first} above {self.second}, these two trained models only" if self.apart else f"{NO_DIFFERENCE} between these two"
 
 
-def compare_groups(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequence[str]) -> list[Comparison]:
-    """All pairs within each group of equal `keys`, in the order of the rows, with Holm's correction over all of them together.
+def compare_groups(
+    rows: pandas.DataFrame,
+    scores: Mapping[str, Scores],
+    keys: Sequence[str],
+    *,
+    comparable: Callable[[Row, Row], bool] | None = None,
+    planned_seeds: int = 0,
+) -> list[Comparison]:
+    """All comparable pairs within each group of equal `keys`, in the order of the rows, with Holm's correction over all of them together.
 
     `rows` has `cell_id`, `label` and the keys, one row per trained model; `scores` is by cell id. Rows without scores are left out.
+    `comparable`: may the two rows be tested? (None: all.) `planned_seeds`: how many seeds each model was to be trained with (0: not known).
     """
-    pairs = list(_pairs(rows[rows["cell_id"].isin(list(scores))], scores, keys))
+    candidates = [pair for pair in pairs_of(rows, scores, keys) if comparable is None or comparable(pair[1], pair[2])]
+    pairs = [_tested(pair, scores) for pair in candidates]
     adjusted = holm([difference.p_value for *_, difference in pairs])
     return [
         Comparison(
@@ -88,9 +112,18 @@ def compare_groups(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: S
             seeds=(len(scores[first["cell_id"]]), len(scores[second["cell_id"]])),
             difference=difference,
             p_adjusted=p_adjusted,
+            planned_seeds=planned_seeds,
         )
         for (group, first, second, difference), p_adjusted in zip(pairs, adjusted, strict=True)
     ]
+
+
+def pairs_of(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequence[str]) -> Iterator[tuple[Row, Row, Row]]:
+    """The group (its keys) and the two rows of every pair with scores within a group of equal `keys`, comparable or not."""
+    scored = rows[rows["cell_id"].isin(list(scores))]
+    for values, members in scored.groupby(list(keys), sort=False, dropna=False):
+        for first, second in combinations(members.to_dict("records"), 2):
+            yield dict(zip(keys, values, strict=True)), first, second
 
 
 def compare_scores(first: Scores, second: Scores) -> Difference:
@@ -183,17 +216,13 @@ def _t_difference(estimate: float, parts: Sequence[tuple[float, int]], *, test: 
     )
 
 
-def _pairs(
-    rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequence[str]
-) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any], Difference]]:
-    for values, members in rows.groupby(list(keys), sort=False, dropna=False):
-        group = dict(zip(keys, values, strict=True))
-        for pair in combinations(members.to_dict("records"), 2):
-            first, second = pair
-            difference = compare_scores(scores[first["cell_id"]], scores[second["cell_id"]])
-            if difference.estimate < 0:
-                first, second, difference = second, first, _turned(difference)
-            yield group, first, second, difference
+def _tested(pair: tuple[Row, Row, Row], scores: Mapping[str, Scores]) -> tuple[Row, Row, Row, Difference]:
+    """The pair with its difference, the higher mean first."""
+    group, first, second = pair
+    difference = compare_scores(scores[first["cell_id"]], scores[second["cell_id"]])
+    if difference.estimate < 0:
+        return group, second, first, _turned(difference)
+    return group, first, second, difference
 
 
 def _turned(found: Difference) -> Difference:

@@ -38,7 +38,8 @@ Draw = Callable[[np.random.Generator, int], Drawn]
 def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw) -> Splits:
     """The splits of a generated task, sized by its options `items` and `test_items`.
 
-    The seed is fixed by the task's name and the number of tokens. Test items are drawn first: they do not depend on how many are learned from.
+    What is drawn depends on the task's name, the number of tokens and the option `seed` alone. Test items are drawn first: they do not depend on
+    how many are learned from.
     Raises RequestError where there are too few different items.
     """
     test = draw(_generator(choice, num_tokens, TEST_STREAM), whole_option(choice, "test_items"))
@@ -55,7 +56,8 @@ def smallest_id_type(vocab_size: int) -> type[np.uint8] | type[np.int16] | type[
 
 
 def _generator(choice: TaskChoice, num_tokens: int, stream: int) -> np.random.Generator:
-    return np.random.default_rng((zlib.crc32(choice.name.encode()), num_tokens, stream))
+    seed = whole_option(choice, "seed", at_least=0)
+    return np.random.default_rng((zlib.crc32(choice.name.encode()), num_tokens, stream, *((seed,) if seed else ())))
 
 
 def _draw_others(choice: TaskChoice, draw: Draw, generator: np.random.Generator, kept_out: set[bytes]) -> Drawn:

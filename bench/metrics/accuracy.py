@@ -29,7 +29,9 @@ COLUMNS = (
     "score_high",
     "score_name",
     "num_seeds",
+    "train_score",
     "train_s",
+    "epoch_s",
     "train_images_per_s",
     "train_flops",
     "num_epochs",
@@ -71,7 +73,9 @@ def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
     torch.manual_seed(seed)
     model = build_model(job.cell.model)
     device = job.cell.workload.device
-    return train(model, data, job.recipe, seed=seed, device=device, checkpoint=_checkpoint(job, seed), scores_test=scores_test)
+    return train(
+        model, data, job.recipe, seed=seed, device=device, checkpoint=_checkpoint(job, seed, data.data_id), scores_test=scores_test
+    )
 
 
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
@@ -82,7 +86,9 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
     per_item = cost_of(job.cell.model).train_flops().at(job.cell.model.shape.seq_len)
     return {
         "validation": result.validation.value,
+        "data_id": result.data_id,
         "train_s": result.train_s,
+        "epoch_s": result.train_s / len(result.epochs),
         "train_images_per_s": result.images_per_s,
         "train_flops": per_item * result.num_learned * len(result.epochs),
         "num_epochs": len(result.epochs),
@@ -114,7 +120,9 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         **_mean_with_interval(values, "score", low=float("-inf"), high=float("inf")),
         "score_name": values[0].get("score_name"),
         "num_seeds": len(records),
+        "train_score": _mean(values, "train_score"),
         "train_s": _median(values, "train_s"),
+        "epoch_s": _median(values, "epoch_s"),
         "train_images_per_s": _median(values, "train_images_per_s"),
         "train_flops": _median(values, "train_flops"),
         "num_epochs": _median(values, "num_epochs"),
@@ -122,7 +130,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _checkpoint(job: Job, seed: int) -> Checkpoint | None:
+def _checkpoint(job: Job, seed: int, data_id: str) -> Checkpoint | None:
     import torch
 
     from bench.training.checkpoint import Checkpoint
@@ -131,6 +139,7 @@ def _checkpoint(job: Job, seed: int) -> Checkpoint | None:
         return None
     identity: dict[str, str | int] = {
         "subject": job.subject_id,
+        "data": data_id,
         "seed": seed,
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),  # plain text: a checkpoint holds nothing else, or it could not be loaded safely

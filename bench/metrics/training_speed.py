@@ -39,7 +39,7 @@ def measure(job: Job) -> Measurement:
     """Items learned from per second in each of the three ways, on the same model and items; batch size of the workload, fp32.
 
     The loop's own time is what it reports as its steps: reading, order, schedule and progress included, validation not. Raises ValueError for a cell
-    without a task, RequestError where its data are absent.
+    without a task or of another dtype or engine, RequestError where its data are absent.
     """
     import torch
 
@@ -49,6 +49,8 @@ def measure(job: Job) -> Measurement:
     work = job.cell.workload
     if not work.task:
         raise ValueError("training speed needs a task to train on")
+    if (work.dtype, work.engine) != ("fp32", "eager"):
+        raise ValueError(f"training speed is measured in fp32, eager; this cell is {work.dtype}, {work.engine}")
     recipe = Recipe(epochs=1, batch_size=work.batch_size)
     exact_fp32()
     torch.manual_seed(job.settings.seed)

@@ -11,13 +11,35 @@ import pandas
 from matplotlib.figure import Figure
 
 from bench.analysis.front import ON
-from bench.analysis.significance import ONE_SEED, Comparison, compare_groups
+from bench.analysis.significance import ONE_SEED, Comparison, Row, compare_groups, pairs_of
 from bench.files import write_atomically, write_text
 from bench.render import numbers
 from bench.render.compare_figure import draw_comparison
-from bench.render.compare_rows import Axes, on_front, trained_rows, unmeasured, with_front
+from bench.render.compare_rows import (
+    DIFFERENCE_UNITS,
+    Axes,
+    all_seeds_lost,
+    equally_large,
+    on_front,
+    trained_rows,
+    unmeasured,
+    with_flops,
+    with_front,
+)
 from bench.render.compare_tables import comparison_table, front_table, rows_table
-from bench.render.compare_words import ABOUT_FRONT, figure_caption, front_sentence, heading, method_text, verdict_sentence, workload_text
+from bench.render.compare_words import (
+    ABOUT_FRONT,
+    doubt_text,
+    figure_caption,
+    front_sentence,
+    heading,
+    method_text,
+    seeds_lost_text,
+    unequal_text,
+    unit_text,
+    verdict_sentence,
+    workload_text,
+)
 from bench.render.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
 from bench.render.layout import Sheet, sheets
 from bench.render.markdown import to_markdown
@@ -33,7 +55,10 @@ GROUP = ("task", "seq_len", "budget", "match")
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What a comparison found: `rows` as `trained_rows` and `with_front` give them; `chance` is the score of guessing by task."""
+    """What a comparison found: `rows` as `trained_rows` and `with_front` give them; `chance` is the score of guessing by task.
+
+    `unequal`: the pairs of one group that were not tested, since they are not equally large. `without_seeds`: the models that lost all seeds.
+    """
 
     run: str
     axes: Axes
@@ -41,22 +66,33 @@ class Findings:
     rows: pandas.DataFrame
     comparisons: tuple[Comparison, ...]
     chance: Mapping[str, float | None]
+    unequal: tuple[tuple[Row, Row], ...] = ()
+    without_seeds: tuple[str, ...] = ()
 
 
 def find(
     run: str, plan: Plan, rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes, chance: Mapping[str, float | None]
 ) -> Findings:
     """Select, find the front, test. `rows`: the table of the run; `scores` by cell id. Raises RequestError where there is nothing to compare."""
-    chosen = trained_rows(rows, scores, axes)
+    chosen = with_flops(trained_rows(rows, scores, axes), plan)
     arrays = {cell: found.scores for cell, found in scores.items()}
-    comparisons = tuple(compare_groups(chosen, arrays, GROUP))
-    return Findings(run=run, axes=axes, plan=plan, rows=with_front(chosen, comparisons), comparisons=comparisons, chance=chance)
+    comparisons = tuple(compare_groups(chosen, arrays, GROUP, comparable=equally_large, planned_seeds=plan.settings.seeds))
+    return Findings(
+        run=run,
+        axes=axes,
+        plan=plan,
+        rows=with_front(chosen, comparisons),
+        comparisons=comparisons,
+        chance=chance,
+        unequal=tuple((first, second) for _, first, second in pairs_of(chosen, arrays, GROUP) if not equally_large(first, second)),
+        without_seeds=all_seeds_lost(rows, plan),
+    )
 
 
 def json_of(found: Findings) -> dict[str, Any]:
     """One document: the front with its certainty, and every comparison; what is not known is null."""
     front = [_front_entry(row) for row in on_front(found.rows).to_dict("records")]
-    comparisons = [_comparison_entry(comparison) for comparison in found.comparisons]
+    comparisons = [_comparison_entry(comparison, found.axes) for comparison in found.comparisons]
     return {"run": found.run, "x": found.axes.x, "y": found.axes.y, "front": front, "comparisons": comparisons}
 
 
@@ -64,7 +100,7 @@ def text_tables(found: Findings) -> list[tuple[str, Table]]:
     """Title and table, in reading order, for a terminal as for the page; a table without rows is left out."""
     front = on_front(found.rows)
     named = [
-        ("Trained models", rows_table(found.rows)),
+        ("Trained models", rows_table(found.rows, found.plan.settings.seeds)),
         (f"Pareto front: {found.axes.x} against {found.axes.y}", front_table(front, found.axes)),
         ("Comparisons", comparison_table(found.comparisons, found.axes)),
     ]
@@ -73,7 +109,18 @@ def text_tables(found: Findings) -> list[tuple[str, Table]]:
 
 def notes(found: Findings) -> list[str]:
     """What the tables say, in sentences."""
-    return [*front_sentence(found.rows, found.axes), *verdict_sentence(found.comparisons), *method_text(found.comparisons)]
+    front = (*front_sentence(found.rows, found.axes), *doubt_text(found.rows, found.axes))
+    return [*front, *verdict_sentence(found.comparisons), *_limits(found), *_method(found)]
+
+
+def _limits(found: Findings) -> list[str]:
+    """Why some differences are not claimed or not tested."""
+    lost = seeds_lost_text(found.rows, found.without_seeds, found.plan.settings.seeds)
+    return [*lost, *unequal_text(found.unequal)]
+
+
+def _method(found: Findings) -> list[str]:
+    return [*unit_text(found.comparisons, found.axes), *method_text(found.comparisons)]
 
 
 def write_comparison(found: Findings, folder: Path) -> Path:
@@ -122,12 +169,12 @@ def _document(found: Findings, drawn: Mapping[str, Sheet]) -> Document:
     ]
     blocks = {title.partition(":")[0]: TableBlock(table=table) for title, table in text_tables(found)}
     conditions = [Paragraph(text=text) for text in workload_text(found.rows, found.axes)]
-    front = (*front_sentence(found.rows, found.axes), ABOUT_FRONT)
+    front = (*front_sentence(found.rows, found.axes), *doubt_text(found.rows, found.axes), ABOUT_FRONT)
     sections: dict[str, Sequence[Block]] = {
         "Which differences are significant": (
-            Paragraph(text=" ".join(verdict_sentence(found.comparisons))),
+            Paragraph(text=" ".join((*verdict_sentence(found.comparisons), *_limits(found)))),
             *([blocks["Comparisons"]] if "Comparisons" in blocks else []),
-            *([Bullets(items=tuple(method_text(found.comparisons)))] if found.comparisons else []),
+            *([Bullets(items=tuple(_method(found)))] if found.comparisons else []),
         ),
         "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], *figures),
         "Trained models": (blocks["Trained models"], *conditions),
@@ -152,13 +199,14 @@ def _front_entry(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _comparison_entry(comparison: Comparison) -> dict[str, Any]:
+def _comparison_entry(comparison: Comparison, axes: Axes) -> dict[str, Any]:
     difference = comparison.difference
     return {
         **_group_entry(comparison.group),
         "first": {"cell_id": comparison.first_id, "label": comparison.first, "seeds": comparison.seeds[0]},
         "second": {"cell_id": comparison.second_id, "label": comparison.second, "seeds": comparison.seeds[1]},
         "difference": difference.estimate,
+        "unit": DIFFERENCE_UNITS[axes.y],
         "low": difference.low,
         "high": difference.high,
         "test": difference.test,

@@ -35,6 +35,8 @@ MIN_SPAN = math.log(2)
 HEADING_LINE = 0.2
 TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 10.5, 14
 """Per inch, at the sizes below."""
+GUESSES = {"accuracy": "uniform guess", "score": "guess of the mean"}
+"""Whose score the level of guessing is. Where classes are not equally frequent, the best constant guess scores higher than a uniform one."""
 MAX_CHANCE_STRETCH = 0.6
 """The axis is stretched down to the level of guessing where that makes it longer by no more than this share."""
 
@@ -60,7 +62,8 @@ def draw_comparison(
             _draw_series(plot, series, styles[label], f"series-{slug(str(label))}")
         _set_x_axis(plot, sorted(set(panel["x"])) if axes.x == "params" else [], x_limits, X_LABELS[axes.x], sheet.num_columns)
         _set_y_axis(plot, y_limits, axes.y)
-        _draw_chance(plot, chance.get(str(panel["task"].iloc[0])), y_limits)
+        _mark_unstable(plot, points, axes)
+        _draw_chance(plot, chance.get(str(panel["task"].iloc[0])), y_limits, GUESSES[axes.y])
 
     figure = draw_panels(sheet, draw, _handles(labels, styles, rows), share_y=True)
     return _with_heading(figure, heading)
@@ -113,15 +116,25 @@ def _arms(series: pandas.DataFrame, name: str) -> list[pandas.Series]:
     return [low.clip(lower=0).fillna(0), high.clip(lower=0).fillna(0)]
 
 
-def _draw_chance(plot: Plot, chance: float | None, limits: tuple[float, float]) -> None:
+def _mark_unstable(plot: Plot, points: pandas.DataFrame, axes: Axes) -> None:
+    for row in points.to_dict("records") if axes.x == "latency_ms" else ():
+        if row["latency_stable"] is False:
+            words = plot.annotate("unstable", (row["place"], row["y"]), (7, 5), textcoords="offset points", fontsize=7.5, color="#666666")
+            words.set_gid("unstable")
+
+
+def _draw_chance(plot: Plot, chance: float | None, limits: tuple[float, float], guess: str) -> None:
     if chance is None:
         return
-    if limits[0] < chance < limits[1]:
+    low, high = limits
+    place, text, above = chance, f"{guess} {chance:.3g}", chance >= high
+    if low < chance < high:
         plot.axhline(chance, color=GREY, linewidth=1, linestyle=":", zorder=1, gid="chance")
-        place, text = (0.99, chance), f"chance {chance:.3g}"
     else:
-        place, text = (0.99, limits[0] + 0.02 * (limits[1] - limits[0])), f"chance {chance:.3g}, below this axis"
-    plot.text(*place, text, transform=plot.get_yaxis_transform(), ha="right", va="bottom", fontsize=7.5, color="#666666")
+        margin = 0.02 * (high - low)
+        place, text = (high - margin, f"{text}, above this axis") if above else (low + margin, f"{text}, below this axis")
+    side = "top" if above else "bottom"
+    plot.text(0.99, place, text, transform=plot.get_yaxis_transform(), ha="right", va=side, fontsize=7.5, color="#666666")
 
 
 def _x_limits(rows: pandas.DataFrame) -> tuple[float, float]:

@@ -11,15 +11,19 @@ import pandas
 
 from bench.analysis.front import OFF, PERHAPS_OFF, front_membership
 from bench.analysis.significance import Comparison
-from bench.intervals import mean_interval
+from bench.render import numbers
 from bench.render.frame import prepare
-from bench.spec import RequestError
+from bench.spec import Plan, RequestError, is_trained
 from bench.table import SeedScores
 
 METRIC_OF = {"params": "params", "flops": "flops", "latency_ms": "latency", "train_s": "accuracy"}
 """What may be asked for as x, and the metric that measures it."""
 QUALITIES = ("accuracy", "score")
+DIFFERENCE_UNITS = {"accuracy": "accuracy", "score": "-MSE"}
+"""In what the items were scored, so in what differences are: for a score such as R2 it is minus the mean squared error."""
 EXACT = ("params", "flops")
+SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
+"""How far the sizes of two models may lie apart that count as equally large: twice the tolerance of a budget."""
 CLOCK_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
 """What a latency depends on beside the model: points of one figure share all of it."""
 
@@ -48,8 +52,9 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     """One row per trained model, by length and budget, else in plan order: the prepared table with `label`, `x` and `y` with their bounds.
 
     Several cells may share a training: the first in plan order whose x is known stands for it; for a latency they all come from one workload, the
-    first that was timed. Where the budget is one of parameters, `x` for params is the budget, so that models count as equally large that were
-    made so. Raises RequestError where x or y was not measured or fewer than two models were trained.
+    first that was timed. Where the budget is one of parameters and holds the whole model, `x` for params is the budget, so that models count as
+    equally large that were made so. `x_doubtful` marks an x whose error is not known. Raises RequestError where x or y was not measured or fewer
+    than two models were trained.
     """
     frame = prepare(rows)
     frame = frame[frame[axes.y].notna()].copy()
@@ -63,7 +68,7 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
         raise RequestError(
             f"there is only one trained model in this run ({chosen['model'].iloc[0]})", "train two or more: --models gmlp,vit"
         )
-    return _with_bounds(chosen, scores, axes).sort_values(["task", "seq_len", "budget"], kind="stable")
+    return _with_bounds(chosen, axes).sort_values(["task", "seq_len", "budget"], kind="stable")
 
 
 def with_front(rows: pandas.DataFrame, comparisons: Sequence[Comparison]) -> pandas.DataFrame:
@@ -72,6 +77,31 @@ def with_front(rows: pandas.DataFrame, comparisons: Sequence[Comparison]) -> pan
     tied = {frozenset((place[c.first_id], place[c.second_id])) for c in comparisons if not c.significant}
     groups = [front_membership(members, "x", "y", tied) for _, members in rows.groupby(["task", "seq_len"], sort=False)]
     return rows.assign(front=pandas.concat(groups).reindex(rows.index))
+
+
+def with_flops(rows: pandas.DataFrame, plan: Plan) -> pandas.DataFrame:
+    """With `planned_flops`: forward FLOPs per sample in closed form, whether or not the run measured them."""
+    found = {p.cell.cell_id: p.sizing.cost.flops().at(p.cell.model.shape.seq_len) for p in plan.cells}
+    return rows.assign(planned_flops=[float(found[cell]) for cell in rows["cell_id"]])
+
+
+def equally_large(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Do two rows of `with_flops` agree in what their group matches: in FLOPs where these were matched, else in all parameters?"""
+    measure, column = ("flops", "planned_flops") if first["match"] == "flops" else ("params", "params")
+    return math.isclose(first[column], second[column], rel_tol=SIZE_TOLERANCE[measure])
+
+
+def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
+    """The models that were to be trained and have no seed with a result, so that no row of `trained_rows` shows them."""
+    planned = {p.cell.cell_id for p in plan.cells if is_trained(p.cell, plan)}
+    frame = prepare(rows)
+    lost = frame[frame["cell_id"].isin(planned) & frame["accuracy"].isna() & frame["score"].isna()]
+    return tuple(dict.fromkeys(model_place(row) for row in lost.to_dict("records")))
+
+
+def model_place(row: Mapping[str, Any]) -> str:
+    """Which trained model it is, for a list."""
+    return f"{row['model']}, n = {row['seq_len']:.0f}, {row['size']}"
 
 
 def unmeasured(rows: pandas.DataFrame) -> tuple[str, ...]:
@@ -106,27 +136,20 @@ def _same_clock(frame: pandas.DataFrame) -> pandas.Series:
     return (frame[list(CLOCK_KEYS)] == first[list(CLOCK_KEYS)]).all(axis=1)
 
 
-def _with_bounds(frame: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:
-    matched = (frame["match"] == "params") & frame["budget"].notna() & (axes.x == "params")
+def _with_bounds(frame: pandas.DataFrame, axes: Axes) -> pandas.DataFrame:
+    # a budget may be one of the blocks alone, which says nothing of the whole
+    holds_all = (frame["params"] - frame["budget"]).abs() <= SIZE_TOLERANCE["params"] * frame["budget"]
+    matched = (frame["match"] == "params") & holds_all & (axes.x == "params")
     timed = axes.x == "latency_ms"
-    low, high = zip(*(_interval(row, scores, axes.y) for row in frame.to_dict("records")), strict=True)
+    # no spread is known of a time measured once, and what is known of an unstable one does not hold
+    unsure = [row["latency_stable"] is False or numbers.is_empty(row["latency_low_ms"]) for row in frame.to_dict("records")]
     return frame.assign(
         label=frame["model"],
         x=frame[axes.x].where(~matched, frame["budget"]),
         x_low=frame["latency_low_ms"] if timed else float("nan"),
         x_high=frame["latency_high_ms"] if timed else float("nan"),
+        x_doubtful=[axes.x == "train_s" or (timed and doubt) for doubt in unsure],
         y=frame[axes.y],
-        y_low=pandas.Series(low, index=frame.index, dtype=float),
-        y_high=pandas.Series(high, index=frame.index, dtype=float),
+        y_low=frame[f"{axes.y}_low"],
+        y_high=frame[f"{axes.y}_high"],
     )
-
-
-def _interval(row: Mapping[str, Any], scores: Mapping[str, SeedScores], y: str) -> tuple[object, object]:
-    """Over seeds: as the table has it; for a score from the seeds' means, where the score is such a mean."""
-    if y == "accuracy":
-        return row["accuracy_low"], row["accuracy_high"]
-    found = scores.get(str(row["cell_id"]))
-    interval = mean_interval(found.scores.mean(axis=1).tolist()) if found else None
-    if interval is None or not math.isclose(interval.estimate, float(row["score"]), rel_tol=1e-3):
-        return None, None
-    return interval.low, interval.high

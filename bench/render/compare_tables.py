@@ -9,13 +9,15 @@ import pandas
 from bench.analysis.front import ON
 from bench.analysis.significance import Comparison
 from bench.render import numbers, tables
-from bench.render.compare_rows import Axes
+from bench.render.compare_rows import DIFFERENCE_UNITS, Axes
 from bench.render.tables import Column, Table
 
 
-def rows_table(rows: pandas.DataFrame) -> Table:
+def rows_table(rows: pandas.DataFrame, planned_seeds: int) -> Table:
+    """`planned_seeds`: how many seeds each model was to be trained with."""
     task = (tables.plain("task"),) if rows["task"].nunique() > 1 else ()
-    quality = (*tables.TRAINING[:1], *tables.TRAINING[2:5])
+    seeds = Column(header="seeds", text=lambda row: seeds_text(row["num_seeds"], planned_seeds))
+    quality = (tables.ACCURACY, tables.TRAINING[2], tables.SCORE, seeds)
     time = Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]))
     columns = (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, tables.PARAMS, tables.FLOPS, tables.LATENCY, time, *quality)
     return tables.table(rows, (*columns, tables.plain("front")), keep=("model", "n"))
@@ -31,10 +33,16 @@ def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
 
 def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
     task = ("task",) if len({c.group["task"] for c in comparisons}) > 1 else ()
-    headers = (*task, "n", "budget", "higher", "lower", "difference [95 %]", "test", "seeds", "items", "p", "p (Holm)", "verdict")
+    difference = "difference [95 %]" if axes.y == "accuracy" else f"difference in {DIFFERENCE_UNITS[axes.y]} [95 %]"
+    headers = (*task, "n", "budget", "higher", "lower", difference, "test", "seeds", "items", "p", "p (Holm)", "verdict")
     numeric = tuple(header not in ("task", "higher", "lower", "test", "verdict") for header in headers)
     texts = [(*(str(c.group[key]) for key in task), *_comparison_texts(c, axes)) for c in comparisons]
     return Table(headers=headers, numeric=numeric, rows=tuple(texts))
+
+
+def seeds_text(num: float, planned: int) -> str:
+    """3 of 5, where seeds were lost; else their number."""
+    return f"{num:.0f} of {planned}" if num < planned else numbers.whole(num)
 
 
 def _quality(row: tables.Row, axes: Axes) -> str:
@@ -46,7 +54,9 @@ def _quality(row: tables.Row, axes: Axes) -> str:
 
 def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
     difference, group = comparison.difference, comparison.group
-    seeds = "1" if not difference.over_seeds else " and ".join(dict.fromkeys(str(num) for num in comparison.seeds))
+    # a test that does not speak of other seeds compares the first of each
+    shown = comparison.seeds if difference.over_seeds or comparison.seeds_lost else (1,)
+    seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in shown))
     return (
         *(numbers.whole(group["seq_len"]), numbers.count(group["budget"]), comparison.first, comparison.second),
         *(_difference_text(comparison, axes), difference.test, seeds, f"{difference.num_items:,}"),
@@ -68,7 +78,8 @@ def _p_text(p_value: float) -> str:
 
 def _x_text(row: tables.Row, axes: Axes) -> str:
     if axes.x == "latency_ms":
-        return numbers.interval_ms(row["x"], row["x_low"], row["x_high"])
+        text = numbers.interval_ms(row["x"], row["x_low"], row["x_high"])
+        return f"{text}, unstable" if row["latency_stable"] is False else text
     if axes.x == "train_s":
         return numbers.duration(1e3 * row["x"])
     return numbers.exact(row["params"]) if axes.x == "params" else numbers.count(row["x"])

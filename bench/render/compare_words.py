@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +12,8 @@ from bench.analysis.front import ON
 from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
 from bench.render import numbers
 from bench.render.compare_figure import X_LABELS, Heading
-from bench.render.compare_rows import CLOCK_KEYS, EXACT, Axes, on_front
+from bench.render.compare_rows import CLOCK_KEYS, DIFFERENCE_UNITS, EXACT, SIZE_TOLERANCE, Axes, model_place, on_front
+from bench.render.compare_tables import seeds_text
 from bench.render.frame import work_text
 from bench.spec import Plan, Recipe
 
@@ -36,8 +37,9 @@ CORRECTION = (
 ABOUT_FRONT = (
     "Certain means: whatever the values within the 95 % intervals, no other model of that length could have a smaller or equal x and a larger "
     "or equal y, and none with a smaller or equal x was tested without a significant difference. Models matched to one budget of parameters "
-    "count as equally large. A model without an interval (one seed) is never certain. Among the trained models, off without a remark means that "
-    "some other model is better whatever the values."
+    "count as equally large. A model without an interval (one seed) is never certain. Nothing is certain where x is a training time: these are wall "
+    "times of single trainings, whose spread is not known. Nor is a model whose latency is unstable or was timed in too few rounds for an interval. "
+    "Among the trained models, off without a remark means that some other model is better whatever the values."
 )
 
 
@@ -48,7 +50,7 @@ def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequenc
     lengths = sorted(rows["seq_len"].unique())
     parts = (
         ", ".join([*dict.fromkeys(rows["task"]), f"n = {', '.join(numbers.whole(n) for n in lengths)}"]),
-        _seeds(rows),
+        _seeds(rows, plan.settings.seeds),
         _recipe(plan),
         *workload_text(rows, axes),
         plan.created[:10],
@@ -77,12 +79,24 @@ def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     return [f"Front of {axes.y} against {_noun(axes.x)}: {'; '.join(places[:MAX_PLACES])}{more}."]
 
 
+def doubt_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
+    """Why an x without a spread leaves the front uncertain, and for whom."""
+    doubtful = rows[rows["x_doubtful"] & rows["x"].notna()].to_dict("records")
+    if not doubtful:
+        return []
+    if axes.x == "train_s":
+        return ["No membership is certain: training times are wall times of single trainings, whose spread is not known."]
+    return [f"Never certain, with a latency that is unstable or has no interval: {'; '.join(model_place(row) for row in doubtful)}."]
+
+
 def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
     """How many differences are significant and which; pairs with the same verdict share a clause."""
     if not comparisons:
-        return ["No two trained models share task, n and budget, so nothing is compared pairwise."]
+        return ["No two trained models of equal size share task, n and budget, so nothing is compared pairwise."]
     significant = [c for c in comparisons if c.significant]
-    anew = [c for c in comparisons if c.difference.over_seeds]
+    anew = [c for c in comparisons if c.about_models]
+    lost = [c for c in comparisons if c.seeds_lost]
+    single = len(comparisons) - len(anew) - len(lost)
     found = []
     if anew:
         clauses = _clauses(significant)
@@ -93,8 +107,10 @@ def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
     if len(anew) > len(significant):
         others = _clauses([c for c in anew if not c.significant], " and ")
         found.append(f"No significant difference: {'; '.join(others)}.")
-    if len(anew) < len(comparisons):
-        found.append(f"{len(comparisons) - len(anew)} compare two trained models with one seed, which says nothing of other seeds.")
+    if lost:
+        found.append(f"Not claimed, since seeds were lost: {'; '.join(_clauses(lost, ' and '))}.")
+    if single:
+        found.append(f"{single} compare two trained models with one seed, which says nothing of other seeds.")
     return found
 
 
@@ -102,6 +118,38 @@ def method_text(comparisons: Sequence[Comparison]) -> list[str]:
     used = {c.difference.test for c in comparisons}
     tests = [text for name, text in TESTS.items() if name in used]
     return [*tests, CORRECTION.format(num=len(comparisons))] if tests else []
+
+
+def unequal_text(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
+    """How many pairs were not tested since one model is larger; each with its rows."""
+    by_policy = Counter("flops" if first["match"] == "flops" else "params" for first, _ in pairs)
+    nouns = {"flops": "forward FLOPs", "params": "parameters"}
+    return [
+        f"{num} pair{' was' if num == 1 else 's were'} not tested: their {nouns[policy]} differ by more than {SIZE_TOLERANCE[policy]:.0%}, so a "
+        "difference could be one of size."
+        for policy, num in by_policy.items()
+    ]
+
+
+def seeds_lost_text(rows: pandas.DataFrame, without: Sequence[str], planned: int) -> list[str]:
+    """Which models have fewer seeds than were planned; `without`: the names of those that have none."""
+    fewer = rows[rows["num_seeds"] < planned].to_dict("records")
+    named = [f"{model_place(row)}: {seeds_text(row['num_seeds'], planned)}" for row in fewer]
+    named += [f"{name}: {seeds_text(0, planned)}" for name in without]
+    if not named:
+        return []
+    return [
+        f"Seeds were lost (diverged, failed or not run): {'; '.join(named)}. Their means are of the seeds that remain, which may flatter them, so no "
+        "difference from these models is claimed."
+    ]
+
+
+def unit_text(comparisons: Sequence[Comparison], axes: Axes) -> list[str]:
+    """What differences are measured in, where that is not the quantity shown."""
+    unit = DIFFERENCE_UNITS[axes.y]
+    if axes.y == unit or not comparisons:
+        return []
+    return [f"Differences are in {unit}, minus the mean squared error per test item, as the items were scored, not in the {axes.y} shown."]
 
 
 def workload_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
@@ -117,21 +165,27 @@ def _noun(x: str) -> str:
 
 
 def _outcome(comparisons: Sequence[Comparison]) -> str:
-    anew = [c for c in comparisons if c.difference.over_seeds]
+    anew = [c for c in comparisons if c.about_models]
     num = sum(c.significant for c in anew)
     if not anew:
-        return " of one seed each: nothing shown of other seeds"
+        lost = any(c.seeds_lost for c in comparisons)
+        return ": seeds were lost, so no difference is claimed" if lost else " of one seed each: nothing shown of other seeds"
+    budgets = all(c.group["match"] != "shape" and not numbers.is_empty(c.group["budget"]) for c in anew)
+    equal = "at equal budget" if budgets else "of equal size"
     if num == 0:
-        return ": no significant difference at equal budget"
-    return f": {num} of {len(anew)} differences at equal budget {_are(num)} significant"
+        return f": no significant difference {equal}"
+    return f": {num} of {len(anew)} differences {equal} {_are(num)} significant"
 
 
 def _are(num: int) -> str:
     return "is" if num == 1 else "are"
 
 
-def _seeds(rows: pandas.DataFrame) -> str:
+def _seeds(rows: pandas.DataFrame, planned: int) -> str:
     low, high = rows["num_seeds"].min(), rows["num_seeds"].max()
+    if low < planned:
+        most = f" to {high:.0f}" if high > low else ""
+        return f"{low:.0f}{most} of {planned} seeds"
     return f"{low:.0f} seed{'' if high == 1 else 's'}" if low == high else f"{low:.0f} to {high:.0f} seeds"
 
 

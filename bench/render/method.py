@@ -41,9 +41,10 @@ def _by_metric(plan: Plan) -> dict[str, str]:
         "memory": "Memory: the peak of live tensors in a pass of its own, split into weights, gradients, optimizer state and activations.",
         "energy": "Energy: the device's own total-energy counter over windows of seconds; empty where there is none.",
         "accuracy": (
-            f"Accuracy: {settings.seeds} seeds, one recipe for all models ({recipe_text(plan.recipe)}); the weights of the epoch that is best on "
-            "validation; the test split is scored once per seed; mean with a 95 % t-interval. Training times are wall times of jobs that were not "
-            "run side by side: take them as orders of magnitude, and FLOPs for comparisons."
+            f"Accuracy: {settings.seeds} seeds, one recipe for all models ({recipe_text(plan.recipe)})"
+            f"{', but for the learning rate, which each chose by its trials' if settings.lr_trials else ''}; the weights of the epoch that is best "
+            "on validation; the test split is scored once per seed; mean with a 95 % t-interval. Training times are wall times, one training after "
+            "the other, with whatever else the machine had to do: take them as orders of magnitude, and FLOPs for comparisons."
         ),
         "tuning": (
             f"Tuning: {settings.lr_trials} learning rates per model, the same for all, log-uniform within a factor of {LEARNING_RATE_SPREAD:g} "

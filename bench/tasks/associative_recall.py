@@ -11,8 +11,8 @@ Keys differ within an item; values are uniform and independent of them. So a mod
 exactly. One that mixes but cannot bind a value to its key may still know which values occur, and be right once in n / 4 or so: at small n more
 often than chance.
 
-Options: `items` and `test_items`, how many are drawn; `keys`, how many keys there are to choose from, at least n / 4; `values`, likewise. Ids:
-values from 0, then keys. No test item is learned from.
+Options: `items` and `test_items`, how many are drawn; `seed`, another draw; `keys`, how many keys there are to choose from, at least n / 4;
+`values`, likewise. Ids: values from 0, then keys. No test item is learned from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.spec import OptionValue
 from bench.task_info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
 
-OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "keys": 64, "values": 16}
+OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "keys": 64, "values": 16}
 MOST = 4096
 """Of keys or values: beyond, the shuffled keys of all items would no longer fit in memory."""
 

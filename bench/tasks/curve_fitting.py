@@ -13,8 +13,8 @@ The curve is the same in every item, so that a model can also learn it by heart 
 regression works, not that tokens mix. The score is r2, the share of the variance that is explained: 0 for always answering the mean, 1 for the
 curve.
 
-Options: `items` and `test_items`, how many are drawn; `noise_percent`, the standard deviation of the noise in hundredths. No test item is
-learned from.
+Options: `items` and `test_items`, how many are drawn; `seed`, another draw; `noise_percent`, the standard deviation of the noise in
+hundredths. No test item is learned from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.spec import OptionValue
 from bench.task_info import TOKEN_VALUE, Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
 
-OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "noise_percent": 50}
+OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "noise_percent": 50}
 
 
 def info(choice: TaskChoice) -> TaskInfo:

@@ -10,8 +10,8 @@ MIN, MAX, MED (the median; of an even number the mean of the middle two, rounded
 / 2 and n. A guess is right once in 10. The classes are not equally frequent, because MIN and MAX favour the ends: always answering the most
 frequent, 0 or 9, is right for 15 to 16 % (at n = 64 and at n = 1,024, measured on 20,000 items).
 
-Options: `items` and `test_items`, how many are drawn; `depth`, the operations on the way to a digit, and the digit, at most; `arguments` of an
-operation, at most. No test item is learned from.
+Options: `items` and `test_items`, how many are drawn; `seed`, another draw; `depth`, the operations on the way to a digit, and the digit,
+at most; `arguments` of an operation, at most. No test item is learned from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.spec import OptionValue
 from bench.task_info import Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
 
-OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "depth": 10, "arguments": 10}
+OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "depth": 10, "arguments": 10}
 SHORTEST = 16
 UNLIMITED = 2**20
 """Tokens from which on a limit is not worth a mention."""

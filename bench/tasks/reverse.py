@@ -8,7 +8,8 @@ One item of n = 8 data tokens (b: blank, .: nothing is asked for):
 The symbols are uniform and independent, so a model whose tokens do not mix answers at chance, 1 / `symbols`, exactly. The distance that a token
 moves depends on where it stands, from one token to n - 1: a shift does not solve it, a fixed matrix over positions does.
 
-Options: `items` and `test_items`, how many are drawn; `symbols`, how many there are to choose from. No test item is learned from.
+Options: `items` and `test_items`, how many are drawn; `symbols`, how many there are to choose from; `seed`, another draw. No test item is
+learned from.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bench.spec import OptionValue
 from bench.task_info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
 
-OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "symbols": 16}
+OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "symbols": 16}
 
 
 def info(choice: TaskChoice) -> TaskInfo:

@@ -1,6 +1,6 @@
 """Random changes to a whole batch of training images at once, on the device of the images.
 
-crop         padded by 4 black pixels and cut back at an offset of its own per image
+crop         padded by 4 pixels of zero (black, where images are bytes) and cut back at an offset of its own per image
 flip         mirrored left to right, half of the images
 randaugment  two random operations at magnitude 9 (Cubuk et al. 2019, arXiv:1909.13719), per chunk of the batch
 erasing      a random box blanked (Zhong et al. 2017, arXiv:1708.04896), per chunk of the batch

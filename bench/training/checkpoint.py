@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from bench.files import write_atomically
+from bench.telling import tell
 
 EVERY_S = 30.0
 
@@ -30,13 +31,17 @@ class Checkpoint:
     _saved_at: float = field(default_factory=time.monotonic)
 
     def save_if_due(self, state: Callable[[], Mapping[str, Any]]) -> bool:
-        """Save the state, whole or not at all, where the last time is long enough ago. Raises OSError where the disk refuses."""
+        """Save the state, whole or not at all, where the last time is long enough ago. A disk that refuses is told; training goes on."""
         if time.monotonic() - self._saved_at < self.every_s:
             return False
         content = {"identity": dict(self.identity), "state": dict(state())}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, lambda temporary: _save(content, temporary))
         self._saved_at = time.monotonic()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, lambda temporary: _save(content, temporary))
+        except OSError as error:
+            tell(f"no checkpoint could be written ({error.strerror or error}); an interruption would begin this training anew")
+            return False
         return True
 
     def read(self) -> dict[str, Any] | None:

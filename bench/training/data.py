@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
 
 from bench.build import config_of, num_data_tokens_of
-from bench.spec import ModelSpec, Recipe
+from bench.spec import ID_LENGTH, ModelSpec, Recipe
 from bench.task_info import Images, info_of
-from bench.tasks import load_splits
+from bench.tasks import Splits, load_splits
 from bench.training.examples import Examples, examples_of, split_validation
 from bench.training.reading import Reader, build_reader
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """`learned`, `held_out` and `test` as stored or cut into patches; `reader` brings their batches to the model; `answers` as in `TaskInfo`."""
+    """`learned`, `held_out` and `test` as stored or cut into patches; `reader` brings their batches to the model; `answers` as in `TaskInfo`.
+
+    `data_id`: a digest of the task's data, equal for equal data.
+    """
 
     learned: Examples
     held_out: Examples
     test: Examples
     reader: Reader
     answers: str
+    data_id: str = ""
 
     def to(self, device: str) -> TrainingData:
         return TrainingData(
@@ -31,6 +36,7 @@ class TrainingData:
             test=self.test.to(device),
             reader=self.reader.to(device),
             answers=self.answers,
+            data_id=self.data_id,
         )
 
 
@@ -58,4 +64,15 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
     if prepares:
         whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
         learned, held_out, test = reader.prepare(learned), whole.prepare(held_out), whole.prepare(test)
-    return TrainingData(learned=learned, held_out=held_out, test=test, reader=reader, answers=info.answers)
+    return TrainingData(learned=learned, held_out=held_out, test=test, reader=reader, answers=info.answers, data_id=digest(splits))
+
+
+def digest(splits: Splits) -> str:
+    """A short sha256 over all inputs, targets and lengths of a task, in order."""
+    found = hashlib.sha256()
+    for split in (splits.train, splits.validation, splits.test):
+        for tensor in (split.inputs, split.targets, split.lengths) if split else ():
+            if tensor is not None:
+                found.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+                found.update(tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()[:ID_LENGTH]

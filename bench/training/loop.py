@@ -59,6 +59,7 @@ class TrainResult:
 
     epochs: tuple[Epoch, ...]
     best_epoch: int
+    data_id: str
     num_learned: int
     train: Scores
     validation: Scores
@@ -94,6 +95,7 @@ def train(
     return TrainResult(
         epochs=tuple(training.epochs),
         best_epoch=training.best_epoch,
+        data_id=data.data_id,
         num_learned=len(data.learned),
         train=training.score(data.learned),
         validation=training.score(data.held_out),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,11 +68,30 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     return Scores(value=top[0], items=shares[:, 0].cpu(), top=tuple(top + top[-1:] * (MAX_TOP - num_ranks)), finite=finite)
 
 
+def join(answers: str, parts: Sequence[Scores], targets: Tensor) -> Scores:
+    """The scores of all items from those of their batches; `targets`: those of all items, which values are explained against."""
+    items = torch.cat([part.items for part in parts])
+    shares = [len(part.items) / len(items) for part in parts]
+    top = tuple(sum(share * rank for share, rank in zip(shares, ranks, strict=True)) for ranks in zip(*(p.top for p in parts), strict=True))
+    finite = all(part.finite for part in parts)
+    if answers == TOKEN_VALUE:
+        asked = (~targets.isnan()).sum(dim=1).cpu()
+        return Scores(value=_explained(float((-items * asked).sum()), targets), items=items, top=(), finite=finite)
+    accuracy = float(items.mean())
+    return Scores(value=accuracy, items=items, top=(accuracy, *top[1:]), finite=finite)
+
+
+def _explained(squared_error: float, targets: Tensor) -> float:
+    """R2: the share of the targets' variance that is left when the squared errors are taken away."""
+    known = targets[~targets.isnan()].double()
+    return 1.0 - squared_error / float((known - known.mean()).square().sum())
+
+
 def _judge_values(outputs: Tensor, targets: Tensor, finite: bool) -> Scores:
     errors, asked = _squared_errors(outputs.double(), targets.double())
-    known = targets[asked].double()
-    explained = 1.0 - float(errors.sum() / (known - known.mean()).square().sum())
-    return Scores(value=explained, items=-(errors.sum(dim=1) / asked.sum(dim=1)).cpu(), top=(), finite=finite)
+    return Scores(
+        value=_explained(float(errors.sum()), targets), items=-(errors.sum(dim=1) / asked.sum(dim=1)).cpu(), top=(), finite=finite
+    )
 
 
 def _squared_errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.training.examples import Examples
-from bench.training.objective import Scores, judge
+from bench.training.objective import Scores, join, judge
 from bench.training.reading import Reader
 
 MAX_ITEMS = 256
@@ -24,11 +24,11 @@ def score(model: nn.Module, examples: Examples, reader: Reader, answers: str, fo
     model.eval()
     call = model if forward is None else forward  # a compiled model has no truth value
     items = torch.arange(len(examples), device=examples.targets.device)
-    outputs = []
+    parts = []  # answers are judged batch by batch: those of all items of a long text would not fit
     for chosen in items.split(_batch_size(examples)):
         batch = reader.read(examples.select(chosen))
-        outputs.append(call(batch.data, batch.valid).float())
-    return judge(answers, torch.cat(outputs), examples.targets)
+        parts.append(judge(answers, call(batch.data, batch.valid).float(), batch.targets))
+    return join(answers, parts, examples.targets)
 
 
 def _batch_size(examples: Examples) -> int:

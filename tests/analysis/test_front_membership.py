@@ -49,3 +49,10 @@ def test_what_a_test_cannot_tell_apart_is_not_certain() -> None:
 
 def test_rows_without_a_value_are_left_out() -> None:
     assert list(front_membership(rows((math.nan, 0.5, 0.1), (2, 0.9, 0.01)), "x", "y").index) == [1]
+
+
+def test_a_doubtful_x_is_never_certain_and_endangers_others() -> None:
+    points = rows((1, 0.5, 0.01), (2, 0.9, 0.01), (3, 0.7, 0.01))
+    assert front_membership(points.assign(x_doubtful=True), "x", "y").tolist() == [PERHAPS_ON, PERHAPS_ON, PERHAPS_OFF]
+    assert front_membership(points.assign(x_doubtful=[False, True, False]), "x", "y").tolist() == [PERHAPS_ON, PERHAPS_ON, PERHAPS_OFF]
+    assert front_membership(points.assign(x_doubtful=[True, False, False]), "x", "y").tolist() == [PERHAPS_ON, ON, OFF]

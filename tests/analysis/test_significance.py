@@ -16,6 +16,7 @@ from bench.analysis.significance import (
     MCNEMAR,
     NO_DIFFERENCE,
     PAIRED_T,
+    SEEDS_LOST,
     TWO_WAY,
     Scores,
     compare_groups,
@@ -161,6 +162,22 @@ def test_one_seed_is_never_significant_however_small_p_is() -> None:
     assert found.p_adjusted < 1e-9
     assert not found.significant
     assert found.verdict == "b above a, these two trained models only"
+
+
+def test_where_seeds_were_lost_nothing_is_significant() -> None:
+    scores = {"a": np.ones((5, 60)), "b": np.zeros((5, 60)), "c": np.zeros((3, 60))}
+    found = compare_groups(rows_of(list(scores)), scores, KEYS, planned_seeds=5)
+    verdicts = {(pair.first, pair.second): (pair.significant, pair.verdict) for pair in found}
+    assert verdicts == {("a", "b"): (True, "a above b"), ("a", "c"): (False, SEEDS_LOST), ("b", "c"): (False, SEEDS_LOST)}
+    assert compare_groups(rows_of(["a", "c"]), scores, KEYS)[0].significant
+
+
+def test_pairs_that_are_not_comparable_are_neither_tested_nor_corrected_for() -> None:
+    rng = np.random.default_rng(0)
+    scores = {name: rng.integers(0, 2, (3, 50)).astype(float) for name in "abc"}
+    found = compare_groups(rows_of(list(scores)), scores, KEYS, comparable=lambda *pair: {row["label"] for row in pair} == {"a", "c"})
+    assert [{pair.first, pair.second} for pair in found] == [{"a", "c"}]
+    assert found[0].p_adjusted == found[0].difference.p_value
 
 
 def test_equal_scores_are_no_difference_and_total_ones_are() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from bench.tasks import Split, Splits
 from bench.training.augment import Augmentation
+from bench.training.data import digest
 from bench.training.examples import Examples
 from bench.training.reading import Reader, build_reader
 
@@ -93,3 +94,19 @@ def test_augmentation_of_what_are_no_images_is_refused() -> None:
     split = Split(inputs=torch.zeros(2, 3, dtype=torch.int64), targets=torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"augment=crop\+flip is for images"):
         build_reader(Splits(train=split, test=split), patch_side=None, augment=("crop", "flip"), num_classes=2)
+
+
+def test_the_digest_tells_data_apart_by_every_bit_and_their_order() -> None:
+    images = torch.arange(12, dtype=torch.uint8).reshape(3, 1, 2, 2)
+    targets = torch.tensor([0, 1, 0])
+    plain = Split(inputs=images, targets=targets)
+    splits = Splits(train=plain, test=plain)
+    others = [
+        Splits(train=plain, test=Split(inputs=images.flip(0), targets=targets)),
+        Splits(train=Split(inputs=images, targets=targets.flip(0) + 1), test=plain),
+        Splits(train=plain, test=Split(inputs=images.reshape(3, 1, 1, 4), targets=targets)),
+        Splits(train=plain, test=plain, validation=plain),
+        Splits(train=plain, test=Split(inputs=images, targets=targets, lengths=torch.ones(3, dtype=torch.int64))),
+    ]
+    assert digest(splits) == digest(Splits(train=plain, test=plain))
+    assert len({digest(splits), *map(digest, others)}) == 1 + len(others)

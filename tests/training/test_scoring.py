@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.task_info import CLASS, TOKEN_CLASS
+from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE
+from bench.tasks import IGNORED
 from bench.training import scoring
 from bench.training.examples import Examples
+from bench.training.objective import judge
 from bench.training.reading import Reader
 from bench.training.scoring import MAX_ITEMS, MAX_TOKENS, score
 
@@ -27,6 +29,24 @@ class Passing(nn.Module):
         self.num_valid += 0 if valid is None else int(valid.sum())
         passed: Tensor = self.dropout(data)
         return passed
+
+
+@pytest.mark.parametrize("answers", [CLASS, TOKEN_CLASS, TOKEN_VALUE])
+def test_judging_batch_by_batch_comes_to_the_same_as_all_at_once(answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(50, 7, generator=generator) if answers == CLASS else torch.randn(50, 4, 7, generator=generator)
+    targets = torch.randint(7, (50,) if answers == CLASS else (50, 4), generator=generator)
+    if answers == TOKEN_CLASS:
+        targets[::3, 1:] = IGNORED
+    if answers == TOKEN_VALUE:
+        inputs, targets = inputs[..., :1], targets.float()
+        targets[::3, 1:] = float("nan")
+    whole = judge(answers, inputs, targets)
+    monkeypatch.setattr(scoring, "MAX_ITEMS", 8)
+    parts = score(nn.Identity(), Examples(inputs=inputs, targets=targets), Reader(), answers, lambda data, _: data)
+    assert parts.value == pytest.approx(whole.value)
+    assert parts.top == pytest.approx(whole.top)
+    assert torch.equal(parts.items, whole.items)
 
 
 def test_more_items_than_a_batch_stay_in_order() -> None:
