@@ -273,6 +273,23 @@ def test_every_command_is_held_to_the_help_rule() -> None:
     assert tuple(group.commands) == COMMANDS
 
 
+def test_tasks_are_listed_with_their_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answered(("list", "tasks", "--json"), capsys)
+    tasks = {task["name"]: task for task in json.loads(out)}
+    assert code == 0
+    assert tasks["cifar10"]["lengths"] == "2, 5, 17, 65, 257, 1025"
+    assert (tasks["trec"]["num_classes"], tasks["trec"]["num_train"], tasks["trec"]["num_test"]) == (6, 5452, 500)
+    assert (tasks["copy"]["chance"], tasks["copy"]["options"]["symbols"]) == (1 / 16, 16)
+    assert tasks["images"]["argument"] == "FOLDER"
+    assert all(task["source"] for task in tasks.values() if not task["argument"])
+
+
+def test_the_table_of_tasks_names_each(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answered(("list", "tasks"), capsys)
+    assert code == 0
+    assert {"images:FOLDER", "text:FILE", "associative_recall", "cifar100"} <= set(out.split())
+
+
 def test_describe_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = answered(("describe", "gmlp", "--params", "1M", "--seq", "257", "--json"), capsys)
     data = json.loads(out)

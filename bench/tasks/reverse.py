@@ -14,34 +14,16 @@ learned from.
 
 from __future__ import annotations
 
-from bench.data.options import fewest_tokens, whole_option
-from bench.spec import OptionValue
-from bench.task_info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
+from bench.data.recollection import RECOLLECTION_OPTIONS, recollection_info, recollection_splits
+from bench.task_info import TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
 
-OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "symbols": 16}
+OPTIONS = RECOLLECTION_OPTIONS
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    symbols = whole_option(choice, "symbols", at_least=2, at_most=4096)
-    shortest = fewest_tokens(choice, lambda n: symbols ** (n // 2), multiple=2, at_most=128, raise_option="symbols")
-    return TaskInfo(
-        name="reverse",
-        summary="the first half of the tokens, repeated backwards in the blank second half",
-        source="generated, the same at every call",
-        reads=Sequences(vocab_size=symbols + 1, multiple=2, min_tokens=shortest),
-        answers=TOKEN_CLASS,
-        num_classes=symbols,
-        chance=1 / symbols,
-        num_train=whole_option(choice, "items"),
-        num_test=whole_option(choice, "test_items"),
-    )
+    return recollection_info(choice, summary="the first half of the tokens, repeated backwards in the blank second half")
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """Ids `(items, num_tokens)` and, in the second half, the symbols asked for."""
-    from bench.data.generate import generate_splits
-    from bench.data.recollection import recollection
-
-    draw = recollection(num_tokens=num_tokens, symbols=whole_option(choice, "symbols"), backwards=True)
-    return generate_splits(choice, num_tokens=num_tokens, draw=draw)
+    return recollection_splits(choice, num_tokens=num_tokens, backwards=True)
