@@ -11,7 +11,10 @@ from bench.spec import to_json
 from bench.table import num_missing, rows_of
 
 RESULTS = Path(__file__).parents[1] / "results"
-COMMITTED = ("main_job", "three_families", "cifar10_17", "cifar10_65", "digits", "control", "recall", "trec")
+COMMITTED = (
+    *("main_job", "three_families", "cifar10_17", "cifar10_65", "digits", "recall", "trec", "copy"),
+    *("control", "control_cifar10", "training_speed"),
+)
 """By name: a folder of results also holds what its user measures, finished or not."""
 
 
