@@ -55,12 +55,11 @@ def run(
     from bench.run import choose_folder, execute, finished, records_so_far
 
     folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today())
-    if not complete:
-        _require_data(plan)
     if complete:
         terminal.say(f"{folder} is complete already; its table again:")
         _conclude(finished(folder), as_json)
         return
+    _require_data(plan)
     from bench.jobs import expected_jobs
 
     with terminal.JobProgress(expected_jobs(plan, records_so_far(folder))) as progress:
