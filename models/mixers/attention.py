@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -56,11 +57,21 @@ class SelfAttention(nn.Module):
         if valid is not None:
             # a masked score is added to minus infinity and a masked value multiplied by zero: both must be finite first
             tokens, mask = zero_padding(tokens, valid), valid[:, None, None]
-        # (batch, n, 3 inner) -> three of (batch, heads, n, inner / heads)
-        qkv = self.qkv(tokens).view(batch, n, 3, self.heads, self.inner // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        query, key, value = self._split(tokens)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return self.project(mixed.transpose(1, 2).reshape(batch, n, self.inner))
+
+    def token_weights(self, tokens: Tensor) -> Tensor:
+        """`(batch, n, width)` -> `(heads, n, n)`: the softmax of the scaled scores, averaged over a batch without padding."""
+        query, key, _ = self._split(tokens)
+        scores = query @ key.transpose(-2, -1) / math.sqrt(self.inner // self.heads)
+        return scores.softmax(dim=-1).mean(dim=0)
+
+    def _split(self, tokens: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values: three of `(batch, heads, n, inner / heads)`."""
+        batch, n, _ = tokens.shape
+        qkv = self.qkv(tokens).view(batch, n, 3, self.heads, self.inner // self.heads)
+        return qkv.permute(2, 0, 3, 1, 4).unbind(0)
 
 
 def build(config: Config) -> SelfAttention:

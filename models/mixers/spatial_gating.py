@@ -110,6 +110,10 @@ class SpatialGating(nn.Module):
         mixed = [project(group, w, b) for group, w, b in zip(groups, self.weights, self.biases, strict=True)]
         return torch.cat(mixed, dim=-1)
 
+    def token_weights(self, tokens: Tensor) -> Tensor:  # noqa: ARG002  # as mixers' whose weights do depend on them
+        """The matrices W, `(heads, n, n)`: the same whatever the tokens."""
+        return torch.stack(list(self.weights))
+
     def effective_kernel(self, v: Tensor) -> str:
         if self.kernel != "auto":
             return self.kernel

@@ -19,8 +19,9 @@ LENGTHS = (17, 65, 197, 257, 1025, 4097, 16385, 65537)
 FEW_LENGTHS = (17, 257, 4097, 65537)
 """Three fix a polynomial of degree two, the fourth checks it."""
 WIDTH = 16
-NUMBERS = (0, 1, 4)
+NUMBERS = (0, 1, 3, 4)
 """Values tried for an option that is a number; those that the config refuses are no values of it."""
+EVERYWHERE = max(LENGTHS)
 MIXER_SIZES = ("seq_len", "width")
 NONSENSE = "nonsense"
 
@@ -30,18 +31,24 @@ class Subject:
     """One architecture under one choice of options, at any seq_len, built on the current default device.
 
     `reference` is the formulation that the counters see whole; `is_counted` is false where it is another subject's. `data` is one sample, `(1, ...)`;
-    modules answer `(1, outputs)`, or `(1, data tokens, outputs)`. `mixes`: tokens meet one another; `reads_data`: what they hold reaches the answer.
+    modules answer `(1, outputs)`, or `(1, data tokens, outputs)`. `reached`: the tokens whose answers a token may change, at any seq_len, from that
+    token's place; `reads_data`: what the data hold reaches the answer.
     """
 
     label: str
     is_counted: bool
-    mixes: bool
+    reached: Callable[[int], range]
     reads_data: bool
     build: Callable[[int], nn.Module]
     reference: Callable[[int], nn.Module]
     data: Callable[[int], Tensor]
     cost: Callable[[int], Cost]
     reference_cost: Callable[[int], Cost]
+
+    @property
+    def mixes(self) -> bool:
+        """Whether tokens meet one another."""
+        return len(self.reached(0)) > 1
 
 
 class Pooled(nn.Module):
@@ -157,7 +164,8 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
     def config(n: int, **overrides: Any) -> Any:
         return family_config(family, interface, seq_len=n, heads=heads)(**{**chosen, **overrides})
 
-    mixes = chosen.get("gating") != "identity"
+    reached = _family_reached(config(17))
+    reads_data = len(reached(0)) > 1 or interface.pooling(config(17).pool) != "cls"
 
     def data(n: int) -> Tensor:
         tokens = num_data_tokens(n, interface.pooling(config(n).pool))
@@ -168,8 +176,8 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
     return Subject(
         label=_label(family, {"input": interface.input, "output": interface.output, "heads": heads, **chosen}),
         is_counted=_is_counted(chosen, module.REFERENCE_OPTIONS),
-        mixes=mixes,
-        reads_data=mixes or interface.pooling(config(17).pool) != "cls",
+        reached=reached,
+        reads_data=reads_data,
         build=lambda n: module.build(config(n)),
         reference=lambda n: module.build(config(n, **module.REFERENCE_OPTIONS)),
         data=data,
@@ -191,7 +199,7 @@ def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subj
     return Subject(
         label=_label(name, chosen),
         is_counted=_is_counted(chosen, counted),
-        mixes=name != "identity",
+        reached=_reached(name, config(17), depth=1),
         reads_data=True,
         build=lambda n: answering(module.build(config(n))),
         reference=lambda n: answering(module.build(config(n, **counted))),
@@ -199,6 +207,27 @@ def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subj
         cost=lambda n: module.cost(config(n)),
         reference_cost=lambda n: module.cost(config(n, **counted)),
     )
+
+
+def _family_reached(config: Any) -> Callable[[int], range]:
+    """`gmlp` mixes by its gating, `metaformer` by its mixer, and attention reads everything."""
+    mixer = getattr(config, "gating", getattr(config, "mixer", "attention"))
+    return _reached(mixer, getattr(config, "mixing", config), depth=config.shape.depth)
+
+
+def _reached(mixer: str, config: Any, *, depth: int) -> Callable[[int], range]:
+    """What a token reaches through `depth` mixers: itself, its block, or as far to either side as the kernels go; everything where nothing is local.
+
+    `config`: the mixer's own where it names a window or a kernel size.
+    """
+    if mixer == "identity":
+        return lambda place: range(place, place + 1)
+    if hasattr(config, "window"):
+        return lambda place: range(place // config.window * config.window, (place // config.window + 1) * config.window)
+    if hasattr(config, "kernel_size"):
+        far = depth * (config.kernel_size // 2)
+        return lambda place: range(max(0, place - far), place + far + 1)
+    return lambda _: range(EVERYWHERE)
 
 
 def _unchanged(module: nn.Module) -> nn.Module:

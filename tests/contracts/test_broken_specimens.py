@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -101,6 +102,8 @@ def test_a_formulation_that_costs_more_is_noticed() -> None:
 def test_a_term_that_bakes_in_seq_len_is_noticed() -> None:
     with pytest.raises(AssertionError):
         checks.check_one_polynomial(dataclasses.replace(SOUND, cost=lambda n: SOUND.cost(n) + Cost((Term(name="extra", macs=N * n),))))
+    with pytest.raises(AssertionError):  # blocks that do not leave the same number over: 17 % 14 is not 257 % 14
+        checks.check_one_polynomial(family_subject("metaformer", Interface(), {"mixer": "window_attention", "reach": 14}))
 
 
 @pytest.mark.parametrize(("factor", "complaint"), [(None, "no gradient reaches dead"), (0.0, "the gradient of dead is zero")])
@@ -188,7 +191,7 @@ def wrapped(specimen: Callable[[nn.Module], nn.Module], subject: Subject = SOUND
     return dataclasses.replace(subject, build=lambda n: specimen(subject.build(n)))
 
 
-@pytest.mark.parametrize("family", ["gmlp", "vit", "transformer"])
+@pytest.mark.parametrize("family", ["gmlp", "metaformer", "vit", "transformer"])
 def test_padding_that_leaks_is_noticed(family: str) -> None:
     leaking = wrapped(Unmasked, family_subject(family, Interface(), {}, heads=2))
     with pytest.raises(AssertionError, match="padded tokens hold"):
@@ -212,11 +215,32 @@ def test_a_mask_that_changes_what_is_all_valid_is_noticed() -> None:
         checks.check_all_valid(wrapped(Shifted))
 
 
-@pytest.mark.parametrize("gating", ["spatial", "identity"])
-def test_tokens_that_meet_against_the_claim_are_noticed(gating: str) -> None:
-    subject = family_subject("gmlp", Interface(output="tokens"), {"gating": gating})
+def everywhere(_place: int) -> range:
+    return range(17)
+
+
+def itself(place: int) -> range:
+    return range(place, place + 1)
+
+
+@pytest.mark.parametrize(
+    ("family", "chosen", "claim"),
+    [
+        ("gmlp", {"gating": "spatial"}, itself),
+        ("gmlp", {"gating": "identity"}, everywhere),
+        ("metaformer", {"mixer": "attention"}, itself),
+        ("metaformer", {"mixer": "identity"}, everywhere),
+        ("metaformer", {"mixer": "window_attention", "reach": 4}, everywhere),
+        ("metaformer", {"mixer": "window_attention", "reach": 4}, lambda _: range(5)),
+        ("metaformer", {"mixer": "depthwise_convolution", "reach": 3}, everywhere),
+        ("metaformer", {"mixer": "depthwise_convolution", "reach": 3}, lambda place: range(place - 1, place + 2)),
+    ],
+)
+def test_tokens_that_meet_against_the_claim_are_noticed(family: str, chosen: dict[str, Any], claim: Callable[[int], range]) -> None:
+    subject = family_subject(family, Interface(output="tokens"), chosen)
+    checks.check_mixing(subject)
     with pytest.raises(AssertionError, match="tokens meet that should not"):
-        checks.check_mixing(dataclasses.replace(subject, mixes=not subject.mixes))
+        checks.check_mixing(dataclasses.replace(subject, reached=claim))
 
 
 def test_a_block_that_never_drops_is_noticed() -> None:

@@ -12,13 +12,13 @@ from models.layers.dropout import set_dropout
 from models.layers.shape import Shape
 
 DEPTH = 3
-DROPS_PER_BLOCK = {"gmlp": 1, "vit": 2, "transformer": 2}
+DROPS_PER_BLOCK = {"gmlp": 1, "vit": 2, "transformer": 2, "metaformer": 2}
 """One per update that a block adds to its residual."""
 
 
 def build(family: str) -> nn.Module:
     module = catalog.load("families", family)
-    model: nn.Module = module.build(module.Config(shape=Shape(seq_len=5, width=16, depth=DEPTH, heads=2, ffn_width=32)))
+    model: nn.Module = module.build(module.Config(shape=Shape(seq_len=5, width=16, depth=DEPTH, heads=2, ffn_width=32), pool="cls"))
     return model.train()
 
 
