@@ -1,0 +1,101 @@
+"""What claims are judged on, and what judging one series or pair gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas
+
+from bench.analysis.claims import Claim
+from bench.analysis.quadratic import UNDECIDED
+from bench.analysis.series import SERIES_KEYS, Series, series_of
+from bench.analysis.significance import Scores
+from bench.intervals import Interval
+
+ATTENTION_FAMILIES = ("vit", "transformer")
+FUSED = ("flash", "efficient", "cudnn", "overrideable")
+EXPLICIT = "math"
+SIZES = ("width", "depth", "heads", "ffn_width")
+SCOPE_KEYS = tuple(key for key in SERIES_KEYS if key not in ("model", "attention"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A run as its claims see it.
+
+    `frame`: rows by part (`bench.analysis.series.by_part`). `rounds`: latency by cell and round. `usable`: the cells whose time may enter a fit.
+    `scores`: of trained models on test items, by cell id. `doubt`: why nothing timed may be decided, as in a quick run; `quick`: then nothing is.
+    """
+
+    frame: pandas.DataFrame
+    rounds: pandas.DataFrame
+    usable: frozenset[str]
+    scores: Mapping[str, Scores] = field(default_factory=dict)
+    doubt: str = ""
+    quick: bool = False
+
+    def series(self, subject: str) -> list[Series]:
+        """The series that a claim's subject names, of one shape each."""
+        return [series for series in series_of(self.frame) if is_subject(series.rows.iloc[0], subject) and has_one_shape(series.rows)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One claim judged on one series or pair, or at one n of it.
+
+    `subject`: the models' labels; `scope`: the workload and policy, by `SCOPE_KEYS`. `effect` names the figure in `estimate`, None where there is
+    none. `cells`: the ids of the rows that it rests on.
+    """
+
+    claim: Claim
+    subject: str
+    scope: Mapping[str, Any]
+    answer: str
+    reason: str
+    effect: str = ""
+    estimate: Interval | None = None
+    cells: tuple[str, ...] = ()
+    n: int | None = None
+
+    @property
+    def decided(self) -> bool:
+        return self.answer != UNDECIDED
+
+
+def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:
+    """Is the model of this row one that the claim is about?"""
+    gmlp = row["family"] == "gmlp" and "gating=identity" not in str(row["model"])
+    attention = row["family"] in ATTENTION_FAMILIES
+    return {
+        "gmlp": gmlp,
+        "attention": attention,
+        "global": gmlp or attention,
+        "explicit": attention and _kernel(row) == EXPLICIT,
+        "fused": attention and _kernel(row) in FUSED,
+    }[subject]
+
+
+def has_one_shape(rows: pandas.DataFrame) -> bool:
+    return all(rows[size].nunique(dropna=False) == 1 for size in SIZES if size in rows)
+
+
+def label_of(keys: Mapping[str, Any] | pandas.Series) -> str:
+    """The model, with the attention kernel that was asked for where it has one."""
+    attention = keys.get("attention")
+    return f"{keys['model']} ({attention})" if attention not in (None, "", "none") else str(keys["model"])
+
+
+def scope_of(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _plain(keys.get(key)) for key in SCOPE_KEYS}
+
+
+def _kernel(row: Mapping[str, Any] | pandas.Series) -> str:
+    """The kernel that ran, where that is known; else the one that was asked for."""
+    effective = row.get("attention_effective")
+    return str(row["attention"] if effective is None or pandas.isna(effective) or not effective else effective)
+
+
+def _plain(value: Any) -> Any:
+    return None if value is None or pandas.isna(value) or value == "" else value

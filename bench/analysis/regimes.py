@@ -1,0 +1,100 @@
+"""What bounds a step: launching its operators, moving its bytes, or its arithmetic, each against the ceiling that was measured on the device.
+
+Roofline: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009.
+The split in three: He, "Making Deep Learning Go Brrrr From First Principles", 2022.
+
+`moved_bytes` counts what the operators read and write if nothing stays in a cache. Where caches help, the memory moves less: the time by
+bandwidth is then an upper bound, achieved bytes per second may exceed the ceiling, and `explained` may exceed 1. Where `explained` is small, the
+step spends its time on what no ceiling counts, such as element-wise arithmetic, and the regime is only the largest of what is known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+
+LAUNCH, BANDWIDTH, COMPUTE = "launch", "bandwidth", "compute"
+TIMES = {LAUNCH: "launch_s", BANDWIDTH: "bandwidth_s", COMPUTE: "compute_s"}
+NEEDED = ("latency_ms", "flops", "moved_bytes", "num_operators", "ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
+TRAIN_FLOPS = "flops_train"
+MS_PER_S = 1e3
+
+
+def regimes(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows with what bounds each; the index stays.
+
+    launch_s, bandwidth_s, compute_s   seconds that the step takes at least by each ceiling; model FLOPs, of a whole batch, in the cell's phase
+    regime                             the largest of the three: `launch`, `bandwidth` or `compute`; None where one is missing
+    explained                          its share of the measured latency, a fraction
+    intensity                          FLOPs per moved byte
+    achieved_flops_per_s, achieved_bytes_per_s   what the step reached
+    regime_reason                      why there is no regime; None where there is one
+    """
+    found = pandas.DataFrame({name: _numbers(rows, name) for name in NEEDED}, index=rows.index)
+    latency_s, flops, moved = found["latency_ms"] / MS_PER_S, _step_flops(rows), found["moved_bytes"]
+    times = pandas.DataFrame(
+        {
+            "launch_s": found["num_operators"] * found["ceiling_launch_s"],
+            "bandwidth_s": moved / found["ceiling_bytes_per_s"],
+            "compute_s": flops / found["ceiling_flops_per_s"],
+        }
+    )
+    reasons = _reasons(found.assign(flops=flops), rows)
+    known = pandas.Series([reason is None for reason in reasons], index=rows.index, dtype=bool)
+    return rows.assign(
+        **times,
+        regime=_largest(times, known),
+        explained=(times.max(axis=1) / latency_s).where(known),
+        intensity=flops / moved.where(moved > 0),
+        achieved_flops_per_s=flops / latency_s,
+        achieved_bytes_per_s=moved / latency_s,
+        regime_reason=pandas.Series(reasons, index=rows.index, dtype=object),
+    )
+
+
+def usable_for_scaling(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows whose latency can tell how cost grows with n: measured, stable, not launch-bound.
+
+    A cell whose regime is not known, as in runs without ceilings, is not known to be launch-bound and stays.
+    """
+    measured = _numbers(rows, "latency_ms").notna()
+    stable = pandas.Series([flag is not None and flag is not pandas.NA and flag == 1 for flag in _column(rows, "latency_stable")])
+    launch_bound = regimes(rows)["regime"] == LAUNCH
+    return rows[measured & stable.set_axis(rows.index).astype(bool) & ~launch_bound]
+
+
+def _step_flops(rows: pandas.DataFrame) -> pandas.Series:
+    """Model FLOPs of one step on the whole batch; in the train phase with the backward pass."""
+    trains = pandas.Series(_column(rows, "phase"), index=rows.index) == "train"
+    return _numbers(rows, "flops").where(~trains, _numbers(rows, TRAIN_FLOPS)) * _numbers(rows, "batch_size")
+
+
+def _largest(times: pandas.DataFrame, known: pandas.Series) -> pandas.Series:
+    names = np.array(list(TIMES), dtype=object)
+    places = times[list(TIMES.values())].fillna(0.0).to_numpy().argmax(axis=1)
+    return pandas.Series(names[places], index=times.index, dtype=object).where(known, None)
+
+
+def _reasons(found: pandas.DataFrame, rows: pandas.DataFrame) -> list[str | None]:
+    """Per row what is missing, by the names of the columns."""
+    compiled = [engine == "compile" for engine in _column(rows, "engine")]
+    empty = found[list(NEEDED)].isna().to_numpy()
+    return [
+        _reason([name for name, gap in zip(NEEDED, gaps, strict=True) if gap], flag) for gaps, flag in zip(empty, compiled, strict=True)
+    ]
+
+
+def _reason(missing: list[str], compiled: bool) -> str | None:
+    if not missing:
+        return None
+    hidden = " (a compiled step hides them)" if compiled and {"moved_bytes", "num_operators"} & set(missing) else ""
+    return f"no {', '.join(missing)}{hidden}"
+
+
+def _numbers(rows: pandas.DataFrame, name: str) -> pandas.Series:
+    """A column as floats, NaN where it is empty or not there."""
+    return pandas.to_numeric(pandas.Series(_column(rows, name), index=rows.index, dtype=object), errors="coerce").astype(float)
+
+
+def _column(rows: pandas.DataFrame, name: str) -> list[object]:
+    return list(rows[name]) if name in rows else [None] * len(rows)

@@ -1,0 +1,88 @@
+"""Series: cells that differ in nothing but their length, and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+
+from bench.spec import Part
+
+SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task")
+SAMPLE_COLUMNS = ("n", "round", "value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """`keys`: what its cells share, by `SERIES_KEYS`; `rows`: one per length, shortest first."""
+
+    keys: Mapping[str, Any]
+    rows: pandas.DataFrame
+
+    @property
+    def cell_ids(self) -> tuple[str, ...]:
+        return tuple(self.rows["cell_id"])
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.rows["seq_len"])
+
+    def kept(self, cell_ids: Iterable[str]) -> Series:
+        """The same series with no other cells than these."""
+        return Series(keys=self.keys, rows=self.rows[self.rows["cell_id"].isin(list(cell_ids))])
+
+
+def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
+    """The rows of every part, one part after the other, with the part's `match` and a column `batching`: `batch 32`, or how else the batch follows n.
+
+    A cell in several parts has a row in each; one that two parts ask for alike has one. Without parts every row stands for itself.
+    """
+    if not parts:
+        return rows.assign(batching=_batch_texts(rows))
+    found = []
+    for part in parts:
+        members = rows[rows["cell_id"].isin(part.cells)]
+        found.append(members.assign(match=part.match, batching=part.batching or _batch_texts(members)))
+    whole = pandas.concat(found) if found else rows
+    return whole.drop_duplicates(["cell_id", "match", "batching"]).reset_index(drop=True)
+
+
+def series_of(frame: pandas.DataFrame) -> list[Series]:
+    """Every group of rows (from `by_part`) that differ in their length alone, two lengths at least, in the order of the rows."""
+    keys = [key for key in SERIES_KEYS if key in frame]
+    found = []
+    for values, members in frame.groupby(keys, sort=False, dropna=False):
+        rows = members.drop_duplicates("seq_len").sort_values("seq_len")
+        if len(rows) > 1:
+            found.append(Series(keys=dict(zip(keys, values, strict=True)), rows=rows))
+    return found
+
+
+def latency_samples(series: Series, rounds: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per length and round: `n`, `round` and `value`, the time per sample in ms. Per sample, since fixed tokens make batches shrink as n
+    grows."""
+    lengths, batches = (dict(zip(series.cell_ids, values, strict=True)) for values in (series.lengths, series.rows["batch_size"]))
+    chosen = rounds[rounds["cell_id"].isin(list(lengths))]
+    value = chosen["latency_ms"] / chosen["cell_id"].map(batches).astype(float)
+    found = pandas.DataFrame({"n": chosen["cell_id"].map(lengths), "round": chosen["round"], "value": value})
+    return found.sort_values(["round", "n"]).reset_index(drop=True)
+
+
+def counted_samples(series: Series, column: str, divisor: str = "") -> pandas.DataFrame:
+    """What was counted, not timed, as the samples of a single round; divided by another column where one is named. Empty values and zeros are left
+    out."""
+    return pandas.DataFrame(list(_counted(series, column, divisor)), columns=list(SAMPLE_COLUMNS))
+
+
+def _counted(series: Series, column: str, divisor: str) -> Iterator[tuple[int, int, float]]:
+    for row in series.rows.to_dict("records"):
+        value = row.get(column)
+        if value is not None and not pandas.isna(value) and value > 0:
+            yield int(row["seq_len"]), 0, float(value) / (float(row[divisor]) if divisor else 1.0)
+
+
+def _batch_texts(rows: pandas.DataFrame) -> list[str]:
+    sizes = rows["batch_size"] if "batch_size" in rows else [None] * len(rows)
+    return ["" if size is None or pandas.isna(size) else f"batch {int(size)}" for size in sizes]

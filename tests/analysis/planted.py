@@ -1,0 +1,36 @@
+"""Series with planted costs: what the tests of scaling, exponents and crossovers measure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+from numpy.typing import NDArray
+
+LENGTHS = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
+ROUNDS = 7
+NOISE = 0.01
+
+Array = NDArray[np.float64]
+
+
+def frame(values: Array, lengths: tuple[int, ...] = LENGTHS) -> pandas.DataFrame:
+    """`(rounds, lengths)` as samples with columns n, round, value."""
+    rounds, places = values.shape
+    return pandas.DataFrame({"n": np.tile(lengths, rounds), "round": np.repeat(np.arange(rounds), places), "value": values.ravel()})
+
+
+def curve(a: float, b: float, c: float, lengths: tuple[int, ...] = LENGTHS) -> Array:
+    n = np.asarray(lengths, dtype=np.float64)
+    return a + b * n + c * n**2
+
+
+def noisy(rng: np.random.Generator, costs: Array, *, rounds: int = ROUNDS, common: float = 0.0, noise: float = NOISE) -> Array:
+    """Independent relative noise for each length and round, and a factor that slows a whole round."""
+    slow = 1 + common * rng.standard_normal((rounds, 1))
+    return costs * slow * (1 + noise * rng.standard_normal((rounds, len(costs))))
+
+
+def drawn_terms(rng: np.random.Generator, *, quadratic: bool) -> tuple[float, float, float]:
+    """Terms of any size: linear overtakes constant anywhere from n = 1 to 10,000, quadratic overtakes linear from 10 to 100,000."""
+    unit = 10.0 ** rng.uniform(-3, 3)
+    return unit * 10.0 ** rng.uniform(0, 4), unit, unit / 10.0 ** rng.uniform(1, 5) if quadratic else 0.0

@@ -1,0 +1,85 @@
+"""Measured crossovers find what was planted, cover it as often as they say, and pair what belongs together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import pytest
+
+from bench.analysis.measured_crossover import MeasuredCrossovers, measured_crossovers
+from tests.analysis.planted import LENGTHS, Array, curve, frame, noisy
+
+NAMES = ("gmlp", "vit")
+PLANTED = 300.0
+LEVEL_COST = curve(0.0, 1.0, 0.0)
+CROSSING_COST = LEVEL_COST * (np.asarray(LENGTHS) / PLANTED) ** 0.2
+
+
+def timed(costs: Array, seed: int, lengths: tuple[int, ...] = LENGTHS) -> pandas.DataFrame:
+    return frame(noisy(np.random.default_rng(seed), costs), lengths)
+
+
+def compared(seed: int, first: Array = CROSSING_COST) -> MeasuredCrossovers:
+    return measured_crossovers(timed(first, seed), timed(LEVEL_COST, 1000 + seed), NAMES)
+
+
+def test_the_interval_covers_the_planted_crossing() -> None:
+    found = [compared(seed).crossings for seed in range(150)]
+    assert all(len(crossings) == 1 for crossings in found)
+    places = [(c.low, c.n, c.high) for (c,) in found]
+    bounded = [(low, n, high) for low, n, high in places if low is not None and high is not None]
+    assert len(bounded) == len(places)
+    assert np.mean([low <= PLANTED <= high for low, _, high in bounded]) >= 0.92
+    assert np.mean([n**0.5 * low**0.5 <= PLANTED <= n**0.5 * high**0.5 for low, n, high in bounded]) < 0.92, "half the width would do"
+    assert all((c.before, c.after) == NAMES for (c,) in found)
+
+
+def test_series_that_cost_the_same_do_not_cross() -> None:
+    found = [compared(seed, LEVEL_COST) for seed in range(60)]
+    told_apart = np.mean([ratio.cheaper != "" for f in found for ratio in f.ratios])
+    assert told_apart <= 0.08
+    assert np.mean(["not told apart at any length" in f.none for f in found]) > 0.5
+
+
+def test_one_that_is_cheaper_throughout() -> None:
+    found = compared(1, 0.8 * LEVEL_COST)
+    assert (found.crossings, found.none) == ((), "none up to n = 4097: gmlp is cheaper throughout")
+    assert {ratio.cheaper for ratio in found.ratios} == {"gmlp"}
+    assert all(ratio.ratio.estimate == pytest.approx(0.8, rel=0.03) for ratio in found.ratios)
+
+
+def test_what_slows_a_round_of_both_cancels() -> None:
+    slow = np.array([[1.0], [2.0], [0.5]])
+    found = measured_crossovers(frame(slow * CROSSING_COST), frame(slow * LEVEL_COST), NAMES)
+    (crossing,) = found.crossings
+    assert (crossing.low, crossing.n, crossing.high) == pytest.approx((PLANTED,) * 3)
+
+
+def test_exact_costs_cross_without_an_interval() -> None:
+    found = measured_crossovers(frame(CROSSING_COST[None, :]), frame(LEVEL_COST[None, :]), NAMES, exact=True)
+    (crossing,) = found.crossings
+    assert crossing.low == crossing.high == crossing.n == pytest.approx(PLANTED)
+
+
+def test_only_common_lengths_and_rounds_are_used() -> None:
+    second = timed(LEVEL_COST, 2)
+    fewer = second[(second["n"] < 4097) & (second["round"] > 0)]
+    lacking = fewer[~((fewer["n"] == 17) & (fewer["round"] == 1))]
+    found = measured_crossovers(timed(CROSSING_COST, 1), lacking, NAMES)
+    assert [ratio.n for ratio in found.ratios] == list(LENGTHS[:-1])
+    assert (found.num_rounds, found.num_dropped_rounds) == (5, 2)
+
+
+def test_twins_have_ratios_but_no_crossing_between_them() -> None:
+    lengths = (17, 256, 257, 1025)
+    aligned = np.array([1.2, 0.8, 1.2, 1.2]) * curve(0.0, 1.0, 0.0, lengths)
+    found = measured_crossovers(timed(aligned, 3, lengths), timed(curve(0.0, 1.0, 0.0, lengths), 4, lengths), NAMES)
+    assert [ratio.cheaper for ratio in found.ratios] == ["vit", "gmlp", "vit", "vit"]
+    assert found.crossings == ()
+
+
+def test_too_little_in_common_is_refused() -> None:
+    first = timed(CROSSING_COST, 1)
+    assert "at least 3 are needed" in measured_crossovers(first[first["round"] < 2], first, NAMES).refused
+    assert "1 lengths that both have" in measured_crossovers(first[first["n"] == 17], first, NAMES).refused
+    assert "0 lengths that both have" in measured_crossovers(first.assign(n=first["n"] + 1), first, NAMES).refused

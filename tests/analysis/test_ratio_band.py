@@ -1,0 +1,83 @@
+"""Crossings of a band by hand: lengths 1, 10, 100, ... so that log n is 0, 1, 2, ... in powers of ten."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.analysis.crossover import Crossing, Crossovers
+from bench.analysis.ratio_band import RatioBand, crossovers_of
+
+NAMES = ("first", "second")
+
+
+def crossed(middle: tuple[float, ...], half: float) -> Crossovers:
+    band = RatioBand(
+        lengths=tuple(10**i for i in range(len(middle))),
+        middle=middle,
+        low=tuple(m - half for m in middle),
+        high=tuple(m + half for m in middle),
+    )
+    return crossovers_of(band, NAMES)
+
+
+def power(crossing: Crossing) -> tuple[float | None, ...]:
+    """low, n, high as powers of ten."""
+    from math import log10
+
+    return tuple(None if n is None else round(log10(n), 9) for n in (crossing.low, crossing.n, crossing.high))
+
+
+def test_a_crossing_between_two_lengths_has_the_bounds_of_the_band() -> None:
+    (found,) = crossed((-4.0, -2.0, 2.0, 4.0), half=1.0).crossings
+    assert power(found) == (1.25, 1.5, 1.75)
+    assert (found.before, found.after) == NAMES
+
+
+def test_a_falling_crossing_is_the_mirror_image() -> None:
+    (found,) = crossed((4.0, 2.0, -2.0, -4.0), half=1.0).crossings
+    assert power(found) == (1.25, 1.5, 1.75)
+    assert (found.before, found.after) == ("second", "first")
+
+
+def test_bounds_reach_over_lengths_that_are_not_told_apart() -> None:
+    (found,) = crossed((-3.0, -1.0, 1.0, 3.0), half=2.0).crossings
+    assert power(found) == (0.5, 1.5, 2.5)
+
+
+def test_open_ends_are_none() -> None:
+    (right,) = crossed((-4.0, -2.0, 0.5), half=1.0).crossings
+    assert power(right) == (1.4, 1.8, None)
+    (left,) = crossed((-0.5, 2.0, 4.0), half=1.0).crossings
+    assert power(left) == (None, 0.2, 0.6)
+
+
+def test_several_crossings_are_all_listed() -> None:
+    found = crossed((-2.0, 2.0, -2.0), half=1.0).crossings
+    assert [power(c) for c in found] == [(0.25, 0.5, 0.75), (1.25, 1.5, 1.75)]
+    assert [c.after for c in found] == ["second", "first"]
+
+
+def test_a_wiggle_that_is_not_told_apart_is_one_crossing_or_none() -> None:
+    (found,) = crossed((-3.0, 0.5, -0.5, 3.0), half=1.0).crossings
+    assert power(found)[1] == 1.5
+    same = crossed((-3.0, 0.5, -3.0), half=1.0)
+    assert same.crossings == ()
+    assert same.none == "none up to n = 100: first is cheaper, not told apart at n = 10"
+
+
+@pytest.mark.parametrize(
+    ("middle", "said"),
+    [
+        ((-3.0, -2.0), "none up to n = 10: first is cheaper throughout"),
+        ((3.0, 2.0), "none up to n = 10: second is cheaper throughout"),
+        ((0.5, -0.5), "none up to n = 10: first and second are not told apart at any length"),
+    ],
+)
+def test_none_says_who_is_cheaper(middle: tuple[float, ...], said: str) -> None:
+    assert crossed(middle, half=1.0) == Crossovers(none=said)
+
+
+def test_a_band_without_width_crosses_at_a_length_where_both_are_equal() -> None:
+    (found,) = crossed((-1.0, 0.0, 1.0), half=0.0).crossings
+    assert power(found) == (1.0, 1.0, 1.0)
+    assert crossed((-1.0, 0.0, -1.0), half=0.0).crossings == ()

@@ -1,0 +1,188 @@
+"""The verdicts flip when they should: for each claim a run that supports it and one that refutes it, and runs that decide nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from bench.analysis.claims import CLAIMS
+from bench.analysis.evidence import Evidence
+from bench.analysis.verdicts import Verdict, judge
+from tests.analysis.made_runs import Made, evidence, linear, quadratic, scores
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+
+
+def steep(n: int) -> float:
+    return 1.0 + 0.1 * n + 1.0 * n * n
+
+
+def hidden(n: int) -> float:
+    return 100.0 + 10.0 * n + 0.01 * n * n
+
+
+def pair(first: Mapping[int, float], second: Mapping[int, float], **others: str) -> tuple[Made, Made]:
+    """gMLP and ViT at a few lengths, with these latencies."""
+    lengths = tuple(first)
+    return (
+        Made(model="gmlp", latency=first.__getitem__, lengths=lengths, others=others),
+        Made(model="vit", attention="auto", latency=second.__getitem__, lengths=lengths, others=others),
+    )
+
+
+def trained(first: float, second: float, **fields: int) -> Evidence:
+    models = (
+        Made(model="gmlp", lengths=(17,), others={"accuracy": first, "task": "digits"}),
+        Made(model="vit", attention="auto", lengths=(17,), others={"accuracy": second, "task": "digits"}),
+    )
+    by_cell = {"cell-0-17": scores(first, **fields), "cell-1-17": scores(second, seed=1, **fields)}
+    return evidence(*models, scores=by_cell)
+
+
+FAST, SLOW = {17: 1.0, 65: 2.0, 257: 9.0}, {17: 1.5, 65: 3.0, 257: 12.0}
+LINEAR = {"flops": linear, "activation_bytes": linear, "weight_bytes": linear}
+QUADRATIC = {"flops": quadratic, "activation_bytes": quadratic, "weight_bytes": quadratic}
+LONG = {"match": "params"}
+CASES: dict[str, tuple[Evidence, Evidence]] = {
+    "attention_flops_quadratic": (
+        evidence(Made(model="vit", attention="auto", costs=QUADRATIC)),
+        evidence(Made(model="vit", attention="auto", costs=LINEAR)),
+    ),
+    "gmlp_flops_quadratic": (evidence(Made(model="gmlp", costs=QUADRATIC)), evidence(Made(model="gmlp", costs=LINEAR))),
+    "explicit_attention_memory_quadratic": (
+        evidence(Made(model="vit", attention="math", costs=QUADRATIC)),
+        evidence(Made(model="vit", attention="math", costs=LINEAR)),
+    ),
+    "fused_attention_memory_linear": (
+        evidence(Made(model="vit", attention="flash", costs=LINEAR)),
+        evidence(Made(model="vit", attention="flash", costs=QUADRATIC)),
+    ),
+    "gmlp_activations_linear": (evidence(Made(model="gmlp", costs=LINEAR)), evidence(Made(model="gmlp", costs=QUADRATIC))),
+    "gmlp_weights_quadratic": (evidence(Made(model="gmlp", costs=QUADRATIC)), evidence(Made(model="gmlp", costs=LINEAR))),
+    "attention_time_quadratic": (
+        evidence(Made(model="vit", attention="auto", latency=quadratic)),
+        evidence(Made(model="vit", attention="auto", latency=linear)),
+    ),
+    "gmlp_time_quadratic": (evidence(Made(model="gmlp", latency=quadratic)), evidence(Made(model="gmlp", latency=linear))),
+    "quadratic_hidden_below": (evidence(Made(model="gmlp", latency=hidden)), evidence(Made(model="gmlp", latency=steep))),
+    "gmlp_faster_than_vit": (evidence(*pair(FAST, SLOW)), evidence(*pair(FAST, {**SLOW, 17: 0.5}))),
+    "gmlp_matches_vit_accuracy": (trained(0.90, 0.90), trained(0.80, 0.90)),
+    "survives_matching": (
+        evidence(*pair(FAST, SLOW, match="params"), *pair(FAST, SLOW, match="flops")),
+        evidence(*pair(FAST, SLOW, match="params"), *pair(SLOW, FAST, match="flops")),
+    ),
+    "survives_batching": (
+        evidence(*pair(FAST, SLOW), *pair(FAST, SLOW, batching="4096 tokens per batch")),
+        evidence(*pair(FAST, SLOW), *pair(SLOW, FAST, batching="4096 tokens per batch")),
+    ),
+    "survives_engine": (
+        evidence(*pair(FAST, SLOW), *pair(FAST, SLOW, engine="compile")),
+        evidence(*pair(FAST, SLOW), *pair(SLOW, FAST, engine="compile")),
+    ),
+    "survives_phase": (
+        evidence(*pair(FAST, SLOW), *pair(FAST, SLOW, phase="train")),
+        evidence(*pair(FAST, SLOW), *pair(SLOW, FAST, phase="train")),
+    ),
+}
+
+
+def verdict_on(name: str, found: Evidence) -> Verdict:
+    (verdict,) = [verdict for verdict in judge(found) if verdict.claim.name == name]
+    return verdict
+
+
+def test_every_claim_has_a_case() -> None:
+    assert set(CASES) == set(BY_NAME)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_claim_is_supported_by_one_run_and_refuted_by_another(name: str) -> None:
+    supporting, refuting = CASES[name]
+    for found, answer in ((supporting, SUPPORTED), (refuting, REFUTED)):
+        verdict = verdict_on(name, found)
+        assert (verdict.answer, verdict.finding.reason) == (answer, verdict.finding.reason)
+        assert verdict.finding.reason
+        assert verdict.finding.cells
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_quick_run_decides_nothing(name: str) -> None:
+    supporting, _ = CASES[name]
+    quick = Evidence(**{**vars(supporting), "quick": True, "doubt": "A quick run."})
+    assert verdict_on(name, quick).answer == UNDECIDED
+
+
+@pytest.mark.parametrize("name", [name for name, claim in BY_NAME.items() if claim.timed])
+def test_a_noisy_machine_decides_nothing_that_is_timed(name: str) -> None:
+    supporting, _ = CASES[name]
+    noisy = Evidence(**{**vars(supporting), "doubt": "The control leaves out 1."})
+    assert verdict_on(name, noisy).answer == UNDECIDED
+
+
+@pytest.mark.parametrize("name", [name for name, claim in BY_NAME.items() if not claim.timed])
+def test_a_noisy_machine_changes_nothing_that_is_counted(name: str) -> None:
+    supporting, _ = CASES[name]
+    noisy = Evidence(**{**vars(supporting), "doubt": "The control leaves out 1."})
+    assert verdict_on(name, noisy).answer == SUPPORTED
+
+
+def test_three_rounds_decide_nothing() -> None:
+    found = evidence(*pair(FAST, SLOW), Made(model="gmlp", others={"match": "shape"}), rounds=3)
+    answers = {verdict.claim.name: verdict.answer for verdict in judge(found) if verdict.claim.timed}
+    assert set(answers.values()) == {UNDECIDED}
+
+
+def test_few_seeds_decide_nothing() -> None:
+    assert verdict_on("gmlp_matches_vit_accuracy", trained(0.9, 0.9, seeds=3)).answer == UNDECIDED
+
+
+def test_the_short_grid_decides_nothing_about_growth() -> None:
+    short = evidence(Made(model="gmlp", costs=QUADRATIC, lengths=(17, 65, 257)))
+    verdict = verdict_on("gmlp_time_quadratic", short)
+    assert verdict.answer == UNDECIDED
+    assert "length" in verdict.finding.reason
+
+
+def test_a_model_that_grows_with_its_length_says_nothing_about_growth() -> None:
+    """Matched parameters change the width from length to length: that is not the scaling of one shape."""
+    changing = evidence(Made(model="gmlp", costs=QUADRATIC))
+    widths = changing.frame.assign(width=range(len(changing.frame)))
+    verdict = verdict_on("gmlp_flops_quadratic", Evidence(**{**vars(changing), "frame": widths}))
+    assert verdict.answer == UNDECIDED
+    assert "Not in this run" in verdict.finding.reason
+
+
+def test_a_change_of_kernel_is_no_fit_and_leaves_the_exponent() -> None:
+    switched = evidence(Made(model="gmlp", latency=lambda n: quadratic(n) * (0.6 if n > 257 else 1.0)))
+    verdict = verdict_on("gmlp_time_quadratic", switched)
+    assert verdict.answer == UNDECIDED
+    assert "Local exponent" in verdict.finding.reason
+
+
+def test_where_gmlp_is_faster_and_where_not_is_named() -> None:
+    reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, {17: 0.5, 65: 2.0, 257: 12.0}), seed=1)).finding.reason
+    assert "faster at n = 257" in reason
+    assert "slower at n = 17" in reason
+    assert "not told apart at n = 65" in reason
+
+
+def test_the_scope_that_speaks_does_not_depend_on_its_answer() -> None:
+    """Inference speaks for a claim, whatever training says; training is kept beside it."""
+    for infer, train in ((linear, quadratic), (quadratic, linear)):
+        found = evidence(
+            Made(model="gmlp", latency=infer, others={"phase": "infer"}), Made(model="gmlp", latency=train, others={"phase": "train"})
+        )
+        verdict = verdict_on("gmlp_time_quadratic", found)
+        assert verdict.finding.scope["phase"] == "infer"
+        assert [other.scope["phase"] for other in verdict.others] == ["train"]
+        assert verdict.answer == (REFUTED if infer is linear else SUPPORTED)
+
+
+def test_unusable_cells_stay_out_of_fits() -> None:
+    whole = evidence(Made(model="gmlp", latency=quadratic))
+    few = Evidence(**{**vars(whole), "usable": frozenset(f"cell-0-{n}" for n in (17, 65, 257))})
+    verdict = verdict_on("gmlp_time_quadratic", few)
+    assert verdict.answer == UNDECIDED
+    assert "6 of 9 lengths left out" in verdict.finding.reason
