@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
 LIST_KINDS = tuple(catalog.FOLDERS)
+CALIBRATED_DTYPES = ("fp32", "bf16")
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
@@ -52,19 +53,7 @@ def run(
     """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
     catalog.require("executors", executor)
     plan, folder = _plan_to_run(flags, plan_file, resume, out)
-    from bench.run import choose_folder, execute, finished, records_so_far
-
-    folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today())
-    if complete:
-        terminal.say(f"{folder} is complete already; its table again:")
-        _conclude(finished(folder), as_json)
-        return
-    _require_data(plan)
-    from bench.jobs import expected_jobs
-
-    with terminal.JobProgress(expected_jobs(plan, records_so_far(folder))) as progress:
-        result = execute(plan, folder, progress, executor=executor)
-    _conclude(result, as_json)
+    _measure(plan, folder, out, executor, as_json)
 
 
 @app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
@@ -76,18 +65,12 @@ def plan(
 ) -> None:
     """Show what would be measured, what would be skipped and why, and the estimated time. Touches no device."""
     wanted = _planned(flags, may_be_elsewhere=True)
-    from bench.jobs import estimated_seconds
-    from bench.spec import to_json
-
     if out:
         from bench.files import write_json
+        from bench.spec import to_json
 
         present.writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
-    if as_json:
-        terminal.print_json({"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)})
-        return
-    present.show_plan(wanted)
-    terminal.say(f"{len(wanted.cells)} cells, about {terminal.duration_text(estimated_seconds(wanted))}")
+    _show_planned(wanted, as_json)
 
 
 @app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
@@ -148,15 +131,57 @@ def list_(
         present.show_tasks()
 
 
+@app.command(epilog="Example: bench ablate sequence_length --quick")
+def ablate(
+    name: Annotated[str, typer.Argument(help="The question; see: bench ablate --list.", metavar="NAME")] = "",
+    listed: Annotated[bool, typer.Option("--list", help="List the questions, what they cost and their last runs here.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: a small grid, 3 rounds; its verdicts stay undecided.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
+    threads: Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")] = "",
+    rounds: Annotated[str, typer.Option(help="Timing rounds (default: the question's own).", metavar="N")] = "",
+    seeds: Annotated[str, typer.Option(help="Training seeds (default: the question's own).", metavar="N")] = Flags().seeds,
+    limit_s: Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")] = "",
+    seed: Annotated[str, typer.Option(help="Seed of weights, data and order.", metavar="N")] = "0",
+    data_root: Annotated[str, typer.Option("--data-root", help="Folder with data sets.", metavar="DIR")] = "",
+    out: Out = "",
+    executor: Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")] = "process",
+    as_json: Json = False,
+) -> None:
+    """Answer one question of ablations/: measure its grid and write the report with its verdicts. An unfinished run is continued."""
+    from bench.ablation import listing, plan_ablation
+
+    if listed:
+        _show_ablations(listing(), as_json)
+        return
+    if not name:
+        raise RequestError("no question is named", f"try bench ablate {catalog.names('ablations')[0]} --quick, or see: bench ablate --list")
+    catalog.require("ablations", name)
+    catalog.require("executors", executor)
+    chosen = Flags(threads=threads, rounds=rounds, seeds=seeds, limit_s=limit_s, seed=seed, data_root=data_root, quick=quick, device=device)
+    announce_data_root(chosen)
+    plan = plan_ablation(name, chosen, environment.resolve_device(to_device(chosen)), _command_line())
+    if dry_run:
+        _show_planned(plan, as_json)
+    else:
+        _measure(plan, None, out, executor, as_json)
+
+
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_gmlp-vit")
 def report(
-    run: RunFolder,
+    runs: Annotated[
+        list[str], typer.Argument(help="Folders of runs; several are merged, if the keys that must agree do.", metavar="RUN...")
+    ],
     out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
 ) -> None:
-    """Build the table, report.html, report.md and the figures again, from the records."""
-    stored = _read(run)
-    present.write_run_table(stored)
-    terminal.say(f"report: {present.write_run_report(stored, Path(out) if out else None)}")
+    """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
+    stored = [_read(run) for run in dict.fromkeys(runs)]
+    if len(stored) > 1 and not out:
+        raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
+    path = present.write_report_of_runs(stored, Path(out) if out else None)
+    for run in stored:
+        present.write_run_table(run)
+    terminal.say(f"report: {path}")
 
 
 @app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
@@ -187,12 +212,17 @@ def check(run: RunFolder, as_json: Json = False) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command(epilog="Example: bench env --json")
-def env(as_json: Json = False) -> None:
-    """The machine and the software, as stored with every run."""
-    facts = environment.inspect_environment(
-        threads=max(1, environment.num_cores() // 2), device="cuda" if environment.gpu_facts()["gpu"] else "cpu"
-    )
+@app.command(epilog="Example: bench env --calibrate")
+def env(
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure what this device reaches at best, here and now.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The machine and the software, as stored with every run; or its ceilings."""
+    threads, device = max(1, environment.num_cores() // 2), "cuda" if environment.gpu_facts()["gpu"] else "cpu"
+    if calibrate:
+        _show_ceilings(environment.resolve_device("auto"), threads, as_json)
+        return
+    facts = environment.inspect_environment(threads=threads, device=device)
     if as_json:
         terminal.print_json(facts)
     else:
@@ -240,6 +270,43 @@ def _usage_error(wrong: Any) -> int:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     terminal.say(f"warning: {message}")
+
+
+def _measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: bool) -> None:
+    """Run what is missing of a plan, in its own folder where one is given; then table and report."""
+    from bench.run import choose_folder, execute, finished, records_so_far
+
+    folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today())
+    if complete:
+        terminal.say(f"{folder} is complete already; its table again:")
+        _conclude(finished(folder), as_json)
+        return
+    _require_data(plan)
+    from bench.jobs import expected_jobs
+
+    with terminal.JobProgress(expected_jobs(plan, records_so_far(folder))) as progress:
+        result = execute(plan, folder, progress, executor=executor)
+    _conclude(result, as_json)
+
+
+def _show_planned(wanted: Plan, as_json: bool) -> None:
+    from bench.jobs import estimated_seconds
+    from bench.spec import to_json
+
+    if as_json:
+        terminal.print_json({"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)})
+        return
+    present.show_plan(wanted)
+    terminal.say(f"{len(wanted.cells)} cells, about {terminal.duration_text(estimated_seconds(wanted))}")
+
+
+def _show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        terminal.print_json(found)
+        return
+    terminal.print_table(
+        ("name", "question", "cost", "last run"), [tuple(e[k] or "" for k in ("name", "question", "cost", "last")) for e in found]
+    )
 
 
 def _plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[Plan, Path | None]:
@@ -320,6 +387,31 @@ def _read(folder: str) -> StoredRun:
     from bench.record import read_run
 
     return read_run(Path(folder))
+
+
+def _show_ceilings(device: str, threads: int, as_json: bool) -> None:
+    from bench.executors.process import Executor
+    from bench.metrics.ceiling import COLUMNS, calibration_job
+    from bench.spec import MEASURED, Settings
+
+    found, failures = [], []
+    with Executor() as runner:
+        for dtype in CALIBRATED_DTYPES:
+            outcome = runner.run(calibration_job(device, dtype, Settings(threads=threads)))
+            found.append({"device": device, "threads": threads, "dtype": dtype, **{name: outcome.values.get(name) for name in COLUMNS}})
+            failures += [f"{dtype}: {outcome.status}: {outcome.reason}"] if outcome.status != MEASURED else []
+    if as_json:
+        terminal.print_json(found)
+    else:
+        terminal.print_table(tuple(found[0]), [tuple(_ceiling_text(value) for value in ceilings.values()) for ceilings in found])
+    for failure in failures:
+        terminal.say(failure)
+    if failures:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _ceiling_text(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _listed(kind: str, name: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import typer
 from bench import environment
 from bench.recipe import RECIPE_KEYS, parse_recipe
 from bench.request import (
+    DEFAULT_BATCH,
     DEFAULT_DEPTH,
     DEFAULT_METRICS,
     DEFAULT_PARAMS,
@@ -36,6 +37,7 @@ from bench.spec import DEVICES, Recipe, RequestError, Settings
 from bench.tasks import DATA_VARIABLE, DOWNLOAD_VARIABLE
 from bench.tuning import TUNING
 
+CEILING = "ceiling"
 QUICK_LIMIT_S, DEFAULT_LIMIT_S = 20.0, 60.0
 QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
 
@@ -65,7 +67,8 @@ class Flags:
     dtype: Annotated[str, _flag("fp32, bf16 (pure), bf16-autocast.", "LIST", "Workload")] = "fp32"
     engine: Annotated[str, _flag("eager, compile.", "LIST", "Workload")] = "eager"
     attention: Annotated[str, _flag("Attention kernel: auto, flash, efficient, cudnn, math.", "LIST", "Workload")] = "auto"
-    batch: Annotated[str, _flag("Batch sizes.", "LIST", "Workload")] = "32"
+    batch: Annotated[str, _flag("Batch sizes.", "LIST", "Workload")] = DEFAULT_BATCH
+    batch_tokens: Annotated[str, _flag("Instead of --batch: tokens per batch, at every length.", "N", "Workload")] = ""
     device: Annotated[str, _flag("auto, cpu or cuda.", "DEVICE", "Workload")] = "auto"
     threads: Annotated[str, _flag("CPU threads of a job (default: half of the cores).", "N", "Workload")] = ""
     rounds: Annotated[str, _flag(f"Timing rounds (default {DEFAULT_ROUNDS}; {QUICK_ROUNDS} with --quick).", "N", "Measuring")] = ""
@@ -90,7 +93,7 @@ class Flags:
 
 
 def to_request(flags: Flags) -> Request:
-    """The request; where learning rates are to be tried, the metric that tries them is part of it."""
+    """The request; with the metric that tries learning rates where they are to be tried, and the device's ceilings where steps are timed."""
     wanted = inspect.signature(parse_request).parameters
     values = {name: getattr(flags, name) for name in wanted}
     metrics = [name.strip() for name in flags.metrics.split(",")]
@@ -101,7 +104,9 @@ def to_request(flags: Flags) -> Request:
     if asked and not tried:
         raise RequestError(f"the metric {TUNING} needs a number of trials", "add --lr-trials 4")
     if tried and not asked:
-        values["metrics"] = f"{flags.metrics},{TUNING}"
+        values["metrics"] += f",{TUNING}"
+    if "latency" in metrics and CEILING not in metrics:
+        values["metrics"] += f",{CEILING}"
     return parse_request(**values)
 
 

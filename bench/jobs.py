@@ -5,12 +5,14 @@ Imports no torch.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from bench import catalog
-from bench.spec import Cell, Job, Plan, PlannedCell, Record, is_trained
+from bench.spec import Cell, Job, Plan, PlannedCell, Record, Settings, content_id, is_trained
 from bench.task_info import info_of
 from bench.tuning import TUNING, recipe_of, trial_recipes
 
@@ -31,8 +33,7 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     rounds = [m for m in plan.metrics if repeats[m] == "round"]
     seeds = [m for m in plan.metrics if repeats[m] == "seed"]
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
-    cells = [planned.cell for planned in plan.cells]
-    found = [Job(cell=c, metric=m, repeat=0, settings=plan.settings) for m in once for c in cells]
+    found = _cell_jobs(plan, once, 0)
     for repeat in range(plan.settings.rounds if rounds else 0):
         found += _round(plan, rounds, repeat)
     found += _trial_jobs(plan, trials)
@@ -62,6 +63,22 @@ def hopeless_key(job: Job | Record) -> tuple[str, str, bool]:
     return (job.subject_id, job.metric, job.control)
 
 
+def shared_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
+    """What the records of the plan's metrics belong to that this cell shares with others."""
+    return tuple(found for metric in plan.metrics if (found := _shared_id(metric, cell, plan)))
+
+
+def _shared_id(metric: str, cell: Cell, plan: Plan) -> str:
+    """Empty for a metric that every cell has its own measurement of."""
+    shared_by = _shared_by(metric)
+    return content_id(shared_by(cell, plan.settings)) if shared_by else ""
+
+
+@functools.cache
+def _shared_by(metric: str) -> Callable[[Cell, Settings], Mapping[str, Any]] | None:
+    return getattr(catalog.load("metrics", metric), "shared_by", None)
+
+
 def control_cell(plan: Plan) -> Cell:
     """The cell that is timed under two names: the one of median cost."""
     by_cost = sorted(plan.cells, key=lambda p: (_step_flops(p), p.cell.cell_id))
@@ -80,16 +97,31 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return JOB_OVERHEAD_S + _training_flops(planned, plan) / NOMINAL_FLOPS_PER_S[work.device]
+    if job.shared_id:
+        return min(plan.settings.limit_s, JOB_OVERHEAD_S + plan.settings.sample_s)
     if repeat == "round":
         return min(plan.settings.limit_s, JOB_OVERHEAD_S + max(0.5 * plan.settings.sample_s, 8 * step_s))
     return min(plan.settings.limit_s, JOB_OVERHEAD_S + (4 * step_s if job.metric not in ("params", "flops") else 0.0))
 
 
 def _round(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
-    found = [Job(cell=p.cell, metric=m, repeat=repeat, settings=plan.settings) for m in metrics for p in plan.cells]
+    found = _cell_jobs(plan, metrics, repeat)
     if "latency" in metrics:
         found.append(Job(cell=control_cell(plan), metric="latency", repeat=repeat, control=True, settings=plan.settings))
     random.Random(f"{plan.settings.seed}/{repeat}").shuffle(found)
+    return found
+
+
+def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
+    """A job per metric and cell; where cells share a measurement, one for all of them."""
+    found = []
+    shared_already: set[tuple[str, str]] = set()
+    for metric, planned in itertools.product(metrics, plan.cells):
+        shared = _shared_id(metric, planned.cell, plan)
+        if (metric, shared) not in shared_already:
+            found.append(Job(cell=planned.cell, metric=metric, repeat=repeat, settings=plan.settings, shared_id=shared))
+        if shared:
+            shared_already.add((metric, shared))
     return found
 
 

@@ -1,9 +1,13 @@
-"""Bytes of live tensors by what they are for: weights, gradients, optimizer state, activations; on any device, real or fake.
+"""Bytes of live tensors by what they are for (weights, gradients, optimizer state, activations), and what a step moves and launches; on any
+device, real or fake.
 
 Every operation that reaches the dispatcher is watched, forward, backward and optimizer alike. A storage counts once, however many views
 share it, from the operation that returns it until it is freed; nothing is kept alive by watching. What a kernel allocates and frees inside
 one operation (workspaces, repacked operands) and what an allocator adds by rounding is not seen: the resident set size or the allocator's
 own peak tell that.
+
+The traffic of a step is what its operators read and write if nothing stays in a cache between or within them: an upper bound on what the
+memory moves.
 """
 
 from __future__ import annotations
@@ -27,6 +31,11 @@ OPTIMIZER = "optimizer"
 ACTIVATION = "activation"
 CATEGORIES = (WEIGHT, GRADIENT, OPTIMIZER, ACTIVATION)
 
+ALLOCATES = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+"""Operators that return memory without writing it."""
+OVERWRITES = ("copy_", "fill_", "zero_")
+"""Operators that change their first argument without reading it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LiveBytes:
@@ -38,6 +47,24 @@ class LiveBytes:
     optimizer: int = 0
     activation: int = 0
     total: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What one step asks of the memory and of the launcher.
+
+    `moved_bytes`: over all operators, the bytes of each distinct storage that it reads, and of each that it writes. `num_operators`: operators
+    that compute; views, allocations and questions about a tensor are none.
+    """
+
+    moved_bytes: int = 0
+    num_operators: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCounts:
+    live: LiveBytes
+    traffic: Traffic
 
 
 @dataclass(kw_only=True)
@@ -110,23 +137,64 @@ class Ledger:
             self._peak[name] = max(self._peak[name], num_bytes)
 
 
-class _Watch(TorchDispatchMode):
-    """Shows the ledger what each operation returns."""
+class Watch(TorchDispatchMode):
+    """Shows the ledger what each operation returns, and counts what it reads and writes."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self.ledger = ledger
+        self.traffic = Traffic()
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.ledger.see(leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
+        self.ledger.see(_tensors(out))
+        moved = _moved_bytes(func, args, kwargs or {}, out)
+        if moved is not None:
+            self.traffic = Traffic(moved_bytes=self.traffic.moved_bytes + moved, num_operators=self.traffic.num_operators + 1)
         return out
 
 
+def _moved_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int | None:
+    """Bytes that one operator reads and writes; None where it computes nothing: it returns views or bare memory, or answers a question."""
+    name = func.overloadpacket.__name__
+    read = _tensors((args, kwargs))
+    changed = _changed(func, args, kwargs)
+    known = {tensor.untyped_storage()._cdata for tensor in read}
+    written = [*changed, *(tensor for tensor in _tensors(out) if tensor.untyped_storage()._cdata not in known)]
+    if not written or name in ALLOCATES or torch.Tag.inplace_view in func.tags:
+        return None
+    if name in OVERWRITES:
+        read = _tensors((args[1:], kwargs))
+    return _storage_bytes(read) + _storage_bytes(written)
+
+
+def _changed(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The arguments that the operator's schema says it writes to."""
+    schema = func._schema
+    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | dict(kwargs)
+    return _tensors([given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write])
+
+
+def _storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes that these tensors cover, each view once and no storage more than whole."""
+    views: dict[int, dict[Any, int]] = {}
+    whole: dict[int, int] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        whole[storage._cdata] = storage.nbytes()
+        place = (tensor.storage_offset(), tensor.shape, tensor.stride())
+        views.setdefault(storage._cdata, {})[place] = tensor.numel() * tensor.element_size()
+    return sum(min(whole[key], sum(found.values())) for key, found in views.items())
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
 @contextmanager
-def watch(step: Step) -> Iterator[Ledger]:
+def watch(step: Step) -> Iterator[Watch]:
     """Count what lives already (weights, gradients, optimizer state, the batch) and everything that operations return inside the block.
 
     A gradient counts as an activation until it is accumulated into its parameter.
@@ -139,20 +207,20 @@ def watch(step: Step) -> Iterator[Ledger]:
 
     hooks = [p.register_post_accumulate_grad_hook(accumulated) for p in step.model.parameters()]
     try:
-        with _Watch(ledger):
-            yield ledger
+        with Watch(ledger) as watching:
+            yield watching
     finally:
         for hook in hooks:
             hook.remove()
         ledger.close()
 
 
-def live_bytes_of_step(step: Step) -> LiveBytes:
-    """The peaks of one steady step: a first, uncounted one gives the optimizer its state."""
+def counts_of_step(step: Step) -> StepCounts:
+    """The peaks and the traffic of one steady step: a first, uncounted one gives the optimizer its state."""
     step.call()
-    with watch(step) as ledger:
+    with watch(step) as watching:
         step.call()
-        return ledger.peak
+        return StepCounts(live=watching.ledger.peak, traffic=watching.traffic)
 
 
 def resident_bytes(step: Step) -> LiveBytes:
@@ -176,4 +244,4 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
     """All tensors of an optimizer's state; none before its first step."""
     if optimizer is None:
         return []
-    return [leaf for leaf in tree_leaves([dict(state) for state in optimizer.state.values()]) if isinstance(leaf, Tensor)]
+    return _tensors([dict(state) for state in optimizer.state.values()])

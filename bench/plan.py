@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from bench import catalog
 from bench.build import config_of, cost_of, uses_attention
@@ -20,6 +20,7 @@ from bench.spec import (
     NO_ATTENTION,
     PHASES,
     Cell,
+    Part,
     Plan,
     PlannedCell,
     Recipe,
@@ -43,8 +44,46 @@ WORKLOAD_WORDS = {
 
 def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = "") -> Plan:
     """Resolve every model, length and budget. Raises RequestError where nothing in the request is feasible."""
-    if request.task:
-        check_fits(recipe, request.task)
+    return build_plan_of_parts({"": request}, settings=settings, recipe=recipe, device=device, name=name, command=command)
+
+
+def build_plan_of_parts(
+    requests: Mapping[str, Request], *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = ""
+) -> Plan:
+    """One plan of several requests, by the names of its parts. A cell that several ask for is measured once, for all their metrics.
+
+    Raises RequestError where nothing in any of them is feasible.
+    """
+    cells: dict[str, PlannedCell] = {}
+    skipped: list[Skipped] = []
+    parts = []
+    for part, request in requests.items():
+        if request.task:
+            check_fits(recipe, request.task)
+        found, left_out = _resolve(request, device)
+        cells |= {cell_id: planned for cell_id, planned in found.items() if cell_id not in cells}
+        skipped += left_out
+        parts.append(_part(part, request, found))
+    if not cells:
+        raise RequestError(
+            f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", "try larger --params or shorter --seq"
+        )
+    return Plan(
+        name=name or _default_name(requests.values()),
+        command=command,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        metrics=tuple(dict.fromkeys(metric for request in requests.values() for metric in request.metrics)),
+        cells=tuple(cells.values()),
+        skipped=tuple(dict.fromkeys(skipped)),
+        settings=settings,
+        recipe=recipe,
+        accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests.values() for n in request.accuracy_seq_lens)),
+        parts=tuple(part for part in parts if part.cells) if len(parts) > 1 or parts[0].batching else (),
+    )
+
+
+def _resolve(request: Request, device: str) -> tuple[dict[str, PlannedCell], list[Skipped]]:
+    """The cells of one request by their ids, and what cannot be one."""
     cells: dict[str, PlannedCell] = {}
     skipped: list[Skipped] = []
     for resolved in resolve_models(request):
@@ -55,21 +94,13 @@ def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: 
             twin = cells.setdefault(planned.cell.cell_id, planned)
             if twin is not planned:
                 skipped.append(_same_as(twin, planned))
-    if not cells:
-        raise RequestError(
-            f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", "try larger --params or shorter --seq"
-        )
-    return Plan(
-        name=name or _default_name(request),
-        command=command,
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        metrics=request.metrics,
-        cells=tuple(cells.values()),
-        skipped=tuple(skipped),
-        settings=settings,
-        recipe=recipe,
-        accuracy_seq_lens=request.accuracy_seq_lens,
-    )
+    return cells, skipped
+
+
+def _part(name: str, request: Request, cells: Mapping[str, PlannedCell]) -> Part:
+    policies = dict.fromkeys(planned.sizing.match for planned in cells.values())
+    batching = f"{request.batch_tokens} tokens per batch" if request.batch_tokens else ""
+    return Part(name=name, match=", ".join(policies), batching=batching, cells=tuple(cells))
 
 
 def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
@@ -82,6 +113,7 @@ def check_plan(plan: Plan, source: str) -> None:
     """Raise RequestError where a plan that was read asks for what this program does not have, cannot build, or sizes otherwise."""
     try:
         _require_words(plan)
+        _require_parts(plan)
         for planned in plan.cells:
             config_of(planned.cell.model)
             if cost_of(planned.cell.model).terms != planned.sizing.terms:
@@ -90,6 +122,13 @@ def check_plan(plan: Plan, source: str) -> None:
                 raise ValueError(f"the parameters of {planned.cell.model.name} are not those of its cost")
     except (ValueError, TypeError) as error:
         raise RequestError(f"{source} asks for what cannot be run: {error}", "write a new one with: bench plan ... --out FILE") from error
+
+
+def _require_parts(plan: Plan) -> None:
+    known = {planned.cell.cell_id for planned in plan.cells}
+    for part in plan.parts:
+        if strays := [cell_id for cell_id in part.cells if cell_id not in known]:
+            raise ValueError(f"its part {part.name!r} holds the cell {strays[0]!r}, which it does not plan")
 
 
 def _require_range(name: str, value: int, high: int) -> None:
@@ -144,7 +183,7 @@ def _require_settings(plan: Plan) -> None:
 def _expand(sized: SizedModel, request: Request, device: str) -> Iterator[PlannedCell]:
     attentions = request.attentions if uses_attention(sized.model) else (NO_ATTENTION,)
     sizing = sizing_of(sized)
-    axes = itertools.product(request.phases, request.dtypes, request.engines, request.batch_sizes, attentions)
+    axes = itertools.product(request.phases, request.dtypes, request.engines, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
     for phase, dtype, engine, batch_size, attention in axes:
         workload = Workload(
             batch_size=batch_size, phase=phase, engine=engine, dtype=dtype, device=device, attention=attention, task=request.task
@@ -152,6 +191,5 @@ def _expand(sized: SizedModel, request: Request, device: str) -> Iterator[Planne
         yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
 
 
-def _default_name(request: Request) -> str:
-    families = dict.fromkeys(m.variant or m.family for m in request.models)
-    return "-".join(families)
+def _default_name(requests: Iterable[Request]) -> str:
+    return "-".join(dict.fromkeys(m.variant or m.family for request in requests for m in request.models))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,29 +23,47 @@ def write_run_table(stored: StoredRun) -> None:
 
 
 def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
-    """The report, from the records; by default where `report_folder` says. Returns the page's path."""
+    """The report of one run, from its records; by default where `report_folder` says. Returns the page's path."""
+    return write_report_of_runs([stored], folder)
+
+
+def write_report_of_runs(runs: Sequence[StoredRun], folder: Path | None) -> Path:
+    """One report of several runs. Raises RequestError where they may not be merged."""
     from bench.render.report import write_report
     from bench.run import report_folder
 
-    target = folder or report_folder(stored.folder)
-    data = _report_data(stored)
+    data = _report_data(runs)
+    target = folder or report_folder(runs[0].folder)
     writing(target, lambda: write_report(data, target))
     return target / "report.html"
 
 
-def _report_data(stored: StoredRun) -> ReportData:
+def _report_data(runs: Sequence[StoredRun]) -> ReportData:
+    from bench.merge import merge_runs, rows_of_runs
     from bench.render.report_data import ReportData
-    from bench.table import control_of, rounds_of, rows_of
+    from bench.table import item_scores_of, rounds_of
 
+    stored = merge_runs(runs)
     return ReportData(
-        name=stored.folder.resolve().name,
+        name=" and ".join(run.folder.resolve().name for run in runs),
+        folders=tuple(run.folder.resolve().name for run in runs),
         plan=stored.plan,
-        rows=rows_of(stored),
+        rows=rows_of_runs(runs),
         environment=stored.environment,
-        control=control_of(stored),
-        findings=tuple(f.sentence for f in findings_of(stored)),
+        control=_worst_control(runs),
+        findings=tuple(dict.fromkeys(f.sentence for run in runs for f in findings_of(run))),
         rounds=rounds_of(stored),
+        scores={cell_id: found.scores for cell_id, found in item_scores_of(stored).items()},
+        records=stored.records,
     )
+
+
+def _worst_control(runs: Sequence[StoredRun]) -> dict[str, Any] | None:
+    """The A/A control that convicts a run of noise, where one does; else the first."""
+    from bench.table import control_of
+
+    found = [control for run in runs if (control := control_of(run))]
+    return min(found, key=lambda control: bool(control["contains_one"]), default=None)
 
 
 def findings_of(stored: StoredRun) -> list[Finding]:
@@ -75,7 +93,7 @@ def show_run(stored: StoredRun, as_json: bool) -> None:
     table = summary_table(prepare(rows))
     terminal.print_table(table.headers, table.rows, table.numeric)
     show_skipped(stored.plan)
-    terminal.print_text("\n" + answer_text(prepare(rows), _report_data(stored)))
+    terminal.print_text("\n" + answer_text(prepare(rows, stored.plan.parts), _report_data([stored])))
 
 
 def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:

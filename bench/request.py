@@ -25,12 +25,14 @@ from models.layers.shape import INPUTS
 MAX_SEQ_LEN = 1_048_576
 MAX_PARAMS = 100_000_000_000
 MAX_SIZE = 1_048_576
+MAX_TOKENS = 1_073_741_824
 MAX_COUNT = 10_000
 MAX_SECONDS = 7 * 24 * 3600.0
 MAX_EPOCHS = 100_000
 DEFAULT_METRICS = "params,flops,latency,memory"
 DEFAULT_PARAMS = "1M"
 DEFAULT_DEPTH = 6
+DEFAULT_BATCH = "32"
 DEFAULT_ROUNDS, QUICK_ROUNDS = 7, 3
 _T = TypeVar("_T")
 SUFFIXES = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000, "g": 1_000_000_000}
@@ -76,6 +78,11 @@ class Request:
     attentions: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     accuracy_seq_lens: tuple[int, ...]
+    batch_tokens: int | None = None
+
+    def batch_sizes_at(self, seq_len: int) -> tuple[int, ...]:
+        """Those asked for; with `batch_tokens`, the one that comes nearest to it at this length."""
+        return (max(1, round(self.batch_tokens / seq_len)),) if self.batch_tokens else self.batch_sizes
 
 
 def parse_request(
@@ -97,7 +104,8 @@ def parse_request(
     dtype: str = "fp32",
     engine: str = "eager",
     attention: str = "auto",
-    batch: str = "32",
+    batch: str = DEFAULT_BATCH,
+    batch_tokens: str = "",
     accuracy_seq: str = "",
 ) -> Request:
     """Check every flag. Raises RequestError for the first that is wrong."""
@@ -108,6 +116,8 @@ def parse_request(
             "published variants have sizes of their own; --params, --depth, --width, --heads and --ffn-width are for families",
             "leave them out",
         )
+    if batch_tokens and batch != DEFAULT_BATCH:
+        raise RequestError(f"--batch {batch} fixes the batch size and --batch-tokens its tokens", "leave one of them out")
     request = Request(
         models=wanted,
         seq_lens=parse_whole_numbers("--seq", seq, low=2, high=MAX_SEQ_LEN) if seq else (),
@@ -125,6 +135,7 @@ def parse_request(
         attentions=several_of("--attention", attention, ATTENTION_BACKENDS),
         batch_sizes=parse_whole_numbers("--batch", batch, low=1, high=MAX_SIZE),
         accuracy_seq_lens=parse_whole_numbers("--accuracy-seq", accuracy_seq, low=2, high=MAX_SEQ_LEN) if accuracy_seq else (),
+        batch_tokens=whole_number("--batch-tokens", batch_tokens, low=2, high=MAX_TOKENS) if batch_tokens else None,
     )
     _require_consistent(request)
     return request

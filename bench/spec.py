@@ -122,6 +122,44 @@ class Skipped:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """Cells of a plan that were asked for together, by their ids, under one policy of matching and one of batching.
+
+    A cell may be in several parts: the shape that is kept as n grows is the matched one at its first length. `batching` is empty where every
+    cell names its own batch size.
+    """
+
+    name: str
+    match: str
+    batching: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """One part of an ablation, in the words of the command line: `flags` maps the names of flags, with underscores, to their text."""
+
+    name: str
+    flags: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """The constant of a file in `ablations/`: what answers its question on each kind of device, and in a first look.
+
+    `cost`: what it takes, in words. `rounds` and `sample_s` are those of a full run: many short visits tell more than few long ones.
+    """
+
+    cost: str
+    cpu: tuple[Grid, ...]
+    cuda: tuple[Grid, ...]
+    quick: tuple[Grid, ...]
+    rounds: int = 7
+    seeds: int = 3
+    sample_s: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a
     timed job, `train_threads` of a training job."""
@@ -186,6 +224,7 @@ class Plan:
     settings: Settings = Settings()
     recipe: Recipe = Recipe()
     accuracy_seq_lens: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = field(default=(), metadata=ADDED_LATER)
 
     @property
     def plan_id(self) -> str:
@@ -196,7 +235,8 @@ class Plan:
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One execution in one process. `repeat` is the round, the seed or the trial; `control` marks the second name of the A/A control.
-    `scratch`: a folder in which the job may keep what it needs to go on after an interruption (empty: none)."""
+    `shared_id`: what the outcome belongs to where several cells share it (empty: it is the cell's own). `scratch`: a folder
+    in which the job may keep what it needs to go on after an interruption (empty: none)."""
 
     cell: Cell
     metric: str
@@ -204,13 +244,14 @@ class Job:
     control: bool = False
     settings: Settings = Settings()
     recipe: Recipe | None = None
+    shared_id: str = ""
     scratch: str = ""
 
     @property
     def subject_id(self) -> str:
-        """What the outcome belongs to: the cell; for training the model, task and recipe, shared by all cells of that model."""
+        """What the outcome belongs to: the cell; for training the model, task and recipe, shared by all cells of that model; `shared_id`."""
         if self.recipe is None:
-            return self.cell.cell_id
+            return self.shared_id or self.cell.cell_id
         return training_id(self.cell, self.recipe)
 
     @property

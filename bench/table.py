@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bench import catalog
 from bench.files import write_atomically
 from bench.intervals import CONTROL_LEVEL, paired_ratio
-from bench.jobs import missing_jobs
+from bench.jobs import missing_jobs, shared_ids
 from bench.record import StoredRun
 from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
 from bench.tuning import TUNING, recipe_of, trial_ids
@@ -24,7 +24,10 @@ IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task match budget budget_error status reason quick "
     "width depth heads ffn_width params params_seq params_blocks"
 ).split()
+MFU = "mfu"
+"""Model FLOPs utilisation, a fraction of the measured ceiling (Chowdhery et al., PaLM, 2022, appendix B)."""
 UNMEASURED = "unmeasured"
+MS_PER_S = 1e3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,7 @@ def rows_of(run: StoredRun) -> pd.DataFrame:
         if not record.control:
             by_subject[record.subject_id].append(record)
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
+    columns += [MFU] if "latency" in run.plan.metrics else []
     rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
     return _whole_numbers(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object))
 
@@ -151,14 +155,26 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
         measured = sorted((r for r in records if r.metric == metric and r.outcome.status == MEASURED), key=lambda r: r.repeat)
         if measured:
             row.update(_summary(metric, measured))
+    row[MFU] = _utilisation(planned, row.get("latency_ms"), row.get("ceiling_flops_per_s"))
     return {**row, **_status(records, _wanted_metrics(planned, plan))}
 
 
+def _utilisation(planned: PlannedCell, latency_ms: float | None, ceiling_flops_per_s: float | None) -> float | None:
+    """Model FLOPs of a step per second (what a fused kernel computes again is not in them), as a fraction of the ceiling."""
+    if latency_ms is None or ceiling_flops_per_s is None:
+        return None
+    cost, work = planned.sizing.cost, planned.cell.workload
+    flops = cost.train_flops() if work.phase == "train" else cost.flops()
+    step_flops = flops.at(planned.cell.model.shape.seq_len) * work.batch_size
+    return step_flops * MS_PER_S / latency_ms / ceiling_flops_per_s
+
+
 def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
-    """What the records of a cell belong to: itself, its trials, and its training by the recipe that the trials chose."""
+    """What the records of a cell belong to: itself, what it shares with others, its trials, and its training by the recipe that they chose."""
     trials = trial_ids(cell, plan)
     recipe = recipe_of(cell, plan, [record for trial in trials for record in by_subject.get(trial, ())])
-    return tuple(dict.fromkeys((cell.cell_id, *trials, *((training_id(cell, recipe),) if recipe else ()))))
+    shared = shared_ids(cell, plan)
+    return tuple(dict.fromkeys((cell.cell_id, *shared, *trials, *((training_id(cell, recipe),) if recipe else ()))))
 
 
 def _wanted_metrics(planned: PlannedCell, plan: Plan) -> list[str]:

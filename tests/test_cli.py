@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench import cli
+from bench.spec import Job, Outcome
 
 RUN = ("run", "--models", "gmlp,vit", "--seq", "17,65")
 TASK = ("run", "--models", "vit", "--task", "digits", "--seq")
@@ -256,7 +257,7 @@ def _own_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-COMMANDS = ("run", "plan", "describe", "list", "report", "compare", "check", "env")
+COMMANDS = ("run", "plan", "describe", "list", "ablate", "report", "compare", "check", "env")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -329,3 +330,41 @@ def test_list_names_what_the_folders_hold(capsys: pytest.CaptureFixture[str]) ->
     listed = {(e["kind"], e["name"]) for e in json.loads(out)}
     assert {("families", "gmlp"), ("mixers", "attention"), ("tasks", "digits"), ("executors", "process")} <= listed
     assert all(e["summary"] for e in json.loads(out))
+
+
+def calibrated(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[Job]:
+    """The jobs that the process executor is handed, each of which ends as `outcome`."""
+    handed: list[Job] = []
+
+    def run(_: object, job: Job) -> Outcome:
+        handed.append(job)
+        return outcome
+
+    monkeypatch.setattr("bench.executors.process.Executor.run", run)
+    return handed
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_calibrating_tells_the_ceilings_of_both_arithmetics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    ceilings = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6}
+    handed = calibrated(monkeypatch, Outcome(status="measured", values={**ceilings, "threads": 1}))
+    code, out, _ = answered(("env", "--calibrate", "--json"), capsys)
+    assert code == 0
+    assert [(job.metric, job.cell.workload.dtype, job.cell.workload.device) for job in handed] == [
+        ("ceiling", "fp32", "cpu"),
+        ("ceiling", "bf16", "cpu"),
+    ]
+    threads = handed[0].settings.threads
+    assert json.loads(out) == [{"device": "cpu", "threads": threads, "dtype": dtype, **ceilings} for dtype in ("fp32", "bf16")]
+    code, out, _ = answered(("env", "--calibrate"), capsys)
+    assert code == 0
+    assert {"cpu", "fp32", "bf16", "1e+11", "2e+10", "3e-06"} <= set(out.split())
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_calibration_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    calibrated(monkeypatch, Outcome(status="out_of_memory", reason="planted"))
+    code, out, err = answered(("env", "--calibrate", "--json"), capsys)
+    assert code == 1
+    assert [entry["ceiling_launch_s"] for entry in json.loads(out)] == [None, None]
+    assert "fp32: out_of_memory: planted" in err

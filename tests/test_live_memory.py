@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
-from bench.live_memory import ACTIVATION, GRADIENT, OPTIMIZER, WEIGHT, Ledger, LiveBytes, live_bytes_of_step, resident_bytes, watch
+from bench.live_memory import ACTIVATION, GRADIENT, OPTIMIZER, WEIGHT, Ledger, LiveBytes, Traffic, counts_of_step, resident_bytes, watch
 from bench.spec import Cell, ModelSpec, OptionValue, Workload
 from bench.step import Step, attention_backend, build_step
 from models.layers.shape import Shape
@@ -45,6 +46,16 @@ def linear_step(*, train: bool) -> Step:
         return loss.detach()
 
     return Step(model=model, data=data, labels=labels, optimizer=optimizer if train else None, call=learn if train else infer)
+
+
+def live_bytes_of_step(step: Step) -> LiveBytes:
+    return counts_of_step(step).live
+
+
+def step_of(call: Callable[[], Tensor]) -> Step:
+    """A step without a model: what `call` does."""
+    nothing = torch.zeros(0)
+    return Step(model=nn.Identity(), data=nothing, labels=nothing, optimizer=None, call=call)
 
 
 def test_a_storage_counts_once_however_many_views_share_it() -> None:
@@ -123,12 +134,12 @@ def test_the_training_of_one_linear_layer_by_hand() -> None:
 def test_watching_leaves_no_hook_and_changes_no_result() -> None:
     step = build_step(small_cell("gmlp", phase="train"))
     untouched = build_step(small_cell("gmlp", phase="train"))
-    with watch(step) as ledger:
+    with watch(step) as watching:
         loss = step.call()
     assert torch.equal(loss, untouched.call())
-    peak = ledger.peak
+    peak, traffic = watching.ledger.peak, watching.traffic
     step.call()
-    assert ledger.peak == peak
+    assert (watching.ledger.peak, watching.traffic) == (peak, traffic)
     assert all(not parameter._post_accumulate_grad_hooks for parameter in step.model.parameters())
 
 
@@ -166,9 +177,9 @@ def test_fake_tensors_give_the_same_bytes_as_real_ones(family: str, phase: str, 
     for dtype, n in (("fp32", 9), ("fp32", 40), ("bf16", 17)):
         cell = small_cell(family, phase=phase, attention=attention, n=n, dtype=dtype)
         with attention_backend(attention):
-            real = live_bytes_of_step(build_step(cell))
+            real = counts_of_step(build_step(cell))
             with FakeTensorMode():
-                assert live_bytes_of_step(build_step(cell)) == real
+                assert counts_of_step(build_step(cell)) == real
 
 
 @pytest.mark.parametrize("n", [9, 33, 70])
@@ -184,6 +195,58 @@ def test_the_allocator_logs_at_least_the_tracked_peak(family: str, attention: st
     cell = small_cell(family, phase="infer", attention=attention, n=33)
     with attention_backend(attention):
         assert logged_peak(build_step(cell)) >= tracked_rise(build_step(cell)) > 0
+
+
+def test_the_traffic_of_one_linear_layer_by_hand() -> None:
+    """Inference is one product (its transposed weight is a view). Training: the product and its sum, the seed of the gradient, the product for the
+    weight's gradient (of the expanded loss gradient, one float of storage), and SGD, which scales the momentum, adds to it, and adds it on."""
+    weight, batch, logits, loss = 35 * FLOAT, 15 * FLOAT, 21 * FLOAT, FLOAT
+    product = weight + batch + logits
+    assert counts_of_step(linear_step(train=False)).traffic == Traffic(moved_bytes=product, num_operators=1)
+    backward = (loss + loss) + (loss + batch + weight)
+    sgd = 2 * weight + 3 * weight + 3 * weight
+    moved = product + (logits + loss) + backward + sgd
+    assert counts_of_step(linear_step(train=True)).traffic == Traffic(moved_bytes=moved, num_operators=7)
+
+
+def test_views_allocations_and_questions_move_nothing() -> None:
+    base = torch.zeros(4, 6)
+
+    def look() -> Tensor:
+        base.view(6, 4).t()[1:].expand(2, 3, 6).unbind(0)
+        base.detach().unsqueeze_(0)
+        torch.empty_like(base)
+        assert base.is_contiguous()
+        return base
+
+    assert counts_of_step(step_of(look)).traffic == Traffic()
+    assert counts_of_step(step_of(base.clone)).traffic == Traffic(moved_bytes=2 * 24 * FLOAT, num_operators=1)
+
+
+def test_each_storage_counts_once_for_reading_and_once_for_writing() -> None:
+    x, y = torch.zeros(10), torch.zeros(10)
+    size = 10 * FLOAT
+    expected = {
+        size: [lambda: x.zero_(), lambda: x.fill_(1.0)],
+        2 * size: [lambda: x.add_(1.0), lambda: x * x, lambda: y.copy_(x), lambda: torch.cat([x[:5], x[5:]])],
+        3 * size: [lambda: x.add_(y), lambda: x + y],
+        size // 5 * 2: [lambda: x[:2] + 1.0],
+    }
+    for moved, calls in expected.items():
+        for call in calls:
+            assert counts_of_step(step_of(call)).traffic == Traffic(moved_bytes=moved, num_operators=1)
+
+
+@pytest.mark.parametrize("phase", ["infer", "train"])
+def test_explicit_attention_moves_n_squared_and_fused_attention_does_not(phase: str) -> None:
+    second = {}
+    for attention in ("math", "flash"):
+        with attention_backend(attention):
+            steps = [build_step(small_cell("vit", phase=phase, attention=attention, n=n)) for n in (64, 128, 192)]
+            low, middle, high = (counts_of_step(step).traffic.moved_bytes for step in steps)
+        second[attention] = high - 2 * middle + low
+    assert second["flash"] == 0
+    assert second["math"] > 0
 
 
 def tracked_rise(step: Step) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.jobs import control_cell, estimated_seconds, jobs
-from bench.plan import build_plan, check_plan
+from bench.plan import build_plan, build_plan_of_parts, check_plan
 from bench.record import parse_plan
 from bench.request import parse_request
 from bench.spec import Plan, Recipe, RequestError, Settings, to_json
@@ -30,8 +32,6 @@ def test_a_plan_survives_its_json(tmp_path: Any) -> None:
 
 
 def test_the_plan_id_is_of_the_work_alone() -> None:
-    import dataclasses
-
     plan = planned()
     assert dataclasses.replace(plan, name="other", command="x", created="y").plan_id == plan.plan_id
     assert planned(seed=1).plan_id != plan.plan_id
@@ -172,3 +172,38 @@ def test_training_jobs_are_shared_by_the_cells_of_a_model() -> None:
 def test_longer_work_is_estimated_to_take_longer() -> None:
     assert estimated_seconds(planned(rounds=3)) < estimated_seconds(planned(rounds=7))
     assert estimated_seconds(planned(batch="1")) <= estimated_seconds(planned(batch="4096"))
+
+
+def test_fixed_tokens_give_each_length_its_batch() -> None:
+    plan = planned(models="vit", seq="17,65,257", batch_tokens="1028")
+    assert {p.cell.model.shape.seq_len: p.cell.workload.batch_size for p in plan.cells} == {17: 60, 65: 16, 257: 4}
+    (part,) = plan.parts
+    assert (part.batching, part.match) == ("1028 tokens per batch", "params")
+    assert planned(models="vit").parts == ()
+
+
+def test_a_batch_and_its_tokens_cannot_both_be_fixed() -> None:
+    with pytest.raises(RequestError, match="--batch 4 fixes the batch size and --batch-tokens its tokens"):
+        planned(batch="4", batch_tokens="1028")
+
+
+def of_parts(**requests: dict[str, str]) -> Plan:
+    parsed = {name: parse_request(**{"models": "vit", "params": "250k", **flags}) for name, flags in requests.items()}
+    return build_plan_of_parts(parsed, settings=Settings(), recipe=Recipe(), device="cpu")
+
+
+def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:
+    plan = of_parts(kept={"seq": "17,65", "match": "shape"}, matched={"seq": "17,65", "match": "params", "metrics": "params,flops"})
+    shared = set(plan.parts[0].cells) & set(plan.parts[1].cells)
+    assert [part.match for part in plan.parts] == ["shape", "params"]
+    assert [p.cell.model.shape.seq_len for p in plan.cells if p.cell.cell_id in shared] == [17]
+    assert len(plan.cells) == 3
+    assert plan.metrics == ("params", "flops", "latency", "memory")
+    check_plan(parse_plan(json.loads(json.dumps(to_json(plan))), Path("x")), "x")
+
+
+def test_a_part_that_holds_a_stray_cell_is_refused() -> None:
+    plan = of_parts(a={"seq": "17"}, b={"seq": "65"})
+    stray = dataclasses.replace(plan.parts[0], cells=("nowhere",))
+    with pytest.raises(RequestError, match="holds the cell 'nowhere', which it does not plan"):
+        check_plan(dataclasses.replace(plan, parts=(stray,)), "x")

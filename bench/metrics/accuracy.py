@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from bench.intervals import mean_interval
 from bench.metrics import Measurement, Repeat
+from bench.mixing import LayerMixing, TokenLayout, encode_mixing
 from bench.spec import Job, Record
+from bench.task_info import Images, info_of
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from bench.training.checkpoint import Checkpoint
+    from bench.training.data import TrainingData
     from bench.training.loop import TrainResult
     from bench.training.objective import Scores
 
@@ -42,40 +48,30 @@ COLUMNS = (
 def measure(job: Job) -> Measurement:
     """Train the cell's model on its task with the job's recipe; the seed is the settings' plus the repeat. The test items are scored once.
 
-    Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where it was built for another one or the
-    job has no recipe.
+    The first seed's record also holds how the model mixed tokens, before and after (`bench.mixing`). Raises RequestError where the model's seq_len
+    does not fit the task or the data are absent, ValueError where it was built for another one or the job has no recipe.
     """
     seed = job.settings.seed + job.repeat
-    result = train_job(job, seed=seed, scores_test=True)
+    model, data = _prepare(job, seed)
+    start = _mixing(job, model, data)
+    result = _train(job, model, data, seed=seed, scores_test=True)
     assert result.test is not None
+    mixing, matrices = encode_mixing(_layout(job), {"start": start, "trained": _mixing(job, model, data)})
     values = {
         **_scores(result.test, ""),
         **_scores(result.train, "train_"),
         **training_values(job, result),
         "seed": seed,
+        **mixing,
     }
-    return Measurement(values=values, samples={**training_samples(result), "item_scores": result.test.items.tolist()})
+    samples = {**training_samples(result), "item_scores": result.test.items.tolist(), **matrices}
+    return Measurement(values=values, samples=samples)
 
 
 def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
     """Train the job's model, going on from its checkpoint where there is one."""
-    import torch
-
-    from bench.build import build_model
-    from bench.step import exact_fp32
-    from bench.training.data import load_training_data
-    from bench.training.loop import train
-
-    if job.recipe is None:
-        raise ValueError(f"the metric {job.metric} needs a recipe to train by")
-    data = load_training_data(job.cell.model, job.cell.workload.task, job.recipe, seed=seed)
-    exact_fp32()
-    torch.manual_seed(seed)
-    model = build_model(job.cell.model)
-    device = job.cell.workload.device
-    return train(
-        model, data, job.recipe, seed=seed, device=device, checkpoint=_checkpoint(job, seed, data.data_id), scores_test=scores_test
-    )
+    model, data = _prepare(job, seed)
+    return _train(job, model, data, seed=seed, scores_test=scores_test)
 
 
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
@@ -128,6 +124,46 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         "num_epochs": _median(values, "num_epochs"),
         "learning_rate": values[0].get("learning_rate"),
     }
+
+
+def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
+    """The model at initialisation and the data: the same for the same seed, whether a training begins or goes on."""
+    import torch
+
+    from bench.build import build_model
+    from bench.step import exact_fp32
+    from bench.training.data import load_training_data
+
+    if job.recipe is None:
+        raise ValueError(f"the metric {job.metric} needs a recipe to train by")
+    data = load_training_data(job.cell.model, job.cell.workload.task, job.recipe, seed=seed)
+    exact_fp32()
+    torch.manual_seed(seed)
+    return build_model(job.cell.model), data
+
+
+def _train(job: Job, model: nn.Module, data: TrainingData, *, seed: int, scores_test: bool) -> TrainResult:
+    from bench.training.loop import train
+
+    assert job.recipe is not None
+    checkpoint = _checkpoint(job, seed, data.data_id)
+    device = job.cell.workload.device
+    return train(model, data, job.recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
+
+
+def _mixing(job: Job, model: nn.Module, data: TrainingData) -> dict[str, tuple[LayerMixing, ...]]:
+    """Looked at for the first seed only: what it shows is an example, and a record of every seed would be large."""
+    from bench.training.inspection import mixing_of
+
+    return mixing_of(model, data, _layout(job)) if job.repeat == 0 else {}
+
+
+def _layout(job: Job) -> TokenLayout:
+    from bench.build import num_data_tokens_of
+
+    model, num_data = job.cell.model, num_data_tokens_of(job.cell.model)
+    side = math.isqrt(num_data) if isinstance(info_of(job.cell.workload.task).reads, Images) else None
+    return TokenLayout(seq_len=model.shape.seq_len, class_token=num_data < model.shape.seq_len, side=side)
 
 
 def _checkpoint(job: Job, seed: int, data_id: str) -> Checkpoint | None:

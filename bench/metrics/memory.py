@@ -1,4 +1,4 @@
-"""Memory of one steady step: its peak, split into weights, gradients, optimizer state and activations, and the resident set beside it.
+"""Memory of one steady step: its peak, split into weights, gradients, optimizer state and activations; the resident set; what it moves.
 
     peak_memory_bytes   the most bytes live at once during the step. CPU: live tensor storages. CUDA: what the caching allocator counts as
                         allocated, so rounding, kernel workspaces and cuBLAS's buffer are in it
@@ -11,16 +11,20 @@
                         built. It holds what the split cannot see (kernel workspaces, repacked operands, the allocator's slack) and what
                         the first step loaded (libraries, the compiler): tens to hundreds of MB. None on CUDA
     memory_source       `live_storages` (CPU), `cuda_allocator`, `rss` (compiled on CPU), or `predicted`
+    moved_bytes         what all operators of the step read and write if nothing stays in a cache: each distinct storage that an operator
+                        reads, and each that it writes, once, no larger than the views of it that it is given. What a kernel moves inside
+                        itself is not in it, and a table counts whole however few of its rows are looked up
+    num_operators       operators of the step that compute; views and allocations are none. Each is at least one launch
 
 The parts peak at different moments and need not add up to the peak. In `train`, the step starts by dropping the gradients of the one
 before. On CUDA, the split is that of live storages too.
 
 A compiled step hides its tensors from the dispatcher. On CPU its peak and activations are None; on CUDA its activations are the peak less
-weights and optimizer state, so gradients born inside the compiled backward are among them.
+weights and optimizer state, so gradients born inside the compiled backward are among them. What it moves and launches is None on both.
 
 A step that would not fit, or runs out of memory, is predicted: the same step on fake tensors, counted the same way. On CPU this equals the
 count of a real step exactly (within 1 % when training under bf16-autocast, where fake LayerNorm keeps its statistics in another precision).
-A compiled step is predicted as its eager twin.
+A compiled step is predicted as its eager twin, but for what it moves and launches.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from bench.metrics import Measurement, Repeat
 from bench.spec import PREDICTED, Cell, Job, Record
 
 if TYPE_CHECKING:
-    from bench.live_memory import LiveBytes
+    from bench.live_memory import LiveBytes, StepCounts, Traffic
     from bench.step import Step
 
 REPEAT: Repeat = "once"
@@ -49,6 +53,8 @@ COLUMNS = (
     "activation_bytes",
     "rss_bytes",
     "memory_source",
+    "moved_bytes",
+    "num_operators",
 )
 LIVE_STORAGES = "live_storages"
 CUDA_ALLOCATOR = "cuda_allocator"
@@ -71,13 +77,13 @@ def measure(job: Job) -> Measurement:
     with attention_backend(cell.workload.attention):
         predicted = _prediction_if_too_large(cell)
         if predicted is not None:
-            return Measurement(values=_row(predicted, PREDICTED))
+            return Measurement(values=_predicted_row(cell, predicted))
         try:
             return Measurement(values=_measured(cell, job.settings.seed))
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-        return Measurement(values=_row(predict(cell), PREDICTED))
+        return Measurement(values=_predicted_row(cell, predict(cell)))
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
@@ -86,15 +92,15 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     return {column: values.get(column) for column in COLUMNS}
 
 
-def predict(cell: Cell) -> LiveBytes:
-    """The peaks of a steady step on fake tensors: nothing is computed or allocated. Takes about a second, most of it imports."""
+def predict(cell: Cell) -> StepCounts:
+    """The peaks and the traffic of a steady step on fake tensors: nothing is computed or allocated. Takes about a second, most of it imports."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from bench.live_memory import live_bytes_of_step
+    from bench.live_memory import counts_of_step
     from bench.step import build_step
 
     with FakeTensorMode():
-        return live_bytes_of_step(build_step(eager_twin(cell)))
+        return counts_of_step(build_step(eager_twin(cell)))
 
 
 def eager_twin(cell: Cell) -> Cell:
@@ -126,13 +132,13 @@ def available_bytes(device: str) -> int | None:
     return available_memory_bytes()
 
 
-def _prediction_if_too_large(cell: Cell) -> LiveBytes | None:
+def _prediction_if_too_large(cell: Cell) -> StepCounts | None:
     """The predicted peaks where they exceed the memory at hand; obviously small cells are not predicted at all."""
     available = available_bytes(cell.workload.device)
     if available is None or rough_bound_bytes(cell) <= USABLE_SHARE * available:
         return None
     predicted = predict(cell)
-    return predicted if predicted.total > USABLE_SHARE * available else None
+    return predicted if predicted.live.total > USABLE_SHARE * available else None
 
 
 def _measured(cell: Cell, seed: int) -> dict[str, Any]:
@@ -151,10 +157,11 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
 
 
 def _measured_on_cpu(step: Step, rss: int | None, *, compiled: bool) -> dict[str, Any]:
-    from bench.live_memory import live_bytes_of_step, resident_bytes
+    from bench.live_memory import counts_of_step, resident_bytes
 
     if not compiled:
-        return _row(live_bytes_of_step(step), LIVE_STORAGES, rss_bytes=rss)
+        counts = counts_of_step(step)
+        return _row(counts.live, LIVE_STORAGES, counts.traffic, rss_bytes=rss)
     hidden = {"peak_memory_bytes": None, "activation_bytes": None}
     return _row(resident_bytes(step), RSS, rss_bytes=rss, **hidden)
 
@@ -163,7 +170,7 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
     """The allocator's peak over an untracked step, then the split: tracked over another one or, compiled, of what stays between steps."""
     import torch
 
-    from bench.live_memory import live_bytes_of_step, resident_bytes
+    from bench.live_memory import counts_of_step, resident_bytes
 
     gc.collect()
     torch.cuda.synchronize()
@@ -172,14 +179,19 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated()
     if not compiled:
-        return _row(live_bytes_of_step(step), CUDA_ALLOCATOR, peak_memory_bytes=peak)
+        counts = counts_of_step(step)
+        return _row(counts.live, CUDA_ALLOCATOR, counts.traffic, peak_memory_bytes=peak)
     resident = resident_bytes(step)
     activation = peak - resident.weight - resident.optimizer
     return _row(resident, CUDA_ALLOCATOR, peak_memory_bytes=peak, activation_bytes=activation)
 
 
-def _row(live: LiveBytes, source: str, **others: int | None) -> dict[str, Any]:
-    """All columns: the split, overridden by `others`."""
+def _predicted_row(cell: Cell, counts: StepCounts) -> dict[str, Any]:
+    return _row(counts.live, PREDICTED, None if cell.workload.engine == "compile" else counts.traffic)
+
+
+def _row(live: LiveBytes, source: str, traffic: Traffic | None = None, **others: int | None) -> dict[str, Any]:
+    """All columns: the split and the traffic, overridden by `others`."""
     split = {
         "peak_memory_bytes": live.total,
         "weight_bytes": live.weight,
@@ -188,6 +200,8 @@ def _row(live: LiveBytes, source: str, **others: int | None) -> dict[str, Any]:
         "activation_bytes": live.activation,
         "rss_bytes": None,
         "memory_source": source,
+        "moved_bytes": traffic.moved_bytes if traffic else None,
+        "num_operators": traffic.num_operators if traffic else None,
     }
     return {**split, **others}
 

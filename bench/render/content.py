@@ -10,36 +10,64 @@ import pandas
 from bench.render import numbers, tables
 from bench.render.answer import answer
 from bench.render.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
-from bench.render.figures import Drawing, absent
+from bench.render.drawing import Drawing
+from bench.render.figures import absent
+from bench.render.frame import cells as one_per_cell
 from bench.render.frame import constant_work, failed, unstable, varying
+from bench.render.growing import growth_blocks
+from bench.render.judged import other_scopes_table, sentence, verdict_table
 from bench.render.method import how_numbers_were_made, how_to_make_it_again, machine_and_software
 from bench.render.quadratic import where_quadratic
 from bench.render.report_data import ReportData
+from bench.render.study import Study
 
 NO_CELLS = Paragraph(text="The plan holds no cell.")
 
 
-def build_document(frame: pandas.DataFrame, data: ReportData, drawings: Sequence[Drawing]) -> Document:
-    """`frame` is prepared; `drawings` are the figures that were written."""
+def build_document(
+    frame: pandas.DataFrame, data: ReportData, study: Study, drawings: Sequence[Drawing], weights: Sequence[Block] = ()
+) -> Document:
+    """`frame` is prepared; `drawings` are the figures that were written, `weights` the blocks on what trained models look like."""
+    cells = one_per_cell(frame)
     sections = {
-        "Answer": answer(frame, data),
+        "Answer": _verdicts(study),
+        "Which is faster": answer(frame, data),
         "Can this machine be trusted?": _trust(data.control, data.findings),
         "Matched sizes": _matching(frame),
-        "Cost": _cost(frame),
+        "Cost": _cost(cells),
         "Figures": _figures(drawings, absent(frame, data.plan.metrics)),
+        "How cost grows with n": growth_blocks(study),
         "Where n^2 lives": where_quadratic(data.plan),
         "Accuracy": _accuracy(frame, data),
-        "Skipped, failed and unstable": _problems(frame, data),
+        **({"What the weights look like": tuple(weights)} if weights else {}),
+        "What the same claims come to elsewhere": _elsewhere(study),
+        "Skipped, failed and unstable": _problems(cells, data),
         "How each number was made": how_numbers_were_made(data.plan),
         "Machine and software": machine_and_software(data.environment),
         "Make it again": how_to_make_it_again(data),
     }
     return Document(
         title=data.name,
-        subtitle=_subtitle(frame, data),
+        subtitle=_subtitle(cells, data),
         notice=_notice(data),
         sections=tuple(Section(title=title, blocks=blocks) for title, blocks in sections.items()),
     )
+
+
+def _verdicts(study: Study) -> tuple[Block, ...]:
+    caption = (
+        "Every claim was written down before it was tested, with what would support and what would refute it (verdicts.json has both). "
+        "Undecided means that these data cannot say. The last column counts the rows behind a verdict and names the first by their cell_id."
+    )
+    return (Paragraph(text=sentence(study.verdicts)), TableBlock(table=verdict_table(study.verdicts), caption=caption))
+
+
+def _elsewhere(study: Study) -> tuple[Block, ...]:
+    table = other_scopes_table(study.verdicts)
+    if not table.rows:
+        return (Paragraph(text="This run has one phase, engine, batching and policy of matching: there is no elsewhere."),)
+    caption = "A verdict is taken from one scope, chosen by rule and not by outcome: inference, eager, fixed batch. These are the others."
+    return (TableBlock(table=table, caption=caption),)
 
 
 def _subtitle(frame: pandas.DataFrame, data: ReportData) -> str:
@@ -98,7 +126,10 @@ def _cost(frame: pandas.DataFrame) -> tuple[Block, ...]:
 
 
 def _figures(drawings: Sequence[Drawing], not_shown: Sequence[str]) -> tuple[Block, ...]:
-    blocks = [FigureBlock(name=d.name, title=d.title, caption=d.caption, missing=d.missing, wide=d.wide) for d in drawings]
+    blocks = [
+        FigureBlock(name=d.name, title=d.title, caption=d.caption, missing=d.missing, wide=d.wide, chart=d.chart, table=d.table)
+        for d in drawings
+    ]
     return (*blocks, *(Paragraph(text=sentence) for sentence in not_shown))
 
 

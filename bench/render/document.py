@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.render.chart import Chart
 from bench.render.tables import Table
 
 
@@ -30,13 +31,18 @@ class TableBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureBlock:
-    """`name` is the file name without its ending, below figures/. `wide`: too wide to be read when shrunk to a phone."""
+    """`name` is the file name without its ending, below figures/. `wide`: too wide to be read when shrunk to a phone.
+
+    `chart` is the interactive form, `table` the cells behind the figure.
+    """
 
     name: str
     title: str
     caption: str
     missing: tuple[str, ...] = ()
     wide: bool = False
+    chart: Chart | None = None
+    table: Table | None = None
 
 
 Block = Paragraph | Bullets | Code | TableBlock | FigureBlock

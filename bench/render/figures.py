@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import pandas
-from matplotlib.figure import Figure
 
 from bench.analysis.degrees import flops_by_degree
 from bench.render import frame as frames
 from bench.render import numbers
-from bench.render.layout import Sheet, sheets
+from bench.render.chart_lines import chart_lines
+from bench.render.chart_points import chart_points
+from bench.render.chart_shares import chart_shares
+from bench.render.chart_tables import lines_table, points_table, shares_table
+from bench.render.drawing import Drawing, Kind, draw_sheets
+from bench.render.layout import sheets
 from bench.render.lines import Quantity, draw_lines
 from bench.render.points import draw_points
 from bench.render.shares import draw_shares
@@ -19,7 +22,6 @@ from bench.render.style import SeriesStyle, series_styles
 from bench.spec import MEASURED, PREDICTED, Plan
 
 MIB = 1024.0**2
-PHONE_INCHES = 6.5
 DEGREE_NAMES = ("constant", "linear in n", "quadratic in n", "cubic in n")
 MEMORY_PARTS = {
     "weight_bytes": "weights",
@@ -36,21 +38,6 @@ TOPICS = {
     "accuracy": ("accuracy", "accuracy"),
 }
 """What a report can show: the metric that asks for it and the column that says whether it was measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A figure with its words. `caption` says what to see and how it was measured; `missing` lists the cells that have no point in it."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-    missing: tuple[str, ...] = ()
-
-    @property
-    def wide(self) -> bool:
-        return self.figure.get_figwidth() > PHONE_INCHES
 
 
 def draw_figures(frame: pandas.DataFrame, plan: Plan) -> list[Drawing]:
@@ -84,7 +71,7 @@ def _latency(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterato
     )
     caption = (
         "Time of one step on the whole batch. Points are medians over rounds, each round a fresh process; bars are 95 % intervals over rounds. "
-        "Both axes are logarithmic: compare slopes within a panel, and remember that a slope belongs to a kernel on a device."
+        "Where both axes are logarithmic, compare slopes within a panel, and remember that a slope belongs to a kernel on a device."
     )
     yield from _line_figures(frame, quantity, styles, "latency", "Latency against sequence length", caption)
 
@@ -120,20 +107,24 @@ def _flops(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator[
 def _line_figures(
     frame: pandas.DataFrame, quantity: Quantity, styles: dict[str, SeriesStyle], name: str, title: str, caption: str
 ) -> Iterator[Drawing]:
-    if not (frame[quantity.value] > 0).any():
-        return
     row_keys = () if name == "flops" else frames.WORK_KEYS
-    for sheet in sheets(frame, "size", str, row_keys):
-        if not (sheet.rows[quantity.value] > 0).any():
-            continue
-        conditions = frames.constant_work(sheet.rows) if row_keys else ""
-        yield Drawing(
-            name=_name(name, sheet),
-            title=_title(title, sheet),
-            caption=caption + (f" Conditions: {conditions}." if conditions else ""),
-            figure=draw_lines(sheet, quantity, styles),
-            missing=_missing(sheet.rows, quantity.value, row_keys),
-        )
+
+    def words(rows: pandas.DataFrame) -> str:
+        conditions = frames.constant_work(rows) if row_keys else ""
+        return caption + (f" Conditions: {conditions}." if conditions else "")
+
+    kind = Kind(
+        name=name,
+        title=title,
+        caption=words,
+        figure=lambda sheet: draw_lines(sheet, quantity, styles),
+        chart=lambda sheet: chart_lines(sheet, quantity, styles),
+        table=lambda rows: lines_table(rows, quantity),
+        missing=lambda rows: _missing(rows, quantity.value, row_keys),
+    )
+    if (frame[quantity.value] > 0).any():
+        found = sheets(frame, "size", str, row_keys)
+        yield from draw_sheets(kind, [sheet for sheet in found if (sheet.rows[quantity.value] > 0).any()])
 
 
 def _degrees(frame: pandas.DataFrame, plan: Plan) -> Iterator[Drawing]:
@@ -162,14 +153,17 @@ def _length_params(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> I
         "Parameters that depend on seq_len, as a share of all parameters: gMLP's n x n spatial matrices, and learned positions elsewhere. "
         "At a fixed budget this share is taken from the width. Models without such parameters have no line."
     )
-    if not (rows["share"] > 0).any():
-        return
-    for sheet in sheets(rows, "size", str, ()):
-        if (sheet.rows["share"] > 0).any():
-            figure = draw_lines(sheet, quantity, styles)
-            yield Drawing(
-                name=_name("length-parameters", sheet), title="Parameters that depend on the length", caption=caption, figure=figure
-            )
+    kind = Kind(
+        name="length-parameters",
+        title="Parameters that depend on the length",
+        caption=lambda _: caption,
+        figure=lambda sheet: draw_lines(sheet, quantity, styles),
+        chart=lambda sheet: chart_lines(sheet, quantity, styles),
+        table=lambda rows: lines_table(rows, quantity),
+        missing=lambda _: (),
+    )
+    if (rows["share"] > 0).any():
+        yield from draw_sheets(kind, [sheet for sheet in sheets(rows, "size", str, ()) if (sheet.rows["share"] > 0).any()])
 
 
 def _memory_parts(frame: pandas.DataFrame) -> Iterator[Drawing]:
@@ -189,12 +183,18 @@ def _share_figures(
     rows: pandas.DataFrame, parts: Mapping[str, str], text: Callable[[float], str], label: str, name: str, title: str, caption: str
 ) -> Iterator[Drawing]:
     rows = rows[rows["total"] > 0]
-    if rows.empty:
-        return
     row_keys = ("size",) if name == "flops-by-degree" else ("size", *frames.WORK_KEYS)
-    for sheet in sheets(rows, "label", str, row_keys):
-        figure = draw_shares(sheet, parts, "total", "written", text, label)
-        yield Drawing(name=_name(name, sheet), title=_title(title, sheet), caption=caption, figure=figure)
+    kind = Kind(
+        name=name,
+        title=title,
+        caption=lambda _: caption,
+        figure=lambda sheet: draw_shares(sheet, parts, "total", "written", text, label),
+        chart=lambda sheet: chart_shares(sheet, parts, "total", text, label),
+        table=lambda rows: shares_table(rows, parts, "total", text),
+        missing=lambda _: (),
+    )
+    if len(rows):
+        yield from draw_sheets(kind, sheets(rows, "label", str, row_keys))
 
 
 def _accuracy(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator[Drawing]:
@@ -208,16 +208,20 @@ def _accuracy(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterat
         "Accuracy on the test split, the mean over seeds with its 95 % t-interval; one panel per n. Points of one size are drawn side by side. "
         "The front joins the models that no smaller or equal one beats on the mean; where intervals overlap, it may be chance."
     )
-    for sheet in sheets(rows, "seq_len", lambda n: f"n = {n:.0f}", ("task",)):
-        figure = draw_points(sheet, styles)
-        missing = _missing(frame[frame["task"].isin(sheet.rows["task"]) & (frame["task"] != "")], "accuracy", ())
-        yield Drawing(
-            name=_name("accuracy", sheet),
-            title=_title("Parameters against accuracy", sheet),
-            caption=caption,
-            figure=figure,
-            missing=missing,
-        )
+
+    def untrained(shown: pandas.DataFrame) -> tuple[str, ...]:
+        return _missing(frame[frame["task"].isin(shown["task"]) & (frame["task"] != "")], "accuracy", ())
+
+    kind = Kind(
+        name="accuracy",
+        title="Parameters against accuracy",
+        caption=lambda _: caption,
+        figure=lambda sheet: draw_points(sheet, styles),
+        chart=lambda sheet: chart_points(sheet, styles),
+        table=points_table,
+        missing=untrained,
+    )
+    yield from draw_sheets(kind, sheets(rows, "seq_len", lambda n: f"n = {n:.0f}", ("task",)))
 
 
 def _per_model(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -235,14 +239,6 @@ def _missing(rows: pandas.DataFrame, value: str, row_keys: tuple[str, ...]) -> t
 
 def _degree_name(degree: int) -> str:
     return DEGREE_NAMES[degree] if degree < len(DEGREE_NAMES) else f"n^{degree}"
-
-
-def _name(name: str, sheet: Sheet) -> str:
-    return f"{name}-{sheet.name}" if sheet.name else name
-
-
-def _title(title: str, sheet: Sheet) -> str:
-    return f"{title}: {sheet.title}" if sheet.title else title
 
 
 def _plain(value: float) -> str:

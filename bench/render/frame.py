@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas
 
+from bench.analysis.series import by_part
 from bench.render.numbers import count
-from bench.spec import MEASURED, NO_ATTENTION, PREDICTED
+from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
 
-WORK_KEYS = ("device", "phase", "engine", "dtype", "batch_size", "task")
+WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task")
 TEXT_COLUMNS = (
+    "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "match", "status", "reason"),
     *("memory_source", "score_name", "attention_effective", "precision_effective"),
 )
@@ -27,12 +30,13 @@ NUMBER_COLUMNS = (
 )
 
 
-def prepare(rows: pandas.DataFrame) -> pandas.DataFrame:
+def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFrame:
     """A copy with all columns, in the order given: texts are str, numbers float (NaN where empty), flags True, False or None.
 
-    `label` names the series (the model, with the attention kernel where one model ran with several), `size` the budget.
+    `label` names the series (the model, with the attention kernel where one model ran with several), `size` the budget, `batching` how large the
+    batch is. A cell in several parts of the plan has a row in each; `cells` has one of each again.
     """
-    frame = rows.reset_index(drop=True).copy()
+    frame = by_part(rows.reset_index(drop=True), parts)
     for name in TEXT_COLUMNS:
         frame[name] = [_text(value) for value in _column(frame, name)]
     for name in NUMBER_COLUMNS:
@@ -44,10 +48,13 @@ def prepare(rows: pandas.DataFrame) -> pandas.DataFrame:
     return frame
 
 
+def cells(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per cell, whatever the number of parts that it is in."""
+    return frame[~(frame["cell_id"].duplicated() & (frame["cell_id"] != ""))]
+
+
 def work_text(key: str, value: Any) -> str:
     """One workload value, readable without its column's name."""
-    if key == "batch_size":
-        return f"batch {value:.0f}"
     if key == "task":
         return str(value) or "synthetic data"
     return str(value)

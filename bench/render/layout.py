@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from bench.render.style import slug
 
 MAX_PANELS = 12
 MAX_COLUMNS = 4
+MAX_SERIES = 20
+MAX_LENGTHS = 24
 WRAPPED_COLUMNS = 3
 TITLE_CHARACTERS = 36
 
@@ -57,6 +59,40 @@ def sheets(frame: pandas.DataFrame, column: str, text: Callable[[Any], str], row
             break
         fixed = (*fixed, key)
     return found
+
+
+def drawable(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
+    """What an image can hold of a sheet, and what it leaves out, one phrase each; most sheets are held whole."""
+    panels = sheet.panels[:MAX_PANELS]
+    rows = sheet.rows
+    labels, lengths = list(dict.fromkeys(rows["label"])), sorted(rows["seq_len"].unique())
+    kept_labels, kept_lengths = labels[:MAX_SERIES], _spread(lengths, MAX_LENGTHS)
+    left_out = (
+        _left_out("panels", len(sheet.panels), len(panels)),
+        _left_out("series", len(labels), len(kept_labels)),
+        _left_out("lengths", len(lengths), len(kept_lengths)),
+    )
+    if not any(left_out):
+        return sheet, ()
+    kept = tuple(panel and _chosen(panel, kept_labels, kept_lengths) for panel in panels)
+    held = Sheet(title=sheet.title, name=sheet.name, num_columns=min(sheet.num_columns, MAX_COLUMNS), panels=kept)
+    return held, tuple(phrase for phrase in left_out if phrase)
+
+
+def _left_out(what: str, num: int, num_kept: int) -> str:
+    return f"{num - num_kept} of {num:,} {what}, left out of the image" if num > num_kept else ""
+
+
+def _spread(values: Sequence[float], num: int) -> list[float]:
+    """At most `num` of the values, evenly, both ends among them."""
+    if len(values) <= num:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (num - 1))] for i in range(num)]
+
+
+def _chosen(panel: Panel, labels: Sequence[str], lengths: Sequence[float]) -> Panel | None:
+    rows = panel.rows[panel.rows["label"].isin(labels) & panel.rows["seq_len"].isin(lengths)]
+    return None if rows.empty else Panel(title=panel.title, rows=rows)
 
 
 def _fits(sheet: Sheet) -> bool:

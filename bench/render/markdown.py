@@ -10,6 +10,7 @@ from bench.render.tables import Table
 
 INTERVAL = re.compile(r"\[[-+0-9., ]+\](?![(\[:])")
 SPECIAL = re.compile(r"[\\`*~|\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^(?:>|[#+=-](?=[\s#+=-]|$)|\d+[.)](?=\s|$))")
+MAX_ROWS = 500
 HTML_SPECIAL = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -63,13 +64,22 @@ def _fenced(text: str) -> str:
 
 
 def _figure(block: FigureBlock) -> str:
+    table = _behind(block.table) if block.table else ""
     missing = f"\n\nNot in this figure: {escape('; '.join(block.missing))}." if block.missing else ""
-    return f"### {escape(block.title)}\n\n![{escape(block.title)}](figures/{block.name}.png)\n\n{escape(block.caption)}{missing}"
+    return f"### {escape(block.title)}\n\n![{escape(block.title)}](figures/{block.name}.png)\n\n{escape(block.caption)}{missing}{table}"
+
+
+def _behind(table: Table) -> str:
+    """Folded: the figure is what is read first."""
+    return f"\n\n<details><summary>Table behind this figure ({len(table.rows):,} rows)</summary>\n\n{_table(table)}\n\n</details>"
 
 
 def _table(table: Table) -> str:
     rule = ["---:" if numeric else "---" for numeric in table.numeric]
-    return "\n".join(map(_line, [[escape(text) for text in table.headers], rule, *([escape(t) for t in row] for row in table.rows)]))
+    shown, left_out = table.rows[:MAX_ROWS], len(table.rows) - MAX_ROWS
+    lines = [[escape(text) for text in table.headers], rule, *([escape(text) for text in row] for row in shown)]
+    note = f"\n\n{left_out:,} more rows are in report.html, and every cell in table.csv of the run." if left_out > 0 else ""
+    return "\n".join(map(_line, lines)) + note
 
 
 def _line(texts: Sequence[str]) -> str:

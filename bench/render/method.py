@@ -38,6 +38,10 @@ def _by_metric(plan: Plan) -> dict[str, str]:
             f"Latency: {settings.rounds} rounds, every cell once per round in a fresh process (CPU threads: {settings.threads}; about "
             f"{settings.sample_s:g} s of samples after warm-up); the median over rounds, with the 95 % t-interval over rounds on the log scale."
         ),
+        "ceiling": (
+            "Ceilings: the best matrix product, copy and chain of tiny operators of this device, measured in every round like a cell; MFU is "
+            "model FLOPs per second over the first. A step is bound by whichever of the three takes it longest."
+        ),
         "memory": "Memory: the peak of live tensors in a pass of its own, split into weights, gradients, optimizer state and activations.",
         "energy": "Energy: the device's own total-energy counter over windows of seconds; empty where there is none.",
         "accuracy": (
@@ -80,12 +84,14 @@ def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:
 
 
 def how_to_make_it_again(data: ReportData) -> tuple[Block, ...]:
-    folder = shlex.quote(f"results/{data.name}")
+    folders = [shlex.quote(f"results/{name}") for name in data.folders or (data.name,)]
+    out = f" --out {shlex.quote('reports/NAME')}" if len(folders) > 1 else ""
+    again = "\n".join(f"bench run --plan {folder}/plan.json" for folder in folders)
     return (
         Paragraph(text=f"Made by this command, on {data.plan.created or 'a date that was not recorded'}:"),
         Code(text=data.plan.command),
         Paragraph(text="Rebuild this report from its records, or measure the same plan again on another machine:"),
-        Code(text=f"bench report {folder}\nbench run --plan {folder}/plan.json"),
+        Code(text=f"bench report {' '.join(folders)}{out}\n{again}"),
     )
 
 

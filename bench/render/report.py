@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -11,28 +13,41 @@ from bench.files import write_atomically
 from bench.render.content import build_document
 from bench.render.figures import draw_figures
 from bench.render.frame import prepare
+from bench.render.growth_figures import draw_exponents
 from bench.render.html import to_html
+from bench.render.judged import verdicts_json
 from bench.render.markdown import to_markdown
 from bench.render.report_data import ReportData
-from bench.render.style import figure_style
+from bench.render.roofline import draw_rooflines
+from bench.render.study import study_of
+from bench.render.style import figure_style, series_styles
+from bench.render.weights import weights_section
 
-FORMATS = ("svg", "png")
+FORMATS = ("svg", "png", "pdf")
+# a date would make equal data give different files
+DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
 
 
 def write_report(data: ReportData, folder: Path) -> list[Path]:
-    """Write report.md, report.html and figures/*.svg and *.png into `folder` (made if missing) and return their paths.
+    """Write report.md, report.html, verdicts.json and figures/*.svg, *.png and *.pdf into `folder` (made if missing) and return their paths.
 
     Equal data give equal bytes.
     """
-    frame = prepare(data.rows)
+    frame = prepare(data.rows, data.plan.parts)
+    study = study_of(frame, data)
+    styles = series_styles([*frame["label"], *frame["model"]])
     with figure_style():
-        drawings = draw_figures(frame, data.plan)
-        images = {(drawing.name, kind): _image(drawing.figure, kind) for drawing in drawings for kind in FORMATS}
-    document = build_document(frame, data, drawings)
+        drawings = [*draw_figures(frame, data.plan), *draw_exponents(study.growth, styles), *draw_rooflines(frame, styles)]
+        weights = weights_section(data.records, data.plan)
+        drawn = {**{drawing.name: drawing.figure for drawing in drawings}, **weights.figures}
+        images = {(name, kind): _image(figure, kind) for name, figure in drawn.items() for kind in FORMATS}
+    document = build_document(frame, data, study, drawings, weights.blocks)
     vectors = {name: content for (name, kind), content in images.items() if kind == "svg"}
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     written = [_write(figures / f"{name}.{kind}", content) for (name, kind), content in images.items()]
+    verdicts = json.dumps(verdicts_json(data, study.verdicts), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    written.insert(0, _write(folder / "verdicts.json", verdicts.encode()))
     written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))
     written.insert(1, _write(folder / "report.html", to_html(document, vectors).encode()))
     return written
@@ -40,8 +55,7 @@ def write_report(data: ReportData, folder: Path) -> list[Path]:
 
 def _image(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
-    # a date would make equal data give different files
-    figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    figure.savefig(buffer, format=kind, metadata=DATELESS[kind])
     return buffer.getvalue()
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas
 
-from bench.spec import Plan
+from bench.analysis.significance import Scores
+from bench.spec import Plan, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,7 @@ class ReportData:
     `rows`: one row per cell (docs: Records and tables); missing columns count as empty. `environment`: facts by name; whatever is there is shown.
     `control`: the A/A control, with `cell`, `ratio`, `low`, `high`, `contains_one` and `level`; None where none was run. `findings`: advice on
     trust, one sentence each. `rounds`: `cell_id`, `round`, `latency_ms`, for ratios paired by round; without it, ratios are of medians.
+    `folders`: the names of the runs that were merged. `scores`: the test items' scores of every trained model, by cell id. `records`: all of them.
     """
 
     name: str
@@ -27,3 +29,6 @@ class ReportData:
     control: Mapping[str, Any] | None = None
     findings: tuple[str, ...] | list[str] = ()
     rounds: pandas.DataFrame | None = None
+    folders: tuple[str, ...] = ()
+    scores: Mapping[str, Scores] = field(default_factory=dict)
+    records: tuple[Record, ...] = ()

@@ -44,6 +44,8 @@ SETTINGS: dict[str, Any] = {
     # glyphs travel as outlines, and equal data give equal bytes
     "svg.fonttype": "path",
     "svg.hashsalt": HASH_SALT,
+    # TrueType, which journals ask for
+    "pdf.fonttype": 42,
 }
 
 

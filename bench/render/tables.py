@@ -17,20 +17,28 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Texts only. `numeric` marks the columns that are set flush right."""
+    """Texts, and what a page needs to sort and colour them. `numeric` marks the columns that are set flush right.
+
+    `keys`: per row the value of each cell, where its text does not sort by itself (None: it does); empty: none do. `badges` marks the columns
+    whose texts are states, such as `supported` or `failed`, shown in colour; empty: none.
+    """
 
     headers: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[str, ...], ...]
+    keys: tuple[tuple[float | None, ...], ...] = ()
+    badges: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """`text` turns one row of the prepared frame into the cell's text."""
+    """`text` turns one row of the prepared frame into the cell's text; `key` names the number to sort it by, `badge` marks a state."""
 
     header: str
     text: Callable[[Row], str]
     numeric: bool = True
+    key: str = ""
+    badge: bool = False
 
 
 def plain(name: str, header: str = "") -> Column:
@@ -38,7 +46,7 @@ def plain(name: str, header: str = "") -> Column:
 
 
 def number(name: str, header: str, form: Callable[[Any], str]) -> Column:
-    return Column(header=header, text=lambda row: form(row[name]))
+    return Column(header=header, text=lambda row: "" if numbers.is_empty(row[name]) else form(row[name]), key=name)
 
 
 def _latency(row: Row) -> str:
@@ -53,6 +61,10 @@ def _memory(row: Row) -> str:
 
 def _accuracy(row: Row) -> str:
     return numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
+
+
+def _energy(row: Row) -> str:
+    return f"{numbers.significant(row['energy_j'])} J" if pandas.notna(row["energy_j"]) else ""
 
 
 def _score(row: Row) -> str:
@@ -79,11 +91,11 @@ LENGTH = number("seq_len", "n", numbers.whole)
 BUDGET = number("budget", "budget", numbers.count)
 PARAMS = number("params", "params", numbers.exact)
 FLOPS = number("flops", "FLOPs", numbers.count)
-LATENCY = Column(header="latency", text=_latency)
-MEMORY = Column(header="peak memory", text=_memory)
-ACCURACY = Column(header="accuracy", text=_accuracy)
-SCORE = Column(header="score", text=_score)
-STATUS = plain("status")
+LATENCY = Column(header="latency", text=_latency, key="latency_ms")
+MEMORY = Column(header="peak memory", text=_memory, key="peak_memory_bytes")
+ACCURACY = Column(header="accuracy", text=_accuracy, key="accuracy")
+SCORE = Column(header="score", text=_score, key="score")
+STATUS = Column(header="status", text=lambda row: row["status"], numeric=False, badge=True)
 
 MATCHING = (
     *(plain("model"), LENGTH),
@@ -96,12 +108,12 @@ COST = (
     number("flops_train", "FLOPs with backward", numbers.count),
     *(LATENCY, number("latency_p90_ms", "p90", numbers.duration), number("device_latency_ms", "device time", numbers.duration)),
     *(number("throughput_per_s", "samples/s", numbers.count), number("mfu", "MFU", numbers.percent), MEMORY),
-    Column(header="energy", text=lambda row: f"{numbers.significant(row['energy_j'])} J" if pandas.notna(row["energy_j"]) else ""),
+    Column(header="energy", text=_energy, key="energy_j"),
 )
 TRAINING = (
     *(ACCURACY, number("accuracy_top5", "top-5", numbers.fraction), number("train_accuracy", "on training data", numbers.fraction)),
     *(SCORE, number("num_seeds", "seeds", numbers.whole)),
-    Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"])),
+    Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]), key="train_s"),
     number("train_images_per_s", "items trained/s", numbers.count),
     number("train_flops", "training FLOPs", numbers.count),
     number("learning_rate", "learning rate", numbers.significant),
@@ -109,9 +121,9 @@ TRAINING = (
 )
 TRAINING_SPEED = (
     number("loop_images_per_s", "loop, items/s", numbers.count),
-    Column(header="loop / bare steps", text=_ratio("loop_of_bound")),
+    Column(header="loop / bare steps", text=_ratio("loop_of_bound"), key="loop_of_bound"),
     number("plain_images_per_s", "plain loop, items/s", numbers.count),
-    Column(header="loop / plain loop", text=_ratio("loop_over_plain")),
+    Column(header="loop / plain loop", text=_ratio("loop_over_plain"), key="loop_over_plain"),
 )
 
 
@@ -123,7 +135,8 @@ def matching_table(frame: pandas.DataFrame) -> Table:
 
 def cost_table(frame: pandas.DataFrame) -> Table:
     """One row per cell; workload values that all cells share are left to the caption."""
-    return table(frame, (MODEL, LENGTH, BUDGET, *work_columns(frame), *COST, STATUS), keep=("model", "n", "status"))
+    columns = (MODEL, LENGTH, BUDGET, *work_columns(frame), *COST, STATUS, plain("cell_id"))
+    return table(frame, columns, keep=("model", "n", "status"))
 
 
 def accuracy_table(frame: pandas.DataFrame) -> Table:
@@ -178,7 +191,13 @@ def table(frame: pandas.DataFrame, columns: Sequence[Column], keep: tuple[str, .
         headers=tuple(columns[i].header for i in shown),
         numeric=tuple(columns[i].numeric for i in shown),
         rows=tuple(zip(*(texts[i] for i in shown), strict=True)),
+        keys=tuple(tuple(_key(record, columns[i].key) for i in shown) for record in records),
+        badges=tuple(columns[i].badge for i in shown),
     )
+
+
+def _key(record: Row, name: str) -> float | None:
+    return float(record[name]) if name and not numbers.is_empty(record[name]) else None
 
 
 def _work(key: str) -> Column:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.build import cost_of
+from bench.build import build_model, cost_of
 from bench.metrics import Measurement, accuracy
 from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestError, Settings, Workload, from_json, to_json
 from bench.task_info import info_of
@@ -66,6 +66,34 @@ def test_the_seed_is_the_settings_plus_the_repeat(measured: Measurement) -> None
     by_settings = accuracy.measure(make_job(seed=1))
     assert by_repeat.values["seed"] == by_settings.values["seed"] == 1
     assert by_repeat.samples["loss"] == by_settings.samples["loss"] != measured.samples["loss"]
+
+
+def test_the_first_seed_says_how_tokens_were_mixed_before_and_after(measured: Measurement) -> None:
+    stored = measured.values["mixing"]
+    assert (stored["seq_len"], stored["class_token"], stored["side"]) == (5, True, 2)
+    assert list(stored["kinds"]) == ["attention", "positions"]
+    torch.manual_seed(0)
+    fresh = dict(build_model(make_job().cell.model).named_parameters())["embedding.positions"][0]
+    alike = torch.nn.functional.normalize(fresh, dim=-1)
+    start = torch.tensor(measured.samples["positions_start"]).view(5, 5)
+    trained = torch.tensor(measured.samples["positions_trained"]).view(5, 5)
+    assert torch.allclose(start, alike @ alike.T, atol=1e-3)
+    assert not torch.allclose(start, trained, atol=1e-2)
+    assert len(measured.samples["attention_start"]) == 2 * 5 * 5
+
+
+def test_other_seeds_say_nothing_of_it() -> None:
+    found = accuracy.measure(make_job(repeat=1))
+    assert "mixing" not in found.values
+    assert not any(name.endswith(("_start", "_trained")) for name in found.samples)
+
+
+def test_looking_at_the_mixing_changes_no_bit_of_the_training(monkeypatch: pytest.MonkeyPatch, measured: Measurement) -> None:
+    monkeypatch.setattr("bench.training.inspection.MAX_SEQ_LEN", 1)
+    unseen = accuracy.measure(make_job())
+    assert "mixing" not in unseen.values
+    assert unseen.samples["item_scores"] == measured.samples["item_scores"]
+    assert unseen.samples["loss"] == measured.samples["loss"]
 
 
 def test_mean_pooling_reads_one_more_patch() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.live_memory import LiveBytes
+from bench.live_memory import LiveBytes, Traffic
 from bench.metrics import memory
 from bench.spec import Cell, Job, ModelSpec, OptionValue, Outcome, Record, Workload
 from bench.step import attention_backend
@@ -47,7 +47,7 @@ def measured_activation(cell: Cell) -> int:
 
 def predicted_activation(cell: Cell) -> int:
     with attention_backend(cell.workload.attention):
-        return memory.predict(cell).activation
+        return memory.predict(cell).live.activation
 
 
 def quadratic_floats(sizes: list[int], step: int) -> float:
@@ -125,13 +125,15 @@ def test_the_prediction_equals_the_measurement(family: str, phase: str, attentio
         with attention_backend(attention):
             predicted = memory.predict(cell)
         assert measured["memory_source"] == "live_storages"
-        assert predicted == LiveBytes(
+        assert predicted.live == LiveBytes(
             weight=measured["weight_bytes"],
             gradient=measured["gradient_bytes"],
             optimizer=measured["optimizer_bytes"],
             activation=measured["activation_bytes"],
             total=measured["peak_memory_bytes"],
         )
+        assert predicted.traffic == Traffic(moved_bytes=measured["moved_bytes"], num_operators=measured["num_operators"])
+        assert predicted.traffic.num_operators > 0
 
 
 def test_under_autocast_the_prediction_is_within_one_per_cent() -> None:
@@ -139,7 +141,9 @@ def test_under_autocast_the_prediction_is_within_one_per_cent() -> None:
         cell = small_cell(family, n=33, phase="train", attention="flash", dtype="bf16-autocast")
         with attention_backend("flash"):
             predicted = memory.predict(cell)
-        assert predicted.total == pytest.approx(memory.measure(job(cell)).values["peak_memory_bytes"], rel=0.01)
+        measured = memory.measure(job(cell)).values
+        assert predicted.live.total == pytest.approx(measured["peak_memory_bytes"], rel=0.01)
+        assert predicted.traffic.moved_bytes == pytest.approx(measured["moved_bytes"], rel=0.01)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16-autocast"])
@@ -149,7 +153,7 @@ def test_the_rough_bound_is_above_the_prediction(family: str, phase: str, dtype:
     for n, batch, depth, ffn_width, attention in ((2, 1, 1, 64, "flash"), (17, 256, 1, 8, "math"), (1025, 8, 2, 64, "math")):
         cell = small_cell(family, n=n, batch=batch, depth=depth, ffn_width=ffn_width, phase=phase, dtype=dtype, attention=attention)
         with attention_backend(attention):
-            assert memory.predict(cell).total < memory.rough_bound_bytes(cell)
+            assert memory.predict(cell).live.total < memory.rough_bound_bytes(cell)
 
 
 def test_a_cell_beyond_the_machine_is_predicted_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +166,15 @@ def test_a_cell_beyond_the_machine_is_predicted_and_not_run(monkeypatch: pytest.
     assert values["rss_bytes"] is None
 
 
+def test_a_prediction_tells_the_traffic_of_an_eager_step_and_not_of_a_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_measured", _forbidden)
+    monkeypatch.setattr(memory, "available_bytes", lambda _: 1)
+    eager, compiled = (memory.measure(job(small_cell("gmlp", n=17, engine=engine))).values for engine in ("eager", "compile"))
+    assert eager["peak_memory_bytes"] == compiled["peak_memory_bytes"]
+    assert eager["moved_bytes"] > eager["num_operators"] > 0
+    assert (compiled["moved_bytes"], compiled["num_operators"]) == (None, None)
+
+
 def test_a_small_cell_is_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "predict", _forbidden)
     assert memory.measure(job(small_cell("gmlp", n=17))).values["memory_source"] == "live_storages"
@@ -169,7 +182,7 @@ def test_a_small_cell_is_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cell_that_only_might_not_fit_is_predicted_and_then_run(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = small_cell("gmlp", n=17)
-    between = int((memory.predict(cell).total + memory.rough_bound_bytes(cell)) / 2 / memory.USABLE_SHARE)
+    between = int((memory.predict(cell).live.total + memory.rough_bound_bytes(cell)) / 2 / memory.USABLE_SHARE)
     monkeypatch.setattr(memory, "available_bytes", lambda device: between if device == "cpu" else None)
     assert memory.measure(job(cell)).values["memory_source"] == "live_storages"
 
@@ -190,7 +203,7 @@ def test_running_out_of_memory_ends_in_a_prediction(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(memory, "_measured", exhausted)
     cell = small_cell("gmlp", n=17, phase="train")
     values = memory.measure(job(cell)).values
-    assert (values["memory_source"], values["peak_memory_bytes"]) == ("predicted", memory.predict(cell).total)
+    assert (values["memory_source"], values["peak_memory_bytes"]) == ("predicted", memory.predict(cell).live.total)
 
 
 def test_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +235,7 @@ def test_a_compiled_step_on_cpu_tells_its_state_and_its_resident_memory(monkeypa
     assert values["memory_source"] == "rss"
     assert values["peak_memory_bytes"] is None
     assert values["activation_bytes"] is None
+    assert (values["moved_bytes"], values["num_operators"]) == (None, None)
     for column in ("weight_bytes", "gradient_bytes", "optimizer_bytes"):
         assert values[column] == eager[column]
 
@@ -239,7 +253,7 @@ def test_on_cuda_the_peak_is_the_allocators(monkeypatch: pytest.MonkeyPatch, com
     step = build_step(cell)
     step.call()
     values = memory._measured_on_cuda(step, compiled=compiled)
-    live = memory.predict(cell)
+    live = memory.predict(cell).live
     assert calls == ["synchronize", "reset", "synchronize"]
     assert (values["memory_source"], values["peak_memory_bytes"]) == ("cuda_allocator", 10_000_000)
     assert (values["weight_bytes"], values["gradient_bytes"], values["optimizer_bytes"]) == (live.weight, live.gradient, live.optimizer)

@@ -9,7 +9,7 @@ import pandas
 
 from bench.render.figures import draw_figures
 from bench.render.frame import prepare
-from bench.render.layout import MAX_PANELS, sheets
+from bench.render.layout import MAX_LENGTHS, MAX_PANELS, MAX_SERIES, Panel, Sheet, drawable, sheets
 from bench.render.lines import Quantity, draw_lines
 from bench.render.report_data import ReportData
 from bench.render.style import figure_style, series_styles
@@ -84,3 +84,28 @@ def test_the_largest_grid_draws_with_every_series(make_data: MakeData) -> None:
     assert len(drawings["flops-by-degree"].axes) == 12
     for axis in drawings["latency"].axes:
         assert sum(str(line.get_gid()).startswith("series-") for line in axis.lines) == 3
+
+
+def grid(num_panels: int, num_series: int, num_lengths: int) -> Sheet:
+    rows = pandas.DataFrame(
+        itertools.product((f"m{i}" for i in range(num_series)), range(1, num_lengths + 1)), columns=["label", "seq_len"]
+    )
+    panels = tuple(Panel(title=f"p{i}", rows=rows) for i in range(num_panels))
+    return Sheet(title="", name="", num_columns=3, panels=panels)
+
+
+def test_a_sheet_that_fits_is_drawn_whole() -> None:
+    sheet = grid(MAX_PANELS, MAX_SERIES, MAX_LENGTHS)
+    assert drawable(sheet) == (sheet, ())
+
+
+def test_what_an_image_has_no_room_for_is_counted() -> None:
+    held, left_out = drawable(grid(MAX_PANELS + 2, MAX_SERIES + 1, 10 * MAX_LENGTHS))
+    assert left_out == (
+        f"2 of {MAX_PANELS + 2} panels, left out of the image",
+        f"1 of {MAX_SERIES + 1} series, left out of the image",
+        f"{9 * MAX_LENGTHS} of {10 * MAX_LENGTHS} lengths, left out of the image",
+    )
+    rows = held.rows
+    assert (len(held.panels), rows["label"].nunique(), rows["seq_len"].nunique()) == (MAX_PANELS, MAX_SERIES, MAX_LENGTHS)
+    assert (rows["seq_len"].min(), rows["seq_len"].max()) == (1, 10 * MAX_LENGTHS)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.render.document import Bullets, Code, Document, Paragraph, Section, TableBlock
-from bench.render.markdown import escape, to_markdown
+from bench.render.markdown import MAX_ROWS, escape, to_markdown
 from bench.render.tables import Table
 
 
@@ -39,3 +39,13 @@ def test_a_fence_is_longer_than_any_in_the_code() -> None:
     text = to_markdown(Document(title="t", subtitle="s", notice="now", sections=(Section(title="S", blocks=blocks),)))
     assert "````sh\n```\n<b>\n````" in text
     assert "> **now**" in text
+
+
+@pytest.mark.parametrize(("num_rows", "note"), [(MAX_ROWS, ""), (MAX_ROWS + 3, "3 more rows are in report.html")])
+def test_a_long_table_says_what_it_leaves_out(num_rows: int, note: str) -> None:
+    table = Table(headers=("name",), numeric=(False,), rows=tuple((f"row {i}",) for i in range(num_rows)))
+    document = Document(title="t", subtitle="s", notice="", sections=(Section(title="S", blocks=(TableBlock(table=table),)),))
+    text = to_markdown(document)
+    assert text.count("| row ") == MAX_ROWS
+    assert ("more rows" in text) == bool(note)
+    assert note in text

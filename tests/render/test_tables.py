@@ -62,3 +62,14 @@ def test_unstable_and_skipped_cells_say_which_and_why(make_data: MakeData) -> No
     assert row["interval"] == "9 % wide"
     assert as_dicts(skipped_table(data.plan.skipped))[0]["nearest params"] == "33,570,816"
     assert row_name(frame.iloc[0], ()) == "vit, n = 17, budget 250 k"
+
+
+def test_a_cell_carries_the_value_that_it_sorts_by(make_data: MakeData) -> None:
+    def change(rows: pandas.DataFrame) -> None:
+        rows.loc[1, "latency_ms"] = None
+
+    data = make_data(models=["gmlp"], lengths=[17, 65], change=change)
+    table = cost_table(prepare(data.rows))
+    place = table.headers.index("latency")
+    assert [keys[place] for keys in table.keys] == [data.rows.loc[0, "latency_ms"], None]
+    assert [header for header, badge in zip(table.headers, table.badges, strict=True) if badge] == ["status"]

@@ -1,0 +1,205 @@
+"""Ceilings: one measurement for all cells that share device, arithmetic and threads; the best of the repeats, the median of the rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench.jobs import estimated_job_seconds, jobs, shared_ids
+from bench.metrics import ceiling
+from bench.plan import build_plan
+from bench.record import StoredRun
+from bench.request import parse_request
+from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings, from_json, to_json
+from bench.table import num_missing, rows_of
+from bench.timing import Sample
+
+ROUNDS = 3
+
+
+def planned(**flags: Any) -> Plan:
+    wanted = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", "metrics": "params,latency,ceiling", **flags}
+    return build_plan(parse_request(**wanted), settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
+
+
+def ceiling_jobs(plan: Plan) -> list[Job]:
+    return [job for job in jobs(plan) if job.metric == "ceiling"]
+
+
+def latency_values(job: Job) -> dict[str, Any]:
+    return {
+        "latency_ms": 2.0,
+        "device_latency_ms": None,
+        "first_call_ms": 99.0,
+        "compile_s": None,
+        "threads": 1,
+        "attention_effective": "flash",
+        "precision_effective": "fp32",
+        "batch_size": job.cell.workload.batch_size,
+        "seq_len": job.cell.model.shape.seq_len,
+    }
+
+
+def outcome_of(job: Job) -> Outcome:
+    """A ceiling of 1e9 FLOP/s, of 4e9 in bf16; the rounds differ, with the middle one first."""
+    if job.metric == "params":
+        return Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1})
+    if job.metric == "latency":
+        return Outcome(status="measured", values=latency_values(job), samples={"wall_ms": (2.0,) * 10})
+    rate = (1e9 if job.cell.workload.dtype == "fp32" else 4e9) * (1.0, 0.5, 7.0)[job.repeat]
+    return Outcome(status="measured", values={"ceiling_flops_per_s": rate, "ceiling_bytes_per_s": 2e9, "ceiling_launch_s": 1e-6})
+
+
+def stored(plan: Plan, outcome: Callable[[Job], Outcome | None]) -> StoredRun:
+    ended = [(job, outcome(job)) for job in jobs(plan)]
+    records = tuple(
+        Record(
+            subject_id=job.subject_id,
+            metric=job.metric,
+            repeat=job.repeat,
+            control=job.control,
+            environment_id="e",
+            code_version="v",
+            outcome=found,
+        )
+        for job, found in ended
+        if found is not None
+    )
+    return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=records)
+
+
+def test_one_job_per_round_for_all_cells_of_one_arithmetic() -> None:
+    plan = planned()
+    assert len(plan.cells) == 4
+    assert sorted(job.repeat for job in ceiling_jobs(plan)) == list(range(ROUNDS))
+    both = planned(dtype="fp32,bf16,bf16-autocast")
+    assert len(ceiling_jobs(both)) == 2 * ROUNDS
+    assert len({job.subject_id for job in ceiling_jobs(both)}) == 2
+
+
+def test_the_subject_is_the_device_the_arithmetic_and_the_threads() -> None:
+    plan = planned(dtype="bf16,bf16-autocast", seq="17")
+    first, second = (p.cell for p in plan.cells if p.cell.model.family == "vit")
+    assert shared_ids(first, plan) == shared_ids(second, plan)
+    assert {job.subject_id for job in ceiling_jobs(plan)} == set(shared_ids(first, plan))
+    more = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, threads=2))
+    assert shared_ids(first, more) != shared_ids(first, plan)
+    assert shared_ids(first, dataclasses.replace(plan, metrics=("latency",))) == ()
+
+
+def test_other_jobs_belong_to_their_cells_and_a_shared_one_survives_the_way_to_its_process() -> None:
+    plan = planned()
+    assert all(job.subject_id == job.cell.cell_id for job in jobs(plan) if job.metric != "ceiling")
+    shared = ceiling_jobs(plan)[0]
+    assert shared.subject_id != shared.cell.cell_id
+    assert from_json(Job, to_json(shared)).key == shared.key
+
+
+def test_a_plan_that_does_not_ask_for_it_has_the_rounds_it_had() -> None:
+    with_it, without = jobs(planned()), jobs(planned(metrics="params,latency"))
+    assert {job.key for job in with_it if job.metric != "ceiling"} == {job.key for job in without}
+
+
+def test_its_time_is_the_sampling_time_whatever_the_cell_costs() -> None:
+    plan = planned()
+    times = {estimated_job_seconds(job, planned_cell, plan) for job in ceiling_jobs(plan) for planned_cell in plan.cells}
+    assert len(times) == 1
+    assert times.pop() > plan.settings.sample_s
+
+
+def test_every_cell_of_the_subject_gets_the_medians_and_its_mfu() -> None:
+    plan = planned(dtype="fp32,bf16", phase="infer,train", metrics="params,flops,latency,ceiling")
+    run = stored(plan, lambda job: outcome_of(job) if job.metric != "flops" else None)
+    rows = rows_of(run).set_index("cell_id")
+    for each in plan.cells:
+        row, cost = rows.loc[each.cell.cell_id], each.sizing.cost
+        ceiling_flops = 1e9 if each.cell.workload.dtype == "fp32" else 4e9
+        flops = cost.flops() if each.cell.workload.phase == "infer" else cost.train_flops()
+        assert row["ceiling_flops_per_s"] == ceiling_flops
+        assert (row["ceiling_bytes_per_s"], row["ceiling_launch_s"]) == (2e9, 1e-6)
+        assert row["mfu"] == pytest.approx(32 * flops.at(each.cell.model.shape.seq_len) / 0.002 / ceiling_flops)
+
+
+@pytest.mark.parametrize("missing", ["latency", "ceiling"])
+def test_without_latency_or_ceiling_there_is_no_mfu(missing: str) -> None:
+    run = stored(planned(), lambda job: None if job.metric == missing else outcome_of(job))
+    rows = rows_of(run)
+    assert rows["mfu"].isna().all()
+    assert set(rows["reason"]) == {f"{missing}: not run yet"}
+    whole = stored(planned(), outcome_of)
+    assert set(rows_of(whole)["status"]) == {"measured"}
+    assert (num_missing(whole), num_missing(run) > 0) == (0, True)
+
+
+def test_a_ceiling_that_failed_is_told_by_every_cell_that_needs_it() -> None:
+    failed = Outcome(status="failed", reason="planted")
+    rows = rows_of(stored(planned(dtype="fp32,bf16"), lambda job: failed if job.metric == "ceiling" else outcome_of(job)))
+    assert set(rows["reason"]) == {"ceiling: planted"}
+    assert rows["latency_ms"].notna().all()
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16-autocast"])
+def test_a_measurement_fills_the_columns(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 2**16})
+    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (16, 8, 8))})
+    job = ceiling.calibration_job("cpu", dtype, Settings(sample_s=0.001))
+    values = ceiling.measure(job).values
+    assert all(values[column] > 0 for column in ceiling.COLUMNS)
+    assert values["threads"] == torch.get_num_threads()
+    assert ceiling.summarise([]) == dict.fromkeys(ceiling.COLUMNS)
+
+
+class PlannedStopwatch:
+    """Takes no time: tells the seconds that it was given, one after the other, then the last for ever."""
+
+    overhead_s = 0.0
+
+    def __init__(self, *seconds: float) -> None:
+        self.left: Iterator[float] = iter(seconds)
+        self.last = seconds[-1]
+        self.num_samples = 0
+
+    def sample(self, call: Callable[[], object], inner_loop: int) -> Sample:
+        assert call is not None
+        assert inner_loop > 0
+        self.num_samples += 1
+        return Sample(wall_s=next(self.left, self.last))
+
+
+def test_the_fastest_is_the_least_without_the_first_call() -> None:
+    watch = PlannedStopwatch(0.01, 5.0, 3.0, 4.0)
+    assert ceiling._fastest(lambda: None, watch, time_s=0.0) == 3.0
+    assert watch.num_samples == 1 + ceiling.MIN_REPEATS
+    longer = PlannedStopwatch(0.01, 5.0, 3.0, 4.0, 1.0)
+    assert ceiling._fastest(lambda: None, longer, time_s=13.0) == 1.0
+
+
+def test_a_shape_that_would_not_fit_its_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (8, 16, 8))})
+    slow_then_fast = (1.0, 1.0, 1.0, 1.0, 0.5)
+    short = ceiling._product_rate("cpu", torch.float32, PlannedStopwatch(*slow_then_fast), time_s=6.0)
+    assert short == (2 * 8**3, (8, 8, 8))
+    ample = ceiling._product_rate("cpu", torch.float32, PlannedStopwatch(1.0, *(1.0,) * 10, 0.5), time_s=20.0)
+    assert ample == (2 * 2 * 8**3 / 0.5, (8, 16, 8))
+
+
+def test_copies_count_what_is_read_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4096})
+    for dtype in (torch.float32, torch.bfloat16):
+        assert ceiling._copy_rate("cpu", dtype, PlannedStopwatch(0.5), time_s=0.0) == 2 * 4096 / 0.5
+
+
+def test_the_metric_joins_every_request_for_latency_and_no_other() -> None:
+    from bench.flags import Flags, to_request
+
+    def metrics(asked: str) -> tuple[str, ...]:
+        return to_request(Flags(models="vit", seq="17", metrics=asked)).metrics
+
+    assert metrics("params,latency") == ("params", "latency", "ceiling")
+    assert metrics("ceiling,latency") == ("ceiling", "latency")
+    assert metrics("params,flops") == ("params", "flops")

@@ -1,0 +1,62 @@
+"""`bench report` needs the records and no torch; several runs are merged only into a folder of their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import cli
+
+PROJECT = Path(__file__).parents[1]
+RUN = PROJECT / "results" / "2026-11-20_cpu_copy"
+OTHER = PROJECT / "results" / "2026-11-20_cpu_digits"
+WITHOUT_TORCH = """
+import sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchvision"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refusing())
+from bench.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_report_is_built_where_there_is_no_torch(tmp_path: Path) -> None:
+    run = tmp_path / "results" / RUN.name
+    run.mkdir(parents=True)
+    for name in ("plan.json", "environment.json", "records.jsonl"):
+        shutil.copy(RUN / name, run)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "report", str(run)], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    report = tmp_path / "reports" / RUN.name
+    assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (0, f"report: {report / 'report.html'}")
+    assert {path.name for path in report.iterdir()} == {"report.html", "report.md", "verdicts.json", "figures"}
+    assert (run / "table.parquet").exists()
+    verdicts = json.loads((report / "verdicts.json").read_text())["verdicts"]
+    assert {verdict["answer"] for verdict in verdicts} <= {"supported", "refuted", "undecided"}
+
+
+def wrong(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_that_disagree_are_refused_by_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = wrong(["report", str(RUN), str(OTHER), "--out", str(tmp_path / "both")], capsys)
+    assert "differ in code_version" in message
+    assert not (tmp_path / "both").exists()
+
+
+def test_a_report_of_two_runs_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "add --out reports/NAME" in wrong(["report", str(RUN), str(OTHER)], capsys)

@@ -1,0 +1,130 @@
+"""Looking into models: which matrices are found, in which order, and that looking changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bench.build import build_model
+from bench.mixing import POSITIONS, TokenLayout
+from bench.spec import ModelSpec, OptionValue
+from bench.training import inspection
+from bench.training.data import TrainingData
+from bench.training.examples import Examples
+from bench.training.inspection import MAX_ITEMS, mixing_of
+from models.layers.embedding import Embedding
+from models.layers.shape import Interface, Shape
+from tests.training.resumable import made_data, made_images
+
+SHAPE = Shape(seq_len=5, width=16, depth=3, heads=2, ffn_width=32)
+LAYOUT = TokenLayout(seq_len=5, class_token=True, side=2)
+
+
+def built(family: str, **options: OptionValue) -> nn.Module:
+    torch.manual_seed(0)
+    interface = Interface(patch_dim=48, num_classes=3)
+    return build_model(ModelSpec(name=family, family=family, options=tuple(options.items()), shape=SHAPE, interface=interface))
+
+
+def images(num_test: int = 15) -> TrainingData:
+    return dataclasses.replace(made_data(()), test=made_images(num_test, 2))
+
+
+def test_spatial_matrices_are_found_layer_by_layer_and_head_by_head() -> None:
+    model = built("gmlp", spatial_heads=2)
+    found = mixing_of(model, images(), LAYOUT)
+    assert list(found) == ["spatial_gating"]
+    maps = np.stack([layer.maps for layer in found["spatial_gating"]])
+    matrices = [weight.tolist() for name, weight in model.named_parameters() if ".gating.weights." in name]
+    weights = np.reshape(matrices, (3, 2, 5, 5))
+    assert maps.shape == (3, 2, 5, 5)
+    assert np.allclose(maps, weights, rtol=1e-5, atol=0.0)
+
+
+def test_attention_is_the_mean_over_the_first_items() -> None:
+    model = built("vit")
+    found = mixing_of(model, images(), LAYOUT)
+    assert set(found) == {"attention", POSITIONS}
+    assert [layer.maps.shape for layer in found["attention"]] == [(2, 5, 5)] * 3
+    assert np.allclose(found["attention"][0].maps.sum(axis=-1), 1.0, atol=1e-5)
+    fewer = mixing_of(model, images(3), LAYOUT)
+    assert not np.array_equal(fewer["attention"][0].maps, found["attention"][0].maps)
+    first = mixing_of(model, images(MAX_ITEMS), LAYOUT)
+    more = mixing_of(model, dataclasses.replace(made_data(()), test=followed_by_more(MAX_ITEMS)), LAYOUT)
+    assert np.array_equal(more["attention"][2].maps, first["attention"][2].maps)
+
+
+def followed_by_more(num: int) -> Examples:
+    first, more = made_images(num, 2), made_images(10, 9)
+    return Examples(inputs=torch.cat([first.inputs, more.inputs]), targets=torch.cat([first.targets, more.targets]))
+
+
+def test_items_taken_a_few_at_a_time_give_the_same_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = built("vit")
+    whole = mixing_of(model, images(), LAYOUT)["attention"]
+    monkeypatch.setattr(inspection, "MAX_ENTRIES", 4 * 50)
+    parts = mixing_of(model, images(), LAYOUT)["attention"]
+    for layer, other in zip(whole, parts, strict=True):
+        assert np.allclose(layer.maps, other.maps, atol=1e-6)
+
+
+def test_a_model_with_both_has_both() -> None:
+    found = mixing_of(built("gmlp", tiny_attention=8), images(), LAYOUT)
+    assert {kind: len(layers) for kind, layers in found.items()} == {"spatial_gating": 3, "attention": 3}
+
+
+def test_a_model_that_mixes_nothing_has_nothing() -> None:
+    assert mixing_of(built("gmlp", gating="identity", pool="mean"), images(), LAYOUT) == {}
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_positions_are_alike_by_their_angle(positions: str) -> None:
+    model = built("transformer", positions=positions)
+    (layer,) = mixing_of(model, images(), LAYOUT)[POSITIONS]
+    (embedding,) = (module for module in model.modules() if isinstance(module, Embedding))
+    assert embedding.positions is not None
+    vectors = embedding.positions[0].detach().numpy()
+    assert np.allclose(np.diagonal(layer.maps[0]), 1.0, atol=1e-6)
+    expected = vectors[1] @ vectors[3] / np.linalg.norm(vectors[1]) / np.linalg.norm(vectors[3])
+    assert layer.maps[0, 1, 3] == pytest.approx(expected, abs=1e-6)
+    assert (layer.line, layer.grid) == ((), ())
+
+
+def test_looking_changes_no_weight_and_draws_no_random_number() -> None:
+    model = built("vit")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    mixing_of(model, images(), LAYOUT)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def made_sequences(lengths: list[int]) -> TrainingData:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(1, 9, (len(lengths), 5), generator=generator)
+    examples = Examples(inputs=inputs, targets=torch.zeros(len(lengths), dtype=torch.int64), lengths=torch.tensor(lengths))
+    return dataclasses.replace(made_data(()), test=examples, reader=dataclasses.replace(made_data(()).reader, patch_side=None))
+
+
+def test_padded_items_are_left_out() -> None:
+    torch.manual_seed(0)
+    shape = dataclasses.replace(SHAPE, seq_len=6)
+    interface = Interface(input="tokens", vocab_size=9, num_classes=3)
+    model = build_model(ModelSpec(name="vit", family="vit", shape=shape, interface=interface))
+    layout = TokenLayout(seq_len=6, class_token=True)
+    found = mixing_of(model, made_sequences([5, 2, 5, 1]), layout)["attention"]
+    data = made_sequences([5, 2, 5, 1])
+    whole = dataclasses.replace(data, test=data.test.select(torch.tensor([0, 2])))
+    assert np.array_equal(found[0].maps, mixing_of(model, whole, layout)["attention"][0].maps)
+    assert mixing_of(model, made_sequences([4, 2, 1]), layout) == {}
+
+
+def test_what_is_too_long_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "MAX_SEQ_LEN", 4)
+    assert mixing_of(built("vit"), images(), LAYOUT) == {}
