@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench import catalog, environment, present, terminal
-from bench.flags import Flags, announce_data_root, to_device, to_recipe, to_request, to_settings, with_flags
+from bench.flags import Flags, announce_data_root, to_device, with_flags
+from bench.planning import command_line, plan_of_flags, plan_to_run, require_data_of
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
 LIST_KINDS = tuple(catalog.FOLDERS)
-CALIBRATED_DTYPES = ("fp32", "bf16")
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
@@ -52,7 +52,7 @@ def run(
 ) -> None:
     """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
     catalog.require("executors", executor)
-    plan, folder = _plan_to_run(flags, plan_file, resume, out)
+    plan, folder = plan_to_run(flags, plan_file, resume, out)
     _measure(plan, folder, out, executor, as_json)
 
 
@@ -64,13 +64,13 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show what would be measured, what would be skipped and why, and the estimated time. Touches no device."""
-    wanted = _planned(flags, may_be_elsewhere=True)
+    wanted = plan_of_flags(flags, may_be_elsewhere=True)
     if out:
         from bench.files import write_json
         from bench.spec import to_json
 
         present.writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
-    _show_planned(wanted, as_json)
+    _showplan_of_flags(wanted, as_json)
 
 
 @app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
@@ -100,7 +100,7 @@ def describe(
         metrics="params",
         device="cpu",
     )
-    planned = _planned(wanted).cells
+    planned = plan_of_flags(wanted).cells
     if len(planned) != 1:
         raise RequestError(f"describe takes one model, length and budget, not {len(planned)}", "compare several with: bench plan")
     from bench.describe import description
@@ -160,9 +160,9 @@ def ablate(
     catalog.require("executors", executor)
     chosen = Flags(threads=threads, rounds=rounds, seeds=seeds, limit_s=limit_s, seed=seed, data_root=data_root, quick=quick, device=device)
     announce_data_root(chosen)
-    plan = plan_ablation(name, chosen, environment.resolve_device(to_device(chosen)), _command_line())
+    plan = plan_ablation(name, chosen, environment.resolve_device(to_device(chosen)), command_line())
     if dry_run:
-        _show_planned(plan, as_json)
+        _showplan_of_flags(plan, as_json)
     else:
         _measure(plan, None, out, executor, as_json)
 
@@ -281,7 +281,7 @@ def _measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: 
         terminal.say(f"{folder} is complete already; its table again:")
         _conclude(finished(folder), as_json)
         return
-    _require_data(plan)
+    require_data_of(plan)
     from bench.jobs import expected_jobs
 
     with terminal.JobProgress(expected_jobs(plan, records_so_far(folder))) as progress:
@@ -289,7 +289,7 @@ def _measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: 
     _conclude(result, as_json)
 
 
-def _show_planned(wanted: Plan, as_json: bool) -> None:
+def _showplan_of_flags(wanted: Plan, as_json: bool) -> None:
     from bench.jobs import estimated_seconds
     from bench.spec import to_json
 
@@ -307,62 +307,6 @@ def _show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
     terminal.print_table(
         ("name", "question", "cost", "last run"), [tuple(e[k] or "" for k in ("name", "question", "cost", "last")) for e in found]
     )
-
-
-def _plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[Plan, Path | None]:
-    """The plan from flags, from a file, or of the run to resume; for the last, also its folder."""
-    source = plan_file or resume
-    if not source:
-        return _planned(flags), None
-    if (plan_file and resume) or flags.given():
-        other = "--resume" if plan_file and resume else flags.given()[0]
-        raise RequestError(
-            f"--{'plan' if plan_file else 'resume'} takes the whole request from {source}; {other} cannot be added", "leave it out"
-        )
-    if resume and out:
-        raise RequestError("--resume goes on in its own folder; --out cannot be added", "leave --out out")
-    announce_data_root(flags)
-    from bench.plan import check_plan
-    from bench.record import read_plan, read_run
-
-    plan = read_run(Path(resume)).plan if resume else read_plan(Path(plan_file))
-    check_plan(plan, source)
-    environment.resolve_device(plan.cells[0].cell.workload.device)
-    if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
-        raise RequestError(f"the plan asks for more threads than the {environment.num_cores()} cores here", "plan anew with --threads")
-    return plan, Path(resume) if resume else None
-
-
-def _planned(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
-    """Everything that can be refused without torch first; then the device; then the sizes."""
-    if not flags.models:
-        raise RequestError(
-            "--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}"
-        )
-    request, settings, recipe, device = to_request(flags), to_settings(flags), to_recipe(flags), to_device(flags)
-    announce_data_root(flags)
-    if not (may_be_elsewhere and device == "cuda"):
-        device = environment.resolve_device(device)
-    from bench.plan import build_plan
-
-    return build_plan(request, settings=settings, recipe=recipe, device=device, command=_command_line())
-
-
-def _require_data(plan: Plan) -> None:
-    """Data that are absent are named before anything is measured, not after."""
-    from bench.request import needs_task
-    from bench.spec import is_trained
-    from bench.tasks import require_data
-
-    if any(needs_task(metric) for metric in plan.metrics):
-        for task in dict.fromkeys(p.cell.workload.task for p in plan.cells if is_trained(p.cell, plan)):
-            require_data(task)
-
-
-def _command_line() -> str:
-    import shlex
-
-    return shlex.join(["bench", *sys.argv[1:]])
 
 
 def _conclude(result: RunResult, as_json: bool) -> None:
@@ -390,16 +334,9 @@ def _read(folder: str) -> StoredRun:
 
 
 def _show_ceilings(device: str, threads: int, as_json: bool) -> None:
-    from bench.executors.process import Executor
-    from bench.metrics.ceiling import COLUMNS, calibration_job
-    from bench.spec import MEASURED, Settings
+    from bench.ceilings import measure_ceilings
 
-    found, failures = [], []
-    with Executor() as runner:
-        for dtype in CALIBRATED_DTYPES:
-            outcome = runner.run(calibration_job(device, dtype, Settings(threads=threads)))
-            found.append({"device": device, "threads": threads, "dtype": dtype, **{name: outcome.values.get(name) for name in COLUMNS}})
-            failures += [f"{dtype}: {outcome.status}: {outcome.reason}"] if outcome.status != MEASURED else []
+    found, failures = measure_ceilings(device, threads)
     if as_json:
         terminal.print_json(found)
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.analysis.crossover import equal_terms_at
 from bench.spec import PlannedCell
-from models.layers.cost import FLOPS_PER_MAC, Cost
+from models.layers.cost import FLOPS_PER_MAC
 
 
 def description(planned: PlannedCell) -> dict[str, Any]:
@@ -29,13 +30,7 @@ def description(planned: PlannedCell) -> dict[str, Any]:
         "flops_by_degree": {str(i): flops.degree(i) * n**i for i in range(3)},
         "terms": [{"name": t.name, "params": t.params.at(n), "flops": FLOPS_PER_MAC * t.macs.at(n)} for t in cost.terms],
         "quadratic_equals_linear_at": {
-            "blocks": quadratic_equals_linear_at(cost, "blocks"),
-            "total": quadratic_equals_linear_at(cost, None),
+            "blocks": equal_terms_at(cost.flops("blocks")),
+            "total": equal_terms_at(cost.flops()),
         },
     }
-
-
-def quadratic_equals_linear_at(cost: Cost, scope: str | None) -> float | None:
-    """The n at which the n^2 term of the forward FLOPs is as large as the n term, at this width; None without an n^2 term."""
-    flops = cost.flops(scope)
-    return flops.degree(1) / flops.degree(2) if flops.degree(2) else None

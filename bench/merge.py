@@ -12,7 +12,7 @@ import pandas
 from bench import catalog
 from bench.environment import MUST_AGREE
 from bench.record import StoredRun
-from bench.spec import Part, Plan, PlannedCell, Record, RequestError
+from bench.spec import MEASURED, Part, Plan, PlannedCell, Record, RequestError
 from bench.table import rows_of
 
 
@@ -29,10 +29,13 @@ def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
 
 
 def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
-    """The rows of the merged run; what a cell was not asked for in its own run it does not lack."""
+    """The rows of the merged run; what a cell was not asked for in its own run it does not lack, and what went wrong in one of them stays seen."""
     rows = rows_of(merge_runs(runs))
     if len(runs) > 1:
-        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in runs]).drop_duplicates("cell_id").set_index("cell_id")
+        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in runs])
+        own = (
+            own.sort_values("status", key=lambda status: status == MEASURED, kind="stable").drop_duplicates("cell_id").set_index("cell_id")
+        )
         rows = rows.assign(**{name: rows["cell_id"].map(own[name]) for name in own.columns})
     return rows
 

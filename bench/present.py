@@ -32,26 +32,26 @@ def write_report_of_runs(runs: Sequence[StoredRun], folder: Path | None) -> Path
     from bench.render.report import write_report
     from bench.run import report_folder
 
-    data = _report_data(runs)
     target = folder or report_folder(runs[0].folder)
+    data = _report_data(runs, name=target.resolve().name if len(runs) > 1 else "")
     writing(target, lambda: write_report(data, target))
     return target / "report.html"
 
 
-def _report_data(runs: Sequence[StoredRun]) -> ReportData:
+def _report_data(runs: Sequence[StoredRun], name: str = "") -> ReportData:
     from bench.merge import merge_runs, rows_of_runs
     from bench.render.report_data import ReportData
     from bench.table import item_scores_of, rounds_of
 
     stored = merge_runs(runs)
     return ReportData(
-        name=" and ".join(run.folder.resolve().name for run in runs),
+        name=name or runs[0].folder.resolve().name,
         folders=tuple(run.folder.resolve().name for run in runs),
         plan=stored.plan,
         rows=rows_of_runs(runs),
         environment=stored.environment,
         control=_worst_control(runs),
-        findings=tuple(dict.fromkeys(f.sentence for run in runs for f in findings_of(run))),
+        findings=tuple(f.sentence for f in findings_of_runs(runs)),
         rounds=rounds_of(stored),
         scores={cell_id: found.scores for cell_id, found in item_scores_of(stored).items()},
         records=stored.records,
@@ -67,15 +67,22 @@ def _worst_control(runs: Sequence[StoredRun]) -> dict[str, Any] | None:
 
 
 def findings_of(stored: StoredRun) -> list[Finding]:
-    from bench.analysis.trust import findings
-    from bench.table import control_of, num_missing, rows_of
+    return findings_of_runs([stored])
 
+
+def findings_of_runs(runs: Sequence[StoredRun]) -> list[Finding]:
+    """What there is to object to in the merged rows; of the runs' controls and competitors the worst count."""
+    from bench.analysis.trust import findings
+    from bench.merge import merge_runs, rows_of_runs
+    from bench.table import num_missing
+
+    busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return findings(
-        rows_of(stored),
-        control_of(stored),
-        stored.environment,
-        metrics=stored.plan.metrics,
-        num_missing=num_missing(stored),
+        rows_of_runs(runs),
+        _worst_control(runs),
+        busiest.environment,
+        metrics=merge_runs(runs).plan.metrics,
+        num_missing=sum(num_missing(run) for run in runs),
     )
 
 

@@ -372,6 +372,8 @@ def _union_from_json(arguments: tuple[Any, ...], data: Any) -> Any:
 def _tuple_from_json(arguments: tuple[Any, ...], data: Any) -> tuple[Any, ...]:
     _require(isinstance(data, (list, tuple)), tuple, data)
     if len(arguments) == 2 and arguments[1] is Ellipsis:
+        if arguments[0] is float and {type(v) for v in data} <= {float, int}:  # raw samples: many, and the same for all
+            return tuple(map(float, data))
         return tuple(from_json(arguments[0], v) for v in data)
     _require(len(data) == len(arguments), tuple, data)
     return tuple(from_json(kind, v) for kind, v in zip(arguments, data, strict=True))

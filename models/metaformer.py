@@ -22,8 +22,6 @@ from models.layers.padding import with_class_token
 from models.layers.shape import POOLS, Interface, Shape, require_divisible, require_non_negative, require_one_of
 from models.mixers.depthwise_convolution import CONVOLUTIONS
 
-CHANGE_WIDTH = ("spatial_gating",)
-"""Mixers that answer with another width than they read, which a residual cannot take: `gmlp` is built around that one."""
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
 REFERENCE_OPTIONS = {"convolution": "products"}
@@ -76,9 +74,9 @@ class Config:
 
 @functools.cache
 def mixer_names() -> tuple[str, ...]:
-    """The mixers that a block can hold, sorted: all files of the folder but those that change the width."""
-    found = (module.name for module in pkgutil.iter_modules(mixers.__path__))
-    return tuple(sorted(name for name in found if not name.startswith("_") and name not in CHANGE_WIDTH))
+    """The mixers that a block can hold, sorted: all files of the folder but those that change the width, which a residual cannot take."""
+    found = sorted(module.name for module in pkgutil.iter_modules(mixers.__path__) if not module.name.startswith("_"))
+    return tuple(name for name in found if getattr(_load(name), "KEEPS_WIDTH", True))
 
 
 def _load(mixer: str) -> ModuleType:

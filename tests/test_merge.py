@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def planned(**flags: Any) -> Plan:
     return build_plan(parse_request(**wanted), settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
 
 
-def stored(name: str, plan: Plan, latency_ms: float = 1.0, **environment: str) -> StoredRun:
+def stored(name: str, plan: Plan, latency_ms: float = 1.0, environment: Mapping[str, str] = AGREEING) -> StoredRun:
     records = tuple(
         Record(
             subject_id=job.subject_id,
@@ -39,7 +40,7 @@ def stored(name: str, plan: Plan, latency_ms: float = 1.0, **environment: str) -
         )
         for job in jobs(plan)
     )
-    return StoredRun(folder=Path("results") / name, plan=plan, environment={**AGREEING, **environment}, records=records)
+    return StoredRun(folder=Path("results") / name, plan=plan, environment=environment, records=records)
 
 
 def values(metric: str, latency_ms: float) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def test_a_run_without_parts_becomes_one_per_policy() -> None:
 @pytest.mark.parametrize("key", MUST_AGREE)
 def test_a_key_that_differs_is_named(key: str) -> None:
     with pytest.raises(RequestError, match=f"differ in {key}: 'same' and 'other'"):
-        merge_runs([stored("a", planned()), stored("b", planned(), **{key: "other"})])
+        merge_runs([stored("a", planned()), stored("b", planned(), environment={**AGREEING, key: "other"})])
 
 
 def test_quick_runs_and_other_recipes_are_kept_apart() -> None:

@@ -13,7 +13,7 @@ from bench.analysis.crossover import Crossovers, cost_crossovers, cost_ratio, eq
 from bench.analysis.evidence import SCOPE_KEYS, has_one_shape, label_of
 from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, Measure, samples_of
 from bench.analysis.measured_crossover import MeasuredCrossovers, measured_crossovers
-from bench.analysis.series import Series, series_of
+from bench.analysis.series import Series, Timings, series_of
 from bench.spec import Plan
 from models.layers.cost import Cost
 
@@ -39,6 +39,8 @@ class ClosedCrossing:
 
     first: str
     second: str
+    first_shape: str
+    second_shape: str
     budget: int | None
     flops: Mapping[str, Crossovers]
     params: Mapping[str, Crossovers]
@@ -64,14 +66,14 @@ class _Shaped:
     budget: int | None
 
 
-def measured_pairs(frame: pandas.DataFrame, rounds: pandas.DataFrame) -> list[PairCrossing]:
+def measured_pairs(frame: pandas.DataFrame, timings: Timings) -> list[PairCrossing]:
     """Pairs with gMLP in them, and one model under two attention kernels, within equal scopes; lengths where both were measured."""
     shaped = [series for series in series_of(frame) if has_one_shape(series.rows)]
     return [
         PairCrossing(first=label_of(first.keys), second=label_of(second.keys), scope=first.keys, measure=measure, found=found)
         for measure in MEASURED
         for first, second in _pairs(shaped)
-        if (found := _crossovers(first, second, measure, rounds)) is not None
+        if (found := _crossovers(first, second, measure, timings)) is not None
     ]
 
 
@@ -91,18 +93,18 @@ def equal_terms(plan: Plan) -> list[EqualTerms]:
 
 
 def _pairs(shaped: list[Series]) -> Iterator[tuple[Series, Series]]:
-    for first, second in combinations(shaped, 2):
-        alike = all(_same(first.keys.get(key), second.keys.get(key)) for key in SCOPE_KEYS)
-        if alike and ("gmlp" in (first.keys["model"], second.keys["model"]) or first.keys["model"] == second.keys["model"]):
-            yield first, second
+    scopes: dict[tuple[str, ...], list[Series]] = {}
+    for series in shaped:
+        scopes.setdefault(tuple(str(series.keys.get(key)) for key in SCOPE_KEYS), []).append(series)
+    for members in scopes.values():
+        for first, second in combinations(members, 2):
+            models = (first.keys["model"], second.keys["model"])
+            if "gmlp" in models or models[0] == models[1]:
+                yield first, second
 
 
-def _same(first: Any, second: Any) -> bool:
-    return bool(first == second or (pandas.isna(first) and pandas.isna(second)))
-
-
-def _crossovers(first: Series, second: Series, measure: Measure, rounds: pandas.DataFrame) -> MeasuredCrossovers | None:
-    samples = [samples_of(series, measure, rounds) for series in (first, second)]
+def _crossovers(first: Series, second: Series, measure: Measure, timings: Timings) -> MeasuredCrossovers | None:
+    samples = [samples_of(series, measure, timings) for series in (first, second)]
     if any(part.empty for part in samples):
         return None
     return measured_crossovers(samples[0], samples[1], (label_of(first.keys), label_of(second.keys)), exact=measure.exact)
@@ -128,6 +130,8 @@ def _closed(first: tuple[_Shaped, Cost], second: tuple[_Shaped, Cost], lengths: 
     return ClosedCrossing(
         first=model.name,
         second=other.name,
+        first_shape=model.shape,
+        second_shape=other.shape,
         budget=model.budget,
         flops={scope: cost_crossovers(cost.flops(part), other_cost.flops(part), names) for scope, part in SCOPES.items()},
         params={scope: cost_crossovers(cost.params(part), other_cost.params(part), names) for scope, part in SCOPES.items()},

@@ -9,8 +9,9 @@ from typing import Any
 import pandas
 
 from bench.analysis.claims import Claim
+from bench.analysis.exponents import LocalExponent
 from bench.analysis.quadratic import UNDECIDED
-from bench.analysis.series import SERIES_KEYS, Series, series_of
+from bench.analysis.series import SERIES_KEYS, Series, Timings, series_of
 from bench.analysis.significance import Scores
 from bench.intervals import Interval
 
@@ -25,12 +26,12 @@ SCOPE_KEYS = tuple(key for key in SERIES_KEYS if key not in ("model", "attention
 class Evidence:
     """A run as its claims see it.
 
-    `frame`: rows by part (`bench.analysis.series.by_part`). `rounds`: latency by cell and round. `usable`: the cells whose time may enter a fit.
+    `frame`: rows by part (`bench.analysis.series.by_part`). `timings`: latency by cell and round. `usable`: the cells whose time may enter a fit.
     `scores`: of trained models on test items, by cell id. `doubt`: why nothing timed may be decided, as in a quick run; `quick`: then nothing is.
     """
 
     frame: pandas.DataFrame
-    rounds: pandas.DataFrame
+    timings: Timings
     usable: frozenset[str]
     scores: Mapping[str, Scores] = field(default_factory=dict)
     doubt: str = ""
@@ -46,7 +47,8 @@ class Finding:
     """One claim judged on one series or pair, or at one n of it.
 
     `subject`: the models' labels; `scope`: the workload and policy, by `SCOPE_KEYS`. `effect` names the figure in `estimate`, None where there is
-    none. `cells`: the ids of the rows that it rests on.
+    none. `cells`: the ids of the rows that it rests on; `reach`: the longest of their lengths over the shortest. `slope`: the last
+    local exponent, where there is no fit.
     """
 
     claim: Claim
@@ -58,6 +60,8 @@ class Finding:
     estimate: Interval | None = None
     cells: tuple[str, ...] = ()
     n: int | None = None
+    reach: float = 1.0
+    slope: LocalExponent | None = None
 
     @property
     def decided(self) -> bool:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas
 
 from bench.analysis.evidence import has_one_shape
 from bench.analysis.exponents import LocalExponents, TwinRatio, local_exponents, twin_ratios
-from bench.analysis.scaling import Decomposition, decompose
-from bench.analysis.series import Series, counted_samples, latency_samples, series_of
+from bench.analysis.samples import Matrix
+from bench.analysis.scaling import Decomposition, TermShares, decompose
+from bench.analysis.series import Series, Timings, counted_samples, latency_samples, series_of
+from bench.intervals import Interval
+
+INTERPOLATED = 1e-9
+"""The largest relative distance at which a polynomial goes through a count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +55,17 @@ class Growth:
     twins: tuple[TwinRatio, ...]
 
 
-def growth_of(frame: pandas.DataFrame, rounds: pandas.DataFrame, usable: Collection[str]) -> list[Growth]:
-    """For every series of one shape and every quantity with values at three lengths or more. `frame` is by part, `rounds` by cell and round."""
+def growth_of(frame: pandas.DataFrame, timings: Timings, usable: Collection[str]) -> list[Growth]:
+    """For every series of one shape and every quantity with values at three lengths or more. `frame` is by part."""
     shaped = [series for series in series_of(frame) if has_one_shape(series.rows)]
-    found = [_growth(series, measure, rounds, usable) for measure in MEASURES for series in _distinct(shaped, measure)]
+    found = [_growth(series, measure, timings, usable) for measure in MEASURES for series in _distinct(shaped, measure)]
     return [growth for growth in found if growth is not None]
 
 
-def samples_of(series: Series, measure: Measure, rounds: pandas.DataFrame) -> pandas.DataFrame:
+def samples_of(series: Series, measure: Measure, timings: Timings) -> pandas.DataFrame:
     """`n`, `round`, `value`; counts have one round."""
     if measure.timed:
-        return latency_samples(series, rounds)
+        return latency_samples(series, timings)
     return counted_samples(series, measure.column, measure.divisor)
 
 
@@ -77,14 +83,41 @@ def decompose_counts(samples: pandas.DataFrame) -> Decomposition:
         if shorter.refused:
             break
         whole = shorter
-    return whole
+    return _interpolated(whole, samples) if whole.fits else whole
 
 
-def _growth(series: Series, measure: Measure, rounds: pandas.DataFrame, usable: Collection[str]) -> Growth | None:
-    samples = samples_of(series, measure, rounds)
+def _interpolated(found: Decomposition, samples: pandas.DataFrame) -> Decomposition:
+    """With the polynomial's own coefficients where one goes through every count: a constant may then be negative, as n - 1 patches make it."""
+    counts = samples[samples["n"].isin(found.lengths)].sort_values("n")
+    lengths, values = counts["n"].to_numpy(dtype=np.float64), counts["value"].to_numpy(dtype=np.float64)
+    powers = np.stack([np.ones_like(lengths), lengths, lengths**2], axis=1)
+    scale = np.linalg.norm(powers / values[:, None], axis=0)
+    terms = np.linalg.lstsq(powers / values[:, None] / scale, np.ones_like(values), rcond=None)[0] / scale
+    if np.abs(powers @ terms / values - 1).max() > INTERPOLATED:
+        return found
+    terms = np.where(
+        (np.abs(powers * terms) / values[:, None]).max(axis=0) > INTERPOLATED, terms, 0.0
+    )  # what rounding left of a term is none
+    a, b, c = (Interval(estimate=float(term), low=float(term), high=float(term), num=1) for term in terms)
+    equal = (
+        Interval(estimate=b.estimate / c.estimate, low=b.estimate / c.estimate, high=b.estimate / c.estimate, num=1) if c.low > 0 else None
+    )
+    return replace(found, a=a, b=b, c=c, quadratic_equals_linear=equal, shares=tuple(_shares_at(n, terms) for n in found.lengths))
+
+
+def _shares_at(n: int, terms: Matrix) -> TermShares:
+    parts = terms * np.array([1.0, n, float(n) ** 2])
+    constant, linear, quadratic = (Interval(estimate=share, low=share, high=share, num=1) for share in (parts / parts.sum()).tolist())
+    return TermShares(n=n, constant=constant, linear=linear, quadratic=quadratic)
+
+
+def _growth(series: Series, measure: Measure, timings: Timings, usable: Collection[str]) -> Growth | None:
+    if measure is PEAK and series.rows["batch_size"].nunique() > 1:
+        return None  # weights do not shrink with the batch, so that there is no peak per sample either
+    samples = samples_of(series, measure, timings)
     if samples["n"].nunique() < 3:
         return None
-    fitted = samples_of(series.kept(usable), measure, rounds) if measure.timed else samples
+    fitted = samples_of(series.kept(usable), measure, timings) if measure.timed else samples
     return Growth(
         series=series,
         measure=measure,

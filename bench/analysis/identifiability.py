@@ -60,5 +60,7 @@ def refuse_rounds(series: SeriesRounds, at_least: int) -> str:
     """Too few complete rounds, as a sentence, or ""."""
     if series.num_rounds >= at_least:
         return ""
+    if series.num_dropped and not series.num_rounds:
+        return f"None of {series.num_dropped} rounds has all lengths: they were measured in different runs. Measure them in one."
     dropped = f" ({series.num_dropped} more lack a length)" if series.num_dropped else ""
     return f"{series.num_rounds} complete rounds{dropped}; at least {at_least} are needed. Run with --rounds {at_least} or more, without --quick."

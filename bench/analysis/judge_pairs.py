@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pandas
@@ -10,19 +10,22 @@ import pandas
 from bench.analysis.claims import MARGIN, MIN_ROUNDS, MIN_SEEDS, Claim
 from bench.analysis.evidence import SCOPE_KEYS, Evidence, Finding, label_of, scope_of
 from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
+from bench.analysis.series import Timings, common_times
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval, paired_ratio
+from bench.spec import MEASURED
 
 FIRST, SECOND = "gmlp", "vit"
+SHAPE_ONLY = "The shape is kept, so that sizes are matched at the shortest length only: not judged."
 Row = Mapping[str, Any]
 
 
 def judge_speed(claim: Claim, evidence: Evidence) -> list[Finding]:
     """One finding per length and, over all lengths of a scope, one with `n` None. Bonferroni's correction over the lengths of a scope."""
     found = []
-    for label, scope, pairs in _pairs(evidence.frame, needed="latency_ms"):
+    for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
         level = 1 - (1 - LEVEL) / len(pairs)
-        by_length = [_speed_at(claim, label, scope, first, second, evidence.rounds, level) for first, second in pairs]
+        by_length = [_speed_at(claim, label, scope, first, second, evidence.timings, level) for first, second in pairs]
         found += [*by_length, _speed(claim, label, scope, by_length)]
     return found
 
@@ -31,17 +34,26 @@ def judge_accuracy(claim: Claim, evidence: Evidence) -> list[Finding]:
     """Per task, size and length: is gMLP not worse by more than the margin? Both sources of variation, seeds and items (`compare_scores`)."""
     return [
         _accuracy_at(claim, label, scope, first, second, evidence)
-        for label, scope, pairs in _pairs(evidence.frame, needed="accuracy")
+        for label, scope, pairs in _pairs(evidence.frame, wanted=_trained)
         for first, second in pairs
     ]
 
 
-def _pairs(frame: pandas.DataFrame, needed: str) -> Iterator[tuple[str, dict[str, Any], list[tuple[Row, Row]]]]:
-    """For every scope and attention kernel: the rows of both models by length, where both have a value of the column `needed`."""
-    if needed not in frame:
-        return
+def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Nothing where nothing was timed; else every row, also one that failed: a length that one model cannot run is a length all the same."""
+    return frame if "latency_ms" in frame and frame["latency_ms"].notna().any() else frame[:0]
+
+
+def _trained(frame: pandas.DataFrame) -> pandas.DataFrame:
+    return frame[frame["accuracy"].notna()] if "accuracy" in frame else frame[:0]
+
+
+def _pairs(
+    frame: pandas.DataFrame, wanted: Callable[[pandas.DataFrame], pandas.DataFrame]
+) -> Iterator[tuple[str, dict[str, Any], list[tuple[Row, Row]]]]:
+    """For every scope and attention kernel: the wanted rows of both models by length."""
     keys = [key for key in SCOPE_KEYS if key in frame]
-    for _, members in frame[frame[needed].notna()].groupby(keys, sort=False, dropna=False):
+    for _, members in wanted(frame).groupby(keys, sort=False, dropna=False):
         for (model, _), seconds in members[members["model"].map(_is_second)].groupby(["model", "attention"], sort=False):
             counterpart = members[members["model"] == FIRST + str(model).removeprefix(SECOND)]
             firsts = {row["seq_len"]: row for row in counterpart.to_dict("records")}
@@ -55,11 +67,12 @@ def _is_second(model: str) -> bool:
     return model.split("+")[0] == SECOND
 
 
-def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, rounds: pandas.DataFrame, level: float) -> Finding:
-    times = [rounds[rounds["cell_id"] == row["cell_id"]].set_index("round")["latency_ms"] for row in (first, second)]
-    both = pandas.concat(times, axis=1, join="inner").dropna()
-    ratio = paired_ratio(both.iloc[:, 0].tolist(), both.iloc[:, 1].tolist(), level)
-    answer, reason = _speed_answer(ratio, len(both))
+def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, timings: Timings, level: float) -> Finding:
+    times, others = common_times(first["cell_id"], second["cell_id"], timings)
+    ratio = paired_ratio(times, others, level)
+    answer, reason = _speed_answer(ratio, len(times))
+    if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
+        answer, reason = UNDECIDED, f"Not measured ({', '.join(failed)})."
     return Finding(
         claim=claim,
         subject=label,
@@ -89,13 +102,15 @@ def _speed(claim: Claim, label: str, scope: Row, by_length: list[Finding]) -> Fi
     words = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "not told apart"}
     texts = [f"{words[answer]} at n = {', '.join(map(str, lengths))}" for answer, lengths in where.items() if lengths]
     decided = REFUTED if where[REFUTED] else (UNDECIDED if where[UNDECIDED] else SUPPORTED)
-    longest = by_length[-1]
+    longest, reason = by_length[-1], f"{FIRST} is {'; '.join(texts)}."
+    if scope.get("match") == "shape":
+        decided, reason = UNDECIDED, f"{SHAPE_ONLY} {reason}"
     return Finding(
         claim=claim,
         subject=label,
         scope=scope,
         answer=decided,
-        reason=f"{FIRST} is {'; '.join(texts)}.",
+        reason=reason,
         effect=f"ratio of times at n = {longest.n}",
         estimate=longest.estimate,
         cells=tuple(cell for finding in by_length for cell in finding.cells),

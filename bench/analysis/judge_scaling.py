@@ -8,7 +8,7 @@ import pandas
 
 from bench.analysis.claims import Claim
 from bench.analysis.evidence import Evidence, Finding, label_of, scope_of
-from bench.analysis.exponents import local_exponents
+from bench.analysis.exponents import LocalExponent, local_exponents
 from bench.analysis.growth import decompose_counts
 from bench.analysis.quadratic import MIN_SHARE, REFUTED, SUPPORTED, UNDECIDED, QuadraticAnswer, answer_quadratic
 from bench.analysis.scaling import Decomposition, decompose
@@ -38,24 +38,25 @@ def judge_hidden(claim: Claim, evidence: Evidence) -> list[Finding]:
 
 def _samples(claim: Claim, series: Series, evidence: Evidence) -> pandas.DataFrame:
     if claim.timed:
-        return latency_samples(series.kept(evidence.usable), evidence.rounds)
+        return latency_samples(series.kept(evidence.usable), evidence.timings)
     return counted_samples(series, claim.column, claim.divisor)
 
 
 def _growth(claim: Claim, series: Series, samples: pandas.DataFrame, evidence: Evidence) -> Finding:
     found = decompose(samples) if claim.timed else decompose_counts(samples)
-    answer = answer_quadratic(found)
+    answer, slope = answer_quadratic(found), _slope(claim, series, evidence, found)
+    because = (_because(answer, found), _left_out(claim, series, evidence), _slope_text(slope, claim.timed))
     return Finding(
         claim=claim,
         subject=_label(claim, series),
         scope=scope_of(series.keys),
         answer=OPPOSITE[answer.answer] if claim.kind == "linear" else answer.answer,
-        reason=" ".join(
-            part for part in (_because(answer, found), _left_out(claim, series, evidence), _slope(claim, samples, found)) if part
-        ),
+        reason=" ".join(part for part in because if part),
         effect=f"share of n^2 at n = {answer.longest}" if answer.share else "",
         estimate=answer.share,
         cells=series.cell_ids,
+        reach=series.reach,
+        slope=slope,
     )
 
 
@@ -73,20 +74,24 @@ def _left_out(claim: Claim, series: Series, evidence: Evidence) -> str:
     return f"{num} of {len(series.cell_ids)} lengths left out (unstable, launch-bound or not measured)." if num else ""
 
 
-def _slope(claim: Claim, samples: pandas.DataFrame, found: Decomposition) -> str:
-    """Where there is no fit, the last local exponent says how fast the cost grows."""
+def _slope(claim: Claim, series: Series, evidence: Evidence, found: Decomposition) -> LocalExponent | None:
+    """Where there is no fit, the last local exponent says how fast the cost grows; paired by round, it can use every cell that was timed."""
     if found.fits:
-        return ""
+        return None
+    samples = latency_samples(series, evidence.timings) if claim.timed else counted_samples(series, claim.column, claim.divisor)
     slopes = local_exponents(samples, exact=not claim.timed).exponents if len(samples) else ()
-    if not slopes:
+    return slopes[-1] if slopes else None
+
+
+def _slope_text(slope: LocalExponent | None, timed: bool) -> str:
+    if slope is None:
         return ""
-    last = slopes[-1]
-    bounds = f" [{last.exponent.low:.2f}, {last.exponent.high:.2f}]" if claim.timed else ""
-    return f"Local exponent between n = {last.shorter} and {last.longer}: {last.exponent.estimate:.2f}{bounds}."
+    bounds = f" [{slope.exponent.low:.2f}, {slope.exponent.high:.2f}]" if timed else ""
+    return f"Local exponent between n = {slope.shorter} and {slope.longer}: {slope.exponent.estimate:.2f}{bounds}."
 
 
 def _hidden(claim: Claim, series: Series, found: Decomposition, evidence: Evidence) -> Finding:
-    answer, reason, estimate = _hidden_answer(found)
+    answer, reason, estimate = _hidden_answer(found, shortest=series.lengths[0])
     return Finding(
         claim=claim,
         subject=_label(claim, series),
@@ -96,10 +101,11 @@ def _hidden(claim: Claim, series: Series, found: Decomposition, evidence: Eviden
         effect="n at which n^2 reaches 10 % of the time" if estimate else "",
         estimate=estimate,
         cells=series.cell_ids,
+        reach=series.reach,
     )
 
 
-def _hidden_answer(found: Decomposition) -> tuple[str, str, Interval | None]:
+def _hidden_answer(found: Decomposition, shortest: int) -> tuple[str, str, Interval | None]:
     """The n at which the share is a tenth, bounded by the lengths at which it is surely below and surely above."""
     if not found.fits:
         return UNDECIDED, found.reason, None
@@ -112,8 +118,10 @@ def _hidden_answer(found: Decomposition) -> tuple[str, str, Interval | None]:
         where = f"; it is above from n = {above[0]}" if above else ""
         interval = Interval(estimate=crossing, low=below[-1], high=above[0], num=found.num_rounds) if crossing and above else None
         return SUPPORTED, f"Below 10 % of the time {text}{where}.", interval
+    if above and above[0] == shortest:
+        return REFUTED, f"Above 10 % of the time from the shortest length, n = {above[0]}, on.", None
     if above and above[0] == found.shares[0].n:
-        return REFUTED, f"Above 10 % of the time from the shortest length that entered the fit, n = {above[0]}.", None
+        return UNDECIDED, f"Above 10 % of the time from n = {above[0]} on; shorter lengths did not enter the fit.", None
     return UNDECIDED, "No length has a share that is surely below 10 %. Add shorter lengths or rounds.", None
 
 

@@ -27,7 +27,8 @@ def answer_quadratic(found: Decomposition) -> QuadraticAnswer:
         return QuadraticAnswer(answer=UNDECIDED, reason=found.reason)
     share, longest = found.shares[-1].quadratic, found.shares[-1].n
     answer, reason = _judged(found.c, share)
-    subject = f"The quadratic term's share at n = {longest} is {share.estimate:.1%} ({share.low:.1%} to {share.high:.1%})"
+    bounds = f" ({share.low:.1%} to {share.high:.1%})" if share.low < share.high else ""
+    subject = f"The quadratic term's share at n = {longest} is {share.estimate:.1%}{bounds}"
     return QuadraticAnswer(answer=answer, reason=f"{subject}{reason}.", share=share, longest=longest)
 
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pandas
 
-from bench.intervals import Interval, paired_ratio
+from bench.analysis.series import Timings, common_times, timings_of
+from bench.intervals import paired_ratio
+
+COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +49,10 @@ def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], rounds: pandas.Dat
     difference is shown when the two 95 % intervals do not overlap and both cells are stable: what makes a cell unstable mostly hits whole rounds, and
     only pairing takes it out.
     """
-    found = []
-    for group, members in _groups(rows, keys, "latency_ms"):
+    found, timings = [], timings_of(rounds)
+    for group, members in _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms"):
         ordered = list(members.sort_values(["latency_ms", "label"]).to_dict("records"))
-        pairs = tuple(_latency_pair(ordered[0], other, rounds) for other in ordered[1:])
+        pairs = tuple(_latency_pair(ordered[0], other, timings) for other in ordered[1:])
         found.append(Ranking(group=group, best=str(ordered[0]["label"]), others=pairs))
     return found
 
@@ -60,8 +63,9 @@ def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator
         yield dict(zip(keys, values, strict=True)), members
 
 
-def _latency_pair(best: dict[str, Any], other: dict[str, Any], rounds: pandas.DataFrame | None) -> Pair:
-    interval = _paired(best, other, rounds)
+def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings) -> Pair:
+    times, of_best = common_times(other["cell_id"], best["cell_id"], timings)
+    interval = paired_ratio(times, of_best)
     ratio = interval.estimate if interval else other["latency_ms"] / best["latency_ms"]
     if interval:
         shown, why = interval.low > 1, "the interval of the ratio contains 1"
@@ -84,11 +88,3 @@ def _apart(low: float, high: float, next_low: float, next_high: float) -> tuple[
     if any(pandas.isna(bound) for bound in (low, high, next_low, next_high)):
         return False, "no interval"
     return high < next_low, "the intervals overlap"
-
-
-def _paired(best: dict[str, Any], other: dict[str, Any], rounds: pandas.DataFrame | None) -> Interval | None:
-    if rounds is None or rounds.empty:
-        return None
-    first, second = (rounds[rounds["cell_id"] == row["cell_id"]].set_index("round")["latency_ms"] for row in (best, other))
-    both = pandas.concat([second, first], axis=1, join="inner").dropna().sort_index()
-    return paired_ratio(both.iloc[:, 0].tolist(), both.iloc[:, 1].tolist())

@@ -12,6 +12,8 @@ from bench.spec import Part
 
 SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task")
 SAMPLE_COLUMNS = ("n", "round", "value")
+Timings = Mapping[str, Mapping[int, float]]
+"""The latency in ms of each cell, by its id and the round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,11 @@ class Series:
     @property
     def lengths(self) -> tuple[int, ...]:
         return tuple(int(n) for n in self.rows["seq_len"])
+
+    @property
+    def reach(self) -> float:
+        """The longest length over the shortest."""
+        return self.lengths[-1] / self.lengths[0]
 
     def kept(self, cell_ids: Iterable[str]) -> Series:
         """The same series with no other cells than these."""
@@ -60,14 +67,28 @@ def series_of(frame: pandas.DataFrame) -> list[Series]:
     return found
 
 
-def latency_samples(series: Series, rounds: pandas.DataFrame) -> pandas.DataFrame:
+def timings_of(rounds: pandas.DataFrame | None) -> Timings:
+    """From the frame of rounds (`cell_id`, `round`, `latency_ms`) to the time of each cell by round."""
+    found: dict[str, dict[int, float]] = {}
+    if rounds is not None:
+        for cell_id, place, latency_ms in zip(rounds["cell_id"], rounds["round"], rounds["latency_ms"], strict=True):
+            found.setdefault(str(cell_id), {})[int(place)] = float(latency_ms)
+    return found
+
+
+def common_times(first: str, second: str, timings: Timings) -> tuple[list[float], list[float]]:
+    """The times of two cells in the rounds that both have, in their order."""
+    of_first, of_second = timings.get(first, {}), timings.get(second, {})
+    common = sorted(of_first.keys() & of_second.keys())
+    return [of_first[place] for place in common], [of_second[place] for place in common]
+
+
+def latency_samples(series: Series, timings: Timings) -> pandas.DataFrame:
     """One row per length and round: `n`, `round` and `value`, the time per sample in ms. Per sample, since fixed tokens make batches shrink as n
     grows."""
-    lengths, batches = (dict(zip(series.cell_ids, values, strict=True)) for values in (series.lengths, series.rows["batch_size"]))
-    chosen = rounds[rounds["cell_id"].isin(list(lengths))]
-    value = chosen["latency_ms"] / chosen["cell_id"].map(batches).astype(float)
-    found = pandas.DataFrame({"n": chosen["cell_id"].map(lengths), "round": chosen["round"], "value": value})
-    return found.sort_values(["round", "n"]).reset_index(drop=True)
+    cells = zip(series.cell_ids, series.lengths, series.rows["batch_size"], strict=True)
+    found = [(n, place, ms / float(batch)) for cell_id, n, batch in cells for place, ms in timings.get(cell_id, {}).items()]
+    return pandas.DataFrame(found, columns=list(SAMPLE_COLUMNS)).sort_values(["round", "n"], ignore_index=True)
 
 
 def counted_samples(series: Series, column: str, divisor: str = "") -> pandas.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -23,13 +23,9 @@ JUDGES: dict[str, Callable[[Claim, Evidence], list[Finding]]] = {
     "faster": judge_speed,
     "accuracy": judge_accuracy,
 }
-PREFERRED: dict[str, tuple[str, ...]] = {
-    "phase": ("infer",),
-    "engine": ("eager",),
-    "dtype": ("fp32", "bf16"),
-    "match": ("params", "shape", "flops"),
-}
+PREFERRED: dict[str, tuple[str, ...]] = {"phase": ("infer",), "engine": ("eager",), "dtype": ("fp32", "bf16")}
 """Which scope speaks for a claim: the first of these that there is, a fixed batch before fixed tokens. Never the one with the nicest answer."""
+POLICIES = ("params", "shape", "flops")
 MAX_NAMED = 3
 
 
@@ -65,14 +61,15 @@ def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Verdict]
 
 def judge_survival(claim: Claim, findings: Iterable[Finding]) -> Finding:
     """Do findings that differ along the claim's axis alone agree, wherever two of them are decided?"""
-    same, different = _agreements(claim.axis, findings)
+    found = list(findings)
+    same, different = _agreements(claim.axis, found)
     answer = REFUTED if different else (SUPPORTED if same else UNDECIDED)
     return Finding(
         claim=claim,
         subject="all conclusions",
         scope={},
         answer=answer,
-        reason=_survival_reason(claim, same, different),
+        reason=_survival_reason(claim, same, different) + _one_sided(claim.axis, found),
         cells=tuple(dict.fromkeys(cell for pair in (*different, *same) for finding in pair for cell in finding.cells)),
     )
 
@@ -81,14 +78,26 @@ Pair = tuple[Finding, Finding]
 
 
 def _agreements(axis: str, findings: Iterable[Finding]) -> tuple[list[Pair], list[Pair]]:
-    groups: dict[tuple[Any, ...], list[Finding]] = defaultdict(list)
-    for finding in findings:
-        # answers about several lengths at once depend on which lengths were asked for
-        if finding.decided and not (finding.claim.kind == "faster" and finding.n is None):
-            groups[_place(finding, axis)].append(finding)
-    pairs = [pair for members in groups.values() for pair in combinations(members, 2) if _value(pair[0], axis) != _value(pair[1], axis)]
+    """The pairs that are decided on both sides: those with equal answers, those with different ones."""
+    pairs = [pair for pair in _pairs(axis, findings) if pair[0].decided and pair[1].decided]
     same = [pair for pair in pairs if pair[0].answer == pair[1].answer]
     return same, [pair for pair in pairs if pair[0].answer != pair[1].answer]
+
+
+def _pairs(axis: str, findings: Iterable[Finding]) -> list[Pair]:
+    """Findings on one claim, subject and length that differ along the axis alone."""
+    groups: dict[tuple[Any, ...], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        # answers about several lengths at once depend on which lengths were asked for; one training is shared by all cells of its model
+        several, shared = finding.claim.kind == "faster" and finding.n is None, finding.claim.kind == "accuracy" and axis != "match"
+        if not several and not shared:
+            groups[_place(finding, axis)].append(finding)
+    return [pair for members in groups.values() for pair in combinations(members, 2) if _value(pair[0], axis) != _value(pair[1], axis)]
+
+
+def _one_sided(axis: str, findings: Iterable[Finding]) -> str:
+    num = sum(pair[0].decided != pair[1].decided for pair in _pairs(axis, findings))
+    return f" {num} more are decided on one side only." if num else ""
 
 
 def _place(finding: Finding, axis: str) -> tuple[Any, ...]:
@@ -106,7 +115,8 @@ def _survival_reason(claim: Claim, same: Sequence[Pair], different: Sequence[Pai
         return f"No conclusion was decided under two choices of {claim.axis}."
     named = "; ".join(_difference(pair, claim.axis) for pair in different[:MAX_NAMED])
     more = f"; {len(different) - MAX_NAMED} more" if len(different) > MAX_NAMED else ""
-    lead = f"{len(same)} of {len(same) + len(different)} comparisons agree."
+    claims = ", ".join(dict.fromkeys(first.claim.name for first, _ in (*same, *different)))
+    lead = f"{len(same)} of {len(same) + len(different)} comparisons agree ({claims})."
     return f"{lead} They differ in: {named}{more}." if different else lead
 
 
@@ -124,15 +134,20 @@ def _by_subject(findings: Sequence[Finding]) -> list[Verdict]:
         groups[finding.subject, finding.n].append(finding)
     verdicts = []
     for members in groups.values():
-        first = min(members, key=lambda finding: _rank(finding.scope))
+        first = min(members, key=_rank)
         verdicts.append(Verdict(finding=first, others=tuple(finding for finding in members if finding is not first)))
     return verdicts
 
 
-def _rank(scope: Mapping[str, Any]) -> tuple[int, ...]:
-    """Position in the order of preference, key by key; what is not listed comes last."""
-    ranks = [wanted.index(scope[key]) if scope.get(key) in wanted else len(wanted) for key, wanted in PREFERRED.items()]
-    return (*ranks, int(not str(scope.get("batching")).startswith("batch")))
+def _rank(finding: Finding) -> tuple[float, ...]:
+    """Position in the order of preference: workload, batching, then the longest grid, then the policy; what is not listed comes last."""
+    scope = finding.scope
+    work = [_place_in(wanted, scope.get(key)) for key, wanted in PREFERRED.items()]
+    return (*work, int(not str(scope.get("batching")).startswith("batch")), -finding.reach, _place_in(POLICIES, scope.get("match")))
+
+
+def _place_in(wanted: Sequence[str], value: Any) -> int:
+    return wanted.index(value) if value in wanted else len(wanted)
 
 
 def _doubted(finding: Finding, evidence: Evidence) -> Finding:

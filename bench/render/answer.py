@@ -15,6 +15,8 @@ from bench.render.report_data import ReportData
 from bench.render.tables import Table
 
 MAX_SENTENCES = 4
+MAX_CHARACTERS = 1500
+TOO_MANY = "Too many combinations were timed for a paragraph. The table names the fastest of each and whether the difference to the others is shown."
 MATCHED = ("params", "flops")
 
 
@@ -22,7 +24,8 @@ def answer(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
     """One paragraph, then the table of comparisons that it sums up."""
     keys = (*varying(frame), "size")
     speed = rank_latency(frame, (*keys, "seq_len"), data.rounds)
-    blocks: list[Block] = [Paragraph(text=answer_text(frame, data))]
+    text = _text(speed, frame, data)
+    blocks: list[Block] = [Paragraph(text=text if len(text) <= MAX_CHARACTERS else TOO_MANY)]
     if any(ranking.others for ranking in speed):
         blocks.append(TableBlock(table=_table(speed, keys), caption=_table_caption(frame, data)))
     return tuple(blocks)
@@ -30,7 +33,10 @@ def answer(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
 
 def answer_text(frame: pandas.DataFrame, data: ReportData) -> str:
     """The paragraph alone."""
-    speed = rank_latency(frame, (*varying(frame), "size", "seq_len"), data.rounds)
+    return _text(rank_latency(frame, (*varying(frame), "size", "seq_len"), data.rounds), frame, data)
+
+
+def _text(speed: Sequence[Ranking], frame: pandas.DataFrame, data: ReportData) -> str:
     return " ".join([*_noise(data.control), *_speed(speed, frame), *_quality(frame), *_failures(frame)])
 
 

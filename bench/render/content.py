@@ -9,7 +9,7 @@ import pandas
 
 from bench.render import numbers, tables
 from bench.render.answer import answer
-from bench.render.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
+from bench.render.document import CELLS_ANCHOR, Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
 from bench.render.drawing import Drawing
 from bench.render.figures import absent
 from bench.render.frame import cells as one_per_cell
@@ -42,7 +42,7 @@ def build_document(
         **({"What the weights look like": tuple(weights)} if weights else {}),
         "What the same claims come to elsewhere": _elsewhere(study),
         "Skipped, failed and unstable": _problems(cells, data),
-        "How each number was made": how_numbers_were_made(data.plan),
+        "How each number was made": how_numbers_were_made(data.plan, _num_rounds(frame, data)),
         "Machine and software": machine_and_software(data.environment),
         "Make it again": how_to_make_it_again(data),
     }
@@ -57,9 +57,10 @@ def build_document(
 def _verdicts(study: Study) -> tuple[Block, ...]:
     caption = (
         "Every claim was written down before it was tested, with what would support and what would refute it (verdicts.json has both). "
-        "Undecided means that these data cannot say. The last column counts the rows behind a verdict and names the first by their cell_id."
+        "Undecided means that these data cannot say. In brackets stands the attention kernel: auto is what torch chooses, fused where it can, and "
+        "math computes and stores the n x n scores. The last column leads to the rows behind a verdict, by their cell_id."
     )
-    return (Paragraph(text=sentence(study.verdicts)), TableBlock(table=verdict_table(study.verdicts), caption=caption))
+    return (Paragraph(text=sentence(study.verdicts, study.doubt)), TableBlock(table=verdict_table(study.verdicts), caption=caption))
 
 
 def _elsewhere(study: Study) -> tuple[Block, ...]:
@@ -68,6 +69,14 @@ def _elsewhere(study: Study) -> tuple[Block, ...]:
         return (Paragraph(text="This run has one phase, engine, batching and policy of matching: there is no elsewhere."),)
     caption = "A verdict is taken from one scope, chosen by rule and not by outcome: inference, eager, fixed batch. These are the others."
     return (TableBlock(table=table, caption=caption),)
+
+
+def _num_rounds(frame: pandas.DataFrame, data: ReportData) -> str:
+    """As measured: cells of merged runs may have more or fewer."""
+    counts = sorted(set(frame["num_rounds"].dropna()))
+    return (
+        " to ".join(dict.fromkeys(numbers.whole(count) for count in (counts[0], counts[-1]))) if counts else str(data.plan.settings.rounds)
+    )
 
 
 def _subtitle(frame: pandas.DataFrame, data: ReportData) -> str:
@@ -122,7 +131,7 @@ def _cost(frame: pandas.DataFrame) -> tuple[Block, ...]:
         f"Conditions: {constant_work(frame)}. Brackets hold 95 % intervals. FLOPs are forward, per sample; latency is of the whole "
         f"batch.{agreeing if len(counted) else ''}"
     )
-    return (TableBlock(table=tables.cost_table(frame), caption=caption),)
+    return (TableBlock(table=tables.cost_table(frame), caption=caption, anchor=CELLS_ANCHOR),)
 
 
 def _figures(drawings: Sequence[Drawing], not_shown: Sequence[str]) -> tuple[Block, ...]:
@@ -167,7 +176,8 @@ def _problems(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
     if len(shaky):
         caption = f"Unstable: {_plural(len(shaky), 'cell')} whose rounds drift or whose interval is wider than 10 %."
         blocks.append(TableBlock(table=tables.unstable_table(shaky, varying(frame)), caption=caption))
-    return tuple(blocks) or (Paragraph(text="None: every cell that was asked for was run, measured and stable."),)
+    lead = [] if data.plan.skipped or len(broken) else [Paragraph(text="Nothing was skipped and nothing failed.")]
+    return (*lead, *blocks) if blocks else (Paragraph(text="None: every cell that was asked for was run, measured and stable."),)
 
 
 def _plural(num: int, noun: str) -> str:

@@ -23,10 +23,17 @@ class Code:
     text: str
 
 
+CELLS_ANCHOR = "cells"
+"""Where the table of all cells is in a page: what names cells by their ids links there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableBlock:
+    """`anchor`: its name within the page, for links (empty: none)."""
+
     table: Table
     caption: str = ""
+    anchor: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

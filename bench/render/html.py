@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from bench.render.chart import Chart
-from bench.render.document import Document, FigureBlock
+from bench.render.document import CELLS_ANCHOR, Document, FigureBlock
 from bench.render.library import packed_plotly
 from bench.render.tables import Table
 
@@ -41,7 +41,7 @@ def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(kind=lambda block: type(block).__name__, tone=tone, rest=_rest, chart_data=_chart_data)
-    environment.globals.update(page_rows=PAGE_ROWS, source=_source)
+    environment.globals.update(page_rows=PAGE_ROWS, source=_source, cells_anchor=CELLS_ANCHOR)
     sources = {name: "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii") for name, svg in figures.items()}
     library = packed_plotly() if _has_chart(document) else ""
     return environment.get_template("report.html.j2").render(document=document, sources=sources, library=library) + "\n"

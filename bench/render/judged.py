@@ -8,8 +8,9 @@ from typing import Any
 import pandas
 
 from bench.analysis.evidence import Evidence, Finding
-from bench.analysis.quadratic import SUPPORTED, UNDECIDED
+from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.regimes import usable_for_scaling
+from bench.analysis.series import timings_of
 from bench.analysis.verdicts import Verdict
 from bench.intervals import Interval
 from bench.render import numbers
@@ -17,16 +18,14 @@ from bench.render.report_data import ReportData
 from bench.render.scaling import scope_text
 from bench.render.tables import Table
 
-ROUNDS_COLUMNS = ("cell_id", "round", "latency_ms")
-MAX_IDS = 2
+KEPT = "shape"
 
 
 def evidence_of(frame: pandas.DataFrame, data: ReportData) -> Evidence:
     """The run as its claims see it; `frame` is prepared."""
-    rounds = data.rounds if data.rounds is not None else pandas.DataFrame(columns=list(ROUNDS_COLUMNS))
     return Evidence(
         frame=frame,
-        rounds=rounds,
+        timings=timings_of(data.rounds),
         usable=frozenset(usable_for_scaling(frame)["cell_id"]),
         scores=data.scores,
         doubt=_doubt(data),
@@ -34,9 +33,14 @@ def evidence_of(frame: pandas.DataFrame, data: ReportData) -> Evidence:
     )
 
 
-def sentence(verdicts: Sequence[Verdict]) -> str:
-    """The whole answer in one sentence: what grows how, which is faster where, what it does to accuracy, as far as it is decided."""
-    parts = [part for part in (_growth(verdicts), _hidden(verdicts), _speed(verdicts), _quality(verdicts)) if part]
+def sentence(verdicts: Sequence[Verdict], doubt: str = "") -> str:
+    """The whole answer in one sentence: what grows how, which is faster where, what it does to accuracy, as far as it is decided.
+
+    `doubt`: why nothing timed may be said.
+    """
+    counted = (_growth(verdicts), _quality(verdicts))
+    timed = () if doubt else (_time(verdicts), _hidden(verdicts), _speed(verdicts))
+    parts = [part for part in (counted[0], *timed, counted[1]) if part]
     if not parts:
         return "This run decides none of the claims about quadratic cost; the table says what each of them needs."
     text = "; ".join(parts)
@@ -45,9 +49,15 @@ def sentence(verdicts: Sequence[Verdict]) -> str:
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     """One row per claim, subject and answer; subjects with equal answers to one claim share a row."""
-    rows = [_row(members) for members in _grouped(verdicts)]
-    headers = ("question", "answer", "about", "effect", "where", "why", "rows")
-    return Table(headers=headers, numeric=(False,) * len(headers), rows=tuple(rows), badges=tuple(header == "answer" for header in headers))
+    groups = _grouped(verdicts)
+    headers = ("question", "answer", "about", "why", "rows")
+    return Table(
+        headers=headers,
+        numeric=(False,) * len(headers),
+        rows=tuple(_row(members) for members in groups),
+        badges=tuple(header == "answer" for header in headers),
+        row_ids=tuple("|".join(_cells(members)) for members in groups),
+    )
 
 
 def other_scopes_table(verdicts: Sequence[Verdict]) -> Table:
@@ -58,14 +68,14 @@ def other_scopes_table(verdicts: Sequence[Verdict]) -> Table:
     return Table(headers=headers, numeric=(False,) * len(headers), rows=tuple(rows), badges=tuple(header == "answer" for header in headers))
 
 
-def verdicts_json(data: ReportData, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def verdicts_json(data: ReportData, verdicts: Sequence[Verdict], doubt: str = "") -> dict[str, Any]:
     """`verdicts.json`: every verdict with its claim, its figures and the ids of its rows, and what the other scopes say."""
     return {
         "run": data.name,
         "created": data.plan.created,
         "command": data.plan.command,
         "quick": data.plan.settings.quick,
-        "answer": sentence(verdicts),
+        "answer": sentence(verdicts, doubt),
         "verdicts": [_verdict_json(verdict) for verdict in verdicts],
     }
 
@@ -112,17 +122,21 @@ def _grouped(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
 def _row(members: Sequence[Verdict]) -> tuple[str, ...]:
     first = members[0]
     findings = [verdict.finding for verdict in members]
+    num_cells = len(_cells(members))
     several = len(findings) > 1
-    cells = list(dict.fromkeys(cell for finding in findings for cell in finding.cells))
+    reasons = dict.fromkeys(f"{_about(finding)}: {finding.reason}" if several else finding.reason for finding in findings)
+    scopes = "; ".join(dict.fromkeys(scope_text(finding.scope) for finding in findings if finding.scope))
     return (
         first.claim.question,
         first.answer,
-        "; ".join(_about(finding) for finding in findings),
-        "; ".join(f"{_about(finding)}: {_effect(finding)}" if several else _effect(finding) for finding in findings if finding.estimate),
-        "; ".join(dict.fromkeys(scope_text(finding.scope) for finding in findings if finding.scope)),
-        " ".join(dict.fromkeys(f"{_about(finding)}: {finding.reason}" if several else finding.reason for finding in findings)),
-        f"{len(cells)}: {', '.join(cells[:MAX_IDS])}{', ...' if len(cells) > MAX_IDS else ''}" if cells else "",
+        "; ".join(f"{_about(finding)}: {_effect(finding)}" if finding.estimate else _about(finding) for finding in findings),
+        f"{' '.join(reasons)}{f' ({scopes})' if scopes else ''}",
+        f"{num_cells} rows" if num_cells else "",
     )
+
+
+def _cells(members: Sequence[Verdict]) -> list[str]:
+    return list(dict.fromkeys(cell for verdict in members for cell in verdict.finding.cells))
 
 
 def _about(finding: Finding) -> str:
@@ -158,32 +172,65 @@ def _growth(verdicts: Sequence[Verdict]) -> str:
     """Which of the two have quadratic FLOPs, and where their n^2 lives."""
     names = {"attention": "attention_flops_quadratic", "gMLP": "gmlp_flops_quadratic"}
     shares = {model: [v.finding for v in _of(verdicts, name) if v.answer == SUPPORTED] for model, name in names.items()}
-    texts = [f"{model}'s ({_shares(found)})" for model, found in shares.items() if found]
+    texts = [f"{_shares(found)} of {model}'s FLOPs" for model, found in shares.items() if found]
     if not texts:
         return ""
-    lead = f"the FLOPs of both are quadratic in n, {' and '.join(texts)}" if len(texts) == 2 else f"{texts[0]} FLOPs are quadratic in n"
-    return lead + _homes(verdicts)
+    lead = "both are quadratic in n" if len(texts) == 2 else "its FLOPs are quadratic in n"
+    return f"{lead}: n^2 holds {' and '.join(texts)}{_homes(verdicts)}"
 
 
 def _shares(found: Sequence[Finding]) -> str:
-    shares = sorted(finding.estimate.estimate for finding in found if finding.estimate)
-    ends = dict.fromkeys(numbers.percent(share) for share in (shares[0], shares[-1]))
-    return f"{' to '.join(ends)} of them {found[0].effect.removeprefix('share of n^2 ')}"
+    """Shares at the length where each grid ends, from the smallest."""
+    by_end: dict[str, list[float]] = {}
+    for finding in found:
+        if finding.estimate:
+            by_end.setdefault(finding.effect.removeprefix("share of n^2 "), []).append(finding.estimate.estimate)
+    texts = [f"{_range(shares)} ({end})" for end, shares in by_end.items()]
+    return ", ".join(texts)
+
+
+def _range(shares: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(numbers.percent(share) for share in (min(shares), max(shares))))
 
 
 def _homes(verdicts: Sequence[Verdict]) -> str:
-    explicit, weights = (
-        any(v.answer == SUPPORTED for v in _of(verdicts, name))
-        for name in ("explicit_attention_memory_quadratic", "gmlp_weights_quadratic")
-    )
-    fused = any(v.answer == SUPPORTED for v in _of(verdicts, "fused_attention_memory_linear"))
-    parts = [
-        "gMLP keeps its n^2 in weights" if weights else "",
-        "explicit attention in activations" if explicit else "",
-        "fused attention stores none" if fused else "",
+    """Where n^2 is stored, as far as every model that was judged agrees."""
+    texts = [
+        text
+        for names, text in (
+            (("gmlp_weights_quadratic", "gmlp_activations_linear"), "gMLP keeps its n^2 in weights"),
+            (("explicit_attention_memory_quadratic",), "explicit attention in activations"),
+            (("fused_attention_memory_linear",), "fused attention stores next to none"),
+        )
+        if all(_all_supported(verdicts, name) for name in names)
     ]
-    texts = [part for part in parts if part]
     return f"; {', '.join(texts)}" if texts else ""
+
+
+def _all_supported(verdicts: Sequence[Verdict], name: str) -> bool:
+    found = _of(verdicts, name)
+    return bool(found) and all(verdict.answer == SUPPORTED for verdict in found)
+
+
+def _time(verdicts: Sequence[Verdict]) -> str:
+    """Whose time is shown to be quadratic and whose not; where no polynomial fits, how fast it grows at the end of the grid."""
+    found = [verdict for name in ("attention_time_quadratic", "gmlp_time_quadratic") for verdict in _of(verdicts, name)]
+    named = {answer: [v.finding.subject for v in found if v.answer == answer] for answer in (SUPPORTED, REFUTED)}
+    texts = [
+        f"the time of {' and '.join(named[SUPPORTED])} is quadratic as well" if named[SUPPORTED] else "",
+        f"that of {' and '.join(named[REFUTED])} is not, this far" if named[REFUTED] else "",
+        _slopes([verdict.finding for verdict in found]),
+    ]
+    return ", ".join(text for text in texts if text)
+
+
+def _slopes(found: Sequence[Finding]) -> str:
+    by_step: dict[tuple[int, int], list[str]] = {}
+    for finding in found:
+        if (slope := finding.slope) is not None:
+            by_step.setdefault((slope.shorter, slope.longer), []).append(f"n^{slope.exponent.estimate:.2f} for {finding.subject}")
+    steps = [f"between n = {shorter} and {longer} it grows as {', '.join(texts)}" for (shorter, longer), texts in by_step.items()]
+    return f"no polynomial is shown to fit the time, but {'; '.join(steps)}" if steps else ""
 
 
 def _hidden(verdicts: Sequence[Verdict]) -> str:
@@ -198,11 +245,29 @@ def _length(verdict: Verdict) -> str:
 
 
 def _speed(verdicts: Sequence[Verdict]) -> str:
-    found = [v for v in _of(verdicts, "gmlp_faster_than_vit") if "faster at" in v.finding.reason or "slower at" in v.finding.reason]
-    if not found or found[0].finding.reason.startswith("A quick"):
-        return ""
-    finding = found[0].finding
-    return f"at matched size ({scope_text(finding.scope)}) {finding.reason.rstrip('.')} compared with {finding.subject.partition(' / ')[2]}"
+    """Where gMLP is faster at matched size, and by how much at the longest length with the shape kept."""
+    found = _of(verdicts, "gmlp_faster_than_vit")
+    matched = [v.finding for v in found if v.finding.scope.get("match") != KEPT]
+    texts = [
+        f"at matched size ({scope_text(finding.scope)}) {finding.reason.partition('.')[0]}, compared with {_other(finding)}"
+        for finding in matched[:1]
+    ]
+    kept = [finding for v in found if (finding := _first_kept(v)) is not None]
+    if kept:
+        ratios = [f"{_plain(finding.estimate.estimate)} times as long as {_other(finding)}" for finding in kept if finding.estimate]
+        texts.append(f"with the shape kept it takes, {kept[0].effect.removeprefix('ratio of times ')}, {' and '.join(ratios)}")
+    return "; ".join(texts)
+
+
+def _first_kept(verdict: Verdict) -> Finding | None:
+    """What the shape kept gives in the scope that speaks: inference, eager, fixed batch, the longest grid."""
+    found = [finding for finding in (verdict.finding, *verdict.others) if finding.scope.get("match") == KEPT and finding.estimate]
+    wanted = [finding for finding in found if finding.scope.get("phase") == "infer" and finding.scope.get("engine") == "eager"]
+    return max(wanted, key=lambda finding: (str(finding.scope.get("batching")).startswith("batch"), len(finding.cells)), default=None)
+
+
+def _other(finding: Finding) -> str:
+    return finding.subject.partition(" / ")[2]
 
 
 def _quality(verdicts: Sequence[Verdict]) -> str:

@@ -16,18 +16,18 @@ from bench.tuning import LEARNING_RATE_SPREAD
 UNKNOWN = "not known"
 
 
-def how_numbers_were_made(plan: Plan) -> tuple[Block, ...]:
-    """One line per kind of number that this run asked for."""
+def how_numbers_were_made(plan: Plan, num_rounds: str) -> tuple[Block, ...]:
+    """One line per kind of number that this run asked for; `num_rounds`: how many rounds its cells were timed in, as text."""
     lines = [
         "Sizes: the closed form of each model, checked against the parameters as built; matched by the policy in the matching table.",
-        *(text for metric, text in _by_metric(plan).items() if metric in plan.metrics),
+        *(text for metric, text in _by_metric(plan, num_rounds).items() if metric in plan.metrics),
         "Empty means not measured; it never means zero. A cell that failed keeps its row, with its status and reason.",
         f"Order of jobs shuffled with seed {plan.settings.seed}; at most {plan.settings.limit_s:g} s per job.",
     ]
     return (Bullets(items=tuple(lines)),)
 
 
-def _by_metric(plan: Plan) -> dict[str, str]:
+def _by_metric(plan: Plan, num_rounds: str) -> dict[str, str]:
     settings = plan.settings
     return {
         "flops": (
@@ -35,7 +35,7 @@ def _by_metric(plan: Plan) -> dict[str, str]:
             "fvcore's must agree exactly."
         ),
         "latency": (
-            f"Latency: {settings.rounds} rounds, every cell once per round in a fresh process (CPU threads: {settings.threads}; about "
+            f"Latency: {num_rounds} rounds, every cell once per round in a fresh process (CPU threads: {settings.threads}; about "
             f"{settings.sample_s:g} s of samples after warm-up); the median over rounds, with the 95 % t-interval over rounds on the log scale."
         ),
         "ceiling": (

@@ -40,17 +40,24 @@ def write_report(data: ReportData, folder: Path) -> list[Path]:
         drawings = [*draw_figures(frame, data.plan), *draw_exponents(study.growth, styles), *draw_rooflines(frame, styles)]
         weights = weights_section(data.records, data.plan)
         drawn = {**{drawing.name: drawing.figure for drawing in drawings}, **weights.figures}
-        images = {(name, kind): _image(figure, kind) for name, figure in drawn.items() for kind in FORMATS}
+        images = {(name, kind): image for name, figure in drawn.items() for kind, image in _images(figure).items()}
     document = build_document(frame, data, study, drawings, weights.blocks)
     vectors = {name: content for (name, kind), content in images.items() if kind == "svg"}
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     written = [_write(figures / f"{name}.{kind}", content) for (name, kind), content in images.items()]
-    verdicts = json.dumps(verdicts_json(data, study.verdicts), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    verdicts = json.dumps(verdicts_json(data, study.verdicts, study.doubt), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     written.insert(0, _write(folder / "verdicts.json", verdicts.encode()))
     written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))
     written.insert(1, _write(folder / "report.html", to_html(document, vectors).encode()))
     return written
+
+
+def _images(figure: Figure) -> dict[str, bytes]:
+    """In every format. The layout is worked out once: it takes longer than the drawing."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return {kind: _image(figure, kind) for kind in FORMATS}
 
 
 def _image(figure: Figure, kind: str) -> bytes:

@@ -121,8 +121,8 @@ def closed_crossing_table(found: Sequence[ClosedCrossing]) -> Table:
     rows = [
         [
             (name, None),
-            (pair.first, None),
-            (pair.second, None),
+            (f"{pair.first} ({pair.first_shape})", None),
+            (f"{pair.second} ({pair.second_shape})", None),
             (numbers.count(pair.budget), pair.budget),
             (scope, None),
             _crossings(values(pair)[scope].crossings),
@@ -154,10 +154,7 @@ def _decomposition_row(growth: Growth, scope: Sequence[str]) -> list[Cell]:
     found, answer = growth.decomposition, answer_quadratic(growth.decomposition)
     unit = growth.measure.unit
     spread = (_whole(found.lengths[0]), _whole(found.lengths[-1])) if found.lengths else (("", None), ("", None))
-    terms = [
-        _interval(term, lambda value: f"{numbers.significant(value)} {unit}") if term else ("", None)
-        for term in (found.a, found.b, found.c)
-    ]
+    terms = [_interval(term, lambda value: f"{value:.3g} {unit}") if term else ("", None) for term in (found.a, found.b, found.c)]
     share = _interval(answer.share, numbers.percent) if answer.share else ("", None)
     equal = _interval(found.quadratic_equals_linear, _rounded) if found.quadratic_equals_linear else ("", None)
     return [*_place(growth, scope), *spread, *terms, share, equal, (answer.answer, None), (answer.reason, None)]

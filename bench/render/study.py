@@ -17,13 +17,14 @@ from bench.render.report_data import ReportData
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """`verdicts` on the claims; `growth` of every series; where two cost the same, `measured` and by `closed` form; where a model's own terms are
-    `equal`."""
+    `equal`; `doubt`: why nothing timed may be decided."""
 
     verdicts: Sequence[Verdict]
     growth: Sequence[Growth]
     measured: Sequence[PairCrossing]
     closed: Sequence[ClosedCrossing]
     equal: Sequence[EqualTerms]
+    doubt: str = ""
 
 
 def study_of(frame: pandas.DataFrame, data: ReportData) -> Study:
@@ -31,8 +32,9 @@ def study_of(frame: pandas.DataFrame, data: ReportData) -> Study:
     evidence = evidence_of(frame, data)
     return Study(
         verdicts=judge(evidence),
-        growth=growth_of(frame, evidence.rounds, evidence.usable),
-        measured=measured_pairs(frame, evidence.rounds),
+        growth=growth_of(frame, evidence.timings, evidence.usable),
+        measured=measured_pairs(frame, evidence.timings),
         closed=closed_pairs(data.plan),
         equal=equal_terms(data.plan),
+        doubt=evidence.doubt,
     )

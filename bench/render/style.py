@@ -17,6 +17,7 @@ LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
 VERMILLION, BLUE, GREEN, PURPLE = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#999999"
 HOLLOW = "white"
+DEFAULT_KERNEL = " (auto)"
 HASH_SALT = "gmlp-bench"
 SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -92,10 +93,16 @@ def figure_style() -> Iterator[None]:
 
 
 def series_styles(labels: Sequence[str]) -> dict[str, SeriesStyle]:
-    """A style per label: the three families always look the same; others follow in order, with colours repeated only beside another marker."""
-    others = [label for label in dict.fromkeys(labels) if label not in RESERVED]
+    """A style per label: the three families always look the same, also beside themselves with another attention kernel; others follow in order, with
+    colours repeated only beside another marker."""
+    others = [label for label in dict.fromkeys(labels) if _family(label) not in RESERVED]
     spare = {label: _spare(i) for i, label in enumerate(others)}
-    return {label: RESERVED.get(label) or spare[label] for label in dict.fromkeys(labels)}
+    return {label: RESERVED.get(_family(label)) or spare[label] for label in dict.fromkeys(labels)}
+
+
+def _family(label: str) -> str:
+    """The label of a model as it runs by default."""
+    return label.removesuffix(DEFAULT_KERNEL)
 
 
 def part_styles(parts: Sequence[str]) -> dict[str, PartStyle]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas
 
+from bench.intervals import MAX_STABLE_WIDTH
 from bench.render import numbers
 from bench.render.frame import varying, work_text
 from bench.spec import PREDICTED, Skipped
@@ -20,7 +21,8 @@ class Table:
     """Texts, and what a page needs to sort and colour them. `numeric` marks the columns that are set flush right.
 
     `keys`: per row the value of each cell, where its text does not sort by itself (None: it does); empty: none do. `badges` marks the columns
-    whose texts are states, such as `supported` or `failed`, shown in colour; empty: none.
+    whose texts are states, such as `supported` or `failed`, shown in colour; empty: none. `row_ids`: per row the ids of the cells that it rests
+    on, joined by `|`, to which its last text links; empty: none.
     """
 
     headers: tuple[str, ...]
@@ -28,6 +30,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     keys: tuple[tuple[float | None, ...], ...] = ()
     badges: tuple[bool, ...] = ()
+    row_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +138,16 @@ def matching_table(frame: pandas.DataFrame) -> Table:
 
 def cost_table(frame: pandas.DataFrame) -> Table:
     """One row per cell; workload values that all cells share are left to the caption."""
-    columns = (MODEL, LENGTH, BUDGET, *work_columns(frame), *COST, STATUS, plain("cell_id"))
+    columns = (
+        MODEL,
+        LENGTH,
+        *_size_columns(frame),
+        *work_columns(frame),
+        *COST,
+        number("num_rounds", "rounds", numbers.whole),
+        STATUS,
+        plain("cell_id"),
+    )
     return table(frame, columns, keep=("model", "n", "status"))
 
 
@@ -165,7 +177,8 @@ def failure_table(frame: pandas.DataFrame) -> Table:
 
 def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
     width = Column(header="interval", text=lambda row: _relative_width(row["latency_low_ms"], row["latency_high_ms"]))
-    columns = (MODEL, LENGTH, BUDGET, *(_work(key) for key in keys), LATENCY, width)
+    because = Column(header="because", text=_unstable_because, numeric=False)
+    columns = (MODEL, LENGTH, *_size_columns(frame), *(_work(key) for key in keys), LATENCY, width, because)
     return table(frame, columns, keep=("model", "n"))
 
 
@@ -202,6 +215,17 @@ def _key(record: Row, name: str) -> float | None:
 
 def _work(key: str) -> Column:
     return Column(header=key.replace("_", " "), text=lambda row: work_text(key, row[key]), numeric=False)
+
+
+def _size_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
+    """The budget, and the policy of matching where there are several."""
+    return (BUDGET, plain("match")) if frame["match"].nunique() > 1 else (BUDGET,)
+
+
+def _unstable_because(row: Row) -> str:
+    low, high = row["latency_low_ms"], row["latency_high_ms"]
+    wide = not numbers.is_empty(low) and not numbers.is_empty(high) and high / low - 1 > MAX_STABLE_WIDTH
+    return "the interval is wide" if wide else "the rounds drift"
 
 
 def _relative_width(low: float, high: float) -> str:

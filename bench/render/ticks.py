@@ -25,7 +25,9 @@ def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
     middle, half = (low + high) / 2, span * (0.5 + LENGTH_MARGIN)
     axis.set_xscale("log")
     axis.set_xlim(math.exp(middle - half), math.exp(middle + half))
-    shown = spaced([math.log(value) / (2 * half) for value in values])
+    apart = [value for value in values if value + 1 not in values]  # of twins, the longer one has the label
+    labelled = {value for value, keep in zip(apart, spaced([math.log(value) / (2 * half) for value in apart]), strict=True) if keep}
+    shown = [value in labelled for value in values]
     texts = [f"{value:.0f}" if keep else "" for value, keep in zip(values, shown, strict=True)]
     _set_ticks(axis, "x", values, texts)
     if sum(shown) > CROWDED_LABELS:

@@ -6,7 +6,8 @@ closed-form `Cost`. `valid` is `(batch, seq_len)` bool, True where a token is da
 holds, be it NaN (`models.layers.padding`). None means that all are valid, and costs nothing more.
 
 A mixer that calls `scaled_dot_product_attention` gives its scores as `recompute_macs`. One in which a token reads a fixed number of others may
-name the field of `Config` that holds it in `REACH`. `models.metaformer` builds a family from every mixer that keeps the width.
+name the field of `Config` that holds it in `REACH`; one that answers with another width than it reads says `KEEPS_WIDTH = False`.
+`models.metaformer` builds a family from every mixer that keeps the width.
 
 The module may have `token_weights(tokens)`, `(batch, seq_len, width)` -> `(heads, seq_len, seq_len)`: how much of token j reaches token i.
 """

@@ -13,6 +13,8 @@ from models.layers.cost import Cost, N, Term, layer_norm
 from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_one_of, require_positive
 
+KEEPS_WIDTH = False
+"""Half of the channels come out: `gmlp` is built around that."""
 SPATIAL_WEIGHT_STD = 1e-6
 """Near zero, so that a fresh block is close to a feed-forward layer (arXiv 2105.08050, Sec. 2.1)."""
 

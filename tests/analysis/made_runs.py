@@ -10,6 +10,7 @@ import numpy as np
 import pandas
 
 from bench.analysis.evidence import Evidence
+from bench.analysis.series import timings_of
 
 LENGTHS = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
 ROUNDS = 7
@@ -60,7 +61,7 @@ def evidence(*made: Made, rounds: int = ROUNDS, noise: float = NOISE, seed: int 
     frame = pandas.DataFrame(rows)
     values: dict[str, Any] = {
         "frame": frame,
-        "rounds": pandas.DataFrame(timed, columns=["cell_id", "round", "latency_ms"]),
+        "timings": timings_of(pandas.DataFrame(timed, columns=["cell_id", "round", "latency_ms"])),
         "usable": frozenset(frame["cell_id"]),
     }
     return Evidence(**{**values, **fields})

@@ -58,7 +58,7 @@ def test_measured_pairs_cross_where_they_were_planted() -> None:
     gmlp = Made(model="gmlp", latency=lambda n: 0.01 * n, lengths=LENGTHS, costs={"activation_bytes": lambda n: 8.0 * n})
     vit = Made(model="vit", attention="auto", latency=lambda _: 2.57, lengths=LENGTHS, costs={"activation_bytes": lambda n: 4.0 * n})
     found = evidence(gmlp, vit)
-    by_measure = {pair.measure: pair for pair in measured_pairs(found.frame, found.rounds)}
+    by_measure = {pair.measure: pair for pair in measured_pairs(found.frame, found.timings)}
     (crossing,) = by_measure[LATENCY].found.crossings
     assert crossing.n == pytest.approx(257, rel=0.05)
     assert (crossing.before, crossing.after) == ("gmlp", "vit (auto)")
@@ -73,6 +73,6 @@ def test_pairs_are_of_one_scope() -> None:
     """Another phase is another question; ViT and Transformer alone are no pair that was asked for."""
     trained = Made(model="vit", attention="auto", others={"phase": "train"})
     found = evidence(Made(model="gmlp"), trained, Made(model="transformer", attention="auto", others={"phase": "train"}))
-    assert measured_pairs(found.frame, found.rounds) == []
+    assert measured_pairs(found.frame, found.timings) == []
     kernels = evidence(Made(model="vit", attention="auto"), Made(model="vit", attention="math"))
-    assert [(pair.first, pair.second) for pair in measured_pairs(kernels.frame, kernels.rounds)] == [("vit (auto)", "vit (math)")]
+    assert [(pair.first, pair.second) for pair in measured_pairs(kernels.frame, kernels.timings)] == [("vit (auto)", "vit (math)")]

@@ -11,7 +11,7 @@ from tests.analysis.made_runs import Made, evidence, linear, quadratic
 
 def grown(*made: Made, rounds: int = 7) -> list[Growth]:
     found = evidence(*made, rounds=rounds)
-    return growth_of(found.frame, found.rounds, found.usable)
+    return growth_of(found.frame, found.timings, found.usable)
 
 
 def test_times_and_counts_are_followed_each_by_its_rule() -> None:
@@ -25,8 +25,9 @@ def test_times_and_counts_are_followed_each_by_its_rule() -> None:
         "weights": "supported",
         "FLOPs per sample": "supported",
     }
-    assert by_measure[FLOPS].decomposition.c is not None
-    assert by_measure[FLOPS].decomposition.c.estimate == pytest.approx(0.1)
+    coefficient = by_measure[FLOPS].decomposition.c
+    assert coefficient is not None
+    assert coefficient.estimate == pytest.approx(0.1)
     assert by_measure[LATENCY].decomposition.num_rounds == 7
 
 

@@ -9,7 +9,7 @@ import pytest
 from bench.analysis.claims import CLAIMS
 from bench.analysis.evidence import Evidence
 from bench.analysis.verdicts import Verdict, judge
-from tests.analysis.made_runs import Made, evidence, linear, quadratic, scores
+from tests.analysis.made_runs import LENGTHS, Made, evidence, linear, quadratic, scores
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -44,7 +44,6 @@ def trained(first: float, second: float, **fields: int) -> Evidence:
 FAST, SLOW = {17: 1.0, 65: 2.0, 257: 9.0}, {17: 1.5, 65: 3.0, 257: 12.0}
 LINEAR = {"flops": linear, "activation_bytes": linear, "weight_bytes": linear}
 QUADRATIC = {"flops": quadratic, "activation_bytes": quadratic, "weight_bytes": quadratic}
-LONG = {"match": "params"}
 CASES: dict[str, tuple[Evidence, Evidence]] = {
     "attention_flops_quadratic": (
         evidence(Made(model="vit", attention="auto", costs=QUADRATIC)),
@@ -186,3 +185,14 @@ def test_unusable_cells_stay_out_of_fits() -> None:
     verdict = verdict_on("gmlp_time_quadratic", few)
     assert verdict.answer == UNDECIDED
     assert "6 of 9 lengths left out" in verdict.finding.reason
+
+
+def test_the_longest_grid_speaks_before_the_policy() -> None:
+    """A model without length-dependent parameters keeps one shape under matched parameters too, on the shorter grid where those are feasible."""
+    found = evidence(
+        Made(model="vit", attention="auto", costs={"flops": linear}, lengths=LENGTHS[:6], others={"match": "params"}),
+        Made(model="vit", attention="auto", costs={"flops": quadratic}, others={"match": "shape", "width": 32}),
+    )
+    verdict = verdict_on("attention_flops_quadratic", found)
+    assert verdict.finding.scope["match"] == "shape"
+    assert [other.scope["match"] for other in verdict.others] == ["params"]

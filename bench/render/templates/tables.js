@@ -6,7 +6,11 @@
   const order = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
   const PLAIN_NUMBER = /^[-+]?\d[\d.,]*(e[-+]?\d+)?( %)?$/;
 
-  const readCell = (cell) => ({ text: cell.textContent, key: "key" in cell.dataset ? Number(cell.dataset.key) : null });
+  const readCell = (cell) => ({
+    text: cell.textContent,
+    key: "key" in cell.dataset ? Number(cell.dataset.key) : null,
+    link: cell.querySelector("a.rows"),
+  });
 
   function readRows(block, table) {
     const rows = [...table.tBodies[0].rows].map((row) => [...row.cells].map(readCell));
@@ -50,7 +54,7 @@
     if (!words.length) return rows;
     return rows.filter((row) => {
       row.haystack ??= row.map((cell) => cell.text).join("\n").toLowerCase();
-      return words.every((word) => row.haystack.includes(word));
+      return words.every((word) => word.split("|").some((part) => row.haystack.includes(part)));
     });
   }
 
@@ -72,6 +76,10 @@
   function fillCell(element, cell, column, tones) {
     if (column.numeric) element.className = "number";
     else if (cell.text.length > WIDE_CHARACTERS) element.className = "wide";
+    if (cell.link) {
+      element.append(cell.link);
+      return;
+    }
     if (!column.badged || !cell.text) {
       element.textContent = cell.text;
       return;
@@ -158,4 +166,17 @@
   }
 
   document.querySelectorAll(".table-block").forEach(start);
+
+  // a link to rows shows those rows alone in the table that it leads to
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a.rows");
+    if (!link) return;
+    const input = document.querySelector(link.getAttribute("href"))?.querySelector("input");
+    if (!input) return;
+    event.preventDefault();
+    input.value = link.dataset.filter;
+    input.dispatchEvent(new Event("input"));
+    input.closest(".table-block").scrollIntoView();
+    input.focus();
+  });
 })();
