@@ -13,7 +13,7 @@ from bench.table import num_missing, rows_of
 RESULTS = Path(__file__).parents[1] / "results"
 COMMITTED = (
     *("main_job", "three_families", "cifar10_17", "cifar10_65", "digits", "recall", "trec", "copy"),
-    *("control", "control_cifar10", "training_speed"),
+    *("control", "control_cifar10", "training_speed", "sequence_length", "sequence_length_more_rounds", "published_pairs"),
 )
 """By name: a folder of results also holds what its user measures, finished or not."""
 
