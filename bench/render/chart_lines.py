@@ -38,10 +38,11 @@ def chart_lines(sheet: Sheet, quantity: Quantity, styles: Mapping[str, SeriesSty
     """The same cells as `draw_lines`, without its limits on their number."""
     rows = sheet.rows
     shown = rows[rows[quantity.value] > 0]
+    lengths = set(shown["seq_len"])
     keys = varying(rows, WORK_KEYS)
     panels = [ChartPanel(title=panel_title(panel), traces=_traces(panel.rows, quantity, styles, keys)) for panel in panels_of(sheet)]
     return Chart(
-        x=ChartAxis(title=LENGTH_LABEL, scale="log", ticks=tuple(sorted(set(shown["seq_len"])))),
+        x=ChartAxis(title=LENGTH_LABEL, scale="log", ticks=tuple(sorted(n for n in lengths if n + 1 not in lengths))),
         y=ChartAxis(
             title=quantity.label,
             scale="log" if quantity.logarithmic else "linear",

@@ -44,7 +44,7 @@ def sentence(verdicts: Sequence[Verdict], doubt: str = "") -> str:
     if not parts:
         return "This run decides none of the claims about quadratic cost; the table says what each of them needs."
     text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text if text.startswith('gMLP') else text[:1].upper() + text[1:]}."
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
@@ -175,7 +175,7 @@ def _growth(verdicts: Sequence[Verdict]) -> str:
     texts = [f"{_shares(found)} of {model}'s FLOPs" for model, found in shares.items() if found]
     if not texts:
         return ""
-    lead = "both are quadratic in n" if len(texts) == 2 else "its FLOPs are quadratic in n"
+    lead = "gMLP does not escape n^2, both are quadratic" if len(texts) == 2 else "its FLOPs are quadratic in n"
     return f"{lead}: n^2 holds {' and '.join(texts)}{_homes(verdicts)}"
 
 

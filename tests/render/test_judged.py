@@ -33,7 +33,7 @@ def judged(**fields: Any) -> list[Verdict]:
 def test_the_sentence_says_what_was_decided_and_no_more() -> None:
     text = sentence(judged())
     assert text.startswith(
-        "Both are quadratic in n: n^2 holds 97.6 % (at n = 4097) of attention's FLOPs and 97.6 % (at n = 4097) of gMLP's FLOPs"
+        "gMLP does not escape n^2, both are quadratic: n^2 holds 97.6 % (at n = 4097) of attention's FLOPs and 97.6 % (at n = 4097) of gMLP's FLOPs"
     )
     assert "gMLP keeps its n^2 in weights, explicit attention in activations, fused attention stores next to none" in text
     assert "the time of vit (math) and vit (flash) and gmlp is quadratic as well" in text
