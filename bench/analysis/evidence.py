@@ -39,7 +39,7 @@ class Evidence:
 
     def series(self, subject: str) -> list[Series]:
         """The series that a claim's subject names, of one shape each."""
-        return [series for series in series_of(self.frame) if is_subject(series.rows.iloc[0], subject) and has_one_shape(series.rows)]
+        return [series for series in series_of(self.frame) if has_one_shape(series.rows) and _is_about(series.rows, subject)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,13 @@ def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:
         "explicit": attention and _kernel(row) == EXPLICIT,
         "fused": attention and _kernel(row) in FUSED,
     }[subject]
+
+
+def _is_about(rows: pandas.DataFrame, subject: str) -> bool:
+    """Every row whose kernel is known; a series that changes from one kernel to another is about neither."""
+    effective = rows["attention_effective"] if "attention_effective" in rows else pandas.Series([None] * len(rows), index=rows.index)
+    known = rows[effective.notna() & (effective != "")]
+    return all(is_subject(row, subject) for row in (known if len(known) else rows).to_dict("records"))
 
 
 def has_one_shape(rows: pandas.DataFrame) -> bool:

@@ -15,6 +15,7 @@ from bench.analysis.scaling import Decomposition, TermShares, decompose
 from bench.analysis.series import Series, Timings, counted_samples, latency_samples, series_of
 from bench.intervals import Interval
 
+ONCE = "It is measured once per cell: without rounds there is no error to test a fit against."
 INTERPOLATED = 1e-9
 """The largest relative distance at which a polynomial goes through a count."""
 
@@ -121,10 +122,16 @@ def _growth(series: Series, measure: Measure, timings: Timings, usable: Collecti
     return Growth(
         series=series,
         measure=measure,
-        decomposition=decompose_counts(samples) if measure.exact else decompose(fitted),
-        exponents=local_exponents(samples, exact=measure.exact),
-        twins=twin_ratios(samples, exact=measure.exact),
+        decomposition=_decomposition(measure, samples, fitted),
+        exponents=local_exponents(samples, exact=measure.exact) if measure.exact or measure.timed else LocalExponents(refused=ONCE),
+        twins=twin_ratios(samples, exact=measure.exact) if measure.exact or measure.timed else (),
     )
+
+
+def _decomposition(measure: Measure, samples: pandas.DataFrame, fitted: pandas.DataFrame) -> Decomposition:
+    if measure.exact:
+        return decompose_counts(samples)
+    return decompose(fitted) if measure.timed else Decomposition(refused=ONCE)
 
 
 def _distinct(found: list[Series], measure: Measure) -> list[Series]:

@@ -14,6 +14,7 @@ from bench.analysis.quadratic import MIN_SHARE, REFUTED, SUPPORTED, UNDECIDED, Q
 from bench.analysis.scaling import Decomposition, decompose
 from bench.analysis.series import Series, counted_samples, latency_samples
 from bench.intervals import Interval
+from bench.spec import PREDICTED
 
 STATIC = ("flops", "weight_bytes")
 """Columns that depend on the model alone, not on what it is asked to do."""
@@ -45,7 +46,7 @@ def _samples(claim: Claim, series: Series, evidence: Evidence) -> pandas.DataFra
 def _growth(claim: Claim, series: Series, samples: pandas.DataFrame, evidence: Evidence) -> Finding:
     found = decompose(samples) if claim.timed else decompose_counts(samples)
     answer, slope = answer_quadratic(found), _slope(claim, series, evidence, found)
-    because = (_because(answer, found), _left_out(claim, series, evidence), _slope_text(slope, claim.timed))
+    because = (_because(answer, found), _left_out(claim, series, evidence), _predicted(claim, series), _slope_text(slope, claim.timed))
     return Finding(
         claim=claim,
         subject=_label(claim, series),
@@ -72,6 +73,14 @@ def _left_out(claim: Claim, series: Series, evidence: Evidence) -> str:
     """How many cells did not enter a fit of times."""
     num = len(set(series.cell_ids) - evidence.usable) if claim.timed else 0
     return f"{num} of {len(series.cell_ids)} lengths left out (unstable, launch-bound or not measured)." if num else ""
+
+
+def _predicted(claim: Claim, series: Series) -> str:
+    """At which lengths a memory was worked out instead of measured."""
+    if claim.metric != "memory" or "memory_source" not in series.rows:
+        return ""
+    lengths = series.rows.loc[series.rows["memory_source"] == PREDICTED, "seq_len"]
+    return f"Predicted, not measured, at n = {', '.join(f'{n:.0f}' for n in lengths)}." if len(lengths) else ""
 
 
 def _slope(claim: Claim, series: Series, evidence: Evidence, found: Decomposition) -> LocalExponent | None:

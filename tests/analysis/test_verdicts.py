@@ -196,3 +196,34 @@ def test_the_longest_grid_speaks_before_the_policy() -> None:
     verdict = verdict_on("attention_flops_quadratic", found)
     assert verdict.finding.scope["match"] == "shape"
     assert [other.scope["match"] for other in verdict.others] == ["params"]
+
+
+def test_a_series_that_changes_its_kernel_is_about_neither() -> None:
+    mixed = evidence(Made(model="vit", attention="auto", costs=QUADRATIC))
+    kernels = ["math"] * 4 + ["flash"] * 5
+    changed = Evidence(**{**vars(mixed), "frame": mixed.frame.assign(attention_effective=kernels)})
+    for name in ("explicit_attention_memory_quadratic", "fused_attention_memory_linear"):
+        assert "Not in this run" in verdict_on(name, changed).finding.reason
+
+
+def test_predicted_memory_is_said_to_be_predicted() -> None:
+    found = evidence(Made(model="gmlp", costs=LINEAR))
+    sources = ["live_storages"] * 8 + ["predicted"]
+    predicted = Evidence(**{**vars(found), "frame": found.frame.assign(memory_source=sources)})
+    assert "Predicted, not measured, at n = 4097." in verdict_on("gmlp_activations_linear", predicted).finding.reason
+
+
+def test_a_length_that_one_model_cannot_run_keeps_the_claim_open() -> None:
+    found = evidence(*pair(FAST, SLOW))
+    failed = found.frame.assign(status=["measured"] * 2 + ["out_of_memory"] + ["measured"] * 3)
+    verdict = verdict_on("gmlp_faster_than_vit", Evidence(**{**vars(found), "frame": failed}))
+    assert verdict.answer == UNDECIDED
+    assert "not told apart at n = 257" in verdict.finding.reason
+
+
+def test_fits_that_lack_the_shortest_length_do_not_refute_that_the_term_is_hidden_there() -> None:
+    whole = evidence(Made(model="gmlp", latency=steep))
+    few = Evidence(**{**vars(whole), "usable": frozenset(f"cell-0-{n}" for n in (129, 257, 513, 1025, 2049, 4097))})
+    verdict = verdict_on("quadratic_hidden_below", few)
+    assert verdict.answer == UNDECIDED
+    assert "shorter lengths did not enter the fit" in verdict.finding.reason
