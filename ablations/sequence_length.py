@@ -31,7 +31,7 @@ LARGE_SHAPE = {**LARGE, "match": "shape", "attention": "auto,math", "phase": "in
 LARGE_MATCHED = {**LARGE, "models": FAMILIES, "batch": "32", "seq": f"{SHORT},1025"}
 
 ABLATION = Ablation(
-    cost="CPU, one thread: about 50 minutes; GPU: about half an hour; --quick: about three minutes on a CPU",
+    cost="CPU, one thread: about an hour; GPU: not run yet; --quick: about two minutes on a CPU",
     cpu=(
         Grid(name="shape kept, fixed batch", flags={**SMALL_SHAPE, "models": ALL, "batch": "4", "seq": f"{LONG},256"}),
         Grid(

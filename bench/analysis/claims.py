@@ -7,13 +7,13 @@ from dataclasses import dataclass
 MARGIN = 0.02
 """Accuracy within which one model matches another."""
 MIN_SEEDS = 5
-MIN_ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """`metric` and `cells`: what it needs. `kind`: how it is judged (`bench.analysis.judging`). `subject`: which series it is about, `column` what of
-    them, `divisor` per what. A claim of the kind `survives` is about the other ones: do their answers stay the same along `axis`?
+    """`metric` and `cells`: what it needs. `kind`: how it is judged (`bench.analysis.verdicts.JUDGES`). `subject`: which series it is about, `column`
+    what of them (of a `bench.analysis.growth.Measure`). A claim of the kind `survives` is about the other ones: do their answers stay the same
+    along `axis`?
 
     `timed`: does it rest on timings, which need rounds?
     """
@@ -27,7 +27,6 @@ class Claim:
     kind: str
     subject: str = ""
     column: str = ""
-    divisor: str = ""
     axis: str = ""
 
     @property
@@ -75,7 +74,6 @@ CLAIMS = (
         kind="quadratic",
         subject="explicit",
         column="activation_bytes",
-        divisor="batch_size",
     ),
     Claim(
         name="fused_attention_memory_linear",
@@ -87,7 +85,6 @@ CLAIMS = (
         kind="linear",
         subject="fused",
         column="activation_bytes",
-        divisor="batch_size",
     ),
     Claim(
         name="gmlp_activations_linear",
@@ -99,7 +96,6 @@ CLAIMS = (
         kind="linear",
         subject="gmlp",
         column="activation_bytes",
-        divisor="batch_size",
     ),
     Claim(
         name="gmlp_weights_quadratic",
@@ -121,6 +117,7 @@ CLAIMS = (
         cells=f"ViT or Transformer; {_TIMED_SHAPE}",
         kind="quadratic",
         subject="attention",
+        column="latency_ms",
     ),
     Claim(
         name="gmlp_time_quadratic",
@@ -131,6 +128,7 @@ CLAIMS = (
         cells=f"gMLP; {_TIMED_SHAPE}",
         kind="quadratic",
         subject="gmlp",
+        column="latency_ms",
     ),
     Claim(
         name="quadratic_hidden_below",
@@ -141,6 +139,7 @@ CLAIMS = (
         cells=f"any family with a global mixer; {_TIMED_SHAPE}",
         kind="hidden",
         subject="global",
+        column="latency_ms",
     ),
     Claim(
         name="gmlp_faster_than_vit",
@@ -150,7 +149,6 @@ CLAIMS = (
         metric="latency",
         cells="gMLP and ViT of one size, at the same lengths, in at least 5 rounds",
         kind="faster",
-        subject="pair",
     ),
     Claim(
         name="gmlp_matches_vit_accuracy",
@@ -160,7 +158,6 @@ CLAIMS = (
         metric="accuracy",
         cells=f"gMLP and ViT trained on one task at one size and length, with at least {MIN_SEEDS} seeds each",
         kind="accuracy",
-        subject="pair",
     ),
     Claim(
         name="survives_matching",

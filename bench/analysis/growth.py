@@ -43,6 +43,7 @@ WEIGHTS = Measure(name="weights", unit="bytes", column="weight_bytes", per_workl
 ENERGY = Measure(name="energy per sample", unit="J", column="energy_j", divisor="batch_size", exact=False)
 FLOPS = Measure(name="FLOPs per sample", unit="FLOPs", column="flops", per_workload=False)
 MEASURES = (LATENCY, ACTIVATIONS, PEAK, WEIGHTS, ENERGY, FLOPS)
+BY_COLUMN = {measure.column: measure for measure in MEASURES}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.claims import MARGIN, MIN_ROUNDS, MIN_SEEDS, Claim
+from bench.analysis.claims import MARGIN, MIN_SEEDS, Claim
 from bench.analysis.evidence import SCOPE_KEYS, Evidence, Finding, label_of, scope_of
+from bench.analysis.identifiability import MIN_ROUNDS
 from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.series import Timings, common_times
 from bench.analysis.significance import compare_scores

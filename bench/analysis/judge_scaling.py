@@ -9,15 +9,13 @@ import pandas
 from bench.analysis.claims import Claim
 from bench.analysis.evidence import Evidence, Finding, label_of, scope_of
 from bench.analysis.exponents import LocalExponent, local_exponents
-from bench.analysis.growth import decompose_counts
+from bench.analysis.growth import BY_COLUMN, decompose_counts, samples_of
 from bench.analysis.quadratic import MIN_SHARE, REFUTED, SUPPORTED, UNDECIDED, QuadraticAnswer, answer_quadratic
 from bench.analysis.scaling import Decomposition, decompose
-from bench.analysis.series import Series, counted_samples, latency_samples
+from bench.analysis.series import Series
 from bench.intervals import Interval
 from bench.spec import PREDICTED
 
-STATIC = ("flops", "weight_bytes")
-"""Columns that depend on the model alone, not on what it is asked to do."""
 OPPOSITE = {SUPPORTED: REFUTED, REFUTED: SUPPORTED, UNDECIDED: UNDECIDED}
 
 
@@ -27,7 +25,7 @@ def judge_growth(claim: Claim, evidence: Evidence) -> list[Finding]:
     for series in evidence.series(claim.subject):
         samples = _samples(claim, series, evidence)
         finding = _growth(claim, series, samples, evidence)
-        key = (finding.subject, tuple(samples["value"]) if claim.column in STATIC else (float(len(found)),))
+        key = (finding.subject, (float(len(found)),) if BY_COLUMN[claim.column].per_workload else tuple(samples["value"]))
         found.setdefault(key, finding)
     return list(found.values())
 
@@ -38,9 +36,8 @@ def judge_hidden(claim: Claim, evidence: Evidence) -> list[Finding]:
 
 
 def _samples(claim: Claim, series: Series, evidence: Evidence) -> pandas.DataFrame:
-    if claim.timed:
-        return latency_samples(series.kept(evidence.usable), evidence.timings)
-    return counted_samples(series, claim.column, claim.divisor)
+    """Times of usable cells alone; counts of all."""
+    return samples_of(series.kept(evidence.usable) if claim.timed else series, BY_COLUMN[claim.column], evidence.timings)
 
 
 def _growth(claim: Claim, series: Series, samples: pandas.DataFrame, evidence: Evidence) -> Finding:
@@ -87,7 +84,7 @@ def _slope(claim: Claim, series: Series, evidence: Evidence, found: Decompositio
     """Where there is no fit, the last local exponent says how fast the cost grows; paired by round, it can use every cell that was timed."""
     if found.fits:
         return None
-    samples = latency_samples(series, evidence.timings) if claim.timed else counted_samples(series, claim.column, claim.divisor)
+    samples = samples_of(series, BY_COLUMN[claim.column], evidence.timings)
     slopes = local_exponents(samples, exact=not claim.timed).exponents if len(samples) else ()
     return slopes[-1] if slopes else None
 
@@ -144,4 +141,4 @@ def _tenth(found: Decomposition) -> float | None:
 
 
 def _label(claim: Claim, series: Series) -> str:
-    return str(series.keys["model"]) if claim.column in STATIC else label_of(series.keys)
+    return label_of(series.keys) if BY_COLUMN[claim.column].per_workload else str(series.keys["model"])

@@ -51,13 +51,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     """One row per claim, subject and answer; subjects with equal answers to one claim share a row."""
     groups = _grouped(verdicts)
     headers = ("question", "answer", "about", "why", "rows")
-    return Table(
-        headers=headers,
-        numeric=(False,) * len(headers),
-        rows=tuple(_row(members) for members in groups),
-        badges=tuple(header == "answer" for header in headers),
-        row_ids=tuple("|".join(_cells(members)) for members in groups),
-    )
+    return _texts(headers, [_row(members) for members in groups], ["|".join(_cells(members)) for members in groups])
 
 
 def other_scopes_table(verdicts: Sequence[Verdict]) -> Table:
@@ -65,7 +59,13 @@ def other_scopes_table(verdicts: Sequence[Verdict]) -> Table:
     found = [(verdict.claim.question, other) for verdict in verdicts for other in verdict.others]
     rows = [(question, other.answer, other.subject, _effect(other), scope_text(other.scope), other.reason) for question, other in found]
     headers = ("question", "answer", "about", "effect", "where", "why")
-    return Table(headers=headers, numeric=(False,) * len(headers), rows=tuple(rows), badges=tuple(header == "answer" for header in headers))
+    return _texts(headers, rows)
+
+
+def _texts(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], row_ids: Sequence[str] = ()) -> Table:
+    """A table without numbers, the column `answer` in colour."""
+    badges = tuple(header == "answer" for header in headers)
+    return Table(headers=headers, numeric=(False,) * len(headers), rows=tuple(rows), badges=badges, row_ids=tuple(row_ids))
 
 
 def verdicts_json(data: ReportData, verdicts: Sequence[Verdict], doubt: str = "") -> dict[str, Any]:
