@@ -1,2 +1,3 @@
-"""One question per file: the docstring's first line is the question, the rest prediction and source; `ABLATION` (a `bench.spec.Ablation`) holds
-the cost and the grids, in the words of the command line: what answers it on a CPU, on a GPU, and in a first look."""
+"""One question per file: the docstring's first line is the question, then `Prediction:` with its reasons, `Source:` and `Cost:`; `ABLATION` (a
+`bench.spec.Ablation`) holds the grids in the words of the command line, with the arms that each compares, and the predictions as data: what answers
+the question on a CPU, on a GPU, and in a first look."""

@@ -11,6 +11,8 @@ shape kept, with parameters matched at every length and with FLOPs matched; with
 `train`; eager and compiled. Lengths are patches and a class token (2^k + 1), with the twin 256 beside 257 for what alignment does.
 
 Source: arXiv 1706.03762, Table 1 (complexity per layer); arXiv 2105.08050, Sec. 2 (gMLP); docs/decisions/0010 (how the answers are drawn).
+
+Cost: about an hour on one thread of a CPU; a GPU many hours, not run yet; --quick about two minutes on a CPU.
 """
 
 from bench.spec import Ablation, Grid
@@ -31,7 +33,6 @@ LARGE_SHAPE = {**LARGE, "match": "shape", "attention": "auto,math", "phase": "in
 LARGE_MATCHED = {**LARGE, "models": FAMILIES, "batch": "32", "seq": f"{SHORT},1025"}
 
 ABLATION = Ablation(
-    cost="CPU, one thread: about an hour; GPU: not run yet; --quick: about two minutes on a CPU",
     cpu=(
         Grid(name="shape kept, fixed batch", flags={**SMALL_SHAPE, "models": ALL, "batch": "4", "seq": f"{LONG},256"}),
         Grid(

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import catalog
-from bench.flags import Flags, to_request, to_settings
+from bench.flags import Flags, to_recipe, to_request, to_settings
 from bench.record import read_plan
-from bench.spec import Ablation, Grid, Plan, RequestError, Settings
+from bench.request import Request, needs_task
+from bench.spec import Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
+from bench.tasks import require_data
 
-RESULTS = Path("results")
+if TYPE_CHECKING:
+    from bench.plan import PartRequest
+
+RESULTS, REPORTS = Path("results"), Path("reports")
+VERDICTS = "verdicts.json"
+COST = "Cost:"
+"""How the paragraph of a docstring begins that says what the ablation takes."""
 
 
 def ablation_of(name: str) -> Ablation:
@@ -19,22 +30,42 @@ def ablation_of(name: str) -> Ablation:
     return found
 
 
+def cost_of(name: str) -> str:
+    """What it takes, on a CPU and on a GPU, as its file says it; "" where it does not say."""
+    found = [text for text in _docstring(name).split("\n\n") if text.startswith(COST)]
+    return " ".join(found[0].removeprefix(COST).split()) if found else ""
+
+
+def _docstring(name: str) -> str:
+    return (catalog.load("ablations", name).__doc__ or "").strip()
+
+
 def plan_ablation(name: str, flags: Flags, device: str, command: str) -> Plan:
-    """The plan of every grid for this kind of device. `flags` holds what the user chose for all of them: rounds, seeds, threads, limits, quick."""
+    """The plan of every grid for this kind of device. `flags` holds what the user chose for all of them: rounds, seeds, threads, limits, quick.
+
+    A quick run leaves out grids whose data are absent; a full one refuses.
+    """
     from bench.plan import build_plan_of_parts
-    from bench.recipe import parse_recipe
 
     ablation = ablation_of(name)
-    requests = {grid.name: to_request(_flags_of(grid, flags)) for grid in _grids(ablation, flags.quick, device)}
+    asked = [_part_request(grid, flags) for grid in _grids(ablation, flags.quick, device)]
+    absent = {part.name: reason for part in asked if (reason := _absence(part))} if flags.quick else {}
     return build_plan_of_parts(
-        requests, settings=_settings(ablation, flags), recipe=parse_recipe(""), device=device, name=name, command=command
+        [part for part in asked if part.name not in absent],
+        settings=_settings(ablation, flags),
+        recipe=_recipe(asked),
+        device=device,
+        name=name,
+        command=command,
+        question=_question(name, ablation),
+        left_out=[skipped for part in asked if part.name in absent for skipped in _left_out(part, absent[part.name])],
     )
 
 
 def listing() -> list[dict[str, Any]]:
-    """Every ablation: `name`, `question`, `cost`, and `last`, the folder of its latest run below results/ (None: there is none here)."""
+    """Every ablation: `name`, `question`, `cost`, and `last`, its latest run below results/ with what its report decided (None: there is none)."""
     return [
-        {"name": name, "question": catalog.summary("ablations", name), "cost": ablation_of(name).cost, "last": _last_run(name)}
+        {"name": name, "question": catalog.summary("ablations", name), "cost": cost_of(name), "last": _last_result(name)}
         for name in catalog.names("ablations")
     ]
 
@@ -45,23 +76,85 @@ def _grids(ablation: Ablation, quick: bool, device: str) -> tuple[Grid, ...]:
     return ablation.cuda if device == "cuda" else ablation.cpu
 
 
-def _flags_of(grid: Grid, flags: Flags) -> Flags:
+def _recipe(parts: Sequence[PartRequest]) -> Recipe:
+    """That of the first baseline that is trained: rows name what their own has other than this."""
+    baselines = [part.arms[part.baseline] for part in parts]
+    return next((request.recipe for request in baselines if request.task and request.recipe), Recipe())
+
+
+def _question(name: str, ablation: Ablation) -> Question:
+    text, _, rest = _docstring(name).partition("\n")
+    return Question(text=text, statement=rest.strip(), predictions=ablation.predictions)
+
+
+def _part_request(grid: Grid, flags: Flags) -> PartRequest:
+    from bench.plan import PartRequest
+
+    arms = grid.arms or (Arm(name=""),)
+    return PartRequest(
+        name=grid.name,
+        arms={arm.name: _request(_flags_of({**grid.flags, **arm.flags}, flags)) for arm in arms},
+        baseline=grid.baseline or arms[0].name,
+        facts={arm.name: arm.facts for arm in arms if arm.facts},
+    )
+
+
+def _request(flags: Flags) -> Request:
+    return dataclasses.replace(to_request(flags), recipe=to_recipe(flags))
+
+
+def _flags_of(own: dict[str, str], flags: Flags) -> Flags:
     chosen = {f.name: getattr(flags, f.name) for f in dataclasses.fields(Flags) if getattr(flags, f.name) != f.default}
-    return Flags(**{**chosen, **grid.flags})
+    return Flags(**{**chosen, **own})
+
+
+def _absence(part: PartRequest) -> str:
+    """Why a part cannot be run here: what is said of the first data set that it trains on and that is absent; "" where none is."""
+    for request in part.requests:
+        if request.task and any(needs_task(metric) for metric in request.metrics):
+            try:
+                require_data(request.task)
+            except RequestError as error:
+                return f"{error}; {error.hint}"
+    return ""
+
+
+def _left_out(part: PartRequest, reason: str) -> Iterator[Skipped]:
+    for request in part.requests:
+        for model in request.models:
+            for n in request.seq_lens:
+                yield Skipped(model=model.name, seq_len=n, budget=None, reason=reason)
 
 
 def _settings(ablation: Ablation, flags: Flags) -> Settings:
-    """The ablation's own rounds, seeds and sampling time, where the user did not choose and the run is not a quick one."""
+    """The ablation's own rounds, seeds and sampling time, where the user did not choose; a quick run keeps its few rounds and has one seed."""
     settings = to_settings(flags)
-    own: dict[str, Any] = {} if flags.seeds != Flags().seeds else {"seeds": ablation.seeds}
+    own: dict[str, Any] = {} if flags.seeds != Flags().seeds else {"seeds": 1 if flags.quick else ablation.seeds}
     if not flags.quick:
         own |= {"sample_s": ablation.sample_s, **({} if flags.rounds else {"rounds": ablation.rounds})}
     return dataclasses.replace(settings, **own)
 
 
-def _last_run(name: str) -> str | None:
-    runs = [folder for folder in sorted(RESULTS.glob("*"), reverse=True) if (folder / "plan.json").exists() and _is_run_of(folder, name)]
-    return str(runs[0]) if runs else None
+def _last_result(name: str) -> str | None:
+    """The folder of the latest run, and how many of its report's verdicts are supported, refuted and undecided, where there is a report."""
+    runs = [folder for folder in RESULTS.glob("*") if (folder / "plan.json").exists() and _is_run_of(folder, name)]
+    if not runs:
+        return None
+    latest = max(runs, key=lambda folder: (_created(folder), folder.name))
+    return ": ".join(text for text in (str(latest), _verdict_counts(REPORTS / latest.name / VERDICTS)) if text)
+
+
+def _verdict_counts(path: Path) -> str:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        counts = Counter(verdict["answer"] for verdict in told.get("predictions") or told["verdicts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return ", ".join(f"{num} {answer}" for answer, num in sorted(counts.items()))
+
+
+def _created(folder: Path) -> str:
+    return read_plan(folder).created
 
 
 def _is_run_of(folder: Path, name: str) -> bool:

@@ -59,6 +59,8 @@ def match(model: ModelSpec, target: Target, *, heads: int | None = None) -> Matc
 
     `model.shape`'s width, heads and ffn_width are ignored. `heads` fixes the number of heads; by default it follows the width.
     """
+    if sizeless := _sizeless(model, target):
+        return sizeless
     best: tuple[float, Match] | None = None
     nearest: Match | None = None
     for candidate in _candidates(model, target, heads):
@@ -69,6 +71,18 @@ def match(model: ModelSpec, target: Target, *, heads: int | None = None) -> Matc
             if best is None or distance < best[0]:
                 best = (distance, candidate)
     return best[1] if best else _explain(model, target, nearest)
+
+
+def _sizeless(model: ModelSpec, target: Target) -> Match | NoMatch | None:
+    """The answer for a model that no width makes larger, for which the search would not end; None for any other."""
+    small, large = (_range(model, width, None, target) for width in (NOMINAL_HEAD_WIDTH, 2 * NOMINAL_HEAD_WIDTH))
+    if small is None or large is None or small.largest.achieved != large.largest.achieved:
+        return None
+    only = small.largest
+    if abs(only.error) <= target.tolerance:
+        return only
+    what = "parameters" if target.measure == "params" else "FLOPs"
+    return NoMatch(reason=f"has {only.achieved:,} {what} at every width, where {target.value:,} were asked for", nearest=only)
 
 
 def nominal_shape(model: ModelSpec, *, width: int, heads: int | None, ffn_width: int | None) -> Shape:
@@ -191,7 +205,7 @@ def _explain(model: ModelSpec, target: Target, nearest: Match | None) -> NoMatch
     n, depth = model.shape.seq_len, model.shape.depth
     if nearest is None:
         return NoMatch(reason=f"no shape of depth {depth} can be built for {target.value:,} {what}", nearest=None)
-    fixed = cost_of(nearest.model).params("blocks").varying().at(n)
+    fixed = cost_of(nearest.model).params_seq("blocks").at(n)
     if target.measure == "params" and fixed > target.value:
         reason = (
             f"the length-dependent weights of {depth} blocks alone ({fixed:,} at n = {n}) exceed the budget of {target.value:,} parameters"

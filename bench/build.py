@@ -30,6 +30,12 @@ def build_reference(model: ModelSpec) -> nn.Module:
     return module
 
 
+def is_stepwise(model: ModelSpec) -> bool:
+    """Whether the reference takes one token after another, so that it is counted at small lengths; a family that has none does not say."""
+    family = catalog.load("families", model.family)
+    return hasattr(family, "is_stepwise") and bool(family.is_stepwise(config_of(model)))
+
+
 def cost_of(model: ModelSpec) -> Cost:
     cost: Cost = catalog.load("families", model.family).cost(config_of(model))
     return cost

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,7 +137,10 @@ def list_(
 def ablate(
     name: Annotated[str, typer.Argument(help="The question; see: bench ablate --list.", metavar="NAME")] = "",
     listed: Annotated[bool, typer.Option("--list", help="List the questions, what they cost and their last runs here.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look: a small grid, 3 rounds; its verdicts stay undecided.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Answer all of them, one after the other.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A first look: a small grid, 3 rounds, 1 seed; its verdicts stay undecided.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
     threads: Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")] = "",
@@ -148,23 +153,21 @@ def ablate(
     executor: Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")] = "process",
     as_json: Json = False,
 ) -> None:
-    """Answer one question of ablations/: measure its grid and write the report with its verdicts. An unfinished run is continued."""
-    from bench.ablation import listing, plan_ablation
+    """Answer one question of ablations/, or all: measure its grid and write the report with its verdicts. An unfinished run is continued."""
+    from bench.ablation import listing
 
     if listed:
         _show_ablations(listing(), as_json)
         return
-    if not name:
-        raise RequestError("no question is named", f"try bench ablate {catalog.names('ablations')[0]} --quick, or see: bench ablate --list")
-    catalog.require("ablations", name)
+    wanted = _wanted_ablations(name, every, out)
     catalog.require("executors", executor)
     chosen = Flags(threads=threads, rounds=rounds, seeds=seeds, limit_s=limit_s, seed=seed, data_root=data_root, quick=quick, device=device)
     announce_data_root(chosen)
-    plan = plan_ablation(name, chosen, environment.resolve_device(to_device(chosen)), command_line())
-    if dry_run:
-        _showplan_of_flags(plan, as_json)
+    resolved = environment.resolve_device(to_device(chosen))
+    if every:
+        _ablate_all(wanted, chosen, resolved, executor, dry_run, as_json)
     else:
-        _measure(plan, None, out, executor, as_json)
+        _ablate(wanted[0], chosen, resolved, out, executor, dry_run, as_json)
 
 
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_gmlp-vit")
@@ -289,15 +292,74 @@ def _measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: 
     _conclude(result, as_json)
 
 
+def _wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
+    names = catalog.names("ablations")
+    if not name and not every:
+        raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
+    if every and name:
+        raise RequestError(f"--all answers every question, and {name} is one of them", "leave one of them out")
+    if every and out:
+        raise RequestError("--out names the folder of one run, and --all makes several", "leave --out out")
+    if name:
+        catalog.require("ablations", name)
+    return names if every else (name,)
+
+
+def _ablate(name: str, chosen: Flags, device: str, out: str, executor: str, dry_run: bool, as_json: bool) -> None:
+    from bench.ablation import plan_ablation
+
+    plan = plan_ablation(name, chosen, device, command_line())
+    if dry_run:
+        _showplan_of_flags(plan, as_json)
+    else:
+        _measure(plan, None, out, executor, as_json)
+
+
+def _ablate_all(names: Sequence[str], chosen: Flags, device: str, executor: str, dry_run: bool, as_json: bool) -> None:
+    """One after the other; what cannot be run here is named, and the others go on. The list of results ends it: the one document with --json, or
+    in a dry run the list of plans."""
+    from bench.ablation import listing, plan_ablation
+
+    failed = False
+    plans: list[dict[str, Any]] = []
+    for place, name in enumerate(names, start=1):
+        terminal.say(f"{place} of {len(names)}: {name}")
+        try:
+            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+                if dry_run and as_json:
+                    plans.append(_plan_json(plan_ablation(name, chosen, device, command_line())))
+                else:
+                    _ablate(name, chosen, device, "", executor, dry_run, as_json=False)
+        except RequestError as wrong:
+            terminal.error(f"{name}: {wrong}", wrong.hint)
+            failed = True
+        except typer.Exit as ended:
+            if ended.exit_code not in (0, EXIT_FAILED):
+                raise
+            failed = failed or bool(ended.exit_code)
+    if not dry_run:
+        _show_ablations(listing(), as_json)
+    elif as_json:
+        terminal.print_json(plans)
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
 def _showplan_of_flags(wanted: Plan, as_json: bool) -> None:
     from bench.jobs import estimated_seconds
-    from bench.spec import to_json
 
     if as_json:
-        terminal.print_json({"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)})
+        terminal.print_json(_plan_json(wanted))
         return
     present.show_plan(wanted)
     terminal.say(f"{len(wanted.cells)} cells, about {terminal.duration_text(estimated_seconds(wanted))}")
+
+
+def _plan_json(wanted: Plan) -> dict[str, Any]:
+    from bench.jobs import estimated_seconds
+    from bench.spec import to_json
+
+    return {"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)}
 
 
 def _show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -33,6 +34,8 @@ _MATRIX_WORK = re.compile(
 )
 """Whole words of an operator's name that betray matrix work: `mm` as in `addmm` (not `gamma`), `linear` (not `bilinear2d`, an upsampling)."""
 _TRANSPARENT_NAMESPACES = ("aten", "prim", "prims")
+_FITTED, _CHECKED = (2, 4, 6), 16
+"""Lengths at which a stepwise reference is counted, or one more where n is odd: costs may depend on halves of n, rounded."""
 
 
 class CountError(ValueError):
@@ -59,7 +62,9 @@ def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
 
     def step() -> None:
         answers = module(data).flatten(0, -2)  # one row per answer: per item, or per token
-        F.cross_entropy(answers, torch.zeros(len(answers), dtype=torch.long, device=data.device)).backward()
+        loss = F.cross_entropy(answers, torch.zeros(len(answers), dtype=torch.long, device=data.device))
+        if loss.requires_grad:  # a model without parameters has no backward
+            loss.backward()
 
     try:
         with torch.enable_grad():
@@ -79,6 +84,34 @@ def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
         raise CountError(f"fvcore cannot trace the model on meta: {_first_line(error)}") from error
     _require_seen("fvcore", (name for name in analysis.unsupported_ops() if is_matrix_work(name)))
     return FLOPS_PER_MAC * sum(int(macs) for name, macs in macs_by_operator.items() if name in _MATRIX_PRODUCTS)
+
+
+def count_at(n: int, count: Callable[[int], int], *, stepwise: bool) -> int:
+    """FLOPs at length n, where `count(length)` counts a reference of any length.
+
+    A reference that takes one token after another is too slow to count at a large n: three small lengths with the parity of n fix the polynomial of
+    degree two, which holds at a fourth and is read at n. Raises CountError for counts that are no such polynomial.
+    """
+    lengths = [length + n % 2 for length in (*_FITTED, _CHECKED)]
+    if not stepwise or n <= lengths[-1]:
+        return count(n)
+    *fitted, checked = ((length, count(length)) for length in lengths)
+    expected = _through(fitted, checked[0])
+    if expected != checked[1]:
+        counts = ", ".join(f"{flops} at seq_len {length}" for length, flops in (*fitted, checked))
+        raise CountError(f"FLOPs of a stepwise reference are no polynomial of degree two in seq_len: {counts}, not {expected}")
+    found = _through(fitted, n)
+    if found.denominator != 1:
+        raise CountError(f"FLOPs of a stepwise reference at seq_len {n} come to {found}, which is no whole number")
+    return found.numerator
+
+
+def _through(points: Sequence[tuple[int, int]], n: int) -> Fraction:
+    """The polynomial through the points, at n (Lagrange)."""
+    return sum(
+        (value * prod((Fraction(n - other, at - other) for other, _ in points if other != at), start=Fraction(1)) for at, value in points),
+        start=Fraction(0),
+    )
 
 
 @contextlib.contextmanager

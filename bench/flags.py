@@ -135,7 +135,7 @@ def to_recipe(flags: Flags) -> Recipe:
     recipe = parse_recipe(flags.recipe)
     if not flags.epochs:
         return recipe
-    if "epochs=" in flags.recipe:
+    if any(entry.strip().startswith("epochs=") for entry in flags.recipe.split(",")):
         raise RequestError("--recipe gives epochs, and --epochs too", "leave one out")
     return dataclasses.replace(recipe, epochs=whole_number("--epochs", flags.epochs, low=1, high=MAX_EPOCHS))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import catalog
-from bench.spec import Cell, Job, Plan, PlannedCell, Record, Settings, content_id, is_trained
+from bench.spec import Cell, Job, Plan, PlannedCell, Record, Settings, base_recipe, content_id, is_trained
 from bench.task_info import info_of
 from bench.tuning import TUNING, recipe_of, trial_recipes
 
@@ -54,7 +54,9 @@ def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
     """The missing jobs, and those that will follow the trials that are still out, by the plan's recipe for want of the winner's."""
     done = {record.key for record in records}
     known = list(missing_jobs(plan, records))
-    undecided = [j for j in jobs(plan) if j.recipe == plan.recipe and j.metric != TUNING and recipe_of(j.cell, plan, records) is None]
+    undecided = [
+        j for j in jobs(plan) if j.recipe == base_recipe(j.cell, plan) and j.metric != TUNING and recipe_of(j.cell, plan, records) is None
+    ]
     return [*known, *(j for j in undecided if j.key not in done and plan.settings.lr_trials)]
 
 
@@ -127,9 +129,8 @@ def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
 
 def _trial_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
     found: dict[tuple[str, str, int, bool], Job] = {}
-    recipes = trial_recipes(plan)
-    for metric, (number, recipe), cell in itertools.product(metrics, enumerate(recipes), _trained_cells(plan)):
-        job = Job(cell=cell, metric=metric, repeat=number, settings=plan.settings, recipe=recipe)
+    for metric, number, cell in itertools.product(metrics, range(plan.settings.lr_trials), _trained_cells(plan)):
+        job = Job(cell=cell, metric=metric, repeat=number, settings=plan.settings, recipe=trial_recipes(cell, plan)[number])
         found.setdefault(job.key, job)
     return list(found.values())
 
@@ -137,7 +138,7 @@ def _trial_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
 def _training_jobs(plan: Plan, metrics: Sequence[str], records: Sequence[Record] | None) -> list[Job]:
     found: dict[tuple[str, str, int, bool], Job] = {}
     cells = _trained_cells(plan)
-    recipes = [plan.recipe if records is None else recipe_of(cell, plan, records) for cell in cells]
+    recipes = [base_recipe(cell, plan) if records is None else recipe_of(cell, plan, records) for cell in cells]
     for seed, metric, (cell, recipe) in itertools.product(range(plan.settings.seeds), metrics, zip(cells, recipes, strict=True)):
         if recipe is not None:
             job = Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=recipe)
@@ -158,4 +159,4 @@ def _step_flops(planned: PlannedCell) -> int:
 def _training_flops(planned: PlannedCell, plan: Plan) -> float:
     task = info_of(planned.cell.workload.task)
     n = planned.cell.model.shape.seq_len
-    return float(planned.sizing.cost.train_flops().at(n) * task.num_train * plan.recipe.epochs)
+    return float(planned.sizing.cost.train_flops().at(n) * task.num_train * base_recipe(planned.cell, plan).epochs)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bench import catalog
 from bench.build import config_of, cost_of, uses_attention
@@ -22,7 +23,9 @@ from bench.spec import (
     Cell,
     Part,
     Plan,
+    PlannedArm,
     PlannedCell,
+    Question,
     Recipe,
     RequestError,
     Settings,
@@ -42,47 +45,92 @@ WORKLOAD_WORDS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartRequest:
+    """A part of a plan as asked for: a request per arm, by its name; one without a name where the part compares nothing.
+
+    `facts`: by arm, what is known of it beforehand.
+    """
+
+    name: str = ""
+    arms: Mapping[str, Request]
+    baseline: str = ""
+    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        return tuple(self.arms.values())
+
+
 def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = "") -> Plan:
     """Resolve every model, length and budget. Raises RequestError where nothing in the request is feasible."""
-    return build_plan_of_parts({"": request}, settings=settings, recipe=recipe, device=device, name=name, command=command)
+    return build_plan_of_parts(
+        [PartRequest(arms={"": request})], settings=settings, recipe=recipe, device=device, name=name, command=command
+    )
 
 
 def build_plan_of_parts(
-    requests: Mapping[str, Request], *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = ""
+    parts: Sequence[PartRequest],
+    *,
+    settings: Settings,
+    recipe: Recipe,
+    device: str,
+    name: str = "",
+    command: str = "",
+    question: Question | None = None,
+    left_out: Sequence[Skipped] = (),
 ) -> Plan:
-    """One plan of several requests, by the names of its parts. A cell that several ask for is measured once, for all their metrics.
+    """One plan of several parts. A cell that several ask for is measured once, for all their metrics. `left_out`: what was skipped before.
 
     Raises RequestError where nothing in any of them is feasible.
     """
+    requests = [request for part in parts for request in part.requests]
     cells: dict[str, PlannedCell] = {}
-    skipped: list[Skipped] = []
-    parts = []
-    for part, request in requests.items():
-        if request.task:
-            check_fits(recipe, request.task)
-        found, left_out = _resolve(request, device)
-        cells |= {cell_id: planned for cell_id, planned in found.items() if cell_id not in cells}
-        skipped += left_out
-        parts.append(_part(part, request, found))
+    skipped = list(left_out)
+    planned_parts = []
+    for part in parts:
+        found, infeasible = _resolve_arms(part, recipe, device)
+        for planned in found.values():
+            cells = {**planned, **cells}
+        skipped += infeasible
+        planned_parts.append(_part(part, found))
     if not cells:
         raise RequestError(
             f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", "try larger --params or shorter --seq"
         )
+    several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
     return Plan(
-        name=name or _default_name(requests.values()),
+        name=name or _default_name(requests),
         command=command,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        metrics=tuple(dict.fromkeys(metric for request in requests.values() for metric in request.metrics)),
-        cells=tuple(cells.values()),
+        metrics=tuple(dict.fromkeys(metric for request in requests for metric in request.metrics)),
+        cells=_in_order(planned_parts, cells),
         skipped=tuple(dict.fromkeys(skipped)),
         settings=settings,
         recipe=recipe,
-        accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests.values() for n in request.accuracy_seq_lens)),
-        parts=tuple(part for part in parts if part.cells) if len(parts) > 1 or parts[0].batching else (),
+        accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests for n in request.accuracy_seq_lens)),
+        parts=tuple(part for part in planned_parts if part.cells) if several else (),
+        question=question,
     )
 
 
-def _resolve(request: Request, device: str) -> tuple[dict[str, PlannedCell], list[Skipped]]:
+def _in_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:
+    """Each cell once, where it was asked for first."""
+    return tuple(cells[cell_id] for cell_id in dict.fromkeys(cell_id for part in parts for cell_id in part.cells))
+
+
+def _resolve_arms(part: PartRequest, recipe: Recipe, device: str) -> tuple[dict[str, dict[str, PlannedCell]], list[Skipped]]:
+    """The cells of every arm by their ids, and what cannot be one."""
+    found, skipped = {}, []
+    for arm, request in part.arms.items():
+        if request.task:
+            check_fits(request.recipe or recipe, request.task)
+        found[arm], infeasible = _resolve(request, recipe, device)
+        skipped += infeasible
+    return found, skipped
+
+
+def _resolve(request: Request, recipe: Recipe, device: str) -> tuple[dict[str, PlannedCell], list[Skipped]]:
     """The cells of one request by their ids, and what cannot be one."""
     cells: dict[str, PlannedCell] = {}
     skipped: list[Skipped] = []
@@ -90,17 +138,26 @@ def _resolve(request: Request, device: str) -> tuple[dict[str, PlannedCell], lis
         if isinstance(resolved, Skipped):
             skipped.append(resolved)
             continue
-        for planned in _expand(resolved, request, device):
+        for planned in _expand(resolved, request, recipe, device):
             twin = cells.setdefault(planned.cell.cell_id, planned)
             if twin is not planned:
                 skipped.append(_same_as(twin, planned))
     return cells, skipped
 
 
-def _part(name: str, request: Request, cells: Mapping[str, PlannedCell]) -> Part:
-    policies = dict.fromkeys(planned.sizing.match for planned in cells.values())
-    batching = f"{request.batch_tokens} tokens per batch" if request.batch_tokens else ""
-    return Part(name=name, match=", ".join(policies), batching=batching, cells=tuple(cells))
+def _part(part: PartRequest, found: Mapping[str, Mapping[str, PlannedCell]]) -> Part:
+    policies = dict.fromkeys(planned.sizing.match for cells in found.values() for planned in cells.values())
+    tokens = {request.batch_tokens for request in part.requests}
+    batch_tokens = tokens.pop() if len(tokens) == 1 else None
+    arms = [PlannedArm(name=arm, cells=tuple(cells), facts=part.facts.get(arm, {})) for arm, cells in found.items() if arm and cells]
+    return Part(
+        name=part.name,
+        match=", ".join(policies),
+        batching=f"{batch_tokens} tokens per batch" if batch_tokens else "",
+        cells=tuple(dict.fromkeys(cell_id for cells in found.values() for cell_id in cells)),
+        arms=tuple(arms),
+        baseline=part.baseline if arms else "",
+    )
 
 
 def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
@@ -129,6 +186,8 @@ def _require_parts(plan: Plan) -> None:
     for part in plan.parts:
         if strays := [cell_id for cell_id in part.cells if cell_id not in known]:
             raise ValueError(f"its part {part.name!r} holds the cell {strays[0]!r}, which it does not plan")
+        if strays := [cell_id for arm in part.arms for cell_id in arm.cells if cell_id not in part.cells]:
+            raise ValueError(f"an arm of its part {part.name!r} holds the cell {strays[0]!r}, which is not in the part")
 
 
 def _require_range(name: str, value: int, high: int) -> None:
@@ -139,8 +198,7 @@ def _require_range(name: str, value: int, high: int) -> None:
 
 def _is_sized_as_its_cost_says(planned: PlannedCell) -> bool:
     sizing, n = planned.sizing, planned.cell.model.shape.seq_len
-    params = sizing.cost.params()
-    return (sizing.params, sizing.params_seq) == (params.at(n), params.varying().at(n))
+    return (sizing.params, sizing.params_seq) == (sizing.cost.params().at(n), sizing.cost.params_seq().at(n))
 
 
 def _require_words(plan: Plan) -> None:
@@ -155,8 +213,10 @@ def _require_words(plan: Plan) -> None:
         for name, allowed in WORKLOAD_WORDS.items():
             one_of(name, getattr(work, name), allowed)
         parse_task(work.task)
+        if work.recipe:
+            check_recipe(work.recipe)
         if work.task:
-            check_fits(plan.recipe, work.task)
+            check_fits(work.recipe or plan.recipe, work.task)
         _require_range("batch_size", work.batch_size, MAX_SIZE)
     if len({p.cell.workload.device for p in plan.cells}) > 1:
         raise ValueError("its cells are for several devices")
@@ -180,13 +240,21 @@ def _require_settings(plan: Plan) -> None:
         raise ValueError("its time limits must be positive")
 
 
-def _expand(sized: SizedModel, request: Request, device: str) -> Iterator[PlannedCell]:
+def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:
+    own = request.recipe if request.task and request.recipe != recipe else None
     attentions = request.attentions if uses_attention(sized.model) else (NO_ATTENTION,)
     sizing = sizing_of(sized)
     axes = itertools.product(request.phases, request.dtypes, request.engines, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
     for phase, dtype, engine, batch_size, attention in axes:
         workload = Workload(
-            batch_size=batch_size, phase=phase, engine=engine, dtype=dtype, device=device, attention=attention, task=request.task
+            batch_size=batch_size,
+            phase=phase,
+            engine=engine,
+            dtype=dtype,
+            device=device,
+            attention=attention,
+            task=request.task,
+            recipe=own,
         )
         yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
 

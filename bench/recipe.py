@@ -7,16 +7,28 @@ from typing import Any
 
 from bench import catalog
 from bench.request import MAX_COUNT, MAX_EPOCHS, MAX_SIZE, one_of
-from bench.spec import AUGMENTATIONS, PRECISIONS, SCHEDULES, Recipe, RequestError
-from bench.task_info import Images, info_of
+from bench.spec import AUGMENTATIONS, DISTILLATIONS, NO_TEACHER, PRECISIONS, SCHEDULES, TEACHERS, Recipe, RequestError
+from bench.task_info import CLASS, Images, info_of
+from models.layers.dropout import DROPOUT_PLACES
 
-WORDS = {"schedule": SCHEDULES, "precision": PRECISIONS, "compile": ("true", "false")}
+WORDS = {
+    "schedule": SCHEDULES,
+    "precision": PRECISIONS,
+    "compile": ("true", "false"),
+    "teacher": TEACHERS,
+    "distillation": DISTILLATIONS,
+}
+LISTS = {"augment": AUGMENTATIONS, "dropout_at": DROPOUT_PLACES}
+"""What may be joined by `+`, in the order in which it is kept: that in which augmentations are done."""
+MAY_BE_EMPTY = ("augment",)
 COUNTS = {
     "epochs": (1, MAX_EPOCHS),
     "batch_size": (1, MAX_SIZE),
     "accumulate": (1, MAX_COUNT),
     "patience": (0, MAX_EPOCHS),
     "early_stop": (0, MAX_EPOCHS),
+    "magnitude": (0, 30),
+    "teacher_epochs": (1, MAX_EPOCHS),
 }
 NUMBERS = {
     "learning_rate": (0.0, 100.0, False),
@@ -26,13 +38,17 @@ NUMBERS = {
     "clip_norm": (0.0, 1e6, False),
     "validation_fraction": (0.0, 0.9, False),
     "dropout": (0.0, 0.95, True),
+    "distillation_weight": (0.0, 1.0, True),
 }
 """(least, most, whether it may be the least)."""
 RECIPE_KEYS = ", ".join(f.name for f in dataclasses.fields(Recipe))
 
 
 def parse_recipe(text: str) -> Recipe:
-    """`key=value,key=value` over the default recipe; `augment` takes names joined by `+`, or none. Raises RequestError for what is wrong."""
+    """`key=value,key=value` over the default recipe; `augment` takes names joined by `+`, or none, and `dropout_at` places joined by `+`.
+
+    Raises RequestError for what is wrong.
+    """
     changes: dict[str, Any] = {}
     for entry in text.split(",") if text else ():
         key, equals, value = entry.strip().partition("=")
@@ -54,12 +70,28 @@ def check_fits(recipe: Recipe, task: str) -> None:
         raise RequestError(f"augment={'+'.join(recipe.augment)} is for images; task {task} has none", "leave augment out of --recipe")
     if "randaugment" in recipe.augment and isinstance(reads, Images) and not reads.are_bytes:
         raise RequestError(f"randaugment needs images stored as bytes; those of task {task} are not", "leave randaugment out of --recipe")
+    if recipe.teacher != NO_TEACHER and not (isinstance(reads, Images) and info_of(task).answers == CLASS):
+        raise RequestError(
+            f"teacher={recipe.teacher} is for images of one class each; task {task} has none", f"write teacher={NO_TEACHER} in --recipe"
+        )
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise ValueError where a recipe holds what could not have been asked for."""
     for field in dataclasses.fields(Recipe):
         _require_within(field.name, getattr(recipe, field.name))
+
+
+def recipe_changes(recipe: Recipe, base: Recipe) -> str:
+    """What a recipe has other than `base`, as `--recipe` would say it."""
+    values = ((field.name, getattr(recipe, field.name), getattr(base, field.name)) for field in dataclasses.fields(Recipe))
+    return ",".join(f"{name}={_written(value)}" for name, value, usual in values if value != usual)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "+".join(value) or "none"
+    return str(value).lower() if isinstance(value, bool) else (f"{value:g}" if isinstance(value, float) else str(value))
 
 
 def _value(key: str, text: str) -> Any:
@@ -74,9 +106,9 @@ def _value(key: str, text: str) -> Any:
 
 
 def _typed(key: str, text: str) -> Any:
-    if key == "augment":
-        names = () if text == "none" else tuple(one_of("--recipe augment=", name, AUGMENTATIONS) for name in text.split("+"))
-        return tuple(name for name in AUGMENTATIONS if name in names)  # one order, whatever was typed: they are done in it
+    if key in LISTS:
+        names = () if text == "none" and key in MAY_BE_EMPTY else tuple(one_of(f"--recipe {key}=", n, LISTS[key]) for n in text.split("+"))
+        return tuple(name for name in LISTS[key] if name in names)  # one order, whatever was typed
     if key in WORDS:
         word = one_of(f"--recipe {key}=", text, WORDS[key])
         return word == "true" if key == "compile" else word
@@ -101,4 +133,4 @@ def _require_within(key: str, value: Any) -> None:
 
 def _example(key: str) -> str:
     value = getattr(Recipe(), key)
-    return "crop+flip" if key == "augment" else str(value).lower()
+    return "+".join(value or LISTS[key][:2]) if key in LISTS else str(value).lower()

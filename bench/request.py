@@ -17,9 +17,11 @@ from bench.spec import (
     MATCH_POLICIES,
     PHASES,
     OptionValue,
+    Recipe,
     RequestError,
 )
 from bench.task_info import choose
+from models.layers.choice import split_choice
 from models.layers.shape import INPUTS
 
 MAX_SEQ_LEN = 1_048_576
@@ -60,7 +62,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request whose every word is known. `seq_lens` empty: published variants at their own length."""
+    """A request whose every word is known. `seq_lens` empty: published variants at their own length. `recipe`: None for that of the plan."""
 
     models: tuple[ModelRequest, ...]
     seq_lens: tuple[int, ...]
@@ -79,6 +81,7 @@ class Request:
     batch_sizes: tuple[int, ...]
     accuracy_seq_lens: tuple[int, ...]
     batch_tokens: int | None = None
+    recipe: Recipe | None = None
 
     def batch_sizes_at(self, seq_len: int) -> tuple[int, ...]:
         """Those asked for; with `batch_tokens`, the one that comes nearest to it at this length."""
@@ -204,7 +207,9 @@ def _option_value(family: str, key: str, kind: str, text: str) -> OptionValue:
         return whole_number(f"option {key} of {family}", text, low=0, high=MAX_SIZE)
     if kind == "bool":
         return one_of(f"option {key} of {family}", text, ("true", "false")) == "true"
-    return text
+    name, settings = split_choice(text)
+    # options of the choice, such as a mixer's, in one order, so that equal models have equal names
+    return ":".join((name, *sorted(settings)))
 
 
 def _option_text(value: object) -> str:

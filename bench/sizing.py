@@ -11,7 +11,7 @@ from bench.build import config_of, cost_of
 from bench.request import ModelRequest, Request
 from bench.spec import NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.task_info import info_of
-from models.layers.shape import Interface, Shape
+from models.layers.shape import NO_POOL, POOLS, Interface, Shape
 
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
@@ -120,8 +120,9 @@ def _params_target(request: Request, budget: int) -> Target:
 
 def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
     """The forward FLOPs of the reference family at this budget and length, pooled like the model, so that it reads the same tokens."""
-    pool = config_of(model).pool
-    wanted = ModelRequest(name=request.reference, family=request.reference, options=(("pool", pool),))
+    pool = _pool_of(model)
+    options = (("pool", pool),) if pool in POOLS else ()
+    wanted = ModelRequest(name=request.reference, family=request.reference, options=options)
     reference = _unsized(wanted, request, model.shape.seq_len)
     found = match(reference, _params_target(request, budget), heads=request.sizes.heads)
     if isinstance(found, NoMatch):
@@ -142,8 +143,10 @@ def _unsized(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
         shape=replace(PLACEHOLDER, seq_len=n, depth=request.sizes.depth, ffn_width=_placeholder_ffn_width(wanted)),
         interface=Interface(input=request.input),
     )
+    if request.task:  # first: whether a family can be built at all may depend on what it reads and answers
+        model = replace(model, interface=_task_interface(model, request))
     _require_options(model)
-    return replace(model, interface=_task_interface(model, request)) if request.task else model
+    return model
 
 
 def _placeholder_ffn_width(wanted: ModelRequest) -> int:
@@ -152,7 +155,13 @@ def _placeholder_ffn_width(wanted: ModelRequest) -> int:
 
 
 def _task_interface(model: ModelSpec, request: Request) -> Interface:
-    return info_of(request.task).interface(model.shape.seq_len, config_of(model).pool)
+    return info_of(request.task).interface(model.shape.seq_len, _pool_of(model))
+
+
+def _pool_of(model: ModelSpec) -> str:
+    """The pooling asked for, or the family's own; none where it is no option."""
+    defaults = {option.name: option.default for option in catalog.options(model.family)}
+    return str({**defaults, **dict(model.options)}.get("pool", NO_POOL))
 
 
 def _require_options(model: ModelSpec) -> None:
@@ -171,7 +180,7 @@ def sizing_of(sized: SizedModel) -> Sizing:
         budget=sized.budget,
         budget_error=sized.budget_error,
         params=cost.params().at(n),
-        params_seq=cost.params().varying().at(n),
+        params_seq=cost.params_seq().at(n),
         params_blocks=cost.params("blocks").at(n),
         heads=sized.model.shape.heads if catalog.load("families", sized.model.family).USES_HEADS else None,
         terms=cost.terms,

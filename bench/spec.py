@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models.layers.cost import Cost, Polynomial, Term
+from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
 from models.layers.shape import ADDED_LATER, Interface, Shape, require_one_of
 
 SCHEMA_VERSION = 1
@@ -29,6 +30,12 @@ DEVICES = ("cpu", "cuda")
 SCHEDULES = ("cosine", "constant", "plateau")
 PRECISIONS = ("fp32", "bf16-autocast")
 AUGMENTATIONS = ("crop", "flip", "randaugment", "mixup", "cutmix", "erasing")
+NO_TEACHER = "none"
+TEACHERS = (NO_TEACHER, "convolution")
+DISTILLATIONS = ("soft", "hard")
+
+HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
+EXPECTATIONS = (HIGHER, LOWER, EQUAL)
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -58,7 +65,10 @@ class ModelSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What a model is asked to do. `attention` is the kernel asked for, `none` for a model without attention; `task` empty: synthetic data."""
+    """What a model is asked to do. `attention` is the kernel asked for, `none` for a model without attention; `task` empty: synthetic data.
+
+    `recipe`: how the model is trained, where that is not the plan's recipe (None: by the plan's).
+    """
 
     batch_size: int = 32
     phase: str = "infer"
@@ -67,6 +77,7 @@ class Workload:
     device: str = "cpu"
     attention: str = "auto"
     task: str = ""
+    recipe: Recipe | None = field(default=None, metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,38 +133,103 @@ class Skipped:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedArm:
+    """One of the choices that a part compares: its cells, by their ids. `facts`: what is known of it beforehand, shown beside what was measured."""
+
+    name: str
+    cells: tuple[str, ...]
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """Cells of a plan that were asked for together, by their ids, under one policy of matching and one of batching.
 
     A cell may be in several parts: the shape that is kept as n grows is the matched one at its first length. `batching` is empty where every
-    cell names its own batch size.
+    cell names its own batch size. `arms`: the choices that are compared with the one named `baseline`; none where the part compares nothing.
     """
 
     name: str
     match: str
     batching: str
     cells: tuple[str, ...]
+    arms: tuple[PlannedArm, ...] = field(default=(), metadata=ADDED_LATER)
+    baseline: str = field(default="", metadata=ADDED_LATER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What an ablation expects of one arm of a part against another (empty: the part's baseline), and which effect would count.
+
+    `measure`: of `bench.analysis.effects.MEASURES`. `expected`: `higher` or `lower` by more than `by`, or `equal` within it: in points of an accuracy
+    or score, as a fraction for ratios of costs (0.05: 5 %). `seq_len`: the length that it is about (None: every one). `because`: the reason.
+    """
+
+    part: str
+    arm: str
+    against: str = ""
+    measure: str = "accuracy"
+    expected: str
+    by: float = 0.0
+    seq_len: int | None = None
+    because: str = ""
+
+    def __post_init__(self) -> None:
+        require_one_of("expected", self.expected, EXPECTATIONS)
+        if self.by < 0:
+            raise ValueError(f"by must be zero or more, not {self.by:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a plan asks, as the file in `ablations/` states it: the question, and its text with prediction and source."""
+
+    text: str
+    statement: str
+    predictions: tuple[Prediction, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One choice of a grid: the flags in which it differs from the grid's own. `facts`: see `PlannedArm`."""
+
+    name: str
+    flags: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """One part of an ablation, in the words of the command line: `flags` maps the names of flags, with underscores, to their text."""
+    """One part of an ablation, in the words of the command line: `flags` maps the names of flags, with underscores, to their text.
+
+    With `arms`, the grid is planned once for each of them, and each is compared with the one named `baseline` (empty: the first).
+    """
 
     name: str
     flags: Mapping[str, str]
+    arms: tuple[Arm, ...] = ()
+    baseline: str = ""
+
+    def __post_init__(self) -> None:
+        names = [arm.name for arm in self.arms]
+        if len(set(names)) < len(names):
+            raise ValueError(f"the arms of grid {self.name!r} must have different names, not {', '.join(names)}")
+        if self.baseline and self.baseline not in names:
+            raise ValueError(f"the baseline of grid {self.name!r} must be one of {', '.join(names)}, not {self.baseline!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
     """The constant of a file in `ablations/`: what answers its question on each kind of device, and in a first look.
 
-    `cost`: what it takes, in words. `rounds` and `sample_s` are those of a full run: many short visits tell more than few long ones.
+    `predictions`: what would be seen if the file's prediction is right. `rounds` and `sample_s` are those of a full run: many short visits tell
+    more than few long ones.
     """
 
-    cost: str
     cpu: tuple[Grid, ...]
     cuda: tuple[Grid, ...]
     quick: tuple[Grid, ...]
+    predictions: tuple[Prediction, ...] = ()
     rounds: int = 7
     seeds: int = 3
     sample_s: float = 1.0
@@ -182,8 +258,12 @@ class Recipe:
 
     `learning_rate` is the peak, after a linear warm-up over `warmup` of all steps; then `schedule`: cosine decay to zero, constant, or halved on a
     plateau of the validation score (more than `patience` epochs without a better one). `early_stop`: epochs without a better validation score after
-    which training ends (0: never). A step learns from `accumulate` batches of `batch_size`. `dropout`: share of each residual update dropped.
-    `augment`: what is done to images, see `AUGMENTATIONS`. `precision`: fp32 or bf16-autocast. `compile`: whether the model is compiled.
+    which training ends (0: never). A step learns from `accumulate` batches of `batch_size`. `dropout`: share dropped at each of the places
+    `dropout_at` (`models.layers.dropout`). `augment`: what is done to images, see `AUGMENTATIONS`; `magnitude`: how strongly RandAugment does it,
+    0 to 30. `precision`: fp32 or bf16-autocast. `compile`: whether the model is compiled.
+
+    `teacher`: the network that is trained first, for `teacher_epochs`, and that the model then also learns from (arXiv 2012.12877, Sec. 3):
+    by `distillation`, from its softened answers or from its hard choices, with `distillation_weight` of the loss.
     """
 
     epochs: int = 10
@@ -202,12 +282,24 @@ class Recipe:
     augment: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
     precision: str = field(default="fp32", metadata=ADDED_LATER)
     compile: bool = field(default=False, metadata=ADDED_LATER)
+    dropout_at: tuple[str, ...] = field(default=DEFAULT_PLACES, metadata=ADDED_LATER)
+    magnitude: int = field(default=9, metadata=ADDED_LATER)
+    teacher: str = field(default=NO_TEACHER, metadata=ADDED_LATER)
+    distillation: str = field(default="soft", metadata=ADDED_LATER)
+    distillation_weight: float = field(default=0.5, metadata=ADDED_LATER)
+    teacher_epochs: int = field(default=10, metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)
         require_one_of("precision", self.precision, PRECISIONS)
         for name in self.augment:
             require_one_of("augment", name, AUGMENTATIONS)
+        if not self.dropout_at:
+            raise ValueError(f"dropout_at must name at least one of {', '.join(DROPOUT_PLACES)}; dropout=0 drops nowhere")
+        for place in self.dropout_at:
+            require_one_of("dropout_at", place, DROPOUT_PLACES)
+        require_one_of("teacher", self.teacher, TEACHERS)
+        require_one_of("distillation", self.distillation, DISTILLATIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,11 +317,12 @@ class Plan:
     recipe: Recipe = Recipe()
     accuracy_seq_lens: tuple[int, ...] = ()
     parts: tuple[Part, ...] = field(default=(), metadata=ADDED_LATER)
+    question: Question | None = field(default=None, metadata=ADDED_LATER)
 
     @property
     def plan_id(self) -> str:
-        """Equal for equal work: the name, the command line and the time of planning do not count."""
-        return content_id(dataclasses.replace(self, name="", command="", created=""))
+        """Equal for equal work: the name, the command line, the time of planning and the words of the question do not count."""
+        return content_id(dataclasses.replace(self, name="", command="", created="", question=None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,6 +392,11 @@ def is_trained(cell: Cell, plan: Plan) -> bool:
     """Is the cell's model trained in this plan, where accuracy is asked for? At `accuracy_seq_lens`, or at every length."""
     chosen = plan.accuracy_seq_lens
     return bool(cell.workload.task) and (not chosen or cell.model.shape.seq_len in chosen)
+
+
+def base_recipe(cell: Cell, plan: Plan) -> Recipe:
+    """What the cell's model is trained by before any learning rate is tuned: its own recipe, or the plan's."""
+    return cell.workload.recipe or plan.recipe
 
 
 def training_id(cell: Cell, recipe: Recipe) -> str:

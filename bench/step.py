@@ -90,7 +90,8 @@ def _synthetic_data(interface: Interface, batch: int, tokens: int, dtype: torch.
 
 
 def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+    # one group, which may be empty: AdamW refuses a bare list of no parameters
+    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True)
 
 
 def _context(cell: Cell) -> contextlib.AbstractContextManager[object]:
@@ -120,7 +121,8 @@ def _train_call(
         with context:
             logits = forward(data)
         loss = F.cross_entropy(logits.float().flatten(0, -2), labels)
-        loss.backward()
+        if loss.requires_grad:  # a model without parameters has no backward
+            loss.backward()
         optimizer.step()
         return loss.detach()
 

@@ -16,12 +16,13 @@ from bench import catalog
 from bench.files import write_atomically
 from bench.intervals import CONTROL_LEVEL, paired_ratio
 from bench.jobs import missing_jobs, shared_ids
+from bench.recipe import recipe_changes
 from bench.record import StoredRun
 from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
 from bench.tuning import TUNING, recipe_of, trial_ids
 
 IDENTITY = (
-    "cell_id model family seq_len batch_size phase engine dtype device attention task match budget budget_error status reason quick "
+    "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match budget budget_error status reason quick "
     "width depth heads ffn_width params params_seq params_blocks"
 ).split()
 MFU = "mfu"
@@ -201,6 +202,7 @@ def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
         "seq_len": model.shape.seq_len,
         **{name: getattr(work, name) for name in ("batch_size", "phase", "engine", "dtype", "device", "attention")},
         "task": work.task or None,
+        "recipe": recipe_changes(work.recipe, plan.recipe) if work.recipe else None,
         "match": sizing.match,
         "budget": sizing.budget,
         "budget_error": sizing.budget_error,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.spec import OptionValue, RequestError
 from models.layers.shape import Interface, num_data_tokens
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 CLASS, TOKEN_CLASS, TOKEN_VALUE = "class", "token_class", "token_value"
 """What a task asks for: one class per item, a class at some tokens, a number at some tokens."""
@@ -73,10 +76,32 @@ class Sequences:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Generation:
+    """How a sequence is generated, token by token, in the second part of a sequence of ids that begins with `start`.
+
+    Each answer is the next token read, so the ids of the classes are those of their tokens; what is not generated yet reads as `blank`.
+    """
+
+    start: int
+    blank: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression:
+    """Where a token's vector holds a point of a curve: the indices of `x` and of the observed `y`. `curve`: from arrays of x to y, without noise."""
+
+    x: int
+    y: int
+    curve: Callable[[NDArray[Any]], NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskInfo:
     """Facts of a task. `chance`: the score of guessing; `answers`: CLASS, TOKEN_CLASS or TOKEN_VALUE; `num_classes`: outputs (1 for a value).
 
     `num_validation` is 0 where validation items are drawn from the training split. `score_name`: of a task whose score is no accuracy.
+    `generation`: of a task of token classes that is learned with its answers shown one token late and scored on sequences that the model generates.
+    `regression`: of a task of values that are those of a curve, so that a fit can be drawn.
     """
 
     name: str
@@ -90,6 +115,8 @@ class TaskInfo:
     num_validation: int = 0
     num_test: int
     score_name: str = ""
+    generation: Generation | None = None
+    regression: Regression | None = None
 
     def interface(self, seq_len: int, pool: str) -> Interface:
         """What a model of that length reads and answers. Raises RequestError, naming what fits, for a length that does not."""

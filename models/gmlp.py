@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm, linear
-from models.layers.embedding import Embedding, embedding_cost
+from models.layers.embedding import POSITIONS, Embedding, embedding_cost
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
 from models.layers.padding import with_class_token
 from models.layers.shape import POOLS, Interface, Shape, require_non_negative, require_one_of
 from models.mixers import attention, identity, spatial_gating
 
-GATINGS = ("spatial", "identity")
+IDENTITY = "identity"
+GATINGS = (IDENTITY, *spatial_gating.GATINGS)
+MIXING_OPTIONS = ("spatial_heads", "tiny_attention", "head_mix", "weight_init", "bias_init", "gate_norm", "toeplitz")
+"""Options that mean nothing where no token meets another."""
 NOMINAL_FFN_RATIO = 6
 USES_HEADS = False
 REFERENCE_OPTIONS = {"kernel": "linear"}
@@ -32,11 +35,15 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {
 class Config:
     """Options.
 
-    pool: `cls` (a class token) or `mean`. spatial_heads: channel groups with a spatial matrix each. tiny_attention: width of the single-head
-    attention added to the gate, aMLP (0: none). activation_after: GELU after the last projection of each block. head_hidden: width of a hidden
-    layer in the head (0: none). kernel: formulation of the spatial projection. gating: `spatial`, or `identity`, s(Z) = Z (arXiv 2105.08050,
-    Sec. 2.1): no token meets another, in a plain feed-forward block of the same ffn_width. That is the control for token mixing, to use with
-    pool=mean: a class token that meets no other one answers the same to everything.
+    pool: `cls` (a class token) or `mean`. spatial_heads: spatial matrices in each block, by default with a group of channels each. tiny_attention:
+    width of the single-head attention added to the gate, aMLP (0: none). activation_after: GELU after the last projection of each block.
+    head_hidden: width of a hidden layer in the head (0: none). kernel: formulation of the spatial projection. gating: s(Z) of arXiv 2105.08050,
+    Sec. 2.1, with f(Z) = W norm(Z) + b: `spatial`, u * f(v) over the halves of Z, of which one comes out; `linear`, f(Z); `additive`, Z + f(Z);
+    `multiplicative`, Z * f(Z); or `identity`, Z: no token meets another, in a plain feed-forward block of the same ffn_width. That is the control
+    for token mixing, to use with pool=mean: a class token that meets no other one answers the same to everything. head_mix: `split` into groups of
+    channels, or `mean`: every matrix acts on all channels and the answers are averaged. weight_init: standard deviation of the fresh W (`1e-6`,
+    `1e-3`, `0.05`), or torch's `default` for a linear layer of n inputs. bias_init: the fresh b, 0 or 1. gate_norm: LayerNorm before W. toeplitz: W
+    is constant along its diagonals, 2 n - 1 weights (App. C). positions: `none`, `learned` or `sinusoidal`.
     """
 
     shape: Shape
@@ -48,23 +55,45 @@ class Config:
     head_hidden: int = 0
     kernel: str = "auto"
     gating: str = "spatial"
+    head_mix: str = "split"
+    weight_init: str = "1e-6"
+    bias_init: int = 1
+    gate_norm: bool = True
+    toeplitz: bool = False
+    positions: str = "none"
 
     def __post_init__(self) -> None:
         require_one_of("pool", self.pool, POOLS)
         require_non_negative("tiny_attention", self.tiny_attention)
         require_non_negative("head_hidden", self.head_hidden)
         require_one_of("gating", self.gating, GATINGS)
-        if self.gating == "identity":
-            _refuse_mixing(self.spatial_heads, self.tiny_attention)
+        require_one_of("positions", self.positions, POSITIONS)
+        if self.gating == IDENTITY:
+            _refuse_mixing(self)
         require_one_of("kernel", self.kernel, spatial_gating.KERNEL_NAMES)
         _ = self.spatial  # refuses an ffn_width that does not split
 
     @property
     def spatial(self) -> spatial_gating.Config | None:
-        if self.gating == "identity":
+        if self.gating == IDENTITY:
             return None
-        shape = self.shape
-        return spatial_gating.Config(seq_len=shape.seq_len, width=shape.ffn_width, heads=self.spatial_heads, kernel=self.kernel)
+        return spatial_gating.Config(
+            seq_len=self.shape.seq_len,
+            width=self.shape.ffn_width,
+            heads=self.spatial_heads,
+            kernel=self.kernel,
+            gating=self.gating,
+            head_mix=self.head_mix,
+            weight_init=self.weight_init,
+            bias_init=self.bias_init,
+            gate_norm=self.gate_norm,
+            toeplitz=self.toeplitz,
+        )
+
+    @property
+    def gated_width(self) -> int:
+        """Channels that come out of the gate."""
+        return self.spatial.channels if self.spatial else self.shape.ffn_width
 
     @property
     def attention(self) -> attention.Config | None:
@@ -74,14 +103,15 @@ class Config:
             seq_len=self.shape.seq_len,
             width=self.shape.width,
             inner_width=self.tiny_attention,
-            out_width=self.shape.ffn_width // 2,
+            out_width=self.gated_width,
         )
 
 
-def _refuse_mixing(spatial_heads: int, tiny_attention: int) -> None:
-    for name, value, none in (("spatial_heads", spatial_heads, 1), ("tiny_attention", tiny_attention, 0)):
-        if value != none:
-            raise ValueError(f"{name} must be {none} with gating=identity, which mixes no tokens, not {value!r}")
+def _refuse_mixing(config: Config) -> None:
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if option.name in MIXING_OPTIONS and value != option.default:
+            raise ValueError(f"{option.name} must be {option.default} with gating={IDENTITY}, which mixes no tokens, not {value!r}")
 
 
 class GatedBlock(nn.Module):
@@ -94,7 +124,7 @@ class GatedBlock(nn.Module):
         self.expand = nn.Linear(width, ffn_width)
         self.gating: nn.Module = spatial_gating.build(config.spatial) if config.spatial else identity.build(_ungated(config))
         self.attention = attention.build(config.attention) if config.attention else None
-        self.contract = nn.Linear(ffn_width // 2 if config.spatial else ffn_width, width)
+        self.contract = nn.Linear(config.gated_width, width)
         self.activation_after = config.activation_after
         self.dropout = 0.0
 
@@ -116,14 +146,14 @@ def _ungated(config: Config) -> identity.Config:
 class GMLP(nn.Module):
     """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
 
-    No positions: the spatial matrices know where each token is.
+    By default without positions: the spatial matrices know where each token is.
     """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         shape, interface = config.shape, config.interface
         self.pool = interface.pooling(config.pool)
-        self.embedding = Embedding(shape, interface, pool=self.pool, positions="none")
+        self.embedding = Embedding(shape, interface, pool=self.pool, positions=config.positions)
         self.blocks = nn.ModuleList(GatedBlock(config) for _ in range(shape.depth))
         self.norm = nn.LayerNorm(shape.width)
         self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
@@ -149,9 +179,9 @@ def cost(config: Config) -> Cost:
     block = block + (spatial_gating.cost(config.spatial) if config.spatial else identity.cost(_ungated(config))).within("gating")
     if config.attention:
         block = block + attention.cost(config.attention).within("tiny_attention")
-    block = block + Cost((linear("contract", ffn_width // 2 if config.spatial else ffn_width, width),))
+    block = block + Cost((linear("contract", config.gated_width, width),))
     return (
-        embedding_cost(config.shape, config.interface, pool=pool, positions="none").within("embedding")
+        embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions).within("embedding")
         + block.repeated(config.shape.depth).within("blocks")
         + Cost((layer_norm("norm", width, scope="head"),)).within("head")
         + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")

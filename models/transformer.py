@@ -13,7 +13,7 @@ from models.layers.feed_forward import FeedForward, feed_forward_cost
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
 from models.layers.padding import with_class_token
-from models.layers.shape import POOLS, Interface, Shape, require_one_of
+from models.layers.shape import POOLS, Interface, Shape, require_non_negative, require_one_of
 from models.mixers import attention
 
 NOMINAL_FFN_RATIO = 4
@@ -24,16 +24,19 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options. pool: `cls` (a class token) or `mean`. positions: `sinusoidal`, `learned` or `none`."""
+    """Options. pool: `cls` (a class token) or `mean`. positions: `sinusoidal`, `learned` or `none`. head_hidden: width of a hidden layer in the
+    head (0: none), GELU after it."""
 
     shape: Shape
     interface: Interface = Interface()
     pool: str = "cls"
     positions: str = "sinusoidal"
+    head_hidden: int = 0
 
     def __post_init__(self) -> None:
         require_one_of("pool", self.pool, POOLS)
         require_one_of("positions", self.positions, POSITIONS)
+        require_non_negative("head_hidden", self.head_hidden)
         _ = self.attention  # refuses heads that do not divide the width
 
     @property
@@ -76,7 +79,7 @@ class TransformerEncoder(nn.Module):
         self.pool = interface.pooling(config.pool)
         self.embedding = Embedding(shape, interface, pool=self.pool, positions=config.positions)
         self.blocks = nn.ModuleList(PostNormBlock(config) for _ in range(shape.depth))
-        self.head = Head(shape.width, interface.num_classes, pool=self.pool)
+        self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
         initialise_linears(self)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -104,7 +107,7 @@ def cost(config: Config) -> Cost:
     return (
         embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions).within("embedding")
         + block.repeated(config.shape.depth).within("blocks")
-        + head_cost(width, config.interface.num_classes, pool=pool).within("head")
+        + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")
     )
 
 

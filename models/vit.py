@@ -8,17 +8,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm
-from models.layers.embedding import Embedding, embedding_cost
+from models.layers.embedding import POSITIONS, Embedding, embedding_cost
 from models.layers.feed_forward import FeedForward, feed_forward_cost
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
 from models.layers.padding import with_class_token
-from models.layers.shape import POOLS, Interface, Shape, require_one_of
+from models.layers.shape import POOLS, Interface, Shape, require_non_negative, require_one_of
+from models.layers.stem import STEM_CONVOLUTIONS, require_stem
 from models.mixers import attention
 
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
-REFERENCE_OPTIONS: dict[str, str] = {}
+REFERENCE_OPTIONS = {"convolution": "products"}
 _IMAGENET = Interface(patch_dim=768, num_classes=1000)
 VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {
     # arXiv 2012.12877, Table 1, and arXiv 2010.11929, Table 1: 224 px, patch 16, 196 patches and the class token
@@ -31,14 +32,27 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options. pool: `cls` (the class token) or `mean` (none, the mean over tokens)."""
+    """Options.
+
+    pool: `cls` (the class token) or `mean` (none, the mean over tokens). stem: `linear`, or `convolution` (arXiv 2106.14881). positions: `learned`,
+    `none` or `sinusoidal`. head_hidden: width of a hidden layer in the head (0: none), GELU after it. convolution: formulation of the stem's, of
+    equal answers.
+    """
 
     shape: Shape
     interface: Interface = Interface()
     pool: str = "cls"
+    stem: str = "linear"
+    positions: str = "learned"
+    head_hidden: int = 0
+    convolution: str = "native"
 
     def __post_init__(self) -> None:
         require_one_of("pool", self.pool, POOLS)
+        require_stem(self.stem, self.interface)
+        require_one_of("positions", self.positions, POSITIONS)
+        require_non_negative("head_hidden", self.head_hidden)
+        require_one_of("convolution", self.convolution, tuple(STEM_CONVOLUTIONS))
         _ = self.attention  # refuses heads that do not divide the width
 
     @property
@@ -76,14 +90,19 @@ class VisionTransformer(nn.Module):
         super().__init__()
         shape, interface = config.shape, config.interface
         self.pool = interface.pooling(config.pool)
-        self.embedding = Embedding(shape, interface, pool=self.pool, positions="learned")
+        self.takes_padding = config.stem == "linear"
+        self.embedding = Embedding(
+            shape, interface, pool=self.pool, positions=config.positions, stem=config.stem, convolution=config.convolution
+        )
         self.blocks = nn.ModuleList(PreNormBlock(config) for _ in range(shape.depth))
         self.norm = nn.LayerNorm(shape.width)
-        self.head = Head(shape.width, interface.num_classes, pool=self.pool)
+        self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
         initialise_linears(self)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are, as they must be with a convolutional stem."""
+        if valid is not None and not self.takes_padding:
+            raise ValueError("valid must be None with stem=convolution, which reads the patches as one image: an image has no padding")
         valid = with_class_token(valid, self.pool)
         tokens = self.embedding(data)
         for block in self.blocks:
@@ -105,10 +124,10 @@ def cost(config: Config) -> Cost:
         + feed_forward_cost(width, ffn_width).within("feed_forward")
     )
     return (
-        embedding_cost(config.shape, config.interface, pool=pool, positions="learned").within("embedding")
+        embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions, stem=config.stem).within("embedding")
         + block.repeated(config.shape.depth).within("blocks")
         + Cost((layer_norm("norm", width, scope="head"),)).within("head")
-        + head_cost(width, config.interface.num_classes, pool=pool).within("head")
+        + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")
     )
 
 

@@ -23,11 +23,14 @@ from bench.catalog import load, names
 from bench.request import parse_request
 from bench.sizing import SizedModel, resolve_models
 from bench.spec import ModelSpec, Skipped
-from models.layers.shape import Shape
+from models.layers.shape import Interface, Shape
+from tests.contracts.subjects import interfaces
 
 BUDGETS = (50_000, 100_000, 250_000, 500_000, 1_000_000, 4_000_000, 20_000_000, 100_000_000)
 DEPTHS = (2, 6, 12)
 LENGTHS = (17, 65, 257, 1025, 4097)
+SIZED = tuple(family for family in names("families") if Interface() in interfaces(family))
+"""The families that read patches; what reads nothing but points has no sizes to search."""
 
 
 def unsized(family: str, depth: int, n: int, **options: int) -> ModelSpec:
@@ -39,10 +42,10 @@ def params_target(budget: int) -> Target:
     return Target(measure="params", value=budget, tolerance=PARAMS_TOLERANCE)
 
 
-@pytest.mark.parametrize("family", names("families"))
+@pytest.mark.parametrize("family", SIZED)
 def test_parameters_meet_the_budget_or_the_cell_is_refused_with_a_reason(family: str) -> None:
     cells = list(itertools.product(BUDGETS, DEPTHS, LENGTHS))
-    assert len(cells) * len(names("families")) >= 200
+    assert len(cells) * len(SIZED) >= 200
     num_matched = 0
     for budget, depth, n in cells:
         found = match(unsized(family, depth, n), params_target(budget))
@@ -72,12 +75,12 @@ def assert_refused(found: NoMatch, budget: int) -> None:
     assert f"{budget:,}" in found.reason
 
 
-@pytest.mark.parametrize("family", names("families"))
+@pytest.mark.parametrize("family", SIZED)
 def test_a_larger_budget_gives_more_parameters(family: str) -> None:
     budgets = [round(300_000 * 1.02**i) for i in range(60)]
     found = [match(unsized(family, 6, 65), params_target(b)) for b in budgets]
     achieved = [f.achieved for f in found if isinstance(f, Match)]
-    assert len(achieved) >= 50
+    assert len(achieved) >= 0.75 * len(budgets)  # of two stacks of blocks fewer than of one: a step in ffn_width is twice as large
     assert achieved == sorted(achieved)
 
 

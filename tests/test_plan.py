@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.jobs import control_cell, estimated_seconds, jobs
-from bench.plan import build_plan, build_plan_of_parts, check_plan
+from bench.plan import PartRequest, build_plan, build_plan_of_parts, check_plan
 from bench.record import parse_plan
 from bench.request import parse_request
 from bench.spec import Plan, Recipe, RequestError, Settings, to_json
@@ -189,7 +189,8 @@ def test_a_batch_and_its_tokens_cannot_both_be_fixed() -> None:
 
 def of_parts(**requests: dict[str, str]) -> Plan:
     parsed = {name: parse_request(**{"models": "vit", "params": "250k", **flags}) for name, flags in requests.items()}
-    return build_plan_of_parts(parsed, settings=Settings(), recipe=Recipe(), device="cpu")
+    parts = [PartRequest(name=name, arms={"": request}) for name, request in parsed.items()]
+    return build_plan_of_parts(parts, settings=Settings(), recipe=Recipe(), device="cpu")
 
 
 def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:

@@ -27,6 +27,12 @@ EVERY_KEY: dict[str, tuple[str, Any]] = {
     "augment": ("crop+flip", ("crop", "flip")),
     "precision": ("bf16-autocast", "bf16-autocast"),
     "compile": ("true", True),
+    "dropout_at": ("head+attention", ("attention", "head")),
+    "magnitude": ("15", 15),
+    "teacher": ("convolution", "convolution"),
+    "distillation": ("hard", "hard"),
+    "distillation_weight": ("0.25", 0.25),
+    "teacher_epochs": ("3", 3),
 }
 
 
@@ -77,6 +83,13 @@ def test_every_augmentation_can_be_asked_for_and_none() -> None:
         ("dropout=2", "dropout must be from 0 to 0.95"),
         ("augment=rotate", "randaugment"),
         ("augment=crop+", "crop"),
+        ("dropout_at=none", "embedding"),
+        ("dropout_at=body", "residual"),
+        ("magnitude=31", "magnitude must be a whole number from 0 to 30"),
+        ("teacher=transformer", "convolution"),
+        ("distillation=medium", "soft"),
+        ("distillation_weight=1.5", "distillation_weight must be from 0 to 1"),
+        ("teacher_epochs=0", "teacher_epochs"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name_with_a_hint(text: str, problem: str) -> None:
@@ -109,7 +122,35 @@ def test_what_cannot_be_done_to_a_tasks_data_is_refused(task: str, augment: str)
         check_fits(Recipe(augment=(augment,)), task)
 
 
+@pytest.mark.parametrize("task", ["copy", "trec", "curve_fitting"])
+def test_a_teacher_of_what_is_no_image_is_refused(task: str) -> None:
+    with pytest.raises(RequestError, match="teacher=convolution is for images of one class each"):
+        check_fits(Recipe(teacher="convolution"), task)
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({"dropout_at": ()}, "at least one of embedding, residual, attention, head"),
+        ({"dropout_at": ("body",)}, "must be one of embedding, residual, attention, head, not 'body'"),
+        ({"teacher": "vit"}, "must be one of none, convolution, not 'vit'"),
+        ({"distillation": "loud"}, "must be one of soft, hard, not 'loud'"),
+    ],
+)
+def test_a_recipe_with_an_unknown_word_is_refused_naming_those_allowed(change: dict[str, Any], allowed: str) -> None:
+    with pytest.raises(ValueError, match=allowed):
+        Recipe(**change)
+
+
+def test_a_recipe_of_before_is_stored_as_it_was() -> None:
+    """What came later goes unsaid at its default, so that older plans keep their ids."""
+    later = {"dropout_at", "magnitude", "teacher", "distillation", "distillation_weight", "teacher_epochs"}
+    assert not later & set(to_json(Recipe(dropout=0.1, augment=("randaugment",))))
+    assert to_json(Recipe(dropout_at=("head",)))["dropout_at"] == ["head"]
+
+
 def test_what_can_be_done_passes() -> None:
+    check_fits(Recipe(teacher="convolution"), "digits")
     check_fits(Recipe(augment=("crop", "flip")), "digits")
     check_fits(Recipe(augment=("randaugment",)), "cifar10")
     check_fits(Recipe(), "copy")

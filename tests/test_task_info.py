@@ -24,11 +24,11 @@ def with_reads(reads: Images | Sequences, answers: str = "class") -> TaskInfo:
 def test_a_plain_name_chooses_the_defaults() -> None:
     choice = choose("copy")
     assert (choice.text, choice.name, choice.argument) == ("copy", "copy", "")
-    assert choice.options == {"items": 20_000, "test_items": 2_000, "seed": 0, "symbols": 16}
+    assert choice.options == {"items": 20_000, "test_items": 2_000, "seed": 0, "symbols": 16, "form": "blank", "learn_up_to": 0}
 
 
 def test_options_are_set_by_name_and_the_others_stay() -> None:
-    assert choose("copy+symbols=8+items=50").options == {"items": 50, "test_items": 2_000, "seed": 0, "symbols": 8}
+    assert choose("copy+symbols=8+items=50").options == {**choose("copy").options, "items": 50, "symbols": 8}
 
 
 def test_an_argument_may_hold_colons_and_be_followed_by_options() -> None:
@@ -43,7 +43,11 @@ def test_an_argument_may_hold_colons_and_be_followed_by_options() -> None:
         ("coppy", "unknown task 'coppy'; allowed: associative_recall", "did you mean copy"),
         ("Copy!", "is not written name, name:argument or name[+]option=value", "bench list tasks"),
         ("", "is not written", "bench list tasks"),
-        ("copy+symbol=8", "unknown option of task copy: 'symbol'; allowed: items, test_items, seed, symbols", "did you mean symbols"),
+        (
+            "copy+symbol=8",
+            "unknown option of task copy: 'symbol'; allowed: items, test_items, seed, symbols, form, learn_up_to",
+            "did you mean symbols",
+        ),
         ("copy+symbols=many", "option symbols of task copy is 'many', not a whole number", "write copy[+]symbols=16"),
         ("copy+symbols=-1", "not a whole number", "write copy[+]symbols=16"),
         ("copy+symbols=", "not a whole number", "write copy[+]symbols=16"),

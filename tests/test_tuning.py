@@ -31,7 +31,7 @@ def planned(trials: int = 3, *, seed: int = 0, seeds: int = 2, **flags: str) -> 
 
 
 def rates_of(plan: Plan) -> list[float]:
-    return [recipe.learning_rate for recipe in trial_recipes(plan)]
+    return [recipe.learning_rate for recipe in trial_recipes(cells_of(plan)[0], plan)]
 
 
 def trial(validation: float, learning_rate: float = 1e-3) -> Outcome:
@@ -90,7 +90,7 @@ def test_rates_depend_on_the_seed_alone() -> None:
 
 
 def test_a_trial_differs_from_the_recipe_by_its_rate_alone() -> None:
-    for recipe in trial_recipes(planned()):
+    for recipe in trial_recipes(cells_of(planned())[0], planned()):
         assert dataclasses.replace(recipe, learning_rate=RECIPE.learning_rate) == RECIPE
 
 
@@ -99,12 +99,12 @@ def test_every_family_tries_the_same_rates_in_the_same_order() -> None:
     by_family: dict[str, list[Recipe | None]] = {"gmlp": [], "vit": []}
     for job in jobs(plan, []):
         by_family[job.cell.model.family].append(job.recipe)
-    assert by_family["gmlp"] == by_family["vit"] == list(trial_recipes(plan))
+    assert by_family["gmlp"] == by_family["vit"] == list(trial_recipes(cells_of(plan)[0], plan))
 
 
 def test_without_trials_the_plans_own_recipe_stands() -> None:
     plan = planned(0, metrics="accuracy")
-    assert trial_recipes(plan) == ()
+    assert trial_recipes(cells_of(plan)[0], plan) == ()
     assert recipe_of(cells_of(plan)[0], plan, []) == RECIPE
     assert trial_ids(cells_of(plan)[0], plan) == ()
 
@@ -124,7 +124,7 @@ def test_the_winner_is_the_best_on_validation(outcomes: list[Outcome | None], wi
     plan = planned()
     records = trial_records(plan, outcomes)
     for cell in cells_of(plan):
-        assert recipe_of(cell, plan, records) == trial_recipes(plan)[winner]
+        assert recipe_of(cell, plan, records) == trial_recipes(cells_of(plan)[0], plan)[winner]
 
 
 @pytest.mark.parametrize("outcomes", [[None, None, None], [trial(0.5), trial(0.9), None], [DIVERGED] * 3])
@@ -137,7 +137,7 @@ def test_each_model_has_its_own_winner() -> None:
     plan = planned()
     records = trial_records(plan, [trial(0.9), trial(0.5), trial(0.1)], "gmlp")
     records += trial_records(plan, [trial(0.1), trial(0.5), trial(0.9)], "vit")
-    recipes = trial_recipes(plan)
+    recipes = trial_recipes(cells_of(plan)[0], plan)
     winners = {cell.model.family: recipe_of(cell, plan, records) for cell in cells_of(plan)}
     assert winners == {"gmlp": recipes[0], "vit": recipes[2]}
 
@@ -157,7 +157,7 @@ def test_trials_come_first_and_the_seeds_follow_by_the_winners_recipe() -> None:
     records += trial_records(plan, [trial(0.1), DIVERGED, trial(0.5)], "vit")
     rest = list(missing_jobs(plan, records))
     assert names(rest) == [("accuracy", family, seed) for seed in range(2) for family in ("gmlp", "vit")]
-    recipes = trial_recipes(plan)
+    recipes = trial_recipes(cells_of(plan)[0], plan)
     assert [job.recipe for job in rest] == [recipes[1], recipes[2]] * 2
     assert names(jobs(plan, records)) == names(jobs(plan))  # as many as were foreseen
 
@@ -204,7 +204,7 @@ def test_a_cell_is_measured_though_a_trial_diverged() -> None:
     assert rows["tuned_learning_rate"].tolist() == [1.0, 1.0]
     assert rows["tuning_s"].tolist() == [4.0, 4.0]
     assert rows["num_seeds"].tolist() == [2, 2]
-    assert rows["learning_rate"].tolist() == [trial_recipes(plan)[0].learning_rate] * 2
+    assert rows["learning_rate"].tolist() == [trial_recipes(cells_of(plan)[0], plan)[0].learning_rate] * 2
     assert not any(is_failure(record) for record in run.records)
     assert is_complete(plan, run.records)
 

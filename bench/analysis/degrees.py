@@ -8,6 +8,7 @@ from typing import Any
 import pandas
 
 from bench.spec import Plan, PlannedCell
+from models.layers.cost import ZERO, Term
 
 QUADRATIC = 2
 IDENTITY = ("cell_id", "model", "seq_len", "budget")
@@ -55,6 +56,11 @@ def _home(planned: PlannedCell) -> dict[str, Any]:
         "flops_share": quadratic * n**QUADRATIC / flops.at(n) if flops.at(n) else None,
         "weights_coefficient": cost.params().degree(QUADRATIC),
         "params_seq": planned.sizing.params_seq,
-        "weight_terms": tuple(term.name for term in holding if term.params.degree(QUADRATIC)),
-        "activation_terms": tuple(term.name for term in holding if not term.params.degree(QUADRATIC)),
+        "weight_terms": tuple(term.name for term in holding if _holds_weights(term)),
+        "activation_terms": tuple(term.name for term in holding if not _holds_weights(term)),
     }
+
+
+def _holds_weights(term: Term) -> bool:
+    """Whether the n x n matrix is made of weights: of n^2 of them, or of fewer that stand in it more than once, as in a Toeplitz matrix."""
+    return term.params.varying() != ZERO

@@ -10,7 +10,7 @@ import pandas
 
 from bench.spec import Part
 
-SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task")
+SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task", "recipe")
 SAMPLE_COLUMNS = ("n", "round", "value")
 Timings = Mapping[str, Mapping[int, float]]
 """The latency in ms of each cell, by its id and the round."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 LEVEL = 0.95
 TWO_WAY, MCNEMAR, PAIRED_T = "two-way t-test", "exact McNemar test", "paired t-test"
+UNPAIRED = "two-way t-test, items unpaired"
 ONE_SEED = "one seed: says nothing of other seeds"
 NO_DIFFERENCE = "no significant difference"
 SEEDS_LOST = "not claimed: seeds were lost"
@@ -28,7 +29,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Mean score of the first model minus that of the second, with its 95 % interval, the p-value and the test's name.
+    """Mean score of the first model minus that of the second, with its interval (95 % unless another level was asked for), p-value and test.
 
     `over_seeds`: does it speak of models trained anew with other seeds, or only of the two that were trained?
     """
@@ -126,21 +127,21 @@ def pairs_of(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequenc
             yield dict(zip(keys, values, strict=True)), first, second
 
 
-def compare_scores(first: Scores, second: Scores) -> Difference:
+def compare_scores(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
     """The test that the seeds allow: two-way with two or more of each, else paired over items for the first seed of each.
 
-    Raises ValueError where the two were not scored on the same number of items, two at least.
+    `level` is that of the interval. Raises ValueError where the two were not scored on the same number of items, two at least.
     """
     if first.shape[1] != second.shape[1] or first.shape[1] < 2:
         raise ValueError(f"paired tests need the same items, two at least, not {first.shape[1]} and {second.shape[1]}")
     if min(len(first), len(second)) >= 2:
-        return two_way_test(first, second)
+        return two_way_test(first, second, level)
     if all(np.isin(scores[0], (0.0, 1.0)).all() for scores in (first, second)):
-        return mcnemar_test(first[0], second[0])
-    return paired_t_test(first[0], second[0])
+        return mcnemar_test(first[0], second[0], level)
+    return paired_t_test(first[0], second[0], level)
 
 
-def two_way_test(first: Scores, second: Scores) -> Difference:
+def two_way_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
     """Both sources of variation: seeds within each model, and test items, paired. Two or more seeds of each model, `(seeds, items)`.
 
     The variance of the difference of means is the sum s_a^2 / S_a + s_b^2 / S_b over seeds (Welch 1947) and the variance over items of the
@@ -148,20 +149,27 @@ def two_way_test(first: Scores, second: Scores) -> Difference:
     the spirit of multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). It is conservative: the
     item variance contains some of the seeds'. No bootstrap: over three seeds its 95 % intervals cover about 70 %.
     """
-    parts = [(scores.mean(axis=1).var(ddof=1) / len(scores), len(scores) - 1) for scores in (first, second)]
     by_item = first.mean(axis=0) - second.mean(axis=0)
-    parts.append((by_item.var(ddof=1) / len(by_item), len(by_item) - 1))
-    return _t_difference(float(by_item.mean()), parts, test=TWO_WAY, over_seeds=True, num_items=len(by_item))
+    parts = [*map(_over_seeds, (first, second)), (by_item.var(ddof=1) / len(by_item), len(by_item) - 1)]
+    return _t_difference(float(by_item.mean()), parts, test=TWO_WAY, over_seeds=True, num_items=len(by_item), level=level)
 
 
-def paired_t_test(first: Scores, second: Scores) -> Difference:
+def unpaired_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
+    """As the two-way test, for two models that were scored on different items: each one's items add their own variance. Two or more seeds each."""
+    by_item = [scores.mean(axis=0) for scores in (first, second)]
+    parts = [*map(_over_seeds, (first, second)), *((items.var(ddof=1) / len(items), len(items) - 1) for items in by_item)]
+    estimate, num_items = float(by_item[0].mean() - by_item[1].mean()), min(map(len, by_item))
+    return _t_difference(estimate, parts, test=UNPAIRED, over_seeds=True, num_items=num_items, level=level)
+
+
+def paired_t_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
     """Student's t-test of the differences over items; one score per item each."""
     by_item = first - second
     parts = [(by_item.var(ddof=1) / len(by_item), len(by_item) - 1)]
-    return _t_difference(float(by_item.mean()), parts, test=PAIRED_T, over_seeds=False, num_items=len(by_item))
+    return _t_difference(float(by_item.mean()), parts, test=PAIRED_T, over_seeds=False, num_items=len(by_item), level=level)
 
 
-def mcnemar_test(first: Scores, second: Scores) -> Difference:
+def mcnemar_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
     """McNemar's test in its exact form: a two-sided binomial test on the items that one model has right and the other wrong (McNemar 1947).
 
     Scores are 0 or 1 per item. The interval adds half a count to each cell of the two-by-two table (Agresti and Min 2005).
@@ -173,7 +181,7 @@ def mcnemar_test(first: Scores, second: Scores) -> Difference:
     p_value = float(stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0
     centre = (only_first - only_second) / (num + 2)
     variance = ((discordant + 1) / (num + 2) - centre**2) / (num + 2)
-    half = float(stats.norm.ppf(0.5 + LEVEL / 2)) * math.sqrt(variance)
+    half = float(stats.norm.ppf(0.5 + level / 2)) * math.sqrt(variance)
     return Difference(
         estimate=(only_first - only_second) / num,
         low=max(-1.0, centre - half),
@@ -194,7 +202,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _t_difference(estimate: float, parts: Sequence[tuple[float, int]], *, test: str, over_seeds: bool, num_items: int) -> Difference:
+def _over_seeds(scores: Scores) -> tuple[float, int]:
+    """The variance of the mean over seeds, and its degrees of freedom."""
+    return float(scores.mean(axis=1).var(ddof=1) / len(scores)), len(scores) - 1
+
+
+def _t_difference(
+    estimate: float, parts: Sequence[tuple[float, int]], *, test: str, over_seeds: bool, num_items: int, level: float
+) -> Difference:
     """From independent parts of the variance, each with its degrees of freedom."""
     from scipy import special
 
@@ -202,7 +217,7 @@ def _t_difference(estimate: float, parts: Sequence[tuple[float, int]], *, test: 
     if variance > 0:
         freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
         p_value = 2 * float(special.stdtr(freedom, -abs(estimate) / math.sqrt(variance)))
-        half = float(special.stdtrit(freedom, 0.5 + LEVEL / 2)) * math.sqrt(variance)
+        half = float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(variance)
     else:  # all items differ alike and all seeds agree: what remains is the sign test over items
         p_value, half = (min(1.0, 2 * 0.5**num_items) if estimate else 1.0), 0.0
     return Difference(

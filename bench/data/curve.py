@@ -1,11 +1,19 @@
-"""Points of a curve, half of them observed with noise, half asked for (Dive into Deep Learning, Sec. 11.2)."""
+"""Points of a curve, half of them observed with noise, half asked for (Dive into Deep Learning, Sec. 11.2).
+
+Imports no torch before data are drawn.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.data.generate import Array, Draw, Drawn
+if TYPE_CHECKING:
+    from bench.data.generate import Draw
 
+Array = NDArray[Any]
 END = 5.0
 """Points lie on [0, END)."""
 
@@ -16,6 +24,8 @@ def curve(x: Array) -> Array:
 
 def noisy_points(*, num_tokens: int, noise: float) -> Draw:
     """Items of `num_tokens` vectors (x, y or 0, is y asked for); `noise` is its standard deviation."""
+    from bench.data.generate import Drawn
+
     half = num_tokens // 2
 
     def draw(generator: np.random.Generator, num_items: int) -> Drawn:

@@ -35,8 +35,10 @@ Draw = Callable[[np.random.Generator, int], Drawn]
 """(generator, number of items) -> items, drawn from that generator only."""
 
 
-def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw) -> Splits:
+def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_learned: Draw | None = None) -> Splits:
     """The splits of a generated task, sized by its options `items` and `test_items`.
+
+    `draw_learned`: how the items to learn from are drawn, where they are not drawn as the test items are.
 
     What is drawn depends on the task's name, the number of tokens and the option `seed` alone. Test items are drawn first: they do not depend on
     how many are learned from.
@@ -44,7 +46,7 @@ def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw) -> Split
     """
     test = draw(_generator(choice, num_tokens, TEST_STREAM), whole_option(choice, "test_items"))
     kept_out = {item.tobytes() for item in test.inputs}
-    train = _draw_others(choice, draw, _generator(choice, num_tokens, TRAIN_STREAM), kept_out)
+    train = _draw_others(choice, draw_learned or draw, _generator(choice, num_tokens, TRAIN_STREAM), kept_out)
     return Splits(train=_split(train), test=_split(test))
 
 

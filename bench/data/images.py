@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
+from bench.data.options import whole_option
 from bench.spec import RequestError
+from bench.task_info import TaskChoice, TaskInfo
 from bench.tasks import Place, Split, Splits
 
 if TYPE_CHECKING:
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
 FAULTS = (OSError, EOFError, HTTPException, RuntimeError, ValueError, TypeError, LookupError, AssertionError, zlib.error)
 """What torchvision and the libraries under it raise for files that are absent, torn or of another kind, and for downloads that fail."""
 
+ITEMS_OPTION = {"items": 0}
+"""Of a set of which a part may be learned from: how many training images there are (0: all)."""
+SUBSET_SEED = 0
+"""Subsets are the same at every call, and a smaller one lies within every larger one."""
 TORCHVISION_ADVICE = "You can use download=True to download it"
 
 
@@ -72,3 +79,38 @@ def load_cifar(task: str, kind: str, place: Place, folder: str) -> Splits:
     with faults_told(task, place, folder):
         train, test = split(is_train=True), split(is_train=False)
     return splits_of(task, train, test)
+
+
+def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
+    """The facts of the set with as many training images as asked for. Raises RequestError where they are not the same number of every class."""
+    items = whole_option(choice, "items", at_least=0, at_most=whole.num_train)
+    if items % whole.num_classes:
+        below = max(whole.num_classes, items - items % whole.num_classes)
+        raise RequestError(
+            f"option items of task {whole.name} is {items}; it must be a multiple of {whole.num_classes}, as many of each class",
+            f"write {whole.name}+items={below}",
+        )
+    return dataclasses.replace(whole, name=choice.text, num_train=items or whole.num_train)
+
+
+def subset_splits(choice: TaskChoice, whole: TaskInfo, splits: Splits) -> Splits:
+    """The splits with as many training images as asked for, drawn of each class; test images and normalisation stay those of the whole set."""
+    num_items = whole_option(choice, "items", at_least=0, at_most=whole.num_train)
+    if not num_items:
+        return splits
+    chosen = balanced_subset(splits.train.targets, num_items // whole.num_classes)
+    if len(chosen) < num_items:
+        raise RequestError(
+            f"task {choice.text}: some class has fewer than {num_items // whole.num_classes} training images", f"write {whole.name}+items=0"
+        )
+    train = Split(inputs=splits.train.inputs[chosen], targets=splits.train.targets[chosen])
+    return dataclasses.replace(splits, train=train)
+
+
+def balanced_subset(labels: Tensor, per_class: int) -> Tensor:
+    """Indices, in stored order, of `per_class` items of each class (all, where there are fewer), drawn from `SUBSET_SEED`."""
+    import torch
+
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(SUBSET_SEED))
+    parts = [shuffled[labels[shuffled] == label][:per_class] for label in labels.unique()]
+    return torch.cat(parts).sort().values

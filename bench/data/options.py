@@ -1,8 +1,8 @@
-"""Options of generated tasks: whole numbers within limits, and how many items there are to tell apart. Imports no torch."""
+"""Options of generated tasks: whole numbers within limits, names out of a list, and how many items there are to tell apart. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench.spec import RequestError
 from bench.task_info import TaskChoice
@@ -19,6 +19,15 @@ def whole_option(choice: TaskChoice, name: str, *, at_least: int = 1, at_most: i
         raise RequestError(
             f"option {name} of task {choice.name} is {value}; allowed: {at_least} to {at_most}", f"write {choice.name}+{name}={nearest}"
         )
+    return value
+
+
+def named_option(choice: TaskChoice, name: str, allowed: Sequence[str]) -> str:
+    """The value of an option that is one of `allowed`. Raises RequestError where it is none of them."""
+    value = str(choice.options[name])
+    if value not in allowed:
+        problem = f"option {name} of task {choice.name} must be one of {', '.join(allowed)}, not {value!r}"
+        raise RequestError(problem, f"write {choice.name}+{name}={allowed[0]}")
     return value
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.fits import Fit, encode_fit
 from bench.intervals import mean_interval
 from bench.metrics import Measurement, Repeat
 from bench.mixing import LayerMixing, TokenLayout, encode_mixing
@@ -30,6 +32,12 @@ COLUMNS = (
     "accuracy_high",
     "accuracy_top5",
     "train_accuracy",
+    "exact_accuracy",
+    "exact_accuracy_low",
+    "exact_accuracy_high",
+    "perplexity",
+    "perplexity_low",
+    "perplexity_high",
     "score",
     "score_low",
     "score_high",
@@ -42,14 +50,18 @@ COLUMNS = (
     "train_flops",
     "num_epochs",
     "learning_rate",
+    "teacher_accuracy",
+    "teacher_s",
 )
 
 
 def measure(job: Job) -> Measurement:
     """Train the cell's model on its task with the job's recipe; the seed is the settings' plus the repeat. The test items are scored once.
 
-    The first seed's record also holds how the model mixed tokens, before and after (`bench.mixing`). Raises RequestError where the model's seq_len
-    does not fit the task or the data are absent, ValueError where it was built for another one or the job has no recipe.
+    The first seed's record also holds how the model mixed tokens, before and after (`bench.mixing`), and the fit of a curve (`bench.fits`).
+
+    Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where it was built for another one or the
+    job has no recipe.
     """
     seed = job.settings.seed + job.repeat
     model, data = _prepare(job, seed)
@@ -60,11 +72,13 @@ def measure(job: Job) -> Measurement:
     values = {
         **_scores(result.test, ""),
         **_scores(result.train, "train_"),
+        **_sequence_scores(result.test, is_generated=data.generation is not None),
         **training_values(job, result),
         "seed": seed,
         **mixing,
     }
-    samples = {**training_samples(result), "item_scores": result.test.items.tolist(), **matrices}
+    fit = encode_fit(_fit(job, model, data))
+    samples = {**training_samples(result), "item_scores": result.test.items.tolist(), **matrices, **fit}
     return Measurement(values=values, samples=samples)
 
 
@@ -75,21 +89,26 @@ def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
 
 
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
-    """What training took and came to, whatever the kind of answer. `train_flops`: model FLOPs of forward and backward over all epochs."""
+    """What training took and came to, whatever the kind of answer. `train_flops`: model FLOPs of forward and backward over all epochs.
+
+    A teacher's training counts in `train_s` and `train_flops`, and in the latter the answers that it gives in every epoch.
+    """
     from bench.build import cost_of
 
     assert job.recipe is not None
     per_item = cost_of(job.cell.model).train_flops().at(job.cell.model.shape.seq_len)
+    num_learned, teacher = result.num_learned * len(result.epochs), result.teacher
     return {
         "validation": result.validation.value,
         "data_id": result.data_id,
-        "train_s": result.train_s,
+        "train_s": result.train_s + (teacher.train_s if teacher else 0.0),
         "epoch_s": result.train_s / len(result.epochs),
         "train_images_per_s": result.images_per_s,
-        "train_flops": per_item * result.num_learned * len(result.epochs),
+        "train_flops": per_item * num_learned + (teacher.train_flops + teacher.flops * num_learned if teacher else 0),
         "num_epochs": len(result.epochs),
         "best_epoch": result.best_epoch,
         "learning_rate": job.recipe.learning_rate,
+        **({"teacher_s": teacher.train_s, "teacher_accuracy": teacher.accuracy, "teacher_params": teacher.params} if teacher else {}),
     }
 
 
@@ -102,7 +121,11 @@ def training_samples(result: TrainResult) -> dict[str, list[float]]:
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """Means over seeds, with a 95 % t-interval for the accuracy, clipped to 0..1, or for the score (None for a single seed).
+    """Means over seeds, with a 95 % t-interval for the accuracies, clipped to 0..1, or for the score (None for a single seed).
+
+    `exact_accuracy`: the share of test items in which every token asked for is right. `perplexity`: `exp` of the mean cross-entropy over the test
+    tokens asked for, without label smoothing, averaged over seeds and given its interval on the log scale; empty where answers are generated.
+    Both are of tasks that ask for a class at tokens, and empty in records that do not hold them.
 
     Of the two times, medians: a busy machine skews means.
     """
@@ -113,6 +136,8 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         **_mean_with_interval(values, "accuracy", low=0.0, high=1.0),
         "accuracy_top5": _mean(values, "accuracy_top5"),
         "train_accuracy": _mean(values, "train_accuracy"),
+        **_mean_with_interval(values, "exact_accuracy", low=0.0, high=1.0),
+        **_perplexity(values),
         **_mean_with_interval(values, "score", low=float("-inf"), high=float("inf")),
         "score_name": values[0].get("score_name"),
         "num_seeds": len(records),
@@ -121,6 +146,8 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         "epoch_s": _median(values, "epoch_s"),
         "train_images_per_s": _median(values, "train_images_per_s"),
         "train_flops": _median(values, "train_flops"),
+        "teacher_accuracy": _mean(values, "teacher_accuracy"),
+        "teacher_s": _median(values, "teacher_s"),
         "num_epochs": _median(values, "num_epochs"),
         "learning_rate": values[0].get("learning_rate"),
     }
@@ -143,12 +170,12 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
 
 
 def _train(job: Job, model: nn.Module, data: TrainingData, *, seed: int, scores_test: bool) -> TrainResult:
-    from bench.training.loop import train
+    from bench.training.distillation import train_taught
 
     assert job.recipe is not None
     checkpoint = _checkpoint(job, seed, data.data_id)
     device = job.cell.workload.device
-    return train(model, data, job.recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
+    return train_taught(model, data, job.recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
 
 
 def _mixing(job: Job, model: nn.Module, data: TrainingData) -> dict[str, tuple[LayerMixing, ...]]:
@@ -156,6 +183,14 @@ def _mixing(job: Job, model: nn.Module, data: TrainingData) -> dict[str, tuple[L
     from bench.training.inspection import mixing_of
 
     return mixing_of(model, data, _layout(job)) if job.repeat == 0 else {}
+
+
+def _fit(job: Job, model: nn.Module, data: TrainingData) -> Fit | None:
+    """Of the trained model, for the first seed only; None where the task fits no curve."""
+    from bench.training.inspection import fit_of
+
+    regression = info_of(job.cell.workload.task).regression
+    return fit_of(model, data, regression) if regression and job.repeat == 0 else None
 
 
 def _layout(job: Job) -> TokenLayout:
@@ -189,6 +224,23 @@ def _scores(scores: Scores, prefix: str) -> dict[str, Any]:
         return {f"{prefix}score": scores.value, **({} if prefix else {"score_name": "r2"})}
     top = {f"accuracy_top{k}": share for k, share in enumerate(scores.top, start=1) if k > 1}
     return {f"{prefix}accuracy": scores.value, **({} if prefix else top)}
+
+
+def _sequence_scores(scores: Scores, *, is_generated: bool) -> dict[str, Any]:
+    """Of token classes, on the test items. A generated sequence has no perplexity: its answers follow on the model's own, not on the right ones."""
+    exact = {} if scores.exact is None else {"exact_accuracy": scores.exact}
+    return exact if is_generated or scores.cross_entropy is None else {**exact, "cross_entropy": scores.cross_entropy}
+
+
+def _perplexity(values: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """`exp` of the mean cross-entropy over seeds and of the ends of its interval, so that the interval stays above zero."""
+    nats = _mean_with_interval(values, "cross_entropy", low=0.0, high=math.inf)
+    return {name.replace("cross_entropy", "perplexity"): None if found is None else _exp(found) for name, found in nats.items()}
+
+
+def _exp(exponent: float) -> float:
+    """Infinite, not an error, beyond the largest number."""
+    return math.exp(exponent) if exponent < math.log(sys.float_info.max) else math.inf
 
 
 def _mean_with_interval(values: Sequence[Mapping[str, Any]], name: str, *, low: float, high: float) -> dict[str, float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.metrics import Measurement, Repeat
@@ -32,10 +32,9 @@ def measure(job: Job) -> Measurement:
 
     cell = job.cell
     cost = cost_of(cell.model)
-    reference, data = _reference_on_meta(cell)
-    values = _forward_counts(cell, cost, reference, data)
+    values = _forward_counts(cell, cost)
     if cell.workload.phase == "train":
-        values |= _train_counts(cell, cost, reference, data)
+        values |= _train_counts(cell, cost)
     return Measurement(values=values)
 
 
@@ -45,24 +44,13 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     return {column: values.get(column) for column in COLUMNS}
 
 
-def _reference_on_meta(cell: Cell) -> tuple[nn.Module, Tensor]:
-    import torch
-
-    from bench.build import build_reference
-    from bench.step import synthetic_batch
-
-    single = dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, batch_size=1, dtype="fp32"))
-    with torch.device("meta"):
-        return build_reference(cell.model), synthetic_batch(single)[0]
-
-
-def _forward_counts(cell: Cell, cost: Cost, reference: nn.Module, data: Tensor) -> dict[str, Any]:
+def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     from bench.counters import CountError, count_with_fvcore, count_with_torch
 
     n = cell.model.shape.seq_len
     closed = cost.flops().at(n)
-    by_torch = count_with_torch(reference.eval(), data).flops
-    by_fvcore = count_with_fvcore(reference.eval(), data)
+    by_torch = _counted(cell, lambda reference, data: count_with_torch(reference.eval(), data).flops)
+    by_fvcore = _counted(cell, lambda reference, data: count_with_fvcore(reference.eval(), data))
     if not closed == by_torch == by_fvcore:
         raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}, fvcore {by_fvcore}")
     return {
@@ -74,15 +62,39 @@ def _forward_counts(cell: Cell, cost: Cost, reference: nn.Module, data: Tensor) 
     }
 
 
-def _train_counts(cell: Cell, cost: Cost, reference: nn.Module, data: Tensor) -> dict[str, Any]:
+def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     """Model FLOPs of forward and backward, and apart from them what attention's backward computes again if the kernel is fused, as it is unless
     `math` was asked for or nothing fused takes the shape (`attention_effective` tells)."""
     from bench.counters import CountError, count_train_with_torch
 
     n = cell.model.shape.seq_len
     closed = cost.train_flops().at(n)
-    by_torch = count_train_with_torch(reference.train(), data).flops
+    by_torch = _counted(cell, lambda reference, data: count_train_with_torch(reference.train(), data).flops)
     if closed != by_torch:
         raise CountError(f"train FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}")
     explicit = cell.workload.attention == "math"  # keeps the scores for backward, so computes none again
     return {"flops_train": closed, "flops_recompute": 0 if explicit else cost.recompute_flops().at(n)}
+
+
+def _counted(cell: Cell, count: Callable[[nn.Module, Tensor], int]) -> int:
+    """What `count` finds in the reference and one sample, at the cell's own length or, of a stepwise one, from small lengths."""
+    from bench.build import is_stepwise
+    from bench.counters import count_at
+
+    return count_at(
+        cell.model.shape.seq_len,
+        lambda length: count(*_reference_on_meta(cell, length)),
+        stepwise=is_stepwise(cell.model),
+    )
+
+
+def _reference_on_meta(cell: Cell, length: int) -> tuple[nn.Module, Tensor]:
+    import torch
+
+    from bench.build import build_reference
+    from bench.step import synthetic_batch
+
+    model = dataclasses.replace(cell.model, shape=dataclasses.replace(cell.model.shape, seq_len=length))
+    single = Cell(model=model, workload=dataclasses.replace(cell.workload, batch_size=1, dtype="fp32"))
+    with torch.device("meta"):
+        return build_reference(model), synthetic_batch(single)[0]

@@ -26,9 +26,7 @@ def measure(job: Job) -> Measurement:
     n, cost = spec.shape.seq_len, cost_of(spec)
     if counted != cost.params().at(n):
         raise CountError(f"parameters of {spec.name} at seq_len {n} disagree: closed form {cost.params().at(n)}, counted {counted}")
-    return Measurement(
-        values={"params": counted, "params_seq": cost.params().varying().at(n), "params_blocks": cost.params("blocks").at(n)}
-    )
+    return Measurement(values={"params": counted, "params_seq": cost.params_seq().at(n), "params_blocks": cost.params("blocks").at(n)})
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:

@@ -114,7 +114,7 @@ def _joined(names: Sequence[str]) -> str:
 
 def _quality(frame: pandas.DataFrame) -> list[str]:
     """Means, highest first, and no winner: a difference would have to be tested on the same test items, which this report does not do."""
-    trained = frame[frame["accuracy"].notna()].drop_duplicates(["model", "seq_len", "size", "task"])
+    trained = frame[frame["accuracy"].notna()].drop_duplicates(["model", "seq_len", "size", "task", "recipe"])
     places = list(trained.groupby(["task", "size", "seq_len"], sort=False))
     if not places:
         return []
@@ -128,7 +128,8 @@ def _quality(frame: pandas.DataFrame) -> list[str]:
 def _means(members: pandas.DataFrame) -> str:
     ordered = members.sort_values(["accuracy", "model"], ascending=[False, True])
     return ", ".join(
-        f"{row['model']} {numbers.fraction(row['accuracy'], row['accuracy_low'], row['accuracy_high'])}"
+        f"{row['model']}{f' ({recipe})' if (recipe := row['recipe']) else ''} "
+        f"{numbers.fraction(row['accuracy'], row['accuracy_low'], row['accuracy_high'])}"
         for row in ordered.to_dict("records")
     )
 

@@ -11,6 +11,8 @@ from bench.render import numbers, tables
 from bench.render.answer import answer
 from bench.render.document import CELLS_ANCHOR, Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
 from bench.render.drawing import Drawing
+from bench.render.effect_figures import EffectFigure
+from bench.render.effects import effect_blocks, question_blocks
 from bench.render.figures import absent
 from bench.render.frame import cells as one_per_cell
 from bench.render.frame import constant_work, failed, unstable, varying
@@ -25,12 +27,18 @@ NO_CELLS = Paragraph(text="The plan holds no cell.")
 
 
 def build_document(
-    frame: pandas.DataFrame, data: ReportData, study: Study, drawings: Sequence[Drawing], weights: Sequence[Block] = ()
+    frame: pandas.DataFrame,
+    data: ReportData,
+    study: Study,
+    drawings: Sequence[Drawing],
+    effects: Sequence[EffectFigure] = (),
+    looks: Mapping[str, Sequence[Block]] | None = None,
 ) -> Document:
-    """`frame` is prepared; `drawings` are the figures that were written, `weights` the blocks on what trained models look like."""
+    """`frame` is prepared; `drawings` and `effects` are the figures that were written, `looks` what trained models look like, by section title."""
     cells = one_per_cell(frame)
     sections = {
-        "Answer": _verdicts(study),
+        **_answer(data, study),
+        **_effects(data, study, cells, effects),
         "Which is faster": answer(frame, data),
         "Can this machine be trusted?": _trust(data.control, data.findings),
         "Matched sizes": _matching(frame),
@@ -39,7 +47,7 @@ def build_document(
         "How cost grows with n": growth_blocks(study),
         "Where n^2 lives": where_quadratic(data.plan),
         "Accuracy": _accuracy(frame, data),
-        **({"What the weights look like": tuple(weights)} if weights else {}),
+        **{title: tuple(blocks) for title, blocks in (looks or {}).items() if blocks},
         "What the same claims come to elsewhere": _elsewhere(study),
         "Skipped, failed and unstable": _problems(cells, data),
         "How each number was made": how_numbers_were_made(data.plan, _num_rounds(frame, data)),
@@ -52,6 +60,21 @@ def build_document(
         notice=_notice(data),
         sections=tuple(Section(title=title, blocks=blocks) for title, blocks in sections.items()),
     )
+
+
+def _answer(data: ReportData, study: Study) -> dict[str, tuple[Block, ...]]:
+    """What was asked comes first; the claims on quadratic cost too, unless other predictions were made and none of the claims is decided."""
+    asked = question_blocks(data, study)
+    if not study.outcomes:
+        return {"Answer": (*_verdicts(study), *asked)}
+    decided = any(verdict.finding.decided for verdict in study.verdicts)
+    return {"Answer": asked, **({"The claims on quadratic cost": _verdicts(study)} if decided else {})}
+
+
+def _effects(data: ReportData, study: Study, cells: pandas.DataFrame, figures: Sequence[EffectFigure]) -> dict[str, tuple[Block, ...]]:
+    shown = [FigureBlock(name=f.name, title=f.title, caption=f.caption, wide=f.wide) for f in figures]
+    blocks = effect_blocks(data, study, {row["cell_id"]: row for row in cells.to_dict("records")})
+    return {"Effects and their cost": (*shown, *blocks)} if blocks else {}
 
 
 def _verdicts(study: Study) -> tuple[Block, ...]:

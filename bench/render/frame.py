@@ -11,10 +11,10 @@ from bench.analysis.series import by_part
 from bench.render.numbers import count
 from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
 
-WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task")
+WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
 TEXT_COLUMNS = (
     "batching",
-    *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "match", "status", "reason"),
+    *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),
     *("memory_source", "score_name", "attention_effective", "precision_effective"),
 )
 FLAG_COLUMNS = ("latency_stable", "flops_agree", "quick")
@@ -24,6 +24,7 @@ NUMBER_COLUMNS = (
     *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),
     *("num_rounds", "num_samples", "threads", "peak_memory_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"),
     *("activation_bytes", "rss_bytes", "energy_j", "accuracy", "accuracy_low", "accuracy_high", "accuracy_top5", "train_accuracy"),
+    *("exact_accuracy", "exact_accuracy_low", "exact_accuracy_high", "perplexity", "perplexity_low", "perplexity_high"),
     *("score", "score_low", "score_high", "num_seeds", "train_s", "train_images_per_s", "train_flops", "learning_rate", "num_trials"),
     *("loop_images_per_s", "plain_images_per_s", "loop_of_bound", "loop_of_bound_low", "loop_of_bound_high"),
     *("loop_over_plain", "loop_over_plain_low", "loop_over_plain_high"),
@@ -57,6 +58,8 @@ def work_text(key: str, value: Any) -> str:
     """One workload value, readable without its column's name."""
     if key == "task":
         return str(value) or "synthetic data"
+    if key == "recipe":
+        return str(value) or "the run's recipe"
     return str(value)
 
 
@@ -68,7 +71,8 @@ def constant_work(frame: pandas.DataFrame) -> str:
     """The workload values that all rows share, as one phrase."""
     if frame.empty:
         return ""
-    return ", ".join(work_text(key, frame[key].iloc[0]) for key in WORK_KEYS if key not in varying(frame))
+    shared = [(key, frame[key].iloc[0]) for key in WORK_KEYS if key not in varying(frame)]
+    return ", ".join(work_text(key, value) for key, value in shared if value or key != "recipe")
 
 
 def row_name(row: Any, keys: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from bench.render import numbers
 from bench.render.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.render.report_data import ReportData
 from bench.render.tables import Table
-from bench.spec import Plan, Recipe
+from bench.spec import NO_TEACHER, Plan, Recipe
 from bench.tuning import LEARNING_RATE_SPREAD
 
 UNKNOWN = "not known"
@@ -45,7 +45,7 @@ def _by_metric(plan: Plan, num_rounds: str) -> dict[str, str]:
         "memory": "Memory: the peak of live tensors in a pass of its own, split into weights, gradients, optimizer state and activations.",
         "energy": "Energy: the device's own total-energy counter over windows of seconds; empty where there is none.",
         "accuracy": (
-            f"Accuracy: {settings.seeds} seeds, one recipe for all models ({recipe_text(plan.recipe)})"
+            f"Accuracy: {settings.seeds} seeds, {_recipes(plan)}"
             f"{', but for the learning rate, which each chose by its trials' if settings.lr_trials else ''}; the weights of the epoch that is best "
             "on validation; the test split is scored once per seed; mean with a 95 % t-interval. Training times are wall times, one training after "
             "the other, with whatever else the machine had to do: take them as orders of magnitude, and FLOPs for comparisons."
@@ -61,16 +61,29 @@ def _by_metric(plan: Plan, num_rounds: str) -> dict[str, str]:
     }
 
 
+def _recipes(plan: Plan) -> str:
+    own = any(planned.cell.workload.recipe for planned in plan.cells)
+    lead = "the recipe of each row's own, where the table names one, over this one" if own else "one recipe for all models"
+    return f"{lead} ({recipe_text(plan.recipe)})"
+
+
 def recipe_text(recipe: Recipe) -> str:
     """A recipe in words; what is off goes unsaid."""
-    dropout = f"dropout {recipe.dropout:g}" if recipe.dropout else ""
+    dropout = f"dropout {recipe.dropout:g} at {', '.join(recipe.dropout_at)}" if recipe.dropout else ""
+    strength = f" (RandAugment at magnitude {recipe.magnitude})" if "randaugment" in recipe.augment else ""
+    teacher = (
+        f"a {recipe.teacher} teacher trained for {recipe.teacher_epochs} epochs, {recipe.distillation} distillation with "
+        f"{recipe.distillation_weight:g} of the loss"
+        if recipe.teacher != NO_TEACHER
+        else ""
+    )
     stop = f"stopped after {recipe.early_stop} epochs without a better one" if recipe.early_stop else ""
     parts = (
         f"AdamW, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
         f"peak learning rate {recipe.learning_rate:g} after a warm-up over {recipe.warmup:.0%} of the steps, then {recipe.schedule}",
         f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
-        f"augmentation: {', '.join(recipe.augment) or 'none'}",
-        *(part for part in (dropout, stop) if part),
+        f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
+        *(part for part in (dropout, stop, teacher) if part),
         f"{recipe.precision}{', compiled' if recipe.compile else ''}",
     )
     return "; ".join(parts)

@@ -11,7 +11,10 @@ from matplotlib.figure import Figure
 
 from bench.files import write_atomically
 from bench.render.content import build_document
+from bench.render.effect_figures import draw_effects
+from bench.render.effects import effects_json
 from bench.render.figures import draw_figures
+from bench.render.fits import fits_section
 from bench.render.frame import prepare
 from bench.render.growth_figures import draw_exponents
 from bench.render.html import to_html
@@ -39,14 +42,18 @@ def write_report(data: ReportData, folder: Path) -> list[Path]:
     with figure_style():
         drawings = [*draw_figures(frame, data.plan), *draw_exponents(study.growth, styles), *draw_rooflines(frame, styles)]
         weights = weights_section(data.records, data.plan)
-        drawn = {**{drawing.name: drawing.figure for drawing in drawings}, **weights.figures}
+        fits = fits_section(data.records, data.plan)
+        effects = list(draw_effects(data.plan.parts, study.effects))
+        drawn = {**{d.name: d.figure for d in drawings}, **{e.name: e.figure for e in effects}, **weights.figures, **fits.figures}
         images = {(name, kind): image for name, figure in drawn.items() for kind, image in _images(figure).items()}
-    document = build_document(frame, data, study, drawings, weights.blocks)
+    looks = {"What the fits look like": fits.blocks, "What the weights look like": weights.blocks}
+    document = build_document(frame, data, study, drawings, effects, looks)
     vectors = {name: content for (name, kind), content in images.items() if kind == "svg"}
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     written = [_write(figures / f"{name}.{kind}", content) for (name, kind), content in images.items()]
-    verdicts = json.dumps(verdicts_json(data, study.verdicts, study.doubt), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    judged = {**verdicts_json(data, study.verdicts, study.doubt), **effects_json(study)}
+    verdicts = json.dumps(judged, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     written.insert(0, _write(folder / "verdicts.json", verdicts.encode()))
     written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))
     written.insert(1, _write(folder / "report.html", to_html(document, vectors).encode()))

@@ -70,6 +70,10 @@ def _energy(row: Row) -> str:
     return f"{numbers.significant(row['energy_j'])} J" if pandas.notna(row["energy_j"]) else ""
 
 
+def _exact_accuracy(row: Row) -> str:
+    return numbers.fraction(row["exact_accuracy"], row["exact_accuracy_low"], row["exact_accuracy_high"])
+
+
 def _score(row: Row) -> str:
     if pandas.isna(row["score"]):
         return ""
@@ -78,7 +82,7 @@ def _score(row: Row) -> str:
 
 
 def _ratio(name: str) -> Callable[[Row], str]:
-    """The text of a ratio column with its interval."""
+    """The text of a ratio (or another number without a unit) with its interval."""
 
     def text(row: Row) -> str:
         value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
@@ -97,6 +101,8 @@ FLOPS = number("flops", "FLOPs", numbers.count)
 LATENCY = Column(header="latency", text=_latency, key="latency_ms")
 MEMORY = Column(header="peak memory", text=_memory, key="peak_memory_bytes")
 ACCURACY = Column(header="accuracy", text=_accuracy, key="accuracy")
+EXACT_ACCURACY = Column(header="exact sequences", text=_exact_accuracy, key="exact_accuracy")
+PERPLEXITY = Column(header="perplexity", text=_ratio("perplexity"), key="perplexity")
 SCORE = Column(header="score", text=_score, key="score")
 STATUS = Column(header="status", text=lambda row: row["status"], numeric=False, badge=True)
 
@@ -115,7 +121,7 @@ COST = (
 )
 TRAINING = (
     *(ACCURACY, number("accuracy_top5", "top-5", numbers.fraction), number("train_accuracy", "on training data", numbers.fraction)),
-    *(SCORE, number("num_seeds", "seeds", numbers.whole)),
+    *(EXACT_ACCURACY, PERPLEXITY, SCORE, number("num_seeds", "seeds", numbers.whole)),
     Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]), key="train_s"),
     number("train_images_per_s", "items trained/s", numbers.count),
     number("train_flops", "training FLOPs", numbers.count),
@@ -154,8 +160,8 @@ def cost_table(frame: pandas.DataFrame) -> Table:
 def accuracy_table(frame: pandas.DataFrame) -> Table:
     """One row per trained model and task; a training is shared by all cells of its model."""
     trained = frame[frame["accuracy"].notna() | frame["score"].notna()]
-    trained = trained.drop_duplicates(["model", "seq_len", "size", "task"])
-    return table(trained, (plain("model"), LENGTH, BUDGET, plain("task"), PARAMS, *TRAINING), keep=("model", "n"))
+    trained = trained.drop_duplicates(["model", "seq_len", "size", "task", "recipe"])
+    return table(trained, (plain("model"), LENGTH, BUDGET, plain("task"), plain("recipe"), PARAMS, *TRAINING), keep=("model", "n"))
 
 
 def training_speed_table(frame: pandas.DataFrame) -> Table:

@@ -2,16 +2,19 @@
 
 Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009), the python version, read by torchvision from
 `cifar-10-batches-py/` under the data root. The images stay uint8; they are normalised with the mean and spread of the 50,000 training images.
+`items`: how many of these are learned from (0: all), as many of each class.
 """
 
 from __future__ import annotations
 
-from bench.data.images import load_cifar, require_files
+from bench.data.images import ITEMS_OPTION, load_cifar, require_files, subset_info, subset_splits
+from bench.spec import OptionValue
 from bench.task_info import Images, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
 
 FOLDER = "cifar-10-batches-py"
 FILES = (*(f"data_batch_{part}" for part in range(1, 6)), "test_batch", "batches.meta")
+OPTIONS: dict[str, OptionValue] = {**ITEMS_OPTION}
 INFO = TaskInfo(
     name="cifar10",
     summary="60,000 colour photographs of 32 px in 10 classes",
@@ -25,7 +28,7 @@ INFO = TaskInfo(
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    return INFO
+    return subset_info(choice, INFO)
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
@@ -33,6 +36,9 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The two published splits, uint8, in stored order. Raises RequestError where the files are absent or do not match their checksums."""
+    """The two published splits, uint8, in stored order; of the first, as many as `items` says.
+
+    Raises RequestError where the files are absent or do not match their checksums.
+    """
     require_data(choice, place)
-    return load_cifar(INFO.name, "CIFAR10", place, FOLDER)
+    return subset_splits(choice, INFO, load_cifar(INFO.name, "CIFAR10", place, FOLDER))

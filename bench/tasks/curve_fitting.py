@@ -21,13 +21,15 @@ from __future__ import annotations
 
 from bench.data.options import whole_option
 from bench.spec import OptionValue
-from bench.task_info import TOKEN_VALUE, Sequences, TaskChoice, TaskInfo
+from bench.task_info import TOKEN_VALUE, Regression, Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
 
 OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "noise_percent": 50}
 
 
 def info(choice: TaskChoice) -> TaskInfo:
+    from bench.data.curve import curve
+
     whole_option(choice, "noise_percent", at_least=0)
     return TaskInfo(
         name="curve_fitting",
@@ -40,6 +42,7 @@ def info(choice: TaskChoice) -> TaskInfo:
         num_train=whole_option(choice, "items"),
         num_test=whole_option(choice, "test_items"),
         score_name="r2",
+        regression=Regression(x=0, y=1, curve=curve),
     )
 
 

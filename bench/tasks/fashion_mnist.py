@@ -1,7 +1,8 @@
 """Fashion-MNIST: 70,000 grey pictures of clothing, 28 x 28 pixels, in 10 classes, such as coat, sandal and bag.
 
 Source: Xiao, Rasul and Vollgraf, arXiv:1708.07747, read by torchvision from `FashionMNIST/raw/` under the data root, plain or as `.gz`. The images
-stay uint8. 28 pixels give grids of 1, 2, 4, 7, 14 and 28 patches a side: with a class token 2, 5, 17, 50, 197 and 785 tokens.
+stay uint8. 28 pixels give grids of 1, 2, 4, 7, 14 and 28 patches a side: with a class token 2, 5, 17, 50, 197 and 785 tokens. `items`: how many
+training images are learned from (0: all), as many of each class.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.data.images import faults_told, require_files, splits_of
-from bench.spec import RequestError
+from bench.data.images import ITEMS_OPTION, faults_told, require_files, splits_of, subset_info, subset_splits
+from bench.spec import OptionValue, RequestError
 from bench.task_info import Images, TaskChoice, TaskInfo
 from bench.tasks import Place, Split, Splits
 
 FOLDER = "FashionMNIST/raw"
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+OPTIONS: dict[str, OptionValue] = {**ITEMS_OPTION}
 INFO = TaskInfo(
     name="fashion_mnist",
     summary="70,000 grey pictures of clothing of 28 px in 10 classes",
@@ -33,7 +35,7 @@ INFO = TaskInfo(
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    return INFO
+    return subset_info(choice, INFO)
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
@@ -41,11 +43,14 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The two published splits, uint8, in stored order. Raises RequestError where the files are absent or torn."""
+    """The two published splits, uint8, in stored order; of the first, as many as `items` says.
+
+    Raises RequestError where the files are absent or torn.
+    """
     require_data(choice, place)
     with faults_told(INFO.name, place, FOLDER), _plain_files(place) as root:
         train, test = (_split(root, is_train=is_train, download=place.download) for is_train in (True, False))
-    return splits_of(INFO.name, train, test)
+    return subset_splits(choice, INFO, splits_of(INFO.name, train, test))
 
 
 def _split(root: Path, *, is_train: bool, download: bool) -> Split:

@@ -2,7 +2,7 @@
 
 crop         padded by 4 pixels of zero (black, where images are bytes) and cut back at an offset of its own per image
 flip         mirrored left to right, half of the images
-randaugment  two random operations at magnitude 9 (Cubuk et al. 2019, arXiv:1909.13719), per chunk of the batch
+randaugment  two random operations at a magnitude of 0 to 30, 9 unless told (Cubuk et al. 2019, arXiv:1909.13719), per chunk of the batch
 erasing      a random box blanked (Zhong et al. 2017, arXiv:1708.04896), per chunk of the batch
 mixup        each image blended with its neighbour, labels alike (Zhang et al. 2017, arXiv:1710.09412), alpha 0.8
 cutmix       a box of each image replaced by its neighbour's, labels alike (Yun et al. 2019, arXiv:1905.04899), alpha 1.0
@@ -27,7 +27,7 @@ from bench.spec import AUGMENTATIONS
 PADDING = 4
 NUM_CHUNKS = 8
 """torchvision draws RandAugment and erasing once per call: a batch is given to it in this many chunks."""
-RANDAUGMENT_OPERATIONS, RANDAUGMENT_MAGNITUDE = 2, 9
+RANDAUGMENT_OPERATIONS, RANDAUGMENT_MAGNITUDE, MAX_MAGNITUDE = 2, 9, 30
 MIXUP_ALPHA, CUTMIX_ALPHA = 0.8, 1.0
 
 
@@ -35,16 +35,19 @@ MIXUP_ALPHA, CUTMIX_ALPHA = 0.8, 1.0
 class Augmentation:
     """The changes that `names`, of `bench.spec.AUGMENTATIONS`, ask for; without names both functions return what they were given.
 
-    Raises ValueError for an unknown name.
+    `magnitude`: RandAugment's. Raises ValueError for an unknown name or a magnitude that is none.
     """
 
     names: tuple[str, ...]
     num_classes: int = field(kw_only=True)
+    magnitude: int = field(default=RANDAUGMENT_MAGNITUDE, kw_only=True)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.names if name not in AUGMENTATIONS]
         if unknown:
             raise ValueError(f"unknown augmentation {unknown[0]!r}; allowed: {', '.join(AUGMENTATIONS)}")
+        if not 0 <= self.magnitude <= MAX_MAGNITUDE:
+            raise ValueError(f"magnitude must be a whole number from 0 to {MAX_MAGNITUDE}, not {self.magnitude!r}")
 
     @property
     def mixes(self) -> bool:
@@ -63,7 +66,7 @@ class Augmentation:
         if "randaugment" in self.names:
             if images.dtype != torch.uint8:
                 raise ValueError(f"randaugment needs uint8 images, found {images.dtype}: its operations are defined on 0..255")
-            images = per_chunk(_randaugment(), images)
+            images = per_chunk(_randaugment(self.magnitude), images)
         return images
 
     def after(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,10 +106,10 @@ def per_chunk(change: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
 
 
 @functools.cache
-def _randaugment() -> Any:
+def _randaugment(magnitude: int) -> Any:
     from torchvision.transforms import v2
 
-    return v2.RandAugment(num_ops=RANDAUGMENT_OPERATIONS, magnitude=RANDAUGMENT_MAGNITUDE)
+    return v2.RandAugment(num_ops=RANDAUGMENT_OPERATIONS, magnitude=magnitude)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import time
@@ -23,18 +24,26 @@ class Checkpoint:
     """Where one training keeps its state, and how often (seconds).
 
     `identity`: what must agree for the state to be continued: another model, recipe, seed, number of threads or version of torch starts anew.
+    `part`: the name of this training among several that run one after the other and keep their states in one file, with those of the `finished`.
     """
 
     path: Path
     identity: Mapping[str, str | int]
     every_s: float = EVERY_S
+    part: str = ""
+    finished: Mapping[str, Any] = field(default_factory=dict)
     _saved_at: float = field(default_factory=time.monotonic)
+
+    def part_of(self, part: str, finished: Mapping[str, Any] | None = None) -> Checkpoint:
+        """The same file, as the named training keeps its state in it; `finished`: the states of those before it, by name."""
+        return dataclasses.replace(self, part=part, finished=finished or {})
 
     def save_if_due(self, state: Callable[[], Mapping[str, Any]]) -> bool:
         """Save the state, whole or not at all, where the last time is long enough ago. A disk that refuses is told; training goes on."""
         if time.monotonic() - self._saved_at < self.every_s:
             return False
-        content = {"identity": dict(self.identity), "state": dict(state())}
+        own = dict(state())
+        content = {"identity": dict(self.identity), "state": {**self.finished, self.part: own} if self.part else own}
         self._saved_at = time.monotonic()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +66,7 @@ class Checkpoint:
             return None
         if not isinstance(content, dict) or content.get("identity") != dict(self.identity):
             return None
-        state: dict[str, Any] = content["state"]
+        state: dict[str, Any] | None = content["state"].get(self.part) if self.part else content["state"]
         return state
 
 

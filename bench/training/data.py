@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from bench.build import config_of, num_data_tokens_of
-from bench.spec import ID_LENGTH, ModelSpec, Recipe
-from bench.task_info import Images, info_of
+from bench.spec import ID_LENGTH, NO_TEACHER, ModelSpec, Recipe
+from bench.task_info import Generation, Images, info_of
 from bench.tasks import Splits, load_splits
 from bench.training.examples import Examples, examples_of, split_validation
 from bench.training.reading import Reader, build_reader
@@ -17,9 +17,10 @@ from bench.training.reading import Reader, build_reader
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """`learned`, `held_out` and `test` as stored or cut into patches; `reader` brings their batches to the model; `answers` as in `TaskInfo`.
+    """`learned`, `held_out` and `test` as stored or cut into patches; `reader` brings their batches to the model; `answers` and
+    `generation` as in `TaskInfo`.
 
-    `data_id`: a digest of the task's data, equal for equal data.
+    `num_classes`: outputs of the task (0: not told). `data_id`: a digest of the task's data, equal for equal data.
     """
 
     learned: Examples
@@ -27,6 +28,8 @@ class TrainingData:
     test: Examples
     reader: Reader
     answers: str
+    num_classes: int = 0
+    generation: Generation | None = None
     data_id: str = ""
 
     def to(self, device: str) -> TrainingData:
@@ -36,6 +39,8 @@ class TrainingData:
             test=self.test.to(device),
             reader=self.reader.to(device),
             answers=self.answers,
+            num_classes=self.num_classes,
+            generation=self.generation,
             data_id=self.data_id,
         )
 
@@ -54,7 +59,7 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
         raise ValueError(f"task {task} needs {interface}, the model was built for {model.interface}")
     patch_side = info.reads.patch_side(model.shape.seq_len, pool) if isinstance(info.reads, Images) else None
     splits = load_splits(task, num_tokens=num_data_tokens_of(model))
-    reader = build_reader(splits, patch_side=patch_side, augment=recipe.augment, num_classes=info.num_classes)
+    reader = build_reader(splits, patch_side=patch_side, augment=recipe.augment, num_classes=info.num_classes, magnitude=recipe.magnitude)
     learned = examples_of(splits.train)
     if splits.validation is not None:
         held_out = examples_of(splits.validation)
@@ -63,8 +68,19 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
     test = examples_of(splits.test)
     if prepares:
         whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
-        learned, held_out, test = reader.prepare(learned), whole.prepare(held_out), whole.prepare(test)
-    return TrainingData(learned=learned, held_out=held_out, test=test, reader=reader, answers=info.answers, data_id=digest(splits))
+        # a teacher learns from moved images, whatever the model does
+        learned = reader.prepare(learned) if recipe.teacher == NO_TEACHER else learned
+        held_out, test = whole.prepare(held_out), whole.prepare(test)
+    return TrainingData(
+        learned=learned,
+        held_out=held_out,
+        test=test,
+        reader=reader,
+        answers=info.answers,
+        num_classes=info.num_classes,
+        generation=info.generation,
+        data_id=digest(splits),
+    )
 
 
 def digest(splits: Splits) -> str:

@@ -1,15 +1,19 @@
-"""Looking into a model: how its mixers mix the tokens of a few test items, and how alike its positions are."""
+"""Looking into a model: how its mixers mix the tokens of a few test items, how alike its positions are, and how it fits a curve."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bench.fits import Fit
 from bench.mixing import POSITIONS, LayerMixing, TokenLayout, reduce_layer
+from bench.task_info import Regression
 from bench.training.data import TrainingData
 from bench.training.examples import Examples
 from bench.training.reading import Batch
@@ -19,6 +23,7 @@ MAX_ITEMS = 64
 MAX_TOKENS = 16_384
 """Over all items: of longer sequences, fewer are looked at."""
 MAX_SEQ_LEN = 2_049
+CURVE_POINTS = 101
 MAX_ENTRIES = 1 << 24
 """Entries of n x n matrices per sample that are held at once, unless one sample has more."""
 
@@ -27,8 +32,9 @@ MAX_ENTRIES = 1 << 24
 def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict[str, tuple[LayerMixing, ...]]:
     """By kind, layer by layer in the order in which they run: a mixer's kind is the name of its file, and the positions are one of a single layer.
 
-    What attention weighs is the mean over the first test items that fill the length. Only mixers with `token_weights` are seen. Empty where no item
-    fills the length, or the model is longer than MAX_SEQ_LEN. The model is left in evaluation mode, its weights and all random states alone.
+    What attention weighs is the mean over the first test items that fill the length. Only mixers with `token_weights` that mix all of the sequence
+    are seen, not those of its halves. Empty where no item fills the length, or the model is longer than MAX_SEQ_LEN. The model is left in evaluation
+    mode, its weights and all random states alone.
     """
     batch = _whole_items(data, layout)
     if batch is None or layout.seq_len > MAX_SEQ_LEN:
@@ -36,6 +42,8 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
     found: dict[str, list[LayerMixing]] = {}
 
     def keep(mixer: Any, arguments: tuple[Tensor, ...]) -> None:
+        if arguments[0].shape[1] != layout.seq_len:
+            return
         weights = _mean_weights(mixer.token_weights, arguments[0])
         found.setdefault(_kind(mixer), []).append(reduce_layer(weights.cpu().numpy(), layout, measured=True))
 
@@ -43,13 +51,48 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
     hooks = [mixer.register_forward_pre_hook(keep) for mixer in mixers]
     try:
         model.eval()
-        model(batch.data.to(next(model.parameters()).device))
+        model(batch.data.to(_device_of(model)))
     finally:
         for hook in hooks:
             hook.remove()
-    if (alike := _position_similarity(model)) is not None:
+    if (alike := _position_similarity(model)) is not None and len(alike) == layout.seq_len:
         found[POSITIONS] = [reduce_layer(alike.cpu().numpy()[None], layout, measured=False)]
     return {kind: tuple(layers) for kind, layers in found.items()}
+
+
+@torch.no_grad()
+def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit | None:
+    """How the model fits the first test item; None where it answers with what is no number. The model is left in evaluation mode.
+
+    `data` asks for values at tokens whose vectors `regression` explains.
+    """
+    batch = data.reader.read(data.test.select(torch.zeros(1, dtype=torch.int64)))
+    device = _device_of(model)
+    model.eval()
+    valid = None if batch.valid is None else batch.valid.to(device)
+    prediction = model(batch.data.to(device), valid)[0, :, 0].float().cpu()
+    vectors, truth = batch.data[0].float(), batch.targets[0].float()
+    is_asked = ~truth.isnan()
+    is_observed = ~is_asked if batch.valid is None else ~is_asked & batch.valid[0]
+    if not bool(prediction[is_asked].isfinite().all()):
+        return None
+    x, y = vectors[:, regression.x], vectors[:, regression.y]
+    curve_x = np.linspace(float(x.min()), float(x.max()), CURVE_POINTS)
+    return Fit(
+        observed_x=tuple(x[is_observed].tolist()),
+        observed_y=tuple(y[is_observed].tolist()),
+        asked_x=tuple(x[is_asked].tolist()),
+        truth=tuple(truth[is_asked].tolist()),
+        prediction=tuple(prediction[is_asked].tolist()),
+        curve_x=tuple(curve_x.tolist()),
+        curve_y=tuple(regression.curve(curve_x).tolist()),
+    )
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    """That of its tensors; a model without any runs anywhere."""
+    tensor = next(itertools.chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
 
 
 def _kind(mixer: nn.Module) -> str:

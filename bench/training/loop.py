@@ -14,14 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bench.spec import DIVERGED, Recipe
+from bench.spec import DIVERGED, NO_TEACHER, Recipe
 from bench.telling import tell
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
 from bench.training.data import TrainingData
+from bench.training.decoding import decoded_sample
 from bench.training.objective import Scores, loss, num_asked
 from bench.training.optimizer import build_optimizer, build_plateau, set_learning_rate
 from bench.training.schedule import learning_rate_at
 from bench.training.scoring import score
+from bench.training.teacher import TrainedTeacher, taught_loss
 from models.layers.dropout import set_dropout
 
 EXPLODED = 10.0
@@ -55,6 +57,8 @@ class TrainResult:
 
     `train` and `validation` are the two parts of the data to learn from; `test` is None where it was left alone. `train_s` is the time of all
     epochs, validation included; `images_per_s` the items learned from per second of training steps, in the median epoch.
+    Where answers are generated, `train` and `validation` are of `bench.training.decoding.MAX_SAMPLED` items at most. `teacher`: what was trained
+    before, in time that `train_s` does not count.
     """
 
     epochs: tuple[Epoch, ...]
@@ -66,6 +70,7 @@ class TrainResult:
     test: Scores | None
     train_s: float
     images_per_s: float
+    teacher: TrainedTeacher | None = None
 
 
 def train(
@@ -77,18 +82,22 @@ def train(
     device: str = "cpu",
     checkpoint: Checkpoint | None = None,
     scores_test: bool = True,
+    teacher: TrainedTeacher | None = None,
 ) -> TrainResult:
     """Train `model` in place, keep its best weights, and (with `scores_test`) score the test items once with them.
 
     `seed` decides the order of items, dropout and augmentation: on a CPU with a fixed number of threads, the same seed and the same initial weights
-    give the same bits, whether or not the run was interrupted and continued from its `checkpoint`. Raises DivergedError naming the epoch, ValueError
-    for a recipe without an epoch or an item per batch.
+    give the same bits, whether or not the run was interrupted and continued from its `checkpoint`. `teacher`: what it also
+    learns from, where the recipe asks for that (`bench.training.distillation` trains it). Raises DivergedError naming the epoch, ValueError for a
+    recipe without an epoch or an item per batch, or with a teacher that is not there.
     """
     _require_steps(recipe)
+    if (recipe.teacher != NO_TEACHER) != (teacher is not None):
+        raise ValueError(f"teacher must be given where the recipe has one and only there; this recipe's is {recipe.teacher!r}")
     torch.manual_seed(seed)
     model.to(device)
     data = data.to(device)
-    training = Training(model, data, recipe, seed=seed, device=device)
+    training = Training(model, data, recipe, seed=seed, device=device, teacher=teacher)
     if checkpoint and (state := checkpoint.read()):
         training.restore(state)
     training.run(checkpoint)
@@ -97,20 +106,35 @@ def train(
         best_epoch=training.best_epoch,
         data_id=data.data_id,
         num_learned=len(data.learned),
-        train=training.score(data.learned),
-        validation=training.score(data.held_out),
+        train=training.score(decoded_sample(data.learned, data.generation)),
+        validation=training.score(decoded_sample(data.held_out, data.generation)),
         test=training.score(data.test) if scores_test else None,
         train_s=training.elapsed_s,
         images_per_s=len(data.learned) / statistics.median(epoch.steps_s for epoch in training.epochs),
+        teacher=teacher,
     )
 
 
 class Training:
-    """One training in progress. `step` counts optimizer steps; all that decides what follows is in `state`."""
+    """One training in progress. `step` counts optimizer steps; all that decides what follows is in `state`, but for the teacher, which is finished.
 
-    def __init__(self, model: nn.Module, data: TrainingData, recipe: Recipe, *, seed: int, device: str) -> None:
+    `told_as`: what its messages begin with.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: TrainingData,
+        recipe: Recipe,
+        *,
+        seed: int,
+        device: str,
+        teacher: TrainedTeacher | None = None,
+        told_as: str = "",
+    ) -> None:
         self.model, self.data, self.recipe, self.seed, self.device = model, data, recipe, seed, device
-        set_dropout(model, recipe.dropout)
+        self.teacher, self.told_as = teacher, told_as
+        set_dropout(model, recipe.dropout, recipe.dropout_at)
         self.forward: Callable[..., Tensor] = torch.compile(model) if recipe.compile else model
         self.optimizer = build_optimizer(model, recipe)
         self.plateau = build_plateau(self.optimizer, recipe)
@@ -150,9 +174,10 @@ class Training:
         mean_loss = torch.zeros((), device=self.device)
         for part, share in self._shares(chosen):
             batch_loss = self._batch_loss(part) * share
-            batch_loss.backward()
+            if batch_loss.requires_grad:  # a model without parameters is only watched
+                batch_loss.backward()
             mean_loss += batch_loss.detach()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        nn.utils.clip_grad_norm_(list(self.model.parameters()), self.recipe.clip_norm)
         self.optimizer.step()
         # Losses stay on the device until the epoch ends: reading one waits for it.
         self.loss_sum += mean_loss.double() * len(chosen)
@@ -162,7 +187,7 @@ class Training:
 
     def score(self, examples: Any) -> Scores:
         with self._autocast():
-            return score(self.model, examples, self.data.reader, self.data.answers, self.forward)
+            return score(self.model, examples, self.data.reader, self.data.answers, self.forward, self.data.generation)
 
     def state(self) -> dict[str, Any]:
         """Everything that decides the bits of what follows, as tensors and plain data."""
@@ -220,7 +245,9 @@ class Training:
         batch = self.data.reader.learn(self.data.learned.select(part))
         with self._autocast():
             outputs = self.forward(batch.data, batch.valid)
-        return loss(self.data.answers, outputs.float(), batch.targets, label_smoothing=self.recipe.label_smoothing)
+            answers = self.teacher.answer(batch.data) if self.teacher else None
+        own_loss = loss(self.data.answers, outputs.float(), batch.targets, label_smoothing=self.recipe.label_smoothing)
+        return own_loss if answers is None else taught_loss(own_loss, outputs.float(), answers.float(), self.recipe)
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         if self.recipe.precision == "fp32":
@@ -229,7 +256,7 @@ class Training:
 
     def _finish_epoch(self) -> None:
         number, mean_loss = len(self.epochs) + 1, float(self.loss_sum) / len(self.data.learned)
-        scores = self.score(self.data.held_out)
+        scores = self.score(decoded_sample(self.data.held_out, self.data.generation))
         self._require_sound(number, mean_loss, scores)
         if not self.best_epoch or scores.value >= self.epochs[self.best_epoch - 1].validation:
             self.best_epoch, self.best_weights = number, copy.deepcopy(self.model.state_dict())
@@ -246,7 +273,7 @@ class Training:
         else:
             return
         advice = "a lower learning rate or a longer warm-up may hold it"
-        raise DivergedError(f"training diverged in epoch {number}: {problem}; {advice}", self.epochs)
+        raise DivergedError(f"{self.told_as}training diverged in epoch {number}: {problem}; {advice}", self.epochs)
 
     def _save(self, checkpoint: Checkpoint, running_s: float) -> float:
         """Save where it is due; the seconds that took, which belong to no epoch. In the state, the epoch's time so far counts."""
@@ -271,7 +298,7 @@ class Training:
         mean_loss = float(self.loss_sum) / (done * self.items_per_step)
         best = f", validation {self.epochs[-1].validation:.3f}" if self.epochs else ""
         left_s = (self.elapsed_s + running_s) / self.step * (self.recipe.epochs * self.steps_per_epoch - self.step)
-        tell(f"epoch {len(self.epochs) + 1} of {self.recipe.epochs}, loss {mean_loss:.3f}{best}, {left_s:.0f} s left")
+        tell(f"{self.told_as}epoch {len(self.epochs) + 1} of {self.recipe.epochs}, loss {mean_loss:.3f}{best}, {left_s:.0f} s left")
 
 
 def _require_steps(recipe: Recipe) -> None:

@@ -23,12 +23,17 @@ class Scores:
     float on the CPU, each item's own score: 1 or 0 for a class, the share of right answers for token classes, minus the mean squared error for
     values. `top[k - 1]`: accuracy when the k likeliest classes count (all, where there are fewer than k); empty for values. `finite`: whether
     every answer was a number.
+
+    Of token classes: `exact`, the share of items in which every answer was right; `cross_entropy`, in nats, the mean over all tokens that are asked
+    for (None where an answer was no number). None for other answers.
     """
 
     value: float
     items: Tensor
     top: tuple[float, ...]
     finite: bool
+    exact: float | None = None
+    cross_entropy: float | None = None
 
 
 def loss(answers: str, outputs: Tensor, targets: Tensor, *, label_smoothing: float) -> Tensor:
@@ -57,7 +62,8 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     finite = bool(outputs.isfinite().all())
     if answers == TOKEN_VALUE:
         return _judge_values(outputs, targets, finite)
-    if answers == CLASS:
+    is_sequence = answers == TOKEN_CLASS
+    if not is_sequence:
         outputs, targets = outputs[:, None], targets[:, None]
     asked = targets != IGNORED
     num_ranks = min(MAX_TOP, outputs.shape[-1])
@@ -65,7 +71,14 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     # (items, ranks): of what is asked of an item, the share that is right within the first ranks
     shares = ranked_right.cumsum(dim=-1).sum(dim=1).double() / asked.sum(dim=1, keepdim=True)
     top = shares.mean(dim=0).tolist()
-    return Scores(value=top[0], items=shares[:, 0].cpu(), top=tuple(top + top[-1:] * (MAX_TOP - num_ranks)), finite=finite)
+    return Scores(
+        value=top[0],
+        items=shares[:, 0].cpu(),
+        top=tuple(top + top[-1:] * (MAX_TOP - num_ranks)),
+        finite=finite,
+        exact=_exact(shares[:, 0]) if is_sequence else None,
+        cross_entropy=_cross_entropy(outputs[asked], targets[asked]) if is_sequence and finite else None,
+    )
 
 
 def join(answers: str, parts: Sequence[Scores], targets: Tensor) -> Scores:
@@ -78,7 +91,30 @@ def join(answers: str, parts: Sequence[Scores], targets: Tensor) -> Scores:
         asked = (~targets.isnan()).sum(dim=1).cpu()
         return Scores(value=_explained(float((-items * asked).sum()), targets), items=items, top=(), finite=finite)
     accuracy = float(items.mean())
-    return Scores(value=accuracy, items=items, top=(accuracy, *top[1:]), finite=finite)
+    return Scores(
+        value=accuracy,
+        items=items,
+        top=(accuracy, *top[1:]),
+        finite=finite,
+        exact=_exact(items) if answers == TOKEN_CLASS else None,
+        cross_entropy=_joined_cross_entropy(parts, targets) if answers == TOKEN_CLASS and finite else None,
+    )
+
+
+def _exact(items: Tensor) -> float:
+    return float((items == 1.0).double().mean())
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> float:
+    """`(tokens, classes)` and `(tokens,)` -> the mean, added up in double precision: there may be millions of tokens."""
+    return float(F.cross_entropy(outputs.float(), targets, reduction="none").double().mean())
+
+
+def _joined_cross_entropy(parts: Sequence[Scores], targets: Tensor) -> float:
+    """Each part counts by what is asked in it."""
+    asked = (targets != IGNORED).sum(dim=1).split([len(part.items) for part in parts])
+    sums = [part.cross_entropy * float(num.sum()) for part, num in zip(parts, asked, strict=True) if part.cross_entropy is not None]
+    return sum(sums) / float((targets != IGNORED).sum())
 
 
 def _explained(squared_error: float, targets: Tensor) -> float:

@@ -9,10 +9,10 @@ from bench.spec import Recipe
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """Two groups, the decayed one first; either may be empty."""
+    """Two groups, the decayed one first; an empty one is left out. A model without parameters has one group of none, and steps change nothing."""
     decayed, free = decay_groups(model)
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.learning_rate, fused=True)
+    return torch.optim.AdamW([group for group in groups if group["params"]] or groups[:1], lr=recipe.learning_rate, fused=True)
 
 
 def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from einops import rearrange
 from torch import Tensor
 
@@ -18,3 +20,18 @@ def cut_patches(images: Tensor, patch_side: int) -> Tensor:
             f"patches of {patch_side} px do not tile images of shape {tuple(images.shape)}: sides must be equal multiples of it"
         )
     return rearrange(images, "item channel (row y) (column x) -> item (row column) (channel y x)", y=patch_side, x=patch_side).contiguous()
+
+
+def join_patches(patches: Tensor, channels: int) -> Tensor:
+    """The images that `cut_patches` cut: `(items, patches, channels * patch_side**2)` -> `(items, channels, side, side)`."""
+    rows, patch_side = math.isqrt(patches.shape[1]), math.isqrt(patches.shape[2] // channels)
+    if rows * rows != patches.shape[1] or channels * patch_side**2 != patches.shape[2]:
+        raise ValueError(f"patches of shape {tuple(patches.shape)} make no square images with {channels} channels")
+    return rearrange(patches, "item (row column) (channel y x) -> item channel (row y) (column x)", row=rows, y=patch_side, x=patch_side)
+
+
+def image_size(inputs: Tensor, patch_side: int) -> tuple[int, int]:
+    """(channels, side) of images, stored whole, `(items, channels, side, side)`, or cut into patches of `patch_side` pixels."""
+    if inputs.ndim == 4:
+        return inputs.shape[1], inputs.shape[-1]
+    return inputs.shape[2] // patch_side**2, math.isqrt(inputs.shape[1]) * patch_side

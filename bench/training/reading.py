@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bench.tasks import Splits
-from bench.training.augment import Augmentation
+from bench.training.augment import RANDAUGMENT_MAGNITUDE, Augmentation
 from bench.training.examples import Examples
 from bench.training.patches import cut_patches
 
@@ -72,11 +72,13 @@ class Reader:
         return (scaled - self.mean[:, None, None]) / self.spread[:, None, None]
 
 
-def build_reader(splits: Splits, *, patch_side: int | None, augment: tuple[str, ...], num_classes: int) -> Reader:
+def build_reader(
+    splits: Splits, *, patch_side: int | None, augment: tuple[str, ...], num_classes: int, magnitude: int = RANDAUGMENT_MAGNITUDE
+) -> Reader:
     """Raises ValueError for an augmentation of what are no images."""
     if augment and patch_side is None:
         raise ValueError(f"augment={'+'.join(augment)} is for images, and this task has none")
-    augmentation = Augmentation(augment, num_classes=num_classes) if augment else None
+    augmentation = Augmentation(augment, num_classes=num_classes, magnitude=magnitude) if augment else None
     return Reader(patch_side=patch_side, mean=splits.mean, spread=splits.spread, augmentation=augmentation)
 
 

@@ -92,6 +92,10 @@ class Cost:
     def params(self, scope: str | None = None) -> Polynomial:
         return _sum(t.params for t in self.terms if scope in (None, t.scope))
 
+    def params_seq(self, scope: str | None = None) -> Polynomial:
+        """Parameters of the terms that hold more of them at a greater n: all of those, a constant such as the -1 of 2 n - 1 included."""
+        return _sum(t.params for t in self.terms if scope in (None, t.scope) and t.params.varying() != ZERO)
+
     def macs(self, scope: str | None = None) -> Polynomial:
         return _sum(t.macs for t in self.terms if scope in (None, t.scope))
 

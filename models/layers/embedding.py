@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from models.layers.cost import ONE, ZERO, Cost, N, Polynomial, Term, constant, linear
 from models.layers.initialise import EMBEDDING_STD
-from models.layers.shape import Interface, Shape
+from models.layers.shape import Interface, Shape, num_data_tokens
+from models.layers.stem import ConvolutionStem, convolution_stem_cost
 
 POSITIONS = ("none", "learned", "sinusoidal")
 
@@ -19,27 +20,45 @@ class Embedding(nn.Module):
     """`(batch, data tokens, patch_dim)` floats or `(batch, data tokens)` ids -> `(batch, seq_len, width)`.
 
     Patches are cut beforehand and meet one linear layer, the same mathematics as ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Token
-    embeddings are scaled by sqrt(width) where positions are sinusoidal (arXiv 1706.03762, Sec. 3.4). The class token, if any, comes first.
+    embeddings are scaled by sqrt(width) where positions are sinusoidal (arXiv 1706.03762, Sec. 3.4). The class token, if any, comes first. With
+    `stem` convolution the patches are one image, so that none can be padding; `convolution` is its formulation (`models.layers.stem`).
+    `num_tokens`: of a part of the sequence, how many vectors it takes up (None: all of them).
     """
+
+    DROPS_AT = "embedding"
 
     positions: Tensor | None
 
-    def __init__(self, shape: Shape, interface: Interface, *, pool: str, positions: str) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        interface: Interface,
+        *,
+        pool: str,
+        positions: str,
+        stem: str = "linear",
+        convolution: str = "native",
+        num_tokens: int | None = None,
+    ) -> None:
         super().__init__()
-        width = shape.width
+        width, length = shape.width, num_tokens or shape.seq_len
         self.dropout = 0.0
         self.scale = 1.0
-        if interface.input == "patches":
-            self.project: nn.Module = nn.Linear(interface.patch_dim, width)
+        self.project: nn.Module
+        if stem == "convolution":
+            data_tokens = num_data_tokens(shape.seq_len, pool)
+            self.project = ConvolutionStem(interface, data_tokens=data_tokens, width=width, convolution=convolution)
+        elif interface.input == "patches":
+            self.project = nn.Linear(interface.patch_dim, width)
         else:
             self.project = nn.Embedding(interface.vocab_size, width)
             nn.init.normal_(self.project.weight, std=1.0 / math.sqrt(width) if positions == "sinusoidal" else EMBEDDING_STD)
             self.scale = math.sqrt(width) if positions == "sinusoidal" else 1.0
         self.class_token = nn.Parameter(torch.empty(1, 1, width).normal_(std=EMBEDDING_STD)) if pool == "cls" else None
         if positions == "learned":
-            self.positions = nn.Parameter(torch.empty(1, shape.seq_len, width).normal_(std=EMBEDDING_STD))
+            self.positions = nn.Parameter(torch.empty(1, length, width).normal_(std=EMBEDDING_STD))
         elif positions == "sinusoidal":
-            self.register_buffer("positions", sinusoidal_positions(shape.seq_len, width), persistent=False)
+            self.register_buffer("positions", sinusoidal_positions(length, width), persistent=False)
         else:
             self.positions = None
 
@@ -67,12 +86,14 @@ def sinusoidal_positions(seq_len: int, width: int) -> Tensor:
     return table.float()[None]
 
 
-def embedding_cost(shape: Shape, interface: Interface, *, pool: str, positions: str) -> Cost:
+def embedding_cost(shape: Shape, interface: Interface, *, pool: str, positions: str, stem: str = "linear") -> Cost:
     """Data needs no gradient, so the projection's backward is one product, not two; looking ids up costs no product."""
     data_tokens: Polynomial = N + constant(-1) if pool == "cls" else N
     width = shape.width
-    if interface.input == "patches":
-        first = linear(
+    if stem == "convolution":
+        first = convolution_stem_cost(interface, width, data_tokens=data_tokens).within("stem")
+    elif interface.input == "patches":
+        projection = linear(
             "patch_projection",
             interface.patch_dim,
             width,
@@ -80,13 +101,13 @@ def embedding_cost(shape: Shape, interface: Interface, *, pool: str, positions: 
             tokens=data_tokens,
             backward_products=1,
         )
+        first = Cost((projection,))
     else:
-        first = Term(name="token_embedding", scope="embedding", params=constant(interface.vocab_size * width))
+        first = Cost((Term(name="token_embedding", scope="embedding", params=constant(interface.vocab_size * width)),))
     class_token = ONE * width if pool == "cls" else ZERO
     position = N * width if positions == "learned" else ZERO
-    return Cost(
+    return first + Cost(
         (
-            first,
             Term(name="class_token", scope="embedding", params=class_token),
             Term(name="positions", scope="embedding", params=position),
         )

@@ -13,12 +13,15 @@ from models.layers.shape import NO_POOL
 class Head(nn.Module):
     """`(batch, n, width)` -> `(batch, num_classes)`; `pool` takes the class token (the first) or the mean over valid tokens.
 
-    With `pool` none, every token answers: `(batch, n, num_classes)`.
+    With `pool` none, every token answers: `(batch, n, num_classes)`. What the classifier reads is what may be dropped of.
     """
+
+    DROPS_AT = "head"
 
     def __init__(self, width: int, num_classes: int, *, pool: str, hidden: int = 0) -> None:
         super().__init__()
         self.pool = pool
+        self.dropout = 0.0
         self.hidden = nn.Linear(width, hidden) if hidden else None
         self.classify = nn.Linear(hidden or width, num_classes)
 
@@ -26,6 +29,8 @@ class Head(nn.Module):
         pooled = self._pooled(tokens, valid)
         if self.hidden is not None:
             pooled = F.gelu(self.hidden(pooled))
+        if self.dropout:
+            pooled = F.dropout(pooled, self.dropout, self.training)
         return self.classify(pooled)
 
     def _pooled(self, tokens: Tensor, valid: Tensor | None) -> Tensor:

@@ -12,4 +12,5 @@ def initialise_linears(module: nn.Module) -> None:
     for child in module.modules():
         if isinstance(child, nn.Linear):
             nn.init.xavier_uniform_(child.weight)
-            nn.init.zeros_(child.bias)
+            if child.bias is not None:
+                nn.init.zeros_(child.bias)

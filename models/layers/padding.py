@@ -19,6 +19,11 @@ def zero_padding(tokens: Tensor, valid: Tensor) -> Tensor:
     return tokens.masked_fill(~valid[..., None], 0.0)
 
 
+def readable(valid: Tensor) -> Tensor:
+    """`(items, tokens)` -> the same: an item of padding alone reads itself. No valid token sees it, and a softmax over nothing would be NaN."""
+    return valid | ~valid.any(dim=1, keepdim=True)
+
+
 def mean_over_valid(tokens: Tensor, valid: Tensor | None) -> Tensor:
     """`(batch, n, width)` -> `(batch, width)`: the mean over the tokens that are data."""
     if valid is None:

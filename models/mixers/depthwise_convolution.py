@@ -19,6 +19,7 @@ from models.layers.shape import require_one_of, require_positive
 
 REACH = "kernel_size"
 """The field of `Config` that says how far a token reads."""
+REFERENCE_OPTIONS = {"convolution": "products"}
 
 
 def _native(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -1,4 +1,8 @@
-"""Spatial gating: half of the channels gate the other half through one learned n x n matrix over tokens (arXiv 2105.08050, Sec. 2.1)."""
+"""Spatial gating: half of the channels gate the other half through one learned n x n matrix over tokens (arXiv 2105.08050, Sec. 2.1).
+
+Its variants, as the paper compares them: linear, additive and multiplicative gating without a split, and a matrix that is constant along its
+diagonals (Sec. 4 and App. C).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, N, Term, layer_norm
+from models.layers.cost import Cost, N, Term, constant, layer_norm
 from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_one_of, require_positive
 
 KEEPS_WIDTH = False
-"""Half of the channels come out: `gmlp` is built around that."""
-SPATIAL_WEIGHT_STD = 1e-6
-"""Near zero, so that a fresh block is close to a feed-forward layer (arXiv 2105.08050, Sec. 2.1)."""
+"""With the default gating half of the channels come out: `gmlp` is built around that. `gated_projection` is the mixer that keeps the width."""
+REFERENCE_OPTIONS = {"kernel": "linear"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gating:
+    """One form of s(Z), which is `combine(u, f(v))` with f(v) = W norm(v) + b. `splits`: u and v are the halves of Z; otherwise each is all of Z."""
+
+    splits: bool
+    combine: Callable[[Tensor, Tensor], Tensor]
+
+
+def _second(_u: Tensor, gate: Tensor) -> Tensor:
+    return gate
+
+
+GATINGS = {
+    "spatial": Gating(splits=True, combine=torch.mul),
+    "linear": Gating(splits=False, combine=_second),
+    "additive": Gating(splits=False, combine=torch.add),
+    "multiplicative": Gating(splits=False, combine=torch.mul),
+}
+HEAD_MIXES = ("split", "mean")
+WEIGHT_STDS = {"1e-6": 1e-6, "1e-3": 1e-3, "0.05": 0.05}
+"""Near zero a fresh block is close to a feed-forward layer (arXiv 2105.08050, Sec. 2.1)."""
+WEIGHT_INITS = (*WEIGHT_STDS, "default")
+BIAS_INITS = (0, 1)
 
 
 def _linear(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -49,6 +77,8 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 """Formulations of `weight @ v + bias` over tokens: `(batch, n, c)`, `(n, n)`, `(n,)` -> `(batch, n, c)`. `linear` is the reference."""
 
 KERNEL_NAMES = ("auto", *KERNELS)
+CHOOSING_DEVICES = ("cpu", "cuda")
+"""Where `auto` chooses; elsewhere it is the reference, on `meta` too, where work is counted and autocast does not exist."""
 
 
 def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, channels: int) -> str:
@@ -58,7 +88,7 @@ def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, chan
     training at n > channels, where that would be the largest tensor of the block, another one is taken. And where the weight is cast (autocast) or
     repacked (bf16 on CPU), the copy is made per sample: only fp32 takes it. On CUDA this is a guess, not a measurement.
     """
-    if device_type not in ("cpu", "cuda") or not fp32:
+    if device_type not in CHOOSING_DEVICES or not fp32:
         return "linear"
     if training and n > channels:
         return "conv1d" if device_type == "cpu" else "linear"
@@ -67,66 +97,137 @@ def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, chan
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`width` channels come in, half of them go out. `heads`: groups of channels, each with a spatial matrix of its own."""
+    """`width` channels come in; as many go out, or half of them with gating=spatial.
+
+    gating: `spatial`, u * f(v) over two halves; `linear`, f(Z); `additive`, Z + f(Z); `multiplicative`, Z * f(Z) (arXiv 2105.08050, Sec. 2.1).
+    heads: spatial matrices. head_mix: `split` gives each a group of the channels; `mean` lets all act on every channel and averages their answers,
+    which is one product with the mean matrix. weight_init: standard deviation of the normal that W is drawn from, or `default`, torch's uniform for
+    a linear layer of n inputs. bias_init: 0 or 1. gate_norm: LayerNorm on v. toeplitz: W is constant along each diagonal. kernel: formulation of
+    the product.
+    """
 
     seq_len: int
     width: int
     heads: int = 1
     kernel: str = "auto"
+    gating: str = "spatial"
+    head_mix: str = "split"
+    weight_init: str = "1e-6"
+    bias_init: int = 1
+    gate_norm: bool = True
+    toeplitz: bool = False
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "width", "heads"):
             require_positive(name, getattr(self, name))
-        require_divisible("ffn_width", self.width, "2 x spatial_heads", 2 * self.heads)
-        require_one_of("kernel", self.kernel, KERNEL_NAMES)
+        for name, allowed in (
+            ("kernel", KERNEL_NAMES),
+            ("gating", tuple(GATINGS)),
+            ("head_mix", HEAD_MIXES),
+            ("weight_init", WEIGHT_INITS),
+        ):
+            require_one_of(name, getattr(self, name), allowed)
+        if type(self.bias_init) is not int or self.bias_init not in BIAS_INITS:
+            raise ValueError(f"bias_init must be 0 or 1, not {self.bias_init!r}")
+        parts = {"2": 2 if self.form.splits else 1, "spatial_heads": self.groups}
+        divisors = {name: number for name, number in parts.items() if number > 1}
+        require_divisible("ffn_width", self.width, " x ".join(divisors), parts["2"] * self.groups)
+
+    @property
+    def form(self) -> Gating:
+        return GATINGS[self.gating]
+
+    @property
+    def channels(self) -> int:
+        """Channels that W mixes, and that come out."""
+        return self.width // 2 if self.form.splits else self.width
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels with a matrix of their own."""
+        return self.heads if self.head_mix == "split" else 1
 
 
 class SpatialGating(nn.Module):
-    """`(batch, n, width)` -> `(batch, n, width / 2)`: u * (W norm(v) + b [+ extra])."""
+    """`(batch, n, width)` -> `(batch, n, channels)`: s(Z) of `Config.gating`, by default u * (W norm(v) + b [+ extra])."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        n, self.channels = config.seq_len, config.width // 2
+        n = config.seq_len
+        self.form, self.channels, self.groups = config.form, config.channels, config.groups
         self.kernel = config.kernel
-        self.norm = nn.LayerNorm(self.channels)
-        self.weights = nn.ParameterList(nn.Parameter(torch.empty(n, n).normal_(std=SPATIAL_WEIGHT_STD)) for _ in range(config.heads))
-        self.biases = nn.ParameterList(nn.Parameter(torch.ones(n)) for _ in range(config.heads))
+        self.toeplitz = config.toeplitz
+        self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
+        # one row, not a vector: it multiplies its input, as a matrix does, and is decayed like one
+        sizes = (1, 2 * n - 1) if config.toeplitz else (n, n)
+        self.weights = nn.ParameterList(nn.Parameter(_fresh_weight(sizes, config)) for _ in range(config.heads))
+        self.biases = nn.ParameterList(nn.Parameter(torch.full((n,), float(config.bias_init))) for _ in range(config.heads))
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None, extra: Tensor | None = None) -> Tensor:
-        """`extra`, `(batch, n, width / 2)`, is added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3)."""
-        u, v = tokens.chunk(2, dim=-1)
+        """`extra`, `(batch, n, channels)`, is added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3)."""
+        u, v = tokens.chunk(2, dim=-1) if self.form.splits else (tokens, tokens)
         v = self.norm(v)
         if valid is not None:
             v = zero_padding(v, valid)
         gate = self.mix_tokens(v)
         if extra is not None:
             gate = gate + extra
-        return u * gate
+        return self.form.combine(u, gate)
 
     def mix_tokens(self, v: Tensor) -> Tensor:
-        """W v + b over tokens: `(batch, n, width / 2)` -> the same."""
+        """W v + b over tokens: `(batch, n, channels)` -> the same."""
         project = KERNELS[self.effective_kernel(v)]
-        if len(self.weights) == 1:
-            return project(v, self.weights[0], self.biases[0])
-        groups = v.chunk(len(self.weights), dim=-1)
-        mixed = [project(group, w, b) for group, w, b in zip(groups, self.weights, self.biases, strict=True)]
+        matrices, biases = self._matrices(), self._one_per_group(self.biases)
+        if self.groups == 1:
+            return project(v, matrices[0], biases[0])
+        groups = v.chunk(self.groups, dim=-1)
+        mixed = [project(group, w, b) for group, w, b in zip(groups, matrices, biases, strict=True)]
         return torch.cat(mixed, dim=-1)
 
     def token_weights(self, tokens: Tensor) -> Tensor:  # noqa: ARG002  # as mixers' whose weights do depend on them
-        """The matrices W, `(heads, n, n)`: the same whatever the tokens."""
-        return torch.stack(list(self.weights))
+        """The matrices W, `(groups, n, n)`, as they act on a group of channels each: the same whatever the tokens."""
+        return torch.stack(self._matrices())
 
     def effective_kernel(self, v: Tensor) -> str:
         if self.kernel != "auto":
             return self.kernel
-        fp32 = v.dtype == torch.float32 and not torch.is_autocast_enabled(v.device.type)
+        device = v.device.type
+        fp32 = v.dtype == torch.float32 and device in CHOOSING_DEVICES and not torch.is_autocast_enabled(device)
         return fastest_kernel(
-            device_type=v.device.type,
+            device_type=device,
             fp32=fp32,
             training=torch.is_grad_enabled(),
             n=v.shape[1],
-            channels=self.channels // len(self.weights),
+            channels=self.channels // self.groups,
         )
+
+    def _matrices(self) -> list[Tensor]:
+        weights = self._one_per_group(self.weights)
+        return [toeplitz_matrix(weight[0]) for weight in weights] if self.toeplitz else weights
+
+    def _one_per_group(self, of_heads: nn.ParameterList) -> list[Tensor]:
+        """Averaging answers is averaging what they are linear in: one product, whatever the number of heads."""
+        held = list(of_heads)
+        return held if len(held) == self.groups else [torch.stack(held).mean(dim=0)]
+
+
+def toeplitz_matrix(diagonals: Tensor) -> Tensor:
+    """`(2 n - 1,)` -> `(n, n)`, constant along each diagonal, without an index per entry.
+
+    The main diagonal comes first, then by distance from it, each time the one below and the one above: so a model of fewer tokens holds the first
+    of them.
+    """
+    # by column minus row, from the lower left corner to the upper right one; row i is then the n in a row that start at n - 1 - i
+    in_order = torch.cat((diagonals[1::2].flip(0), diagonals[::2]))
+    return in_order.unfold(0, (len(diagonals) + 1) // 2, 1).flip(0)
+
+
+def _fresh_weight(sizes: tuple[int, int], config: Config) -> Tensor:
+    weight = torch.empty(sizes)
+    if config.weight_init in WEIGHT_STDS:
+        return weight.normal_(std=WEIGHT_STDS[config.weight_init])
+    bound = config.seq_len**-0.5
+    return weight.uniform_(-bound, bound)
 
 
 def build(config: Config) -> SpatialGating:
@@ -134,7 +235,10 @@ def build(config: Config) -> SpatialGating:
 
 
 def cost(config: Config) -> Cost:
-    """n^2 weights per head whatever the batch, and n^2 multiply-adds per gated channel."""
-    channels = config.width // 2
-    matrix = Term(name="spatial_projection", params=(N * N + N) * config.heads, macs=N * N * channels)
-    return Cost((layer_norm("norm", channels), matrix))
+    """n^2 weights per head whatever the batch, and n^2 multiply-adds per mixed channel.
+
+    With `toeplitz` 2 n - 1 weights per head; the product, with the full matrix they make, takes as many multiply-adds as any.
+    """
+    weights = N * 2 + constant(-1) if config.toeplitz else N * N
+    product = Term(name="spatial_projection", params=(weights + N) * config.heads, macs=N * N * config.channels)
+    return Cost(((layer_norm("norm", config.channels),) if config.gate_norm else ()) + (product,))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from models.layers.cost import Cost, N, Polynomial, Term, constant, linear
 from models.layers.initialise import initialise_linears
-from models.layers.padding import zero_padding
+from models.layers.padding import readable, zero_padding
 from models.layers.shape import require_divisible, require_positive
 
 REACH = "window"
@@ -73,17 +73,12 @@ class WindowAttention(nn.Module):
         mask = None
         if valid is not None:
             # a masked score is added to minus infinity and a masked value multiplied by zero: both must be finite first
-            tokens, mask = zero_padding(tokens, valid), _readable(valid.reshape(-1, block))[:, None, None]
+            tokens, mask = zero_padding(tokens, valid), readable(valid.reshape(-1, block))[:, None, None]
         # (batch, blocks x block, width) -> three of (batch x blocks, heads, block, width / heads)
         qkv = self.qkv(tokens.reshape(-1, block, width)).view(-1, block, 3, self.heads, width // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return self.project(mixed.transpose(1, 2).reshape(tokens.shape))
-
-
-def _readable(valid: Tensor) -> Tensor:
-    """`(blocks, block)`: a block of padding alone reads itself. No valid token sees it, and a softmax over nothing would be NaN."""
-    return valid | ~valid.any(dim=1, keepdim=True)
 
 
 def build(config: Config) -> WindowAttention:

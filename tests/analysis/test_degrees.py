@@ -41,6 +41,12 @@ def test_where_quadratic_lives() -> None:
     assert home["flops_share"] == 1000 / 1078
 
 
+def test_a_matrix_made_of_fewer_weights_is_one_of_weights() -> None:
+    """A Toeplitz matrix has 2 n - 1 of them, shared by the batch as any."""
+    (home,) = quadratic_home(plan_of(Term(name="toeplitz", params=N * 2 + constant(-1), macs=N * N * 3))).to_dict("records")
+    assert (home["weight_terms"], home["activation_terms"], home["weights_coefficient"]) == (("toeplitz",), (), 0)
+
+
 def test_an_empty_plan_gives_empty_tables() -> None:
     empty = dataclasses.replace(plan_of(), cells=())
     assert flops_by_degree(empty).empty

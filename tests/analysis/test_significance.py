@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import NormalDist
 
 import numpy as np
@@ -18,12 +19,16 @@ from bench.analysis.significance import (
     PAIRED_T,
     SEEDS_LOST,
     TWO_WAY,
+    UNPAIRED,
+    Difference,
     Scores,
     compare_groups,
     compare_scores,
     holm,
     mcnemar_test,
+    paired_t_test,
     two_way_test,
+    unpaired_test,
 )
 
 ITEM_SPREAD, OWN_SPREAD, SEED_SPREAD, NOISE = 1.0, 0.5, 0.1, 0.5
@@ -202,3 +207,49 @@ def test_only_rows_of_one_group_are_compared_and_all_are_corrected_together() ->
 def test_different_numbers_of_items_are_refused() -> None:
     with pytest.raises(ValueError, match="the same items"):
         compare_scores(np.ones((3, 20)), np.ones((3, 21)))
+
+
+@pytest.mark.parametrize("test", [two_way_test, unpaired_test, compare_scores])
+def test_a_higher_level_widens_the_interval_alone(test: Callable[..., Difference]) -> None:
+    first, second = trained(np.random.default_rng(7), (1.5, 0.5), 3).values()
+    usual, wide = test(first, second), test(first, second, 0.999)
+    assert wide.low < usual.low < usual.high < wide.high
+    assert (wide.low + wide.high) == pytest.approx(usual.low + usual.high)
+    assert dataclasses.replace(wide, low=usual.low, high=usual.high) == usual
+
+
+@pytest.mark.parametrize("test", [paired_t_test, mcnemar_test])
+def test_a_level_reaches_the_tests_over_items(test: Callable[..., Difference]) -> None:
+    first, second = pair_with(20, 10, both=30)
+    usual, wide = test(first, second), test(first, second, 0.999)
+    assert wide.low < usual.low < usual.high < wide.high
+    assert wide.p_value == usual.p_value
+
+
+def test_unpaired_by_hand() -> None:
+    """Seed means .5 and 1 (.125 over 2 seeds) and .25 twice; item means .5, .5, 1, 1 (variance 1/12) and .25, .25 of two items (0)."""
+    first = np.array([[0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
+    second = np.array([[0.5, 0.0], [0.0, 0.5]])
+    found = unpaired_test(first, second)
+    parts = [(0.0625, 1), (0.0, 1), (1 / 12 / 4, 3), (0.0, 1)]
+    variance = sum(part for part, _ in parts)
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    from scipy import stats
+
+    assert found.estimate == 0.5
+    assert found.p_value == pytest.approx(2 * stats.t.sf(0.5 / math.sqrt(variance), freedom))
+    assert found.high - found.estimate == pytest.approx(stats.t.ppf(0.975, freedom) * math.sqrt(variance))
+    assert (found.test, found.over_seeds, found.num_items) == (UNPAIRED, True, 2)
+
+
+def test_unpaired_covers_the_truth_and_pays_for_what_pairing_saves() -> None:
+    rng, level = np.random.default_rng(9), 0.5
+    covered, wider = 0, 0
+    for _ in range(REPEATS):
+        first, second = trained(rng, (level,), 3)["m0"], trained(rng, (level,), 3)["m0"]
+        found = unpaired_test(first, second)
+        covered += found.low <= 0 <= found.high
+        same = trained(rng, (level, level), 3).values()
+        wider += unpaired_test(*same).high - unpaired_test(*same).low > two_way_test(*same).high - two_way_test(*same).low
+    assert covered / REPEATS >= 0.93
+    assert wider / REPEATS >= 0.95

@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.counters import count_train_with_torch, count_with_fvcore, count_with_torch
-from models.layers.dropout import set_dropout
+from bench.counters import count_at, count_train_with_torch, count_with_fvcore, count_with_torch
+from models.layers.dropout import dropping_places, set_dropout
 from tests.contracts.subjects import Subject
 
 SMALL = 17
 SHORT = 9
+DRAWS = 16
+"""Pairs of draws of which one must differ: of a layer of one unit both may drop all."""
 BATCH = 4
 JUNK = (1e6, -1e30, float("inf"), float("nan"))
 
 
 def check_params(subject: Subject, n: int) -> None:
-    """Closed-form parameters, and those of them that depend on seq_len, are the ones that exist."""
-    counted, longer = _parameter_sizes(subject, n), _parameter_sizes(subject, n + 1)
-    closed = subject.cost(n).params()
-    assert closed.at(n) == sum(counted.values())
-    assert closed.varying().at(n) == sum(size for name, size in counted.items() if longer[name] != size)
+    """Closed-form parameters, and those of them that depend on seq_len, are the ones that exist.
+
+    Told from n + 2, at which either half of a sequence is longer too.
+    """
+    counted, longer = _parameter_sizes(subject, n), _parameter_sizes(subject, n + 2)
+    closed = subject.cost(n)
+    assert closed.params().at(n) == sum(counted.values())
+    assert closed.params_seq().at(n) == sum(size for name, size in counted.items() if longer[name] != size)
 
 
 def check_flops(subject: Subject, n: int) -> None:
     """Closed form, torch and fvcore count the same forward FLOPs."""
-    with torch.device("meta"):
-        model, data = subject.reference(n).eval(), subject.data(n)
+    by_torch = count_at(n, lambda length: _flops_by_torch(subject, length), stepwise=subject.is_stepwise)
+    by_fvcore = count_at(n, lambda length: _flops_by_fvcore(subject, length), stepwise=subject.is_stepwise)
     closed = subject.cost(n).flops().at(n)
-    assert (closed, closed) == (count_with_torch(model, data).flops, count_with_fvcore(model, data))
+    assert (closed, closed) == (by_torch, by_fvcore)
 
 
 def check_train_flops(subject: Subject, n: int) -> None:
     """Closed form and torch count the same FLOPs of forward and backward."""
-    with torch.device("meta"):
-        model, data = subject.reference(n).train(), subject.data(n)
-    assert subject.cost(n).train_flops().at(n) == count_train_with_torch(model, data).flops
+    counted = count_at(n, lambda length: _train_flops_by_torch(subject, length), stepwise=subject.is_stepwise)
+    assert subject.cost(n).train_flops().at(n) == counted
 
 
 def check_same_cost(subject: Subject) -> None:
@@ -113,9 +119,9 @@ def check_cut(subject: Subject, *, seed: int) -> None:
     short, tokens = subject.build(SHORT).eval(), subject.data(SHORT).shape[1]
     short.load_state_dict({name: _leading(model.state_dict()[name], value) for name, value in short.state_dict().items()})
     valid = torch.ones(data.shape[:2], dtype=torch.bool)
-    valid[0, tokens:] = False
+    valid[0] = subject.places(tokens, data.shape[1])
     with torch.no_grad():
-        found, expected = valid_answers(model(data, valid)[:1], valid[:1]), short(data[:1, :tokens])
+        found, expected = valid_answers(model(data, valid)[:1], valid[:1]), short(data[:1, valid[0]])
     assert_close_to_largest(found, expected.reshape(found.shape), 1e-5, "an item among padding")
 
 
@@ -139,15 +145,26 @@ def check_mixing(subject: Subject) -> None:
 
 
 def check_dropout(subject: Subject) -> None:
-    """Embedding and every block drop in training only; at zero, training answers what evaluation does."""
+    """Embedding, every block and the head drop in training only, at each place where they can; at zero, training answers what evaluation does.
+
+    Unless training moves buffers, as of a norm that takes the batch's own statistics: then it answers the same as without dropout.
+    """
     model, data = randomised(subject, seed=0)
-    expected = model(data)
-    for name in ("embedding", *(f"blocks.{i}" for i in range(len(model.get_submodule("blocks"))))):  # type: ignore[arg-type]
-        set_dropout(model.get_submodule(name), 0.5)
-        assert torch.equal(model.eval()(data), expected), f"{name} drops in evaluation"
-        assert not torch.equal(model.train()(data), model(data)), f"{name} does not drop in training"
-        set_dropout(model, 0.0)
-        assert torch.equal(model(data), expected), "dropout of zero changes the answer"
+    expected, state = model(data), copy.deepcopy(model.state_dict())
+    undropped = model.train()(data)
+    moved = any(not torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert moved or torch.equal(undropped, expected), "dropout of zero changes the answer"
+    for name in ("embedding", *(f"blocks.{block}" for block, _ in model.get_submodule("blocks").named_children()), "head"):
+        places = dropping_places(model.get_submodule(name))
+        assert places, f"{name} cannot drop"
+        for place in places:
+            set_dropout(model.get_submodule(name), 0.5, (place,))
+            model.load_state_dict(state)
+            assert torch.equal(model.eval()(data), expected), f"{name} drops in evaluation ({place})"
+            differ = (not torch.equal(model.train()(data), model(data)) for _ in range(DRAWS))
+            assert any(differ), f"{name} does not drop in training ({place})"
+            set_dropout(model, 0.0)
+            assert torch.equal(model(data), undropped), "dropout of zero changes the answer"
 
 
 def randomised(subject: Subject, *, seed: int) -> tuple[nn.Module, Tensor]:
@@ -195,6 +212,30 @@ def randomise(model: nn.Module, std: float = 0.2) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=std)
+
+
+# kept: a stepwise subject is counted at the same few lengths whatever n
+
+
+@functools.cache
+def _flops_by_torch(subject: Subject, n: int) -> int:
+    return count_with_torch(*_on_meta(subject, n, training=False)).flops
+
+
+@functools.cache
+def _flops_by_fvcore(subject: Subject, n: int) -> int:
+    return count_with_fvcore(*_on_meta(subject, n, training=False))
+
+
+@functools.cache
+def _train_flops_by_torch(subject: Subject, n: int) -> int:
+    return count_train_with_torch(*_on_meta(subject, n, training=True)).flops
+
+
+def _on_meta(subject: Subject, n: int, *, training: bool) -> tuple[nn.Module, Tensor]:
+    """The formulation that is counted, and one sample."""
+    with torch.device("meta"):
+        return subject.reference(n).train(training), subject.data(n)
 
 
 def _leading(value: Tensor, like: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from bench import catalog
 from models.layers.cost import Cost
+from models.layers.dropout import dropping_places
+from models.layers.halves import num_source_tokens
 from models.layers.shape import INPUTS, OUTPUTS, Interface, Shape, num_data_tokens
 
 LENGTHS = (17, 65, 197, 257, 1025, 4097, 16385, 65537)
@@ -23,6 +25,9 @@ NUMBERS = (0, 1, 3, 4)
 """Values tried for an option that is a number; those that the config refuses are no values of it."""
 EVERYWHERE = max(LENGTHS)
 MIXER_SIZES = ("seq_len", "width")
+INTERFACES = tuple(Interface(input=kind, output=output) for output in OUTPUTS for kind in INPUTS)
+POINTS = Interface(patch_dim=3, num_classes=1, output="tokens")
+"""Points (x, y, is y asked for), each answered with a number: what the families read that are made for nothing else."""
 NONSENSE = "nonsense"
 
 
@@ -30,15 +35,18 @@ NONSENSE = "nonsense"
 class Subject:
     """One architecture under one choice of options, at any seq_len, built on the current default device.
 
-    `reference` is the formulation that the counters see whole; `is_counted` is false where it is another subject's. `data` is one sample, `(1, ...)`;
+    `reference` is the formulation that the counters see whole, one token after another if it `is_stepwise`; `is_counted` is false where it is another
+    subject's. `data` is one sample, `(1, ...)`;
     modules answer `(1, outputs)`, or `(1, data tokens, outputs)`. `reached`: the tokens whose answers a token may change, at any seq_len, from that
-    token's place; `reads_data`: what the data hold reaches the answer.
+    token's place; `reads_data`: what the data hold reaches the answer. `places`: where among data tokens those of a shorter item lie, as bool.
     """
 
     label: str
     is_counted: bool
+    is_stepwise: bool
     reached: Callable[[int], range]
     reads_data: bool
+    places: Callable[[int, int], Tensor]
     build: Callable[[int], nn.Module]
     reference: Callable[[int], nn.Module]
     data: Callable[[int], Tensor]
@@ -49,6 +57,21 @@ class Subject:
     def mixes(self) -> bool:
         """Whether tokens meet one another."""
         return len(self.reached(0)) > 1
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is a parameter to learn."""
+        return self.cost(17).params().at(17) > 0
+
+    @property
+    def drops(self) -> bool:
+        """Whether there is a place for dropout."""
+        return bool(dropping_places(self.build(17)))
+
+    @property
+    def takes_padding(self) -> bool:
+        """Whether it takes `valid`: a model that reads its tokens as one image says that it does not."""
+        return bool(getattr(self.build(17), "takes_padding", True))
 
 
 class Pooled(nn.Module):
@@ -64,17 +87,27 @@ class Pooled(nn.Module):
 
 
 def families() -> list[Subject]:
-    """Each family on patches with every choice of options; on tokens, and answering at every token, with none and with all that go together."""
+    """Each family on patches with every choice of options; on tokens, and answering at every token, with none and with all that go together.
+
+    What a family's config refuses to read or to answer is left out.
+    """
     found = []
     for family in catalog.names("families"):
-        patches, *others = (Interface(input=kind, output=output) for output in OUTPUTS for kind in INPUTS)
-        config, defaults = family_config(family, patches), family_defaults(family)
-        found += [family_subject(family, patches, chosen) for chosen in choices(config, defaults)]
-        few = ({}, *combinations(config, defaults))
-        found += [family_subject(family, interface, chosen) for interface in others for chosen in few]
+        first, *others = interfaces(family)
+        defaults = family_defaults(family)
+        found += [family_subject(family, first, chosen) for chosen in choices(family_config(family, first), defaults)]
+        for interface in others:
+            few = ({}, *combinations(family_config(family, interface), defaults))
+            found += [family_subject(family, interface, chosen) for chosen in few]
         if catalog.load("families", family).USES_HEADS:
-            found.append(family_subject(family, patches, {}, heads=4))
+            found.append(family_subject(family, first, {}, heads=4))
     return found
+
+
+def interfaces(family: str) -> tuple[Interface, ...]:
+    """What a family can read and answer, patches to a class first; points where it refuses all else."""
+    accepted = tuple(interface for interface in INTERFACES if not refusal(family_config(family, interface), {}))
+    return accepted or (POINTS,)
 
 
 def mixers(*, pooled: bool = True) -> list[Subject]:
@@ -165,19 +198,23 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
         return family_config(family, interface, seq_len=n, heads=heads)(**{**chosen, **overrides})
 
     reached = _family_reached(config(17))
-    reads_data = len(reached(0)) > 1 or interface.pooling(config(17).pool) != "cls"
+    reads_data = 0 in reached(1) or interface.pooling(config(17).pool) != "cls"
 
     def data(n: int) -> Tensor:
         tokens = num_data_tokens(n, interface.pooling(config(n).pool))
         if interface.input == "tokens":
             return torch.randint(interface.vocab_size, (1, tokens))
+        if interface == POINTS:
+            return _points(tokens)
         return torch.randn(1, tokens, interface.patch_dim)
 
     return Subject(
         label=_label(family, {"input": interface.input, "output": interface.output, "heads": heads, **chosen}),
         is_counted=_is_counted(chosen, module.REFERENCE_OPTIONS),
+        is_stepwise=hasattr(module, "is_stepwise") and module.is_stepwise(config(17)),
         reached=reached,
         reads_data=reads_data,
+        places=_at_both_halves if getattr(module, "SOURCE_AND_TARGET", False) else _at_the_start,
         build=lambda n: module.build(config(n)),
         reference=lambda n: module.build(config(n, **module.REFERENCE_OPTIONS)),
         data=data,
@@ -187,9 +224,9 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
 
 
 def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subject:
-    """The formulation of a mixer that is counted is the one that the families have counted. Tokens come from a layer before, so need a gradient."""
+    """Tokens come from a layer before, so need a gradient."""
     module = catalog.load("mixers", name)
-    counted = {key: value for key, value in _reference_options().items() if key in mixer_defaults(name)}
+    counted = getattr(module, "REFERENCE_OPTIONS", {})
 
     answering = Pooled if pooled else _unchanged
 
@@ -199,8 +236,10 @@ def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subj
     return Subject(
         label=_label(name, chosen),
         is_counted=_is_counted(chosen, counted),
+        is_stepwise=getattr(module, "STEPWISE", False),
         reached=_reached(name, config(17), depth=1),
         reads_data=True,
+        places=_at_the_start,
         build=lambda n: answering(module.build(config(n))),
         reference=lambda n: answering(module.build(config(n, **counted))),
         data=lambda n: torch.randn(1, n, WIDTH, requires_grad=True),
@@ -216,9 +255,10 @@ def _family_reached(config: Any) -> Callable[[int], range]:
 
 
 def _reached(mixer: str, config: Any, *, depth: int) -> Callable[[int], range]:
-    """What a token reaches through `depth` mixers: itself, its block, or as far to either side as the kernels go; everything where nothing is local.
+    """What a token reaches through `depth` mixers: itself, its block, as far to either side as the kernels go, or itself and all that is later;
+    everything where nothing is local or causal.
 
-    `config`: the mixer's own where it names a window or a kernel size.
+    `config`: the mixer's own where it names a window or a kernel size, or says that it is `causal`.
     """
     if mixer == "identity":
         return lambda place: range(place, place + 1)
@@ -227,7 +267,27 @@ def _reached(mixer: str, config: Any, *, depth: int) -> Callable[[int], range]:
     if hasattr(config, "kernel_size"):
         far = depth * (config.kernel_size // 2)
         return lambda place: range(max(0, place - far), place + far + 1)
+    if getattr(config, "causal", False):
+        return lambda place: range(place, EVERYWHERE)
     return lambda _: range(EVERYWHERE)
+
+
+def _at_the_start(num_short: int, num_tokens: int) -> Tensor:
+    return torch.arange(num_tokens) < num_short
+
+
+def _at_both_halves(num_short: int, num_tokens: int) -> Tensor:
+    """The halves of a shorter item begin where those of a longer one do."""
+    source = num_source_tokens(num_short)
+    halves = (_at_the_start(source, num_source_tokens(num_tokens)), _at_the_start(num_short - source, num_tokens // 2))
+    return torch.cat(halves)
+
+
+def _points(num_tokens: int) -> Tensor:
+    """`(1, num_tokens, 3)`: the first half observed, the others asked for."""
+    x, y = torch.randn(2, 1, num_tokens)
+    asked = (torch.arange(num_tokens) >= num_tokens // 2).to(x.dtype).expand(1, -1)
+    return torch.stack((x, y * (1 - asked), asked), dim=-1)
 
 
 def _unchanged(module: nn.Module) -> nn.Module:
@@ -237,13 +297,6 @@ def _unchanged(module: nn.Module) -> nn.Module:
 def _is_counted(chosen: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
     """Whether the choice, with the reference's options in place of its own, is still one that nothing else makes."""
     return not chosen or any(name not in reference for name in chosen)
-
-
-def _reference_options() -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for family in catalog.names("families"):
-        merged |= catalog.load("families", family).REFERENCE_OPTIONS
-    return merged
 
 
 def _label(name: str, chosen: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from models.layers.cost import Cost, N, Term, constant
 from models.layers.padding import zero_padding
 from models.layers.shape import Interface
 from tests.contracts import checks
-from tests.contracts.subjects import Subject, allowed_words, family_subject
+from tests.contracts.subjects import Subject, allowed_words, family_subject, mixer_subject
 
 SOUND = family_subject("vit", Interface(), {}, heads=2)
 
@@ -83,6 +83,36 @@ def test_a_wrong_cost_term_is_noticed(check: Callable[[Subject, int], None]) -> 
 def test_matrix_work_that_no_counter_sees_is_noticed(check: Callable[[Subject, int], None]) -> None:
     with pytest.raises(CountError, match="cdist"):
         check(dataclasses.replace(SOUND, reference=lambda n: Distances(SOUND.reference(n))), 17)
+
+
+STEPWISE = dataclasses.replace(mixer_subject("gru", {}, pooled=True), label="a recurrence")
+
+
+class Repeated(nn.Module):
+    """A model, and 2^n products of one entry beside it: a number that no polynomial of degree two continues."""
+
+    def __init__(self, model: nn.Module, n: int) -> None:
+        super().__init__()
+        self.model = model
+        self.times = 2**n
+
+    def forward(self, data: Tensor) -> Tensor:
+        answers: Tensor = self.model(data)
+        return answers + (data[0, :1, :1].expand(self.times, 1) @ data[0, :1, :1]).mean()
+
+
+@pytest.mark.parametrize("check", [checks.check_flops, checks.check_train_flops])
+def test_a_stepwise_reference_that_is_no_polynomial_is_noticed(check: Callable[[Subject, int], None]) -> None:
+    check(STEPWISE, 4097)
+    with pytest.raises(CountError, match="no polynomial of degree two in seq_len"):
+        check(dataclasses.replace(STEPWISE, reference=lambda n: Repeated(STEPWISE.reference(n), n)), 4097)
+
+
+@pytest.mark.parametrize("check", [checks.check_flops, checks.check_train_flops])
+def test_a_wrong_cost_of_a_stepwise_reference_is_noticed(check: Callable[[Subject, int], None]) -> None:
+    for term in (Term(name="extra", macs=N * N), Term(name="extra", macs=constant(1))):
+        with pytest.raises(AssertionError):
+            check(dataclasses.replace(STEPWISE, cost=lambda n, term=term: STEPWISE.cost(n) + Cost((term,))), 4097)  # type: ignore[misc]
 
 
 def test_a_wrong_number_of_backward_products_is_noticed() -> None:
@@ -238,6 +268,14 @@ def itself(place: int) -> range:
 )
 def test_tokens_that_meet_against_the_claim_are_noticed(family: str, chosen: dict[str, Any], claim: Callable[[int], range]) -> None:
     subject = family_subject(family, Interface(output="tokens"), chosen)
+    checks.check_mixing(subject)
+    with pytest.raises(AssertionError, match="tokens meet that should not"):
+        checks.check_mixing(dataclasses.replace(subject, reached=claim))
+
+
+@pytest.mark.parametrize(("causal", "claim"), [(True, everywhere), (False, lambda place: range(place, 17))])
+def test_a_mixer_that_is_causal_against_the_claim_is_noticed(causal: bool, claim: Callable[[int], range]) -> None:
+    subject = mixer_subject("attention", {"causal": causal}, pooled=False)
     checks.check_mixing(subject)
     with pytest.raises(AssertionError, match="tokens meet that should not"):
         checks.check_mixing(dataclasses.replace(subject, reached=claim))

@@ -11,7 +11,7 @@ import torch
 from bench import catalog
 from models.layers.shape import Interface, Shape
 from tests.contracts import checks
-from tests.contracts.subjects import FEW_LENGTHS, LENGTHS, Subject, families, family_config, family_defaults, refusal
+from tests.contracts.subjects import FEW_LENGTHS, LENGTHS, Subject, families, family_config, family_defaults, interfaces, refusal
 
 SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)
 NAMES = catalog.names("families")
@@ -19,7 +19,8 @@ NAMES = catalog.names("families")
 SUBJECTS = families()
 over_subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.label)
 over_counted = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.is_counted], ids=lambda subject: subject.label)
-over_reading = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.reads_data], ids=lambda subject: subject.label)
+over_reading = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.reads_data and s.learns], ids=lambda subject: subject.label)
+over_dropping = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.drops], ids=lambda subject: subject.label)
 over_blind = pytest.mark.parametrize("subject", [s for s in SUBJECTS if not s.reads_data], ids=lambda subject: subject.label)
 over_lengths = pytest.mark.parametrize("n", LENGTHS)
 over_few_lengths = pytest.mark.parametrize("n", FEW_LENGTHS)
@@ -73,9 +74,15 @@ def test_a_class_token_that_meets_no_other_token_answers_the_same_to_everything(
         checks.check_gradients(subject)
 
 
-@over_subjects
+@over_dropping
 def test_dropout_is_on_in_training_and_off_in_evaluation(subject: Subject) -> None:
     checks.check_dropout(subject)
+
+
+def test_only_a_model_without_embedding_and_head_never_drops() -> None:
+    still = [s.build(17) for s in SUBJECTS if not s.drops]
+    assert 0 < len(still) < len(SUBJECTS) / 4
+    assert {name for model in still for name, _ in model.named_children()} == {"blocks"}
 
 
 @over_subjects
@@ -113,7 +120,7 @@ def test_heads_that_do_not_divide_the_width_are_refused(family: str) -> None:
 )
 def test_an_impossible_option_is_refused_by_name(family: str, option: str) -> None:
     wrong = "nonsense" if isinstance(family_defaults(family)[option], str) else -1
-    assert option.split("_")[-1] in refusal(family_config(family, Interface()), {option: wrong})
+    assert option.split("_")[-1] in refusal(family_config(family, interfaces(family)[0]), {option: wrong})
 
 
 @pytest.mark.parametrize(("option", "allowed"), [("spatial_heads", 1), ("tiny_attention", 0)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -195,6 +197,81 @@ def test_a_task_of_values_is_scored_by_the_variance_explained() -> None:
     assert {"score", "train_score"} <= set(found.values)
     assert len(found.samples["item_scores"]) == info_of("curve_fitting").num_test
     assert max(found.samples["item_scores"]) <= 0.0
+
+
+def test_the_first_seed_of_a_task_of_values_holds_how_its_first_test_item_was_fitted() -> None:
+    task = "curve_fitting+items=300+test_items=20"
+    model = ModelSpec(
+        name="gmlp",
+        family="gmlp",
+        shape=Shape(seq_len=8, width=8, depth=1, heads=1, ffn_width=16),
+        interface=info_of(task).interface(8, "cls"),
+    )
+    job = Job(
+        cell=Cell(model=model, workload=Workload(task=task)), metric="accuracy", repeat=0, recipe=dataclasses.replace(RECIPE, epochs=1)
+    )
+    samples = accuracy.measure(job).samples
+    item = load_splits(task, num_tokens=8).test
+    assert samples["fit_observed_x"] == pytest.approx(item.inputs[0, :4, 0].tolist(), rel=1e-4)
+    assert samples["fit_observed_y"] == pytest.approx(item.inputs[0, :4, 1].tolist(), rel=1e-4)
+    assert samples["fit_asked_x"] == pytest.approx(item.inputs[0, 4:, 0].tolist(), rel=1e-4)
+    assert samples["fit_truth"] == pytest.approx(item.targets[0, 4:].tolist(), rel=1e-4)
+    squared = [(one - other) ** 2 for one, other in zip(samples["fit_truth"], samples["fit_prediction"], strict=True)]
+    assert sum(squared) / 4 == pytest.approx(-samples["item_scores"][0], rel=1e-3)
+    assert not any(name.startswith("fit_") for name in accuracy.measure(dataclasses.replace(job, repeat=1)).samples)
+
+
+@pytest.mark.parametrize(("form", "generated"), [("blank", False), ("shifted", True)])
+def test_token_classes_have_exact_sequences_and_where_they_are_not_generated_a_cross_entropy(form: str, generated: bool) -> None:
+    task = f"copy+symbols=8+items=300+test_items=40+form={form}"
+    model = ModelSpec(
+        name="gmlp",
+        family="gmlp",
+        shape=Shape(seq_len=8, width=8, depth=1, heads=1, ffn_width=16),
+        interface=info_of(task).interface(8, "none"),
+    )
+    cell = Cell(model=model, workload=Workload(task=task))
+    recipe = dataclasses.replace(RECIPE, epochs=1)
+    found = accuracy.measure(Job(cell=cell, metric="accuracy", repeat=0, recipe=recipe))
+    items = found.samples["item_scores"]
+    assert found.values["exact_accuracy"] == sum(score == 1.0 for score in items) / 40
+    assert ("cross_entropy" in found.values) is not generated
+    if not generated:  # hardly trained: about that of guessing among 8
+        assert found.values["cross_entropy"] == pytest.approx(math.log(8), rel=0.2)
+    row = accuracy.summarise([measured_record(found.values)])
+    assert (row["exact_accuracy"], row["exact_accuracy_low"]) == (found.values["exact_accuracy"], None)
+    assert (row["perplexity"] is None) is generated
+
+
+def measured_record(values: Mapping[str, Any], repeat: int = 0) -> Record:
+    outcome = Outcome(status="measured", values=dict(values))
+    return Record(subject_id="x", metric="accuracy", repeat=repeat, control=False, environment_id="e", code_version="v", outcome=outcome)
+
+
+def test_one_class_per_item_has_neither(measured: Measurement) -> None:
+    assert {"exact_accuracy", "cross_entropy"}.isdisjoint(measured.values)
+    row = accuracy.summarise(make_records([0.9, 0.8]))
+    assert {row[name] for name in accuracy.COLUMNS if name.startswith(("exact_accuracy", "perplexity"))} == {None}
+
+
+def test_exact_accuracy_and_perplexity_of_three_seeds_worked_out_by_hand() -> None:
+    """Cross-entropies 1.9, 2, 2.1: mean 2, standard deviation 0.1; t(0.975, 2) = 4.302653: half width 0.248414."""
+    nats, exact = (1.9, 2.0, 2.1), (0.7, 0.8, 0.9)
+    records = [
+        measured_record({"accuracy": 0.5, "cross_entropy": ce, "exact_accuracy": share}, repeat)
+        for repeat, (ce, share) in enumerate(zip(nats, exact, strict=True))
+    ]
+    row = accuracy.summarise(records)
+    assert row["perplexity"] == pytest.approx(math.exp(2))
+    assert row["perplexity_low"] == pytest.approx(math.exp(2 - 0.248414), rel=1e-6)
+    assert row["perplexity_high"] == pytest.approx(math.exp(2 + 0.248414), rel=1e-6)
+    assert (row["exact_accuracy"], row["exact_accuracy_high"]) == (pytest.approx(0.8), 1.0)
+    assert row["exact_accuracy_low"] == pytest.approx(0.8 - 0.248414, abs=1e-6)
+
+
+def test_a_perplexity_beyond_all_numbers_is_infinite() -> None:
+    row = accuracy.summarise([measured_record({"accuracy": 0.5, "cross_entropy": 1e4})])
+    assert (row["perplexity"], row["perplexity_low"]) == (math.inf, None)
 
 
 def make_records(accuracies: list[float]) -> list[Record]:

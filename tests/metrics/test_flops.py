@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bench import build
-from bench.counters import CountError
+from bench.counters import CountError, count_at
 from bench.metrics import flops
 from bench.spec import MEASURED, NO_ATTENTION, Cell, Job, ModelSpec, Outcome, Record, Workload
 from models.layers.cost import Cost, N, Term
@@ -52,6 +53,43 @@ def test_any_length_is_counted(family: str, input: str) -> None:
     values = flops.measure(job(family, n=65_537, input=input)).values
     assert values["flops_agree"]
     assert 0.99 < values["flops_quadratic_share"] < 1
+
+
+@pytest.mark.parametrize("n", [17, 256, 65_537])
+@pytest.mark.parametrize("mixer", ["gru", "gru:bidirectional=true"])
+def test_a_recurrence_is_counted_at_any_length(mixer: str, n: int) -> None:
+    values = flops.measure(job("metaformer", n=n, options=(("mixer", mixer),), phase="train")).values
+    products = 3 * (32 * 32 + 32 * 32) if mixer == "gru" else 2 * 3 * (32 * 16 + 16 * 16)
+    linear = 192 * 32 + 2 * (products + 2 * 32 * 64)
+    assert values["flops"] == values["flops_torch"] == values["flops_fvcore"] == 2 * (n * linear + 32 * 10)
+    states = 3 * 32 * 32 if mixer == "gru" else 2 * 3 * 16 * 16  # the first state of each layer needs no gradient, as the data do not
+    assert values["flops_train"] == 3 * values["flops"] - 2 * (n * 192 * 32 + 2 * states)
+
+
+@pytest.mark.parametrize("n", [19, 20, 65_536, 65_537])
+def test_three_small_lengths_fix_what_is_counted_and_a_fourth_checks_it(n: int) -> None:
+    counted = []
+
+    def halves(length: int) -> int:
+        counted.append(length)
+        return 5 * ((length + 1) // 2) * (length // 2) + 7 * length + 3
+
+    assert count_at(n, halves, stepwise=True) == halves(n)
+    assert len(counted) == 5
+    assert {length % 2 for length in counted} == {n % 2}
+    assert max(counted[:-1]) < 19
+
+
+@pytest.mark.parametrize(("n", "stepwise"), [(17, True), (65_537, False)])
+def test_what_can_be_counted_where_it_is_is_counted_there(n: int, stepwise: bool) -> None:
+    assert count_at(n, lambda length: 2**length, stepwise=stepwise) == 2**n
+
+
+@pytest.mark.parametrize("count", [lambda n: n**3, lambda n: n * n + 2 * n - 1 + (n > 15), lambda n: n.bit_length()])
+def test_counts_of_small_lengths_that_no_polynomial_joins_are_refused(count: Callable[[int], int]) -> None:
+    with pytest.raises(CountError, match=r"no polynomial of degree two in seq_len: \d+ at seq_len 3, ") as caught:
+        count_at(257, count, stepwise=True)
+    assert str(count(17)) in str(caught.value)
 
 
 @pytest.mark.parametrize("kernel", ["conv1d", "einsum", "baddbmm"])

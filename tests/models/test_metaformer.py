@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from models import metaformer, vit
+from bench import catalog
+from models import metaformer, transformer, vit
+from models.layers.dropout import set_dropout
 from models.layers.shape import Interface, Shape
 from tests.contracts.checks import assert_close_to_largest, randomise
 
@@ -22,27 +27,112 @@ def as_in_vit(name: str) -> str:
     return name.replace(".norm_mixer", ".norm_attention").replace(".mixer.", ".attention.")
 
 
-@pytest.mark.parametrize("pool", ["cls", "mean"])
+AS_TRANSFORMER: dict[str, str | int] = {
+    "mixer": "attention",
+    "residual": "post",
+    "norm": "layer",
+    "activation": "relu",
+    "positions": "sinusoidal",
+}
+POOLS = ["cls", "mean"]
+
+
+@pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("output", ["class", "tokens"])
-def test_with_attention_it_costs_what_vit_costs(pool: str, output: str) -> None:
+@pytest.mark.parametrize("head_hidden", [0, 24])
+def test_with_attention_it_costs_what_vit_costs(pool: str, output: str, head_hidden: int) -> None:
     interface = Interface(output=output)
-    ours = metaformer.cost(metaformer.Config(shape=SHAPE, interface=interface, mixer="attention", pool=pool))
-    theirs = vit.cost(vit.Config(shape=SHAPE, interface=interface, pool=pool))
+    options = {"pool": pool, "head_hidden": head_hidden}
+    ours = metaformer.cost(metaformer.Config(shape=SHAPE, interface=interface, mixer="attention", **options))  # type: ignore[arg-type]
+    theirs = vit.cost(vit.Config(shape=SHAPE, interface=interface, **options))  # type: ignore[arg-type]
     assert [dataclasses.replace(term, name=as_in_vit(term.name)) for term in ours.terms] == list(theirs.terms)
     assert metaformer.cost(config(mixer="window_attention", pool=pool)).macs() != ours.macs()
 
 
-def test_with_attention_and_its_weights_it_answers_as_vit() -> None:
-    model = metaformer.build(config(mixer="attention", pool="cls")).eval()
+@pytest.mark.parametrize("pool", POOLS)
+def test_as_the_transformer_it_costs_what_that_costs(pool: str) -> None:
+    ours, theirs = metaformer.cost(config(**AS_TRANSFORMER, pool=pool)), transformer.cost(transformer.Config(shape=SHAPE, pool=pool))
+    assert sorted(as_in_vit(term.name) for term in ours.terms) == sorted(term.name for term in theirs.terms)
+    assert {as_in_vit(term.name): (term.params, term.macs) for term in ours.terms} == {t.name: (t.params, t.macs) for t in theirs.terms}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_with_attention_and_its_weights_it_answers_as_vit(pool: str) -> None:
+    assert_same_model(metaformer.build(config(mixer="attention", pool=pool)), vit.build(vit.Config(shape=SHAPE, pool=pool)))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_as_the_transformer_with_its_weights_it_answers_as_that(pool: str) -> None:
+    peer = transformer.build(transformer.Config(shape=SHAPE, pool=pool))
+    assert_same_model(metaformer.build(config(**AS_TRANSFORMER, pool=pool)), peer)
+
+
+def assert_same_model(model: nn.Module, peer: nn.Module) -> None:
+    """Bit-equal answers with the same weights: in evaluation, among padding, and in training with the same draws of dropout."""
     torch.manual_seed(0)
     randomise(model)
-    peer = vit.build(vit.Config(shape=SHAPE)).eval()
-    data = torch.randn(3, 16, 192)
+    data, valid = torch.randn(3, 16 if model.pool == "cls" else 17, 192), torch.ones(3, 16 if model.pool == "cls" else 17, dtype=torch.bool)
+    valid[0, 5:] = False
     with torch.no_grad():
         assert not torch.equal(model(data), peer(data))
         peer.load_state_dict({as_in_vit(name): value for name, value in model.state_dict().items()})
         assert model(data).std() > 0.01
-        assert torch.equal(model(data), peer(data))
+        assert torch.equal(model.eval()(data), peer.eval()(data))
+        assert torch.equal(model(data, valid), peer(data, valid))
+        assert not torch.equal(model(data, valid), model(data))
+        assert torch.equal(*(dropped(trained, data) for trained in (model, peer)))
+        assert not torch.equal(dropped(model, data), model.eval()(data))
+
+
+def dropped(model: nn.Module, data: Tensor) -> Tensor:
+    torch.manual_seed(1)
+    set_dropout(model, 0.3)
+    answer: Tensor = model.train()(data)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("residual", "formula"),
+    [
+        ("pre", lambda x, f, norm: x + f(norm(x))),
+        ("post", lambda x, f, norm: norm(x + f(x))),
+        ("inner", lambda x, f, norm: x + norm(f(x))),
+        ("none", lambda x, f, norm: f(norm(x))),
+    ],
+)
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_a_block_is_its_formula(residual: str, formula: Callable[..., Tensor], norm: str) -> None:
+    block = metaformer.MixerBlock(config(residual=residual, norm=norm, mixer="attention", activation="relu"))
+    torch.manual_seed(0)
+    randomise(block)
+    tokens = torch.randn(3, 17, 16)
+    expected = formula(formula(tokens, block.mixer, block.norm_mixer), block.feed_forward, block.norm_feed_forward)
+    assert torch.equal(block(tokens), expected)
+
+
+@pytest.mark.parametrize(("residual", "norms"), [("pre", 5), ("post", 4), ("inner", 5), ("none", 5)])
+def test_a_last_norm_follows_blocks_that_do_not_end_in_one(residual: str, norms: int) -> None:
+    model = metaformer.build(config(residual=residual))
+    assert len([module for module in model.modules() if isinstance(module, nn.LayerNorm)]) == norms
+
+
+def test_padding_takes_no_part_in_the_statistics_of_a_batch() -> None:
+    model = metaformer.build(config(norm="batch", mixer="attention"))
+    torch.manual_seed(0)
+    randomise(model)
+    data, valid = torch.randn(3, 17, 192), torch.ones(3, 17, dtype=torch.bool)
+    valid[0, 5:] = False
+    fresh = copy.deepcopy(model.state_dict())
+    answers, states = [], []
+    for fill in (0.0, 1e6, float("nan")):
+        model.load_state_dict(fresh)
+        answers.append(model(data.masked_fill(~valid[..., None], fill), valid))
+        states.append(model.state_dict()["norm.running_mean"].clone())
+    assert answers[0].std() > 0.01
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+    assert torch.equal(states[0], states[2])
+    assert not torch.equal(states[0], fresh["norm.running_mean"])
 
 
 def test_a_window_over_all_tokens_is_attention() -> None:
@@ -61,7 +151,7 @@ def test_a_window_over_all_tokens_is_attention() -> None:
 
 
 def test_every_mixer_that_keeps_the_width_can_be_held() -> None:
-    assert metaformer.mixer_names() == ("attention", "depthwise_convolution", "identity", "window_attention")
+    assert set(metaformer.mixer_names()) == set(catalog.names("mixers")) - {"spatial_gating"}
 
 
 @pytest.mark.parametrize(
@@ -86,11 +176,62 @@ def test_reach_is_the_size_that_the_mixer_names(mixer: str, field: str) -> None:
         ({"reach": 4}, "kernel_size must be odd"),
         ({"mixer": "window_attention", "reach": 1}, "window must be at least 2"),
         ({"mixer": "spatial_gating"}, "mixer must be one of"),
+        ({"mixer": "spatial_gating:heads=2"}, "mixer must be one of"),
+        ({"mixer": "window_attention:kernel_size=3"}, "option of mixer=window_attention must be one of window, not 'kernel_size'"),
+        ({"mixer": "window_attention:heads=2"}, "option of mixer=window_attention must be one of window, not 'heads'"),
+        ({"mixer": "attention:out_width=8"}, "not 'out_width'"),
+        ({"mixer": "window_attention:window=8:window=4"}, "option window of mixer=window_attention must be given once"),
+        ({"mixer": "window_attention:window=wide"}, "option window of mixer=window_attention must be zero or a positive whole number"),
+        ({"mixer": "window_attention:window=08"}, "not '08'"),
+        ({"mixer": "window_attention:window"}, "whole number, not ''"),
+        ({"mixer": "window_attention:window=1"}, "window must be at least 2"),
+        ({"mixer": "window_attention:window=8", "reach": 4}, "which says it itself"),
+        ({"mixer": "gru:bidirectional=yes"}, "option bidirectional of mixer=gru must be one of true, false, not 'yes'"),
+        ({"mixer": "gru:recurrence="}, "option recurrence of mixer=gru must be a word"),
+        ({"mixer": "gru:recurrence=magic"}, "recurrence must be one of native, products"),
+        ({"mixer": "identity:heads=2"}, "mixer=identity must be named alone, not with 'heads': it has no options"),
     ],
 )
 def test_a_mixer_that_cannot_be_built_is_refused(options: dict[str, str | int], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         config(**options)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "field", "value"),
+    [
+        ("window_attention:window=8", "window", 8),
+        ("depthwise_convolution:kernel_size=5:convolution=products", "convolution", "products"),
+        ("gru:bidirectional=true", "bidirectional", True),
+        ("gru:bidirectional=false", "bidirectional", False),
+        ("attention:inner_width=8", "inner_width", 8),
+    ],
+)
+def test_a_mixer_is_named_with_options_of_its_own(mixer: str, field: str, value: str | int) -> None:
+    found = config(mixer=mixer)
+    assert getattr(found.mixing, field) == value
+    model = metaformer.build(found)
+    assert model(torch.randn(2, 17, 192)).shape == (2, 10)
+    assert sum(parameter.numel() for parameter in model.parameters()) == metaformer.cost(found).params().at(17)
+
+
+def test_an_option_of_the_mixer_is_the_same_as_the_reach() -> None:
+    named, reached = config(mixer="window_attention:window=8"), config(mixer="window_attention", reach=8)
+    assert named.mixing == reached.mixing
+    assert metaformer.cost(named) == metaformer.cost(reached)
+
+
+def test_the_reference_is_that_of_the_mixer() -> None:
+    for mixer, option in (("depthwise_convolution:kernel_size=5", "convolution"), ("gru:bidirectional=true", "recurrence")):
+        native, reference = config(mixer=mixer), config(mixer=mixer, formulation="reference")
+        assert getattr(native.mixing, option) == "native"
+        assert reference.mixing == dataclasses.replace(native.mixing, **{option: "products"})
+    assert config(mixer="attention", formulation="reference").mixing == config(mixer="attention").mixing
+
+
+@pytest.mark.parametrize(("mixer", "stepwise"), [("gru", True), ("gru:bidirectional=true", True), ("attention", False)])
+def test_what_goes_step_by_step_says_so(mixer: str, stepwise: bool) -> None:
+    assert metaformer.is_stepwise(config(mixer=mixer)) is stepwise
 
 
 def test_heads_of_the_shape_are_those_of_the_mixer() -> None:

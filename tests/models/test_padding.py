@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.layers.padding import mean_over_valid, with_class_token
+from models.layers.stem import ConvolutionStem
 from tests.contracts import checks
 from tests.contracts.subjects import Subject, families, mixers
 
-SUBJECTS = families() + mixers(pooled=False)
+ALL = families() + mixers(pooled=False)
+SUBJECTS = [subject for subject in ALL if subject.takes_padding]
 over_subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.label)
 over_token_answers = pytest.mark.parametrize(
     "subject", [s for s in SUBJECTS if "output=class" not in s.label], ids=lambda subject: subject.label
@@ -51,6 +53,17 @@ def test_all_tokens_valid_is_the_same_as_none_padded(subject: Subject) -> None:
 @over_token_answers
 def test_tokens_meet_unless_nothing_mixes_them(subject: Subject) -> None:
     checks.check_mixing(subject)
+
+
+def test_only_what_reads_its_tokens_as_one_image_refuses_padding_and_tokens_meet_there_too() -> None:
+    refusing = [subject for subject in ALL if not subject.takes_padding]
+    assert {type(subject.build(17).get_submodule("embedding.project")) for subject in refusing} == {ConvolutionStem}
+    for subject in refusing:
+        data = subject.data(17)
+        with pytest.raises(ValueError, match="valid must be None"):
+            subject.build(17)(data, torch.ones(data.shape[:2], dtype=torch.bool))
+        if "output=tokens" in subject.label:
+            checks.check_mixing(subject)
 
 
 def test_both_kinds_of_subjects_answer_at_every_token() -> None:

@@ -33,7 +33,7 @@ def planned_cell(model: str, seq_len: int, budget: int | None, work: Mapping[str
         budget=budget,
         budget_error=0.0012 if budget else None,
         params=cost.params().at(seq_len),
-        params_seq=cost.params().varying().at(seq_len),
+        params_seq=cost.params_seq().at(seq_len),
         params_blocks=cost.params("blocks").at(seq_len),
         heads=None if family == "gmlp" else 2,
         terms=cost.terms,

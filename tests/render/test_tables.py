@@ -42,6 +42,18 @@ def test_a_training_is_listed_once_for_all_cells_of_its_model(make_data: MakeDat
     assert len(matching_table(frame).rows) == 1
 
 
+def test_exact_sequences_and_perplexity_stand_beside_the_accuracy_where_there_are_any(make_data: MakeData) -> None:
+    def change(rows: pandas.DataFrame) -> None:
+        names = [f"{name}{end}" for name in ("exact_accuracy", "perplexity") for end in ("", "_low", "_high")]
+        rows.loc[0, names] = [0.75, 0.5, 1.0, 3.25, 3.0, 3.5]
+
+    data = make_data(models=["vit"], lengths=[17], change=change)
+    (first,) = as_dicts(accuracy_table(prepare(data.rows)))
+    assert (first["exact sequences"], first["perplexity"]) == ("0.750 [0.500, 1.000]", "3.250 [3.000, 3.500]")
+    headers = accuracy_table(prepare(make_data(models=["vit"], lengths=[17]).rows)).headers
+    assert not {"exact sequences", "perplexity"} & set(headers)
+
+
 def test_no_column_at_all_and_nullable_integers_are_fine() -> None:
     frame = prepare(pandas.DataFrame({"model": ["gmlp"], "seq_len": pandas.array([None], dtype="Int64"), "status": ["failed"]}))
     assert summary_table(frame).rows == (("gmlp", "", "failed"),)

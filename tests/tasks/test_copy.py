@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from bench.spec import RequestError
-from bench.task_info import Sequences, info_of
+from bench.task_info import Generation, Sequences, info_of
 from bench.tasks import IGNORED, Split, load_splits
+from tests.contracts.task_checks import Subject, check_all
 
+SHIFTED = "copy+items=500+test_items=200+form=shifted"
 SMALL = "copy+items=500+test_items=200"
 
 
@@ -77,3 +79,67 @@ def test_test_items_are_new_where_most_items_are_drawn() -> None:
 def test_more_items_than_there_are_is_refused() -> None:
     with pytest.raises(RequestError, match="too few different items"):
         load_splits("copy+symbols=2+items=10+test_items=1000", num_tokens=2)
+
+
+def test_shifted_the_second_half_reads_the_answers_one_token_late_after_a_start_symbol() -> None:
+    blank, shifted = load_splits(SMALL, num_tokens=32).train, load_splits(SHIFTED, num_tokens=32).train
+    assert torch.equal(shifted.inputs[:, :16], blank.inputs[:, :16])
+    assert torch.equal(shifted.targets, blank.targets)
+    assert (shifted.inputs[:, 16] == 17).all()
+    assert torch.equal(shifted.inputs[:, 17:].long(), shifted.targets[:, 16:-1])
+
+
+def test_shifted_it_is_generated_from_a_start_symbol_with_an_id_of_its_own() -> None:
+    facts = info_of(SHIFTED)
+    assert facts.generation == Generation(start=17, blank=16)
+    assert facts.reads == Sequences(vocab_size=18, multiple=2, min_tokens=6)
+    assert (facts.num_classes, facts.chance) == (16, 1 / 16)
+    assert info_of(SMALL).generation is None
+
+
+def test_shorter_items_to_learn_from_come_in_every_length_and_ask_for_no_more_than_they_show() -> None:
+    train = load_splits(f"{SHIFTED}+learn_up_to=5", num_tokens=32).train
+    num_shown = (train.inputs[:, :16] != 16).sum(dim=1)
+    # 100 of each expected, with a standard error of 9
+    assert num_shown.bincount(minlength=6).tolist() == [0, *([pytest.approx(100, abs=40)] * 5)]
+    assert torch.equal((train.targets != IGNORED).sum(dim=1), num_shown)
+    for length in range(1, 6):
+        item = (num_shown == length).nonzero()[0, 0]
+        shown = train.inputs[item, :length].tolist()
+        assert train.inputs[item].tolist() == [*shown, *[16] * (16 - length), 17, *shown, *[16] * (15 - length)]
+        assert train.targets[item].tolist() == [IGNORED] * 16 + shown + [IGNORED] * (16 - length)
+
+
+def test_shorter_items_to_learn_from_leave_the_test_items_at_full_length() -> None:
+    full, short = load_splits(SHIFTED, num_tokens=32), load_splits(f"{SHIFTED}+learn_up_to=5", num_tokens=32)
+    assert torch.equal(full.test.inputs, short.test.inputs)
+    assert torch.equal(full.test.targets, short.test.targets)
+    assert not torch.equal(full.train.inputs, short.train.inputs)
+
+
+def test_up_to_the_whole_half_no_full_item_is_a_test_item() -> None:
+    """1,296 different halves, of which 100 are tested: among the training items one would be all but certain."""
+    splits = load_splits("copy+symbols=6+items=500+test_items=100+form=shifted+learn_up_to=4", num_tokens=8)
+    halves = [{tuple(item) for item in split.inputs[:, :4].tolist()} for split in (splits.train, splits.test)]
+    assert any(6 not in half for half in halves[0])
+    assert not halves[0] & halves[1]
+
+
+def test_items_to_learn_from_are_never_longer_than_those_tested() -> None:
+    assert info_of(f"{SHIFTED}+learn_up_to=12").reads == Sequences(vocab_size=18, multiple=2, min_tokens=24)
+
+
+@pytest.mark.parametrize("options", ["form=shifted", "form=shifted+learn_up_to=3"])
+@pytest.mark.parametrize("task", ["copy", "reverse"])
+def test_every_form_keeps_the_contract_of_tasks(task: str, options: str) -> None:
+    text = f"{task}+items=300+test_items=100+{options}"
+    check_all(Subject(info=info_of(text), load=lambda num_tokens: load_splits(text, num_tokens=num_tokens)))
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [("form=other", "must be one of blank, shifted, not 'other'"), ("learn_up_to=4", "learn_up_to of task copy needs form=shifted")],
+)
+def test_forms_that_are_not_there_are_refused(options: str, rule: str) -> None:
+    with pytest.raises(RequestError, match=rule):
+        info_of(f"copy+{options}")

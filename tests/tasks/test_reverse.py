@@ -36,3 +36,19 @@ def test_the_stored_items_do_not_change() -> None:
     found = load_splits("reverse", num_tokens=8).test
     assert found.inputs[0].tolist() == [5, 15, 0, 14, 16, 16, 16, 16]
     assert found.targets[0].tolist() == [IGNORED] * 4 + [14, 0, 15, 5]
+
+
+def test_shifted_the_start_symbol_stands_before_the_mirrored_symbols() -> None:
+    found = load_splits("reverse+form=shifted", num_tokens=8).test
+    assert found.inputs[0].tolist() == [5, 15, 0, 14, 17, 14, 0, 15]
+    assert found.targets[0].tolist() == [IGNORED] * 4 + [14, 0, 15, 5]
+
+
+def test_a_shorter_item_comes_back_mirrored_from_the_start_of_the_second_half() -> None:
+    train = load_splits(f"{SMALL}+form=shifted+learn_up_to=6", num_tokens=16).train
+    lengths = (train.inputs[:, :8] != 300).sum(dim=1)
+    assert lengths.unique().tolist() == [1, 2, 3, 4, 5, 6]
+    for item, length in enumerate(lengths.tolist()):
+        answers = train.inputs[item, :length].flip(0).tolist()
+        assert train.targets[item].tolist() == [IGNORED] * 8 + answers + [IGNORED] * (8 - length)
+        assert train.inputs[item, 8:].tolist() == [301, *answers, *[300] * (7 - length)]

@@ -182,6 +182,83 @@ def test_images_without_labels_are_refused(make: Make) -> None:
         load("fashion_mnist", root)
 
 
+def subset(name: str, root: Path, items: int) -> Splits:
+    splits: Splits = catalog.load("tasks", name).load(choose(f"{name}+items={items}"), num_tokens=16, place=Place(data_root=str(root)))
+    return splits
+
+
+def make_balanced(name: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As many images of every class: their classes take turns in the published order."""
+    root = make(name)
+    if name == "fashion_mnist":
+        write = root / FOLDERS[name]
+        (write / "train-images-idx3-ubyte").write_bytes(idx(made.integers(0, 256, (60, 28, 28), dtype=np.uint8)))
+        (write / "train-labels-idx1-ubyte").write_bytes(idx((np.arange(60) % 10).astype(np.uint8)))
+        return root
+    dataset, key, num_classes = {"cifar10": (datasets.CIFAR10, "labels", 10), "cifar100": (datasets.CIFAR100, "fine_labels", 100)}[name]
+    lists = []
+    for file, _ in dataset.train_list:
+        path = root / FOLDERS[name] / file
+        labels = (np.arange(3 * num_classes) % num_classes).tolist()
+        path.write_bytes(pickle.dumps({"data": made.integers(0, 256, (len(labels), 3072), dtype=np.uint8), key: labels}))
+        lists.append([file, md5(path)])
+    monkeypatch.setattr(dataset, "train_list", lists)
+    return root
+
+
+@pytest.mark.parametrize(("name", "num_classes"), [("cifar10", 10), ("cifar100", 100), ("fashion_mnist", 10)])
+def test_a_subset_is_balanced_fixed_and_within_every_larger_one(
+    name: str, num_classes: int, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_balanced(name, make, monkeypatch)
+    whole, small, large = load(name, root), subset(name, root, num_classes), subset(name, root, 2 * num_classes)
+    assert small.train.targets.bincount().tolist() == [1] * num_classes
+    assert large.train.targets.bincount().tolist() == [2] * num_classes
+    items = [[image.numpy().tobytes() for image in splits.train.inputs] for splits in (small, large, whole)]
+    assert set(items[0]) < set(items[1]) < set(items[2])
+    places = [items[2].index(image) for image in items[1]]
+    assert places == sorted(places), "the stored order is kept"
+    assert places != list(range(2 * num_classes)), "items are drawn, not the first ones taken"
+    assert torch.equal(whole.train.targets[places], large.train.targets)
+    assert torch.equal(subset(name, root, num_classes).train.inputs, small.train.inputs)
+    for splits in (small, large):
+        assert torch.equal(splits.test.inputs, whole.test.inputs)
+        assert splits.mean is not None
+        assert whole.mean is not None
+        assert torch.equal(splits.mean, whole.mean)
+    assert torch.equal(subset(name, root, 0).train.inputs, whole.train.inputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_facts_of_a_subset_count_its_images(name: str) -> None:
+    whole, part = info_of(name), info_of(f"{name}+items=1000")
+    assert (part.num_train, part.num_test) == (1000, whole.num_test)
+    assert part.interface(17 if name != "fashion_mnist" else 50, "cls") == whole.interface(17 if name != "fashion_mnist" else 50, "cls")
+    assert info_of(f"{name}+items=0").num_train == whole.num_train
+    assert info_of(f"{name}+items={whole.num_train}").num_train == whole.num_train
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("cifar10+items=55", "multiple of 10"),
+        ("cifar100+items=250", "multiple of 100"),
+        ("cifar10+items=50010", "allowed: 0 to 50000"),
+        ("fashion_mnist+items=61000", "allowed: 0 to 60000"),
+    ],
+)
+def test_a_subset_that_cannot_be_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(RequestError, match=problem) as refused:
+        info_of(text)
+    assert info_of(refused.value.hint.removeprefix("write ")).num_train > 0
+
+
+def test_a_class_with_too_few_images_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_balanced("cifar10", make, monkeypatch)
+    with pytest.raises(RequestError, match="some class has fewer than 100 training images"):
+        subset("cifar10", root, 1000)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_absent_set_is_told_with_the_folder_that_is_expected(name: str, tmp_path: Path, connections: list[Any]) -> None:
     module, place = catalog.load("tasks", name), Place(data_root=str(tmp_path))

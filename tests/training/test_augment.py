@@ -122,6 +122,31 @@ def test_randaugment_draws_for_each_chunk() -> None:
     assert len(changed.unique(dim=0)) > NUM_CHUNKS // 2
 
 
+def test_a_stronger_magnitude_changes_images_more() -> None:
+    def distance(magnitude: int) -> float:
+        torch.manual_seed(0)
+        images = made_images(256)
+        changed = Augmentation(("randaugment",), num_classes=NUM_CLASSES, magnitude=magnitude).before(images)
+        return float((changed.float() - images.float()).abs().mean())
+
+    assert 0 < distance(1) < distance(9) < distance(30)
+
+
+def test_the_magnitude_is_nine_unless_told() -> None:
+    found = []
+    for options in ({}, {"magnitude": 9}, {"magnitude": 20}):
+        torch.manual_seed(0)
+        found.append(Augmentation(("randaugment",), num_classes=NUM_CLASSES, **options).before(made_images()))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("magnitude", [-1, 31])
+def test_a_magnitude_that_is_none_is_refused(magnitude: int) -> None:
+    with pytest.raises(ValueError, match=f"magnitude must be a whole number from 0 to 30, not {magnitude}"):
+        Augmentation(("randaugment",), num_classes=NUM_CLASSES, magnitude=magnitude)
+
+
 def test_randaugment_refuses_images_that_are_not_uint8() -> None:
     with pytest.raises(ValueError, match=r"randaugment needs uint8 images, found torch\.float32"):
         Augmentation(("randaugment",), num_classes=NUM_CLASSES).before(made_images().float())

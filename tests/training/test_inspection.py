@@ -77,6 +77,13 @@ def test_a_model_with_both_has_both() -> None:
     assert {kind: len(layers) for kind, layers in found.items()} == {"spatial_gating": 3, "attention": 3}
 
 
+def test_what_mixes_a_half_of_the_sequence_is_not_taken_for_the_whole() -> None:
+    interface, shape = Interface(patch_dim=48, num_classes=3), dataclasses.replace(SHAPE, seq_len=4)
+    model = build_model(ModelSpec(name="encoder_decoder", family="encoder_decoder", options=(), shape=shape, interface=interface))
+    assert [module for module in model.modules() if hasattr(module, "token_weights")]
+    assert mixing_of(model, images(), TokenLayout(seq_len=4, class_token=False, side=2)) == {}
+
+
 def test_a_model_that_mixes_nothing_has_nothing() -> None:
     assert mixing_of(built("gmlp", gating="identity", pool="mean"), images(), LAYOUT) == {}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from unittest.mock import ANY
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.tasks import IGNORED
-from bench.training.objective import judge, loss, num_asked
+from bench.training.objective import join, judge, loss, num_asked
 
 NAN = float("nan")
 LN3 = math.log(3)
@@ -91,6 +93,34 @@ def test_an_item_of_token_classes_scores_the_share_of_what_is_asked_of_it() -> N
     assert scores.items.tolist() == [0.5, 1.0]
     assert scores.value == 0.75
     assert scores.top == (0.75, 1.0, 1.0, 1.0, 1.0)
+
+
+def test_an_item_is_exact_where_all_that_is_asked_of_it_is_right() -> None:
+    targets = torch.tensor([[0, IGNORED, 1], [0, 1, 2], [IGNORED, 2, 2]])
+    answers = torch.tensor([[0, 1, 1], [0, 1, 1], [0, 2, 2]])
+    scores = judge(TOKEN_CLASS, torch.nn.functional.one_hot(answers, 3).float(), targets)
+    assert scores.exact == pytest.approx(2 / 3)
+    assert scores.value == pytest.approx((1 + 2 / 3 + 1) / 3)
+
+
+def test_the_cross_entropy_is_the_mean_over_the_tokens_asked_for_whatever_item_they_are_in() -> None:
+    outputs = logits_for([[0.5, 0.5], [0.75, 0.25], [0.1, 0.9], [0.2, 0.8]]).view(2, 2, 2)
+    targets = torch.tensor([[0, IGNORED], [1, 0]])
+    expected = (math.log(2) - math.log(0.9) - math.log(0.2)) / 3
+    assert judge(TOKEN_CLASS, outputs, targets).cross_entropy == pytest.approx(expected)
+    parts = [judge(TOKEN_CLASS, outputs[:1], targets[:1]), judge(TOKEN_CLASS, outputs[1:], targets[1:])]
+    assert join(TOKEN_CLASS, parts, targets).cross_entropy == pytest.approx(expected)
+
+
+def test_other_answers_and_answers_that_are_no_numbers_have_no_cross_entropy() -> None:
+    of_class = judge(CLASS, torch.eye(2), torch.tensor([0, 1]))
+    assert (of_class.exact, of_class.cross_entropy) == (None, None)
+    assert join(CLASS, [of_class], torch.tensor([0, 1])) == dataclasses.replace(of_class, items=ANY)
+    outputs, targets = torch.zeros(1, 2, 2), torch.tensor([[0, 1]])
+    assert judge(TOKEN_CLASS, outputs, targets).cross_entropy == pytest.approx(math.log(2))
+    outputs[0, 0, 0] = NAN
+    broken = judge(TOKEN_CLASS, outputs, targets)
+    assert broken.cross_entropy is join(TOKEN_CLASS, [broken], targets).cross_entropy is None
 
 
 def test_values_score_the_variance_explained_and_each_item_minus_its_squared_error() -> None:

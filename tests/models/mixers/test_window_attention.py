@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 
 from models.mixers import attention
@@ -47,6 +48,26 @@ def test_every_block_answers_as_if_alone(n: int) -> None:
         assert_close_to_largest(module(tokens), blocks, 1e-5)
         if n > 4:
             assert (module(tokens) - whole(tokens)).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("n", [8, 11, 3])
+@pytest.mark.parametrize("padding", [False, True])
+def test_it_answers_as_the_formula(n: int, padding: bool) -> None:
+    """In float64: softmax of q.k / sqrt(head width) over all pairs of tokens, without those of two windows or with a padded key."""
+    module = build(Config(seq_len=n, width=8, heads=2, window=4)).double()
+    torch.manual_seed(0)
+    randomise(module, std=0.5)
+    tokens, valid = torch.randn(3, n, 8, dtype=torch.float64), torch.ones(3, n, dtype=torch.bool)
+    if padding:
+        valid[1, n // 2 :], valid[2, 1] = False, False
+    window = torch.arange(n) // 4
+    allowed = (window[:, None] == window) & valid[:, None]
+    with torch.no_grad():
+        query, key, value = rearrange(tokens @ module.qkv.weight.T + module.qkv.bias, "b n (three h d) -> three h b n d", three=3, h=2)
+        exponentials = (query @ key.mT / 4**0.5).exp() * allowed
+        mixed = rearrange(exponentials / exponentials.sum(dim=-1, keepdim=True) @ value, "h b n d -> b n (h d)")
+        expected = mixed @ module.project.weight.T + module.project.bias
+        assert_close_to_largest(module(tokens, valid if padding else None)[valid], expected[valid], 1e-12)
 
 
 @pytest.mark.parametrize(("n", "calls"), [(8, [(6, 4)]), (11, [(6, 4), (3, 3)]), (3, [(3, 3)])])

@@ -1,0 +1,91 @@
+"""Which details of attention matter, for the answer and for the clock?
+
+Prediction: the number of heads hardly matters on images of 16 patches, and a single head copies as well as eight. Without the division by sqrt(d)
+the softmax saturates early: training is slower, and at this size it still arrives; a learned scale finds about the usual one. Dropping attention
+weights costs accuracy on a small model that does not overfit. The backends give equal answers; math (explicit) writes n x n scores per head and
+sample, so it is slower at long n and keeps quadratic activations. A padding mask per sample, even one that masks nothing, takes the fused kernel
+off its fastest path; a mask per query costs more still, though it says the same as the causal flag. Additive scoring answers as well as dot
+products at many times the time; with keys of a quarter of the width it is cheaper and no worse.
+
+Source: arXiv 1706.03762, Sec. 3.2 (scaling, heads), Table 3 (A, B); arXiv 1409.0473, appendix A.1.2 (additive); Dive into Deep Learning, Sec.
+11.3 (masked softmax, additive scoring).
+
+Cost: half an hour on one thread of a CPU; a GPU about ten minutes, not run yet; --quick two minutes on a CPU.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+IMAGES, MEMORY, BACKENDS, MASKS = "digits", "copy from n / 2 tokens away", "backends", "masks"
+
+
+def arm(name: str, mixer: str = "attention", **flags: str) -> Arm:
+    return Arm(name=name, flags={"models": f"metaformer+mixer={mixer}", **flags})
+
+
+USUAL = arm("4 heads", heads="4")
+ONE, TWO, EIGHT = (arm(f"{num} head{'s' if num > 1 else ''}", heads=str(num)) for num in (1, 2, 8))
+UNSCALED = arm("no scaling", "attention:scaling=none", heads="4")
+LEARNED = arm("learned scaling", "attention:scaling=learned", heads="4")
+DROPPED = arm("dropout on the weights", heads="4", recipe="dropout=0.1,dropout_at=attention")
+ADDITIVE = arm("additive", "additive_attention", heads="4")
+UNEQUAL = arm("additive, narrow keys", "additive_attention:key_width=24:query_width=96", heads="4")
+TRAINED = (USUAL, ONE, TWO, EIGHT, UNSCALED, LEARNED, DROPPED, ADDITIVE, UNEQUAL)
+AUTO, EXPLICIT, FLASH = (arm(name, attention=kernel) for name, kernel in (("auto", "auto"), ("explicit", "math"), ("flash", "flash")))
+EFFICIENT, CUDNN = (arm(name, attention=kernel) for name, kernel in (("memory-efficient", "efficient"), ("cuDNN", "cudnn")))
+NO_MASK, PER_SAMPLE = arm("no mask"), arm("a mask per sample", "attention:mask=sample")
+CAUSAL, PER_QUERY = arm("causal flag", "attention:causal=true"), arm("a mask per query", "attention:causal=true:mask=query")
+
+SMALL = {"depth": "2", "params": "150k", "width": ""}
+ON_DIGITS = {**SMALL, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
+ON_COPY = {**SMALL, "task": "copy+items=6000+test_items=1000", "seq": "32", "metrics": "params,flops,accuracy", "epochs": "6"}
+TIMED = {**SMALL, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
+LARGE = {**TIMED, "params": "22M", "depth": "12", "batch": "8", "dtype": "bf16", "seq": "256,1024,4096"}
+
+
+def costs(
+    of: Arm, against: Arm, part: str, expected: str, because: str, *, by: float, seq_len: int, measure: str = "latency_ms"
+) -> Prediction:
+    return Prediction(
+        part=part, arm=of.name, against=against.name, measure=measure, expected=expected, by=by, seq_len=seq_len, because=because
+    )
+
+
+ABLATION = Ablation(
+    cpu=(
+        Grid(name=IMAGES, flags=ON_DIGITS, arms=TRAINED),
+        Grid(name=MEMORY, flags=ON_COPY, arms=TRAINED),
+        Grid(name=BACKENDS, flags={**TIMED, "seq": "64,256,1024"}, arms=(AUTO, EXPLICIT, FLASH)),
+        Grid(name=MASKS, flags={**TIMED, "seq": "64,256,1024"}, arms=(NO_MASK, PER_SAMPLE, CAUSAL, PER_QUERY)),
+    ),
+    cuda=(
+        Grid(name=IMAGES, flags=ON_DIGITS, arms=TRAINED),
+        Grid(name=MEMORY, flags=ON_COPY, arms=TRAINED),
+        Grid(name=BACKENDS, flags=LARGE, arms=(AUTO, EXPLICIT, FLASH, EFFICIENT, CUDNN)),
+        Grid(name=MASKS, flags=LARGE, arms=(NO_MASK, PER_SAMPLE, CAUSAL, PER_QUERY)),
+    ),
+    quick=(
+        Grid(name=IMAGES, flags={**ON_DIGITS, "epochs": "2"}, arms=TRAINED),
+        Grid(name=BACKENDS, flags={**TIMED, "seq": "64,256"}, arms=(AUTO, EXPLICIT, FLASH)),
+        Grid(name=MASKS, flags={**TIMED, "seq": "64,256"}, arms=(NO_MASK, PER_SAMPLE, CAUSAL, PER_QUERY)),
+    ),
+    predictions=(
+        *(
+            Prediction(part=IMAGES, arm=of.name, expected="equal", by=0.02, because="16 patches, one kind of neighbour")
+            for of in (ONE, EIGHT)
+        ),
+        Prediction(part=MEMORY, arm=ONE.name, expected="equal", by=0.02, because="one place is asked for at a time"),
+        Prediction(part=IMAGES, arm=UNSCALED.name, expected="equal", by=0.02, because="slower, and still there"),
+        Prediction(part=IMAGES, arm=LEARNED.name, expected="equal", by=0.02, because="finds about the usual scale"),
+        Prediction(part=IMAGES, arm=DROPPED.name, expected="lower", because="a small model does not overfit"),
+        Prediction(part=IMAGES, arm=ADDITIVE.name, expected="equal", by=0.02, because="only the score differs"),
+        Prediction(part=IMAGES, arm=UNEQUAL.name, against=ADDITIVE.name, expected="equal", by=0.02, because="a score needs few channels"),
+        costs(EXPLICIT, AUTO, BACKENDS, "higher", "scores are written and read again", by=0.1, seq_len=1024),
+        costs(EXPLICIT, AUTO, BACKENDS, "higher", "n x n scores are stored", by=0.5, seq_len=1024, measure="activation_bytes"),
+        costs(FLASH, AUTO, BACKENDS, "equal", "auto takes it where it can", by=0.05, seq_len=1024),
+        costs(PER_SAMPLE, NO_MASK, MASKS, "higher", "the mask is read for every score", by=0.02, seq_len=1024),
+        costs(PER_QUERY, CAUSAL, MASKS, "higher", "the flag skips what the mask only hides", by=0.1, seq_len=1024),
+    ),
+    rounds=10,
+    seeds=5,
+    sample_s=0.3,
+)

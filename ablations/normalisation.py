@@ -1,0 +1,67 @@
+"""Where do norms and residuals belong, and does their kind matter?
+
+Prediction: with two blocks pre-norm and post-norm train alike. With eight, post-norm needs a lower learning rate: the gradient passes a norm at
+every block, so at the usual rate it learns late or not at all, where pre-norm does not care. A norm on the update alone (inside the residual)
+behaves like pre-norm. Without residuals eight blocks do not train. BatchNorm in place of LayerNorm is no better on images and depends on the
+batch; ReLU for GELU changes nothing that counts.
+
+Source: arXiv 2002.04745 (pre-norm and post-norm); arXiv 1706.03762, Sec. 3.1 (post-norm); arXiv 2111.09883, Sec. 3.2 (norm inside the residual);
+Dive into Deep Learning, Sec. 11.7.
+
+Cost: ten minutes on one thread of a CPU; a GPU about as long, not run yet; --quick a minute on a CPU.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+SHALLOW, DEEP, KINDS = "2 blocks", "8 blocks", "kind of norm and activation"
+LOW, USUAL, HIGH = "0.0005", "0.002", "0.008"
+
+
+def arm(name: str, options: str = "", learning_rate: str = USUAL) -> Arm:
+    return Arm(name=name, flags={"models": f"metaformer+mixer=attention{options}", "recipe": f"learning_rate={learning_rate}"})
+
+
+PRE, POST, INNER, NONE = (
+    arm(name, f"+residual={place}")
+    for name, place in (("pre-norm", "pre"), ("post-norm", "post"), ("norm inside", "inner"), ("no residual", "none"))
+)
+PRE_LOW, PRE_HIGH = arm("pre-norm, low rate", "+residual=pre", LOW), arm("pre-norm, high rate", "+residual=pre", HIGH)
+POST_LOW, POST_HIGH = arm("post-norm, low rate", "+residual=post", LOW), arm("post-norm, high rate", "+residual=post", HIGH)
+LAYER, BATCH = arm("LayerNorm, GELU", "+norm=layer"), arm("BatchNorm, GELU", "+norm=batch")
+RELU, BATCH_RELU = arm("LayerNorm, ReLU", "+activation=relu"), arm("BatchNorm, ReLU", "+norm=batch+activation=relu")
+PLACES = (PRE, POST, INNER, NONE, PRE_LOW, PRE_HIGH, POST_LOW, POST_HIGH)
+
+SMALL = {"params": "150k", "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
+FULL = (
+    Grid(name=SHALLOW, flags={**SMALL, "depth": "2"}, arms=PLACES),
+    Grid(name=DEEP, flags={**SMALL, "depth": "8"}, arms=PLACES),
+    Grid(name=KINDS, flags={**SMALL, "depth": "2"}, arms=(LAYER, BATCH, RELU, BATCH_RELU)),
+)
+
+ABLATION = Ablation(
+    cpu=FULL,
+    cuda=FULL,
+    quick=(
+        Grid(name=SHALLOW, flags={**SMALL, "depth": "2", "epochs": "2"}, arms=PLACES[:4]),
+        Grid(name=DEEP, flags={**SMALL, "depth": "8", "epochs": "2"}, arms=PLACES[:4]),
+        Grid(name=KINDS, flags={**SMALL, "depth": "2", "epochs": "2"}, arms=(LAYER, BATCH, RELU, BATCH_RELU)),
+    ),
+    predictions=(
+        Prediction(part=SHALLOW, arm=POST.name, expected="equal", by=0.02, because="two norms on the way hardly count"),
+        Prediction(part=DEEP, arm=POST.name, expected="lower", by=0.02, because="the gradient passes a norm at every block"),
+        Prediction(part=DEEP, arm=POST_LOW.name, against=PRE.name, expected="equal", by=0.05, because="a lower rate lets post-norm train"),
+        Prediction(
+            part=DEEP,
+            arm=POST_HIGH.name,
+            against=PRE_HIGH.name,
+            expected="lower",
+            by=0.1,
+            because="the higher the rate, the worse for post-norm",
+        ),
+        Prediction(part=DEEP, arm=INNER.name, expected="equal", by=0.02, because="the residual path is free as with pre-norm"),
+        Prediction(part=DEEP, arm=NONE.name, expected="lower", by=0.1, because="eight blocks without a path for the gradient"),
+        Prediction(part=KINDS, arm=BATCH.name, expected="equal", by=0.02, because="patches of a batch are as alike as channels"),
+        Prediction(part=KINDS, arm=RELU.name, expected="equal", by=0.02, because="a kink in place of a bend"),
+    ),
+    seeds=5,
+)

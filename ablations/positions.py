@@ -1,0 +1,69 @@
+"""Which mixers need to be told where tokens stand?
+
+Prediction: attention is blind to order: without positions it cannot copy from a distance, and on images it sees a bag of patches. Learned and
+sinusoidal positions both cure that; the sinusoidal ones need no parameters. gMLP's spatial weights belong to places, so that it needs none:
+adding them changes nothing that counts. Dropout on the sum of embedding and positions costs accuracy on data as small as these, where nothing
+overfits.
+
+A shift by k tokens is a rotation of the sinusoidal positions, the same wherever it starts (arXiv 1706.03762, Sec. 3.5); a test holds the table to
+it.
+
+Source: arXiv 1706.03762, Sec. 3.5 and Table 3 (E); arXiv 2105.08050, Sec. 2 (gMLP without positions).
+
+Cost: a quarter of an hour on one thread of a CPU; a GPU about as long, not run yet; --quick a minute on a CPU.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+IMAGES, MEMORY = "digits", "copy"
+COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32"}
+ON_DIGITS = {**COMMON, "params": "150k", "seq": "16", "task": "digits"}
+ON_COPY = {**COMMON, "params": "150k", "seq": "16", "task": "copy+items=10000", "epochs": "6"}
+ATTENTION, GMLP = "metaformer+mixer=attention", "gmlp+pool=mean"
+ARMS = (
+    Arm(name="attention, none", flags={"models": f"{ATTENTION}+positions=none"}),
+    Arm(name="attention, learned", flags={"models": f"{ATTENTION}+positions=learned"}),
+    Arm(name="attention, sinusoidal", flags={"models": f"{ATTENTION}+positions=sinusoidal"}),
+    Arm(
+        name="attention, learned, dropout on them",
+        flags={"models": f"{ATTENTION}+positions=learned", "recipe": "dropout=0.1,dropout_at=embedding"},
+    ),
+    Arm(name="gMLP, none", flags={"models": f"{GMLP}+positions=none"}),
+    Arm(name="gMLP, learned", flags={"models": f"{GMLP}+positions=learned"}),
+    Arm(name="gMLP, sinusoidal", flags={"models": f"{GMLP}+positions=sinusoidal"}),
+)
+FULL = (Grid(name=IMAGES, flags=ON_DIGITS, arms=ARMS), Grid(name=MEMORY, flags=ON_COPY, arms=ARMS))
+
+ABLATION = Ablation(
+    cpu=FULL,
+    cuda=FULL,
+    quick=(
+        Grid(name=IMAGES, flags={**ON_DIGITS, "params": "150k", "epochs": "2"}, arms=ARMS),
+        Grid(name=MEMORY, flags={**ON_COPY, "params": "150k", "task": "copy+items=2000", "epochs": "2"}, arms=ARMS[:3]),
+    ),
+    predictions=(
+        Prediction(part=MEMORY, arm="attention, learned", expected="higher", by=0.3, because="without positions every blank asks the same"),
+        Prediction(part=MEMORY, arm="attention, sinusoidal", expected="higher", by=0.3, because="as learned ones"),
+        Prediction(part=IMAGES, arm="attention, learned", expected="higher", by=0.02, because="a bag of patches loses the layout"),
+        Prediction(
+            part=IMAGES,
+            arm="attention, sinusoidal",
+            against="attention, learned",
+            expected="equal",
+            by=0.02,
+            because="both tell all places apart",
+        ),
+        Prediction(
+            part=IMAGES, arm="gMLP, learned", against="gMLP, none", expected="equal", by=0.02, because="W knows where each token stands"
+        ),
+        Prediction(part=MEMORY, arm="gMLP, learned", against="gMLP, none", expected="equal", by=0.02, because="as on images"),
+        Prediction(
+            part=IMAGES,
+            arm="attention, learned, dropout on them",
+            against="attention, learned",
+            expected="lower",
+            because="nothing overfits here, so dropout only slows",
+        ),
+    ),
+    seeds=5,
+)

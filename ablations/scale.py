@@ -1,0 +1,52 @@
+"""What does size buy, and should it go into depth or width?
+
+Prediction: on a small task accuracy rises with parameters and flattens, for every family alike. At fixed parameters a few blocks are better than
+one, which mixes only once, and many narrow ones are no better than a few: gMLP pays n x n weights for every block, so its width suffers most from
+depth. The post-norm Transformer suffers from depth for another reason (see the ablation normalisation).
+
+Source: arXiv 2105.08050, Table 1 and Fig. 2 (scaling of gMLP); arXiv 2010.11929, Fig. 8 (depth and width of ViT).
+
+Cost: a quarter of an hour on one thread of a CPU; a GPU more than an hour (CIFAR-10, --data-root), not run yet; --quick a minute on a CPU.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+SIZE, DEPTH = "parameters", "depth at fixed parameters"
+FAMILIES = ("gmlp", "vit", "transformer")
+BUDGETS = ("58k", "120k", "240k", "480k")
+DEPTHS = ("1", "2", "4", "8")
+TRAINED = {"models": ",".join(FAMILIES), "task": "digits", "seq": "17", "metrics": "params,flops,accuracy"}
+
+
+def sizes(budgets: tuple[str, ...]) -> tuple[Arm, ...]:
+    return tuple(Arm(name=budget, flags={"params": budget}) for budget in budgets)
+
+
+def depths(chosen: tuple[str, ...]) -> tuple[Arm, ...]:
+    return tuple(Arm(name=f"{depth} blocks" if depth != "1" else "1 block", flags={"depth": depth}) for depth in chosen)
+
+
+LARGE = {**TRAINED, "task": "cifar10", "seq": "65", "epochs": "15"}
+
+ABLATION = Ablation(
+    cpu=(
+        Grid(name=SIZE, flags={**TRAINED, "depth": "2"}, arms=sizes(BUDGETS), baseline="120k"),
+        Grid(name=DEPTH, flags={**TRAINED, "params": "240k"}, arms=depths(DEPTHS), baseline="2 blocks"),
+    ),
+    cuda=(
+        Grid(name=SIZE, flags={**LARGE, "depth": "6"}, arms=sizes(("100k", "400k", "1.6M", "6.4M")), baseline="400k"),
+        Grid(name=DEPTH, flags={**LARGE, "params": "2M"}, arms=depths(("1", "2", "4", "8", "16")), baseline="2 blocks"),
+    ),
+    quick=(
+        Grid(name=SIZE, flags={**TRAINED, "depth": "2", "epochs": "2"}, arms=sizes(BUDGETS[1:3]), baseline="120k"),
+        Grid(name=DEPTH, flags={**TRAINED, "params": "240k", "epochs": "2"}, arms=depths(DEPTHS[:3]), baseline="2 blocks"),
+    ),
+    predictions=(
+        Prediction(part=SIZE, arm="58k", expected="lower", because="the steep end of the curve"),
+        Prediction(part=SIZE, arm="480k", expected="equal", by=0.02, because="1,800 images of digits hold no more"),
+        Prediction(part=DEPTH, arm="1 block", expected="lower", because="tokens meet once"),
+        Prediction(part=DEPTH, arm="4 blocks", expected="equal", by=0.02, because="depth and width are exchangeable near the best"),
+        Prediction(part=DEPTH, arm="8 blocks", expected="lower", because="too narrow, and post-norm too deep"),
+    ),
+    seeds=5,
+)

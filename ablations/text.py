@@ -1,0 +1,92 @@
+"""Does static mixing lose on language what it holds on images?
+
+Prediction: labels of short texts hang on words more than on their order, so that a bag of words (no mixing, no positions) is near everything else
+on TREC, SST-2 and IMDb at these sizes, and gMLP is near the Transformer. Hidden tokens hang on their neighbours: there the bag fails, and the
+gatings come in the paper's order, linear behind additive behind multiplicative with split. In texts of bytes the same word stands anywhere, which
+W, bound to places, must learn anew at each: attention and the tiny attention of aMLP gain there. Nested expressions (ListOps), where what matters
+is found by content, need no data to be downloaded and are the hardest of all.
+
+The bag of words is `metaformer+mixer=identity` without positions: tokens are embedded, each passes the blocks alone, and their mean is
+classified.
+
+Source: arXiv 2105.08050, Sec. 4 (masked language modelling, Table 3 and 6; aMLP); arXiv 2011.04006 (text as bytes, ListOps).
+
+Cost: four hours on one thread of a CPU and six on a GPU, not run yet, both with data (--data-root); --quick two minutes on a CPU, less without
+data.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+NESTED, TREC, SST2, IMDB, MASKED = "nested expressions", "TREC", "SST-2", "IMDb", "masked tokens"
+
+
+def arm(name: str, models: str, **flags: str) -> Arm:
+    return Arm(name=name, flags={"models": models, **flags})
+
+
+TRANSFORMER = arm("Transformer", "transformer+pool=mean+positions=learned")
+GMLP = arm("gMLP", "gmlp+pool=mean")
+AMLP = arm("aMLP", "gmlp+pool=mean+tiny_attention=32")
+BAG = arm("bag of words", "metaformer+mixer=identity+positions=none")
+MODELS = (TRANSFORMER, GMLP, AMLP, BAG)
+GATINGS = tuple(arm(f"gMLP, {name}", f"gmlp+pool=mean+gating={name}") for name in ("linear", "additive", "multiplicative"))
+HIDDEN = (GMLP, *GATINGS, AMLP, TRANSFORMER, BAG)
+
+SMALL = {"depth": "2", "params": "300k", "metrics": "params,flops,accuracy"}
+ON_TREC = {**SMALL, "task": "trec", "seq": "64", "epochs": "10"}
+ON_SST2 = {**SMALL, "task": "sst2", "seq": "64", "epochs": "1"}
+ON_IMDB = {**SMALL, "params": "800k", "task": "imdb+tokenizer=bpe", "seq": "64,128,256", "epochs": "2"}
+ON_MASKED = {**SMALL, "task": "masked_token:trec", "seq": "64", "epochs": "12"}
+ON_NESTED = {**SMALL, "task": "listops+items=6000+test_items=1000", "seq": "64", "epochs": "6"}
+LARGE = {**SMALL, "depth": "6", "params": "10M", "metrics": "params,flops,latency,memory,accuracy"}
+PERPLEXITY = "perplexity"
+
+
+def alike(part: str, of: Arm, because: str, *, by: float = 0.03, against: Arm = TRANSFORMER) -> Prediction:
+    return Prediction(part=part, arm=of.name, against=against.name, expected="equal", by=by, because=because)
+
+
+ABLATION = Ablation(
+    cpu=(
+        Grid(name=NESTED, flags=ON_NESTED, arms=MODELS),
+        Grid(name=TREC, flags=ON_TREC, arms=MODELS),
+        Grid(name=SST2, flags=ON_SST2, arms=MODELS),
+        Grid(name=IMDB, flags=ON_IMDB, arms=MODELS),
+        Grid(name=MASKED, flags=ON_MASKED, arms=HIDDEN),
+    ),
+    cuda=(
+        Grid(name=NESTED, flags={**LARGE, "task": "listops", "seq": "256", "epochs": "10"}, arms=MODELS),
+        Grid(name=TREC, flags=ON_TREC, arms=MODELS),
+        Grid(name=SST2, flags={**LARGE, "task": "sst2+tokenizer=bpe", "seq": "64", "epochs": "5"}, arms=MODELS),
+        Grid(name=IMDB, flags={**LARGE, "task": "imdb", "seq": "1024,2048,4096", "epochs": "3"}, arms=MODELS),
+        Grid(name=MASKED, flags={**LARGE, "task": "masked_token:imdb+tokenizer=bpe", "seq": "128", "epochs": "10"}, arms=HIDDEN),
+    ),
+    quick=(
+        Grid(name=NESTED, flags={**ON_NESTED, "task": "listops+items=1500+test_items=300", "epochs": "1"}, arms=MODELS),
+        Grid(name=TREC, flags={**ON_TREC, "epochs": "1"}, arms=MODELS),
+        Grid(name=MASKED, flags={**ON_MASKED, "epochs": "1"}, arms=HIDDEN[:4]),
+    ),
+    predictions=(
+        alike(TREC, GMLP, "the class hangs on few words"),
+        alike(TREC, BAG, "the class hangs on few words", by=0.1),
+        alike(SST2, GMLP, "sentiment hangs on words"),
+        alike(IMDB, GMLP, "sentiment hangs on words"),
+        alike(IMDB, BAG, "sentiment hangs on words"),
+        Prediction(part=NESTED, arm=GMLP.name, against=TRANSFORMER.name, expected="lower", because="what matters is found by content"),
+        Prediction(
+            part=MASKED,
+            arm=BAG.name,
+            against=GMLP.name,
+            measure=PERPLEXITY,
+            expected="higher",
+            by=0.1,
+            because="neighbours tell what is hidden",
+        ),
+        Prediction(part=MASKED, arm="gMLP, linear", measure=PERPLEXITY, expected="higher", because="first order only"),
+        Prediction(part=MASKED, arm="gMLP, additive", measure=PERPLEXITY, expected="higher", because="first order only"),
+        Prediction(part=MASKED, arm="gMLP, multiplicative", measure=PERPLEXITY, expected="equal", by=0.05, because="second order as well"),
+        Prediction(part=MASKED, arm=AMLP.name, measure=PERPLEXITY, expected="lower", because="words are found wherever they stand"),
+        Prediction(part=MASKED, arm=TRANSFORMER.name, measure=PERPLEXITY, expected="lower", because="words are found wherever they stand"),
+    ),
+    seeds=3,
+)

@@ -1,0 +1,127 @@
+"""What does each way of mixing tokens cost, and how far does it reach?
+
+Prediction: one block, the mixer swapped, everything else equal in parameters. Attention, spatial gating, additive and kernel attention multiply n
+x n pairs and reach every token in one step; a GRU is linear in n, but takes n steps one after the other, and what it is asked for must survive
+them; windows and convolutions are linear and reach as far as they are wide. So copying from n / 2 tokens away (task copy) is solved by what
+reaches that far, at any distance, and by nothing else: windows of 16 solve it while all tokens are in one window, convolutions of 7 never, the
+mean and no mixing never, causal attention always (what is asked for lies in the past). On images of 16 patches everything that mixes is about as
+good, because the label needs little position. Explicit attention gives the answers of fused attention, more slowly and with n x n stored scores
+per head and sample. Additive scoring takes a tanh for every pair and channel: it is the slowest by far. One block does not find by content what
+it needs two for (associative recall), so the memory asked about here is one of places.
+
+Source: arXiv 1706.03762, Table 1 (work, sequential steps and path length per layer); arXiv 1409.0473 (additive scoring); Nadaraya 1964 and Watson
+1964 (kernels); arXiv 2105.08050 (spatial gating); arXiv 2111.11418 (pooling; one block for all mixers).
+
+Cost: three quarters of an hour on one thread of a CPU; a GPU about twenty minutes, not run yet; --quick three minutes on a CPU.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+IMAGES, MEMORY, COST = "images", "copy from n / 2 tokens away", "cost against n"
+SHORT, MIDDLE, LONG = 16, 32, 64
+LENGTHS = f"{SHORT},{MIDDLE},{LONG}"
+
+
+def arm(name: str, mixer: str, work: str, steps: str, path: str, attention: str = "auto") -> Arm:
+    """One mixer, with the row that the textbook table has for it: n tokens of width d, windows or kernels of k."""
+    facts = {"work per layer": work, "sequential steps": steps, "longest path": path}
+    return Arm(name=name, flags={"models": f"metaformer+mixer={mixer}", "attention": attention}, facts=facts)
+
+
+NONE = arm("none", "identity", "0", "1", "none")
+FUSED = arm("attention, fused", "attention", "n^2 d", "1", "1")
+EXPLICIT = arm("attention, explicit", "attention", "n^2 d", "1", "1", attention="math")
+CAUSAL = arm("causal attention", "attention:causal=true", "n^2 d", "1", "1 (to the past)")
+GATING = arm("spatial gating", "gated_projection", "n^2 d", "1", "1")
+ADDITIVE = arm("additive attention", "additive_attention", "n^2 d", "1", "1")
+KERNEL = arm("kernel attention, fixed", "kernel_attention", "n^2 d", "1", "1")
+LEARNED_KERNEL = arm("kernel attention, learned", "kernel_attention:bandwidth=learned", "n^2 d", "1", "1")
+WINDOW = arm("window attention, 16", "window_attention", "n k d", "1", "n / k")
+CONVOLUTION = arm("depthwise convolution, 7", "depthwise_convolution", "n k d (n k d^2 across channels)", "1", "n / k")
+GRU = arm("GRU", "gru", "n d^2", "n", "n (to the past)")
+POOLING = arm("mean pooling", "mean_pooling", "n d", "1", "1")
+TRAINED = (NONE, FUSED, CAUSAL, GATING, ADDITIVE, KERNEL, LEARNED_KERNEL, WINDOW, CONVOLUTION, GRU, POOLING)
+TIMED = (FUSED, EXPLICIT, CAUSAL, GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, GRU, POOLING, NONE)
+
+BLOCK = {"depth": "1", "params": "100k"}
+ON_IMAGES = {**BLOCK, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
+ON_MEMORY = {**BLOCK, "task": "copy+items=6000+test_items=1000", "seq": LENGTHS, "metrics": "params,flops,accuracy", "epochs": "8"}
+ON_COST = {**BLOCK, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
+LARGE = {"depth": "1", "params": "2M"}
+
+
+def far(of: Arm, expected: str, because: str, *, by: float = 0.3, seq_len: int | None = None) -> Prediction:
+    return Prediction(part=MEMORY, arm=of.name, against=NONE.name, expected=expected, by=by, seq_len=seq_len, because=because)
+
+
+def timed(
+    of: Arm, expected: str, because: str, *, by: float, seq_len: int, against: Arm = FUSED, measure: str = "latency_ms"
+) -> Prediction:
+    return Prediction(
+        part=COST, arm=of.name, against=against.name, measure=measure, expected=expected, by=by, seq_len=seq_len, because=because
+    )
+
+
+ABLATION = Ablation(
+    cpu=(
+        Grid(name=IMAGES, flags=ON_IMAGES, arms=TRAINED),
+        Grid(name=MEMORY, flags=ON_MEMORY, arms=TRAINED),
+        Grid(name=COST, flags={**ON_COST, "seq": "64,128,256,512,1024"}, arms=TIMED),
+    ),
+    cuda=(
+        Grid(name=IMAGES, flags=ON_IMAGES, arms=TRAINED),
+        Grid(name=MEMORY, flags={**ON_MEMORY, "task": "copy", "seq": "16,32,64,128,256"}, arms=TRAINED),
+        Grid(name=COST, flags={**ON_COST, **LARGE, "batch": "8", "dtype": "bf16", "seq": "64,128,256,512,1024,2048,4096"}, arms=TIMED),
+    ),
+    quick=(
+        Grid(name=IMAGES, flags={**ON_IMAGES, "epochs": "2"}, arms=TRAINED),
+        Grid(
+            name=MEMORY,
+            flags={**ON_MEMORY, "task": "copy+items=1500+test_items=300", "seq": "16", "epochs": "2"},
+            arms=(NONE, FUSED, GATING, WINDOW, CONVOLUTION, GRU),
+        ),
+        Grid(name=COST, flags={**ON_COST, "seq": "64,128,256"}, arms=TIMED),
+    ),
+    predictions=(
+        far(FUSED, "higher", "every token is one step away"),
+        far(GATING, "higher", "W holds the shift by n / 2 itself"),
+        far(CAUSAL, "higher", "what is asked for lies in the past"),
+        far(ADDITIVE, "higher", "as attention: only the score differs"),
+        far(KERNEL, "higher", "as attention: only the score differs"),
+        far(WINDOW, "higher", "all tokens are in one window", seq_len=SHORT),
+        far(WINDOW, "equal", "every answer is outside its window", by=0.05, seq_len=LONG),
+        far(CONVOLUTION, "equal", "the kernel reaches 3 tokens, the answer is 8 or more away", by=0.05),
+        far(POOLING, "equal", "the mean forgets who said what", by=0.1, seq_len=LONG),
+        Prediction(
+            part=MEMORY,
+            arm=GRU.name,
+            against=FUSED.name,
+            expected="lower",
+            by=0.3,
+            seq_len=LONG,
+            because="32 symbols must survive in one state",
+        ),
+        Prediction(
+            part=MEMORY,
+            arm=LEARNED_KERNEL.name,
+            against=KERNEL.name,
+            expected="equal",
+            by=0.05,
+            because="queries and keys can be scaled instead",
+        ),
+        *(
+            Prediction(part=IMAGES, arm=of.name, against=FUSED.name, expected="equal", by=0.03, because="16 patches, little to be placed")
+            for of in (GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, GRU)
+        ),
+        Prediction(part=IMAGES, arm=FUSED.name, against=NONE.name, expected="higher", by=0.02, because="patches must meet"),
+        timed(EXPLICIT, "higher", "scores are written and read again", by=0.1, seq_len=1024),
+        timed(EXPLICIT, "higher", "n x n scores are stored", by=0.5, seq_len=1024, measure="activation_bytes"),
+        timed(ADDITIVE, "higher", "a tanh per pair and channel", by=2.0, seq_len=1024),
+        timed(WINDOW, "lower", "linear in n", by=0.1, seq_len=1024),
+        timed(CONVOLUTION, "lower", "linear in n", by=0.1, seq_len=1024),
+        timed(GRU, "higher", "64 steps one after the other, each a small product", by=0.1, seq_len=64),
+    ),
+    rounds=10,
+    seeds=3,
+    sample_s=0.2,
+)

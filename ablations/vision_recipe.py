@@ -1,0 +1,113 @@
+"""What makes a small ViT train on small images?
+
+Prediction: on a few thousand photographs a ViT of 155k parameters has nothing built in that tells neighbours from strangers. So what brings such
+knowledge helps most: a convolutional stem first, then flips and shifts of the images, then a convolutional teacher. Strong mixing of images
+(Mixup, CutMix, RandAugment, erasing) fights overfitting, which a model this small on so short a training hardly has: it costs accuracy. Small
+patches help and cost their square in tokens. A constant learning rate without warm-up loses a little, larger batches lose by taking fewer steps.
+Dropout loses in the body and hardly in the head, whose width changes nothing. Two blocks are too few to mix 64 patches, eight too narrow. Strong
+weight decay costs nothing where augmentation is weak, and a little where it is strong. Taken away one at a time from the full recipe, the stem is
+missed most.
+
+The bands that the source gives for CIFAR-10 stand beside what was reached, with what was spent here: training FLOPs and time. The CPU grid learns
+from 6,000 of the 50,000 images for 8 epochs, so it asks which ingredient helps, not how far all of them reach.
+
+Source: arXiv 2012.12877, Sec. 5 and 6 (DeiT: augmentation, distillation); arXiv 2106.14881 (convolutional stem); arXiv 2106.10270 (augmentation
+and regularisation by data and size); the bands are a tutorial's: basic 60 to 80 %, with augmentation 85 to 90 %, with distillation and strong
+regularisation 90 to 95 %, with a convolutional stem up to 96 %.
+
+Cost: more than an hour on one thread of a CPU and four hours on a GPU, not run yet, both with CIFAR-10 (--data-root); --quick a minute on a CPU,
+on digits.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+ADDED, REMOVED = "added to the basic recipe", "removed from the full recipe"
+VIT, STEM = "vit", "vit+stem=convolution"
+MILD = "augment=crop+flip"
+TEACHER = "teacher=convolution,teacher_epochs=6"
+BAND = "the source's band"
+
+
+def arm(name: str, recipe: str = "", models: str = VIT, band: str = "", **flags: str) -> Arm:
+    facts = {BAND: band} if band else {}
+    return Arm(name=name, flags={"models": models, **({"recipe": recipe} if recipe else {}), **flags}, facts=facts)
+
+
+BASIC = arm("basic", band="60 to 80 %")
+MILDLY = arm("crop and flip", MILD, band="85 to 90 %")
+STEMMED = arm("convolutional stem", models=STEM, band="up to 96 %, with all the rest")
+TAUGHT = arm("convolutional teacher", TEACHER, band="90 to 95 %, with strong regularisation")
+LARGE_PATCHES = arm("patches of 8", seq="17")
+SMALL_PATCHES = arm("patches of 2", seq="257")
+RANDOM, MIXED, CUT, ERASED = (
+    arm(name, f"augment={word}")
+    for name, word in (("RandAugment", "randaugment"), ("Mixup", "mixup"), ("CutMix", "cutmix"), ("erasing", "erasing"))
+)
+CONSTANT = arm("constant rate, no warm-up", "schedule=constant,warmup=0")
+LARGE_BATCH = arm("batch of 256", "batch_size=256")
+BODY, HEAD = arm("dropout in the body", "dropout=0.1"), arm("dropout in the head", "dropout=0.1,dropout_at=head")
+WIDE_HEAD = arm("hidden layer in the head", models="vit+head_hidden=64")
+SHALLOW, DEEP = arm("2 blocks", depth="2"), arm("8 blocks", depth="8")
+NO_DECAY, STRONG_DECAY = arm("no weight decay", "weight_decay=0"), arm("weight decay 0.3", "weight_decay=0.3")
+STRONG_BOTH = arm("weight decay 0.3, RandAugment", "weight_decay=0.3,augment=randaugment,magnitude=9")
+ARMS = (
+    *(BASIC, MILDLY, STEMMED, TAUGHT, LARGE_PATCHES, RANDOM, MIXED, CUT, ERASED, CONSTANT, LARGE_BATCH),
+    *(BODY, HEAD, WIDE_HEAD, SHALLOW, DEEP, NO_DECAY, STRONG_DECAY, STRONG_BOTH),
+)
+FULL = arm("full recipe", f"{MILD},{TEACHER}", models=STEM, band="up to 96 %")
+LESS = (
+    FULL,
+    arm("without the stem", f"{MILD},{TEACHER}"),
+    arm("without crop and flip", TEACHER, models=STEM),
+    arm("without the teacher", MILD, models=STEM),
+    arm("without warm-up and cosine", f"{MILD},{TEACHER},schedule=constant,warmup=0", models=STEM),
+    arm("without weight decay", f"{MILD},{TEACHER},weight_decay=0", models=STEM),
+)
+
+SMALL = {"depth": "4", "params": "155k", "seq": "65", "metrics": "params,flops,accuracy"}
+ON_CIFAR = {**SMALL, "task": "cifar10+items=6000", "epochs": "8"}
+ON_DIGITS = {**SMALL, "params": "200k", "task": "digits", "seq": "17", "epochs": "2"}
+LARGE = {**SMALL, "depth": "6", "params": "6M", "task": "cifar10", "epochs": "30"}
+
+
+def without_sizes_of_patches(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+    return tuple(chosen for chosen in arms if "seq" not in chosen.flags)
+
+
+def on_digits(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+    """Digits are no bytes, which RandAugment needs."""
+    return tuple(chosen for chosen in without_sizes_of_patches(arms) if "randaugment" not in chosen.flags.get("recipe", ""))
+
+
+def helps(of: Arm, expected: str, because: str, *, by: float = 0.0, part: str = ADDED, against: Arm = BASIC) -> Prediction:
+    return Prediction(part=part, arm=of.name, against=against.name, expected=expected, by=by, because=because)
+
+
+ABLATION = Ablation(
+    cpu=(Grid(name=ADDED, flags=ON_CIFAR, arms=ARMS), Grid(name=REMOVED, flags=ON_CIFAR, arms=LESS)),
+    cuda=(Grid(name=ADDED, flags=LARGE, arms=(*ARMS, SMALL_PATCHES)), Grid(name=REMOVED, flags=LARGE, arms=LESS)),
+    quick=(
+        Grid(name=ADDED, flags=ON_DIGITS, arms=on_digits(ARMS)),
+        Grid(name=REMOVED, flags=ON_DIGITS, arms=LESS[:4]),
+    ),
+    predictions=(
+        helps(STEMMED, "higher", "neighbours are built in", by=0.02),
+        helps(MILDLY, "higher", "the same thing elsewhere is the same thing"),
+        helps(TAUGHT, "higher", "the teacher knows what neighbours are"),
+        helps(STEMMED, "higher", "what is built in need not be learned", against=TAUGHT),
+        helps(LARGE_PATCHES, "lower", "16 patches show little", by=0.02),
+        *(helps(of, "lower", "too little training to overfit") for of in (MIXED, CUT)),
+        *(helps(of, "equal", "mild", by=0.03) for of in (RANDOM, ERASED)),
+        helps(CONSTANT, "lower", "never settles"),
+        helps(LARGE_BATCH, "lower", "an eighth of the steps", by=0.02),
+        helps(BODY, "lower", "too little training to overfit"),
+        helps(HEAD, "equal", "one vector", by=0.02),
+        helps(WIDE_HEAD, "equal", "the blocks decide", by=0.02),
+        helps(SHALLOW, "equal", "depth and width are exchangeable", by=0.02),
+        helps(DEEP, "lower", "too narrow"),
+        helps(STRONG_DECAY, "equal", "few steps to decay in", by=0.02),
+        helps(LESS[1], "lower", "the stem is missed most", by=0.02, part=REMOVED, against=FULL),
+        helps(LESS[1], "lower", "the stem is missed more than the teacher", part=REMOVED, against=LESS[3]),
+    ),
+    seeds=3,
+)

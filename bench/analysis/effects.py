@@ -1,0 +1,283 @@
+"""What each arm of an ablation does, against its baseline: effect sizes with intervals that hold for all of them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas
+
+from bench.analysis.series import Timings, common_times
+from bench.analysis.significance import Scores, compare_scores, holm, unpaired_test
+from bench.intervals import LEVEL, Interval, mean_interval
+from bench.spec import Part, Prediction
+
+PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_size", "attention", "model", "recipe")
+"""What may tell two cells of one arm apart; what does, places them beside the baseline's."""
+MIN_ROUNDS = 3
+LARGEST_LOG = math.log(sys.float_info.max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A quantity that arms are compared in: as a difference, or as a ratio of costs. `better`: `higher` or `lower`. `timed`: does noise touch it?"""
+
+    name: str
+    title: str
+    is_ratio: bool
+    better: str
+    timed: bool = False
+
+
+MEASURES = {
+    measure.name: measure
+    for measure in (
+        Measure(name="accuracy", title="accuracy", is_ratio=False, better="higher"),
+        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False, better="higher"),
+        Measure(name="score", title="minus squared error", is_ratio=False, better="higher"),
+        Measure(name="perplexity", title="perplexity", is_ratio=True, better="lower"),
+        Measure(name="params", title="parameters", is_ratio=True, better="lower"),
+        Measure(name="flops", title="FLOPs", is_ratio=True, better="lower"),
+        Measure(name="latency_ms", title="latency", is_ratio=True, better="lower", timed=True),
+        Measure(name="activation_bytes", title="activations", is_ratio=True, better="lower"),
+        Measure(name="train_flops", title="training FLOPs", is_ratio=True, better="lower"),
+    )
+}
+COSTS = ("params", "flops", "latency_ms", "activation_bytes", "train_flops")
+QUALITIES = ("accuracy", "exact_accuracy", "score", "perplexity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observations:
+    """A run as effects see it: `rows` by cell id; `scores` of the test items, `(seeds, items)`; `data_ids`: which data they are of; `seed_values`: by
+    column and cell id, one per seed; `timings` by round. `num_seeds`: how many each model was to be trained with."""
+
+    rows: Mapping[str, Mapping[str, Any]]
+    scores: Mapping[str, Scores]
+    data_ids: Mapping[str, str]
+    seed_values: Mapping[str, Mapping[str, Sequence[float]]]
+    timings: Timings
+    num_seeds: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """Two cells to compare: one of `arm`, and its counterpart of `against`. `place`: what tells it from the arm's other cells; `seq_len`: its length."""
+
+    part: str
+    arm: str
+    against: str
+    place: Mapping[str, Any]
+    seq_len: int
+    first: str
+    second: str
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        return self.first, self.second
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """The difference arm - against, or the ratio arm / against. The bounds of `estimate` hold for all effects on this measure together (Bonferroni);
+    `p_adjusted` is Holm's, None for what was counted. `doubt`: why it says nothing of models trained anew, or timed again."""
+
+    contrast: Contrast
+    measure: Measure
+    estimate: Interval
+    p_adjusted: float | None = None
+    doubt: str = ""
+
+    @property
+    def shown(self) -> bool:
+        """Do the data show that there is one?"""
+        return not self.doubt and not self.estimate.contains(self.neutral)
+
+    @property
+    def neutral(self) -> float:
+        return 1.0 if self.measure.is_ratio else 0.0
+
+
+def with_baselines(predictions: Sequence[Prediction], parts: Sequence[Part]) -> list[Prediction]:
+    """Predictions that all name what they compare with: their part's baseline, where they name nothing else."""
+    baselines = {part.name: part.baseline for part in parts}
+    return [dataclasses.replace(found, against=found.against or baselines.get(found.part, "")) for found in predictions]
+
+
+def contrasts_of(parts: Sequence[Part], predictions: Sequence[Prediction], rows: Mapping[str, Mapping[str, Any]]) -> list[Contrast]:
+    """Every arm against its part's baseline, and the other pairs that predictions name."""
+    found: list[Contrast] = []
+    for part in parts:
+        asked = [(arm.name, part.baseline) for arm in part.arms]
+        asked += [(p.arm, p.against) for p in predictions if p.part == part.name and p.against]
+        for arm, against in dict.fromkeys(pair for pair in asked if pair[0] != pair[1]):
+            found += _contrasts(part, arm, against, rows)
+    return found
+
+
+def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Effect]:
+    """Every effect that was measured. What is counted is exact; for the rest the error of all of one measure together is 5 %."""
+    found: list[Effect] = []
+    for measure in MEASURES.values():
+        estimated = [contrast for contrast in contrasts if _estimate(measure, contrast, observed, LEVEL) is not None]
+        level = 1 - (1 - LEVEL) / max(1, len(estimated))
+        effects = [effect for contrast in estimated if (effect := _estimate(measure, contrast, observed, level)) is not None]
+        found += _adjusted(effects)
+    return found
+
+
+def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Contrast]:
+    cells = {planned.name: [rows[cell_id] for cell_id in planned.cells if cell_id in rows] for planned in part.arms}
+    own, other = cells.get(arm, []), cells.get(against, [])
+    keys = [key for key in PLACE_KEYS if any(_several(members, key) for members in (own, other))]
+    counterparts = {_place(row, keys): row for row in other}
+    for row in own:
+        counterpart = counterparts.get(_place(row, keys))
+        if counterpart is not None:
+            place = {key: row[key] for key in keys if not _is_empty(row[key])}
+            yield Contrast(
+                part=part.name,
+                arm=arm,
+                against=against,
+                place=place,
+                seq_len=int(row["seq_len"]),
+                first=row["cell_id"],
+                second=counterpart["cell_id"],
+            )
+
+
+def _several(members: Iterable[Mapping[str, Any]], key: str) -> bool:
+    return len({_plain(row.get(key)) for row in members}) > 1
+
+
+def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(_plain(row.get(key)) for key in keys)
+
+
+def _plain(value: Any) -> Any:
+    return None if _is_empty(value) else value
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == "" or bool(pandas.isna(value))
+
+
+def _estimate(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
+    return _ESTIMATORS[measure.name](measure, contrast, observed, level)
+
+
+def _by_items(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
+    """From the test items' scores, paired by item where both answered the same ones."""
+    rows = [observed.rows[cell_id] for cell_id in contrast.cells]
+    if any(_is_empty(row.get(measure.name)) for row in rows) or not all(cell_id in observed.scores for cell_id in contrast.cells):
+        return None
+    first, second = (_scores_of(measure, observed.scores[cell_id]) for cell_id in contrast.cells)
+    same_items = first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1
+    if not same_items and min(len(first), len(second)) < 2:
+        return None
+    difference = (compare_scores if same_items else unpaired_test)(first, second, level)
+    num = min(len(first), len(second))
+    interval = Interval(estimate=difference.estimate, low=difference.low, high=difference.high, num=num)
+    doubt = _doubt_of_seeds(num, observed.num_seeds)
+    return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=difference.p_value, doubt=doubt)
+
+
+def _doubt_of_seeds(num: int, planned: int) -> str:
+    """Why so many seeds say nothing of models trained anew: one has no spread, and one that was lost is a result too."""
+    if num < planned:
+        return f"only {num} of {planned} seeds have a result"
+    return "one seed says nothing of other seeds" if num < 2 else ""
+
+
+def _scores_of(measure: Measure, scores: Scores) -> Scores:
+    """An item is exact when everything that was asked of it is right."""
+    return (scores == 1.0).astype(np.float64) if measure.name == "exact_accuracy" else scores
+
+
+def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
+    """The ratio of geometric means over seeds, by Welch's t on the log scale (Welch 1947)."""
+    values = [observed.seed_values.get(measure.name, {}).get(cell_id, ()) for cell_id in contrast.cells]
+    logs = [[math.log(value) for value in found] for found in values]
+    num = min(map(len, logs))
+    if num < 1:
+        return None
+    estimate = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
+    half, p_value = _welch(logs, estimate, level) if num > 1 else (math.inf, 1.0)
+    interval = _ratio_of(Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num))
+    doubt = _doubt_of_seeds(num, observed.num_seeds)
+    return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=p_value, doubt=doubt)
+
+
+def _welch(samples: Sequence[Sequence[float]], estimate: float, level: float) -> tuple[float, float]:
+    """Half the width of the interval of a difference of means, and the p-value of no difference."""
+    from scipy import special
+
+    parts = [(statistics.variance(found) / len(found), len(found) - 1) for found in samples]
+    variance = sum(part for part, _ in parts)
+    if not variance:
+        return 0.0, 0.0 if estimate else 1.0
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    half = float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(variance)
+    return half, 2 * float(special.stdtr(freedom, -abs(estimate) / math.sqrt(variance)))
+
+
+def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
+    """The geometric mean of the ratios of times per sample, paired by round."""
+    times = common_times(*contrast.cells, observed.timings)
+    first_batch, second_batch = (float(observed.rows[cell_id]["batch_size"]) for cell_id in contrast.cells)
+    logs = [math.log(first / first_batch / (second / second_batch)) for first, second in zip(*times, strict=True)]
+    interval = mean_interval(logs, level)
+    if interval is None:
+        return None
+    doubt = "" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few"
+    return Effect(contrast=contrast, measure=measure, estimate=_ratio_of(interval), p_adjusted=_p_of_mean(logs), doubt=doubt)
+
+
+def _ratio_of(logs: Interval) -> Interval:
+    """From an interval of logarithms, however wide; a bound beyond floating point is infinite."""
+    low, high = (math.exp(bound) if bound < LARGEST_LOG else math.inf for bound in (logs.low, logs.high))
+    return Interval(estimate=math.exp(logs.estimate), low=low, high=high, num=logs.num)
+
+
+def _p_of_mean(logs: Sequence[float]) -> float:
+    from scipy import special
+
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    return 2 * float(special.stdtr(len(logs) - 1, -abs(statistics.fmean(logs)) / error)) if error else float(not any(logs))
+
+
+def _counted(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:  # noqa: ARG001
+    """The ratio of two counts, per sample where the batch is part of them: exact."""
+    values = [_count(measure, observed.rows[cell_id]) for cell_id in contrast.cells]
+    if values[0] is None or not values[1]:
+        return None
+    ratio = values[0] / values[1]
+    return Effect(contrast=contrast, measure=measure, estimate=Interval(estimate=ratio, low=ratio, high=ratio, num=1))
+
+
+def _count(measure: Measure, row: Mapping[str, Any]) -> float | None:
+    value = row.get(measure.name)
+    if _is_empty(value):
+        return None
+    return float(value) / float(row["batch_size"]) if measure.name == "activation_bytes" else float(value)  # type: ignore[arg-type]
+
+
+_ESTIMATORS: Mapping[str, Callable[[Measure, Contrast, Observations, float], Effect | None]] = {
+    **dict.fromkeys(("accuracy", "exact_accuracy", "score"), _by_items),
+    "perplexity": _by_seeds,
+    "latency_ms": _by_rounds,
+    **dict.fromkeys(("params", "flops", "activation_bytes", "train_flops"), _counted),
+}
+
+
+def _adjusted(effects: Sequence[Effect]) -> list[Effect]:
+    """With Holm's p-values over all that have one."""
+    tested = [effect for effect in effects if effect.p_adjusted is not None]
+    adjusted = dict(zip(map(id, tested), holm([effect.p_adjusted or 0.0 for effect in tested]), strict=True))
+    return [dataclasses.replace(effect, p_adjusted=adjusted.get(id(effect))) for effect in effects]

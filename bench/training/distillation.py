@@ -1,0 +1,77 @@
+"""Training with a teacher: it learns first, from the same items, and its answers then are part of what the model learns from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import nn
+
+from bench.spec import NO_TEACHER, Recipe
+from bench.training.augment import Augmentation
+from bench.training.checkpoint import Checkpoint
+from bench.training.data import TrainingData
+from bench.training.loop import Training, TrainResult, train
+from bench.training.patches import image_size
+from bench.training.teacher import ConvolutionalNetwork, TrainedTeacher, forward_flops, learning_flops
+
+TEACHER_PART, STUDENT_PART = "teacher", "student"
+TEACHER_RECIPE = Recipe(batch_size=64, learning_rate=3e-3, label_smoothing=0.0)
+"""The same for every student but for its epochs and precision, so that students differ in nothing but themselves. Without label smoothing, which
+takes from a teacher's answers what a student could learn from them (Mueller et al. 2019, arXiv:1906.02629)."""
+TEACHER_AUGMENT = ("crop", "flip")
+
+
+def train_taught(
+    model: nn.Module,
+    data: TrainingData,
+    recipe: Recipe,
+    *,
+    seed: int,
+    device: str = "cpu",
+    checkpoint: Checkpoint | None = None,
+    scores_test: bool = True,
+) -> TrainResult:
+    """`bench.training.loop.train`, where the recipe asks for one after the training of a teacher; both keep their state in the one checkpoint."""
+    if recipe.teacher == NO_TEACHER:
+        return train(model, data, recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
+    teacher = train_teacher(data, recipe, seed=seed, device=device, checkpoint=checkpoint)
+    own = checkpoint.part_of(STUDENT_PART, {TEACHER_PART: teacher.state}) if checkpoint else None
+    return train(model, data, recipe, seed=seed, device=device, checkpoint=own, scores_test=scores_test, teacher=teacher)
+
+
+def train_teacher(
+    data: TrainingData, recipe: Recipe, *, seed: int, device: str = "cpu", checkpoint: Checkpoint | None = None
+) -> TrainedTeacher:
+    """Train the teacher on the items to learn from, cropped and flipped where they are bytes; its best epoch on validation is kept.
+
+    It is built and trained from `seed`, with the loop of every model, and taken up again from its part of the checkpoint. Test items are not looked
+    at. Raises ValueError where the data are no images, DivergedError as training does.
+    """
+    if data.reader.patch_side is None:
+        raise ValueError("a teacher must be given images: these data have none")
+    channels, side = image_size(data.learned.inputs, data.reader.patch_side)
+    torch.manual_seed(seed)
+    network = ConvolutionalNetwork(channels, data.num_classes).to(device)
+    seen = dataclasses.replace(data, reader=dataclasses.replace(data.reader, augmentation=_augmentation(data))).to(device)
+    own_recipe = dataclasses.replace(TEACHER_RECIPE, epochs=recipe.teacher_epochs, precision=recipe.precision)
+    training = Training(network, seen, own_recipe, seed=seed, device=device, told_as="teacher: ")
+    own = checkpoint.part_of(TEACHER_PART) if checkpoint else None
+    if own and (state := own.read()):
+        training.restore(state)
+    training.run(own)
+    per_item = learning_flops(channels, side, data.num_classes)
+    return TrainedTeacher(
+        model=network.eval().requires_grad_(False),
+        accuracy=training.epochs[training.best_epoch - 1].validation,
+        params=sum(parameter.numel() for parameter in network.parameters()),
+        flops=forward_flops(channels, side, data.num_classes),
+        train_flops=per_item * len(data.learned) * len(training.epochs),
+        train_s=training.elapsed_s,
+        state=training.state(),
+    )
+
+
+def _augmentation(data: TrainingData) -> Augmentation | None:
+    are_bytes = data.learned.inputs.dtype == torch.uint8
+    return Augmentation(TEACHER_AUGMENT, num_classes=data.num_classes) if are_bytes else None

@@ -1,0 +1,230 @@
+"""Encoder-decoder Transformer: a decoder writes the target token by token and reads what an encoder made of the source.
+
+Vaswani et al., arXiv 1706.03762, Sec. 3.1. Both read one sequence, of which the first half is the source (`models.layers.halves`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.cost import Cost, N, layer_norm
+from models.layers.cross_attention import CrossAttention, cross_attention_cost
+from models.layers.embedding import POSITIONS
+from models.layers.feed_forward import ACTIVATIONS, FeedForward, feed_forward_cost
+from models.layers.halves import (
+    GRAIN,
+    POOLS,
+    HalvesEmbedding,
+    halves_embedding_cost,
+    in_tokens,
+    masked_half,
+    num_source,
+    num_source_tokens,
+    of_source,
+    split,
+    split_valid,
+    target_interface,
+)
+from models.layers.head import Head, head_cost
+from models.layers.initialise import initialise_linears
+from models.layers.shape import NO_POOL, Interface, Shape, require_divisible, require_one_of
+from models.mixers import attention
+
+NOMINAL_FFN_RATIO = 4
+USES_HEADS = True
+SOURCE_AND_TARGET = True
+REFERENCE_OPTIONS: dict[str, str] = {}
+VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options. `shape.depth` blocks in the encoder and as many in the decoder.
+
+    pool: `mean`, over the valid tokens of both halves. positions: `sinusoidal`, `learned` or `none`, in either half from its first token on.
+    norm_first: x + f(norm(x)) and a norm at the end of encoder and decoder, instead of the paper's norm(x + f(x)). target_vocab: ids that the
+    target may hold (0: as many as the source). activation: `relu` or `gelu`.
+    """
+
+    shape: Shape
+    interface: Interface = Interface()
+    pool: str = "mean"
+    positions: str = "sinusoidal"
+    norm_first: bool = False
+    target_vocab: int = 0
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        require_one_of("pool", self.pool, POOLS)
+        require_one_of("positions", self.positions, POSITIONS)
+        require_one_of("activation", self.activation, tuple(ACTIVATIONS))
+        target_interface(self.interface, self.target_vocab)  # refuses a vocabulary that does not fit the data
+        require_divisible("width", self.shape.width, "the grain of two halves", GRAIN)
+        _ = self.encoder_attention, self.decoder_attention  # refuse heads that do not divide the width
+
+    @property
+    def encoder_attention(self) -> attention.Config:
+        tokens = num_source_tokens(self.shape.seq_len)
+        return attention.Config(seq_len=tokens, width=self.shape.width, heads=self.shape.heads)
+
+    @property
+    def decoder_attention(self) -> attention.Config:
+        tokens = self.shape.seq_len - num_source_tokens(self.shape.seq_len)
+        return attention.Config(seq_len=tokens, width=self.shape.width, heads=self.shape.heads, causal=True)
+
+
+class SubLayer(nn.Module):
+    """norm(x + f(x)), or x + f(norm(x)) with `norm_first`: `(batch, n, width)` -> the same. What else f reads is passed on."""
+
+    def __init__(self, update: nn.Module, config: Config) -> None:
+        super().__init__()
+        self.update = update
+        self.norm = nn.LayerNorm(config.shape.width)
+        self.norm_first = config.norm_first
+        self.dropout = 0.0
+
+    def forward(self, tokens: Tensor, *context: Tensor | None) -> Tensor:
+        update = self.update(self.norm(tokens) if self.norm_first else tokens, *context)
+        if self.dropout:
+            update = F.dropout(update, self.dropout, self.training)
+        tokens = tokens + update
+        return tokens if self.norm_first else self.norm(tokens)
+
+
+class EncoderBlock(nn.Module):
+    """`(batch, source tokens, width)` -> the same: self-attention, then feed-forward."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention = SubLayer(attention.build(config.encoder_attention), config)
+        self.feed_forward = SubLayer(_feed_forward(config), config)
+
+    def forward(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
+        mixed: Tensor = self.feed_forward(self.attention(tokens, valid))
+        return mixed
+
+
+class DecoderBlock(nn.Module):
+    """`(batch, target tokens, width)` -> the same: causal self-attention, attention to the memory, feed-forward."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention = SubLayer(attention.build(config.decoder_attention), config)
+        self.cross_attention = SubLayer(CrossAttention(config.shape.width, config.shape.heads), config)
+        self.feed_forward = SubLayer(_feed_forward(config), config)
+
+    def forward(self, tokens: Tensor, memory: Tensor, valid: Tensor | None, memory_valid: Tensor | None) -> Tensor:
+        tokens = self.attention(tokens, valid)
+        tokens = self.cross_attention(tokens, memory, memory_valid)
+        mixed: Tensor = self.feed_forward(tokens)
+        return mixed
+
+
+class EncoderDecoder(nn.Module):
+    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+
+    Teacher-forced, in one pass: source tokens answer from the encoder, target tokens from the decoder, each of the latter from all of the source and
+    from target tokens up to itself. `blocks` holds those of the encoder and then those of the decoder.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        shape, interface = config.shape, config.interface
+        self.depth = shape.depth
+        self.pool = interface.pooling(config.pool)
+        self.embedding = HalvesEmbedding(shape, interface, positions=config.positions, target_vocab=config.target_vocab)
+        encoder = [EncoderBlock(config) for _ in range(shape.depth)]
+        decoder = [DecoderBlock(config) for _ in range(shape.depth)]
+        self.blocks = nn.ModuleList([*encoder, *decoder])
+        self.norm_source = _last_norm(config)
+        self.norm_target = _last_norm(config)
+        self.head = Head(shape.width, interface.num_classes, pool=self.pool)
+        initialise_linears(self)
+
+    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
+        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        source, target = split(data)
+        source_valid, target_valid = split_valid(valid)
+        memory = self.encode(source, source_valid)
+        decoded = self.decode(target, memory, target_valid, source_valid)
+        return self.head(torch.cat((memory, decoded), dim=1), valid)
+
+    def translate(self, source: Tensor, target: Tensor, source_valid: Tensor | None = None, target_valid: Tensor | None = None) -> Tensor:
+        """`(batch, source tokens)` and `(batch, target tokens)`, ids or patches -> `(batch, target tokens, num_classes)`: the two halves apart.
+
+        Raises ValueError for a model that gives one answer per item.
+        """
+        if self.pool != NO_POOL:
+            raise ValueError("output must be tokens for a model that translates, not class")
+        decoded = self.decode(target, self.encode(source, source_valid), target_valid, source_valid)
+        answers: Tensor = self.head(decoded)
+        return answers
+
+    def encode(self, source: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Source ids or patches -> the memory, `(batch, source tokens, width)`. Decoding token by token needs it once."""
+        tokens, valid = masked_half(self.embedding.source(source), valid)
+        for block in self.blocks[: self.depth]:
+            tokens = block(tokens, valid)
+        return self.norm_source(tokens)
+
+    def decode(self, target: Tensor, memory: Tensor, valid: Tensor | None = None, memory_valid: Tensor | None = None) -> Tensor:
+        """Target ids or patches, as many as the model has, -> `(batch, target tokens, width)`: what the head reads.
+
+        Whatever stands after token t, its answer is the same: a target that is written token by token may hold anything there.
+        """
+        tokens, valid = masked_half(self.embedding.target(target), valid)
+        for block in self.blocks[self.depth :]:
+            tokens = block(tokens, memory, valid, memory_valid)
+        return self.norm_target(tokens)
+
+
+def _feed_forward(config: Config) -> FeedForward:
+    return FeedForward(config.shape.width, config.shape.ffn_width, activation=config.activation)
+
+
+def _last_norm(config: Config) -> nn.Module:
+    """A block that ends in a norm needs none after the last."""
+    return nn.LayerNorm(config.shape.width) if config.norm_first else nn.Identity()
+
+
+def build(config: Config) -> EncoderDecoder:
+    return EncoderDecoder(config)
+
+
+def cost(config: Config) -> Cost:
+    """Polynomials that hold for every n of the same parity: the halves are floor(n / 2) and ceil(n / 2) tokens.
+
+    Causal self-attention counts in full, as both counters do.
+    """
+    shape, interface, width, n = config.shape, config.interface, config.shape.width, config.shape.seq_len
+    feed_forward = _within_sub_layer(feed_forward_cost(width, shape.ffn_width), "feed_forward", width)
+    encoder = _within_sub_layer(attention.cost(config.encoder_attention), "attention", width) + feed_forward
+    decoder = (
+        _within_sub_layer(attention.cost(config.decoder_attention), "attention", width)
+        + _within_sub_layer(cross_attention_cost(width, queries=N, keys=num_source(n)), "cross_attention", width)
+        + feed_forward
+    )
+    embedding = halves_embedding_cost(shape, interface, positions=config.positions, target_vocab=config.target_vocab)
+    blocks = of_source(encoder, n).within("encoder") + decoder.within("decoder")
+    return (
+        in_tokens(embedding.within("embedding") + blocks.repeated(shape.depth).within("blocks"), n)
+        + _last_norms_cost(config).within("head")
+        + head_cost(width, interface.num_classes, pool=interface.pooling(config.pool)).within("head")
+    )
+
+
+def _within_sub_layer(update: Cost, name: str, width: int) -> Cost:
+    return (update + Cost((layer_norm("norm", width),))).within(name)
+
+
+def _last_norms_cost(config: Config) -> Cost:
+    names = ("norm_source", "norm_target") if config.norm_first else ()
+    return Cost(tuple(layer_norm(name, config.shape.width, scope="head") for name in names))
+
+
+def uses_attention(config: Config) -> bool:
+    return True

@@ -1,0 +1,141 @@
+"""Kernel regression: the Gaussian-weighted mean of the observed values (Nadaraya 1964, Watson 1964; Dive into Deep Learning, Sec. 11.2).
+
+Attention before it had the name: the answer at x is the sum over the observed (x_i, y_i) of K((x - x_i) / h) y_i, divided by the sum of
+K((x - x_i) / h), with K the Gaussian. It holds nothing by heart, and learns at most its bandwidth h. Each token is (x, y, is y asked for), as in the
+task curve_fitting. Width, depth, heads and ffn_width play no role: there are no blocks to give them to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.layers.cost import ONE, ZERO, Cost, N, Term
+from models.layers.padding import zero_padding
+from models.layers.shape import NO_POOL, Interface, Shape, require_one_of
+
+NOMINAL_FFN_RATIO = 4
+USES_HEADS = False
+REFERENCE_OPTIONS: dict[str, str] = {}
+VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
+BANDWIDTHS = ("fixed", "learned")
+NARROWEST_PERCENT = 10
+TOKEN_CHANNELS = 3
+"""x, y and whether y is asked for; what a token holds beside them is not read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options. bandwidth: `fixed`, or `learned` from there on. bandwidth_percent: h, in hundredths of the unit of x.
+
+    Of a bandwidth below a tenth hardly more than the nearest point would count, and gradients would vanish: it is refused.
+    """
+
+    shape: Shape
+    interface: Interface = Interface(patch_dim=TOKEN_CHANNELS, num_classes=1, output="tokens")
+    bandwidth: str = "fixed"
+    bandwidth_percent: int = 100
+
+    def __post_init__(self) -> None:
+        require_one_of("bandwidth", self.bandwidth, BANDWIDTHS)
+        percent = self.bandwidth_percent
+        if isinstance(percent, bool) or not isinstance(percent, int) or percent < NARROWEST_PERCENT:
+            raise ValueError(f"bandwidth_percent must be a whole number from {NARROWEST_PERCENT} up, not {percent!r}")
+        _require_points(self.interface)
+
+    @property
+    def pool(self) -> str:
+        return NO_POOL
+
+
+def _require_points(interface: Interface) -> None:
+    needed = "kernel regression reads points (x, y, is y asked for) and answers each with one number"
+    if interface.input != "patches":
+        raise ValueError(f"input must be patches, not {interface.input!r}: {needed}")
+    if interface.output != "tokens":
+        raise ValueError(f"output must be tokens, not {interface.output!r}: {needed}")
+    if interface.num_classes != 1:
+        raise ValueError(f"num_classes must be 1, not {interface.num_classes}: {needed}")
+    if interface.patch_dim < TOKEN_CHANNELS:
+        raise ValueError(f"patch_dim must be at least {TOKEN_CHANNELS}, not {interface.patch_dim}: {needed}")
+
+
+class KernelSmoothing(nn.Module):
+    """`(batch, n, channels)` -> `(batch, n, 1)`: at every token the weighted mean of what is observed, its own value included where it is.
+
+    The weights are a softmax of -(x - x_i)^2 / 2 h^2: the same quotient, which far from all points does not become 0 / 0. Where an item observes
+    nothing, the answer is 0.
+    """
+
+    log_bandwidth: Tensor
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        start = torch.tensor([math.log(config.bandwidth_percent / 100)])
+        if config.bandwidth == "learned":
+            self.log_bandwidth = nn.Parameter(start)
+        else:
+            self.register_buffer("log_bandwidth", start, persistent=False)
+
+    def forward(self, points: Tensor, valid: Tensor | None = None) -> Tensor:
+        if valid is not None:
+            points = zero_padding(points, valid)
+        observed = _observed(points, valid)
+        values = points[..., 1:2].masked_fill(~observed[..., None], 0.0)
+        return self._weights(points, observed) @ values
+
+    def token_weights(self, points: Tensor) -> Tensor:
+        """`(batch, n, channels)` -> `(1, n, n)`: how much of the value at token j reaches the answer at token i, averaged over a batch without
+        padding. Rows sum to one; what is asked for has no weight."""
+        return self._weights(points, _observed(points, None)).mean(dim=0, keepdim=True)
+
+    def _weights(self, points: Tensor, observed: Tensor) -> Tensor:
+        """`(batch, n, n)`; over all tokens alike where nothing is observed, so that no row is 0 / 0."""
+        x = points[..., 0] / self.log_bandwidth.exp()
+        scores = -0.5 * (x[:, :, None] - x[:, None]).square()
+        return scores.masked_fill(~observed[:, None], torch.finfo(scores.dtype).min).softmax(dim=-1)
+
+
+def _observed(points: Tensor, valid: Tensor | None) -> Tensor:
+    """`(batch, n)` bool: the tokens whose y is known."""
+    known = points[..., 2] == 0
+    return known if valid is None else known & valid
+
+
+class KernelRegression(nn.Module):
+    """Points -> values: `(batch, data tokens, channels)` -> `(batch, data tokens, 1)`. One block, without embedding or head."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([KernelSmoothing(config)])
+
+    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
+        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        for block in self.blocks:
+            data = block(data, valid)
+        return data
+
+
+def build(config: Config) -> KernelRegression:
+    return KernelRegression(config)
+
+
+def cost(config: Config) -> Cost:
+    """Weights x values: n^2 multiply-adds for the one channel of y. Distances on a line are differences, no matrix product.
+
+    Values need no gradient, and weights only for a bandwidth to learn.
+    """
+    is_learned = config.bandwidth == "learned"
+    return Cost(
+        (
+            Term(name="blocks.bandwidth", params=ONE if is_learned else ZERO),
+            Term(name="blocks.weighted_sum", macs=N * N, backward_products=1 if is_learned else 0),
+        )
+    )
+
+
+def uses_attention(config: Config) -> bool:
+    return False

@@ -1,0 +1,52 @@
+"""Additive scores of queries and keys: a small network in place of the scaled dot product (Bahdanau et al., arXiv 1409.0473, App. A.1.2)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from models.layers.cost import Cost, Polynomial, Term, constant
+from models.layers.shape import require_positive
+
+
+class AdditiveScore(nn.Module):
+    """`(batch, queries, query_width)` and `(batch, keys, key_width)` -> scores `(batch, queries, keys)`: w tanh(W_q q + W_k k), without biases.
+
+    Queries and keys may differ in width. Keys that stay while queries change are projected once: `score(queries, project_keys(keys))`.
+    """
+
+    def __init__(self, query_width: int, key_width: int, hidden: int) -> None:
+        super().__init__()
+        for name, size in (("query_width", query_width), ("key_width", key_width), ("hidden", hidden)):
+            require_positive(name, size)
+        self.query = nn.Linear(query_width, hidden, bias=False)
+        self.key = nn.Linear(key_width, hidden, bias=False)
+        self.combine = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return self.score(queries, self.project_keys(keys))
+
+    def project_keys(self, keys: Tensor) -> Tensor:
+        """`(batch, keys, key_width)` -> `(batch, keys, hidden)`."""
+        projected: Tensor = self.key(keys)
+        return projected
+
+    def score(self, queries: Tensor, projected_keys: Tensor) -> Tensor:
+        """`(batch, queries, query_width)` and `(batch, keys, hidden)` -> `(batch, queries, keys)`."""
+        # every pair is held at once, (batch, queries, keys, hidden): a sum before a tanh is no product of two factors; in place, so that it is once
+        pairs = (self.query(queries)[:, :, None] + projected_keys[:, None]).tanh_()
+        scores: Tensor = self.combine(pairs).squeeze(-1)
+        return scores
+
+
+def additive_score_cost(query_width: int, key_width: int, hidden: int, *, queries: Polynomial, keys: Polynomial) -> Cost:
+    """Both projections, then queries x keys x hidden multiply-adds with w; the tanh of as many entries is no matrix product and is left out.
+
+    `queries` and `keys` are their numbers, in n; keys are projected once.
+    """
+    return Cost(
+        (
+            Term(name="project_queries", params=constant(query_width * hidden), macs=queries * (query_width * hidden)),
+            Term(name="project_keys", params=constant(key_width * hidden), macs=keys * (key_width * hidden)),
+            Term(name="scores", params=constant(hidden), macs=queries * keys * hidden),
+        )
+    )

@@ -1,0 +1,95 @@
+"""Gated recurrent units over tokens, padded ones left out (Cho et al., arXiv 1409.1259, Sec. 3.2, in the form of `torch.nn.GRU`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from models.layers.cost import Cost, N, Polynomial, Term, constant
+from models.layers.padding import zero_padding
+
+GATES = 3
+
+
+def run_gru(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """`(batch, n, inputs)` -> states after every token `(batch, n, directions x hidden)`, and the last of each layer and direction.
+
+    `gru` is batch-first. A padded token leaves the state as it is, and zeros stand in its place in the answer; wherever the padding lies, the valid
+    tokens are moved together, and each item runs over its own number of them. Moved back, every state lies where its token does.
+    """
+    if valid is None:
+        states, last = gru(tokens)
+        return states, last
+    order = (~valid).long().argsort(dim=1, stable=True)[..., None]
+    together = tokens.gather(1, order.expand_as(tokens))
+    packed = pack_padded_sequence(together, valid.sum(dim=1).cpu(), batch_first=True, enforce_sorted=False)
+    answered, last = gru(packed)
+    states, _ = pad_packed_sequence(answered, batch_first=True, total_length=tokens.shape[1])
+    return torch.zeros_like(states).scatter(1, order.expand_as(states), states), last
+
+
+def run_gru_in_products(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The same answers from linear layers, step by step: what the FLOP counters see whole."""
+    directions = 2 if gru.bidirectional else 1
+    states, last = tokens if valid is None else zero_padding(tokens, valid), []
+    for layer in range(gru.num_layers):
+        below, answers = states, []
+        for direction in range(directions):
+            weights = gru.all_weights[layer * directions + direction]
+            steps = _run_direction(below, valid, weights, backwards=direction == 1)
+            answers.append(torch.stack(steps, dim=1))
+            last.append(steps[0] if direction else steps[-1])
+        states = torch.cat(answers, dim=-1)
+    return states if valid is None else zero_padding(states, valid), torch.stack(last)
+
+
+def _run_direction(tokens: Tensor, valid: Tensor | None, weights: Sequence[Tensor], *, backwards: bool) -> list[Tensor]:
+    """The states `(batch, hidden)` after every token, by the token's place."""
+    input_weight, state_weight, input_bias, state_bias = weights
+    driven = F.linear(tokens, input_weight, input_bias)
+    state = tokens.new_zeros(len(tokens), state_weight.shape[1])
+    places = range(tokens.shape[1])
+    states = {}
+    for place in reversed(places) if backwards else places:
+        following = gru_step(driven[:, place], F.linear(state, state_weight, state_bias), state)
+        state = following if valid is None else torch.where(valid[:, place, None], following, state)
+        states[place] = state
+    return [states[place] for place in places]
+
+
+def gru_step(driven: Tensor, recalled: Tensor, state: Tensor) -> Tensor:
+    """The next state `(batch, hidden)`, from the products of the input and of the state with the weights of all gates, `(batch, 3 hidden)` each."""
+    reset_in, update_in, candidate_in = driven.chunk(GATES, dim=-1)
+    reset_state, update_state, candidate_state = recalled.chunk(GATES, dim=-1)
+    update = torch.sigmoid(update_in + update_state)
+    candidate = torch.tanh(candidate_in + torch.sigmoid(reset_in + reset_state) * candidate_state)
+    return (1 - update) * candidate + update * state
+
+
+def initialise_gru(gru: nn.GRU | nn.GRUCell) -> None:
+    """Xavier-uniform weights, gate by gate, and zero biases: as in every linear layer."""
+    for name, parameter in gru.named_parameters():
+        if name.startswith("weight"):
+            for gate in parameter.chunk(GATES):
+                nn.init.xavier_uniform_(gate)
+        else:
+            nn.init.zeros_(parameter)
+
+
+def gru_cost(inputs: int, hidden: int, *, tokens: Polynomial = N) -> Cost:
+    """One layer in one direction: three gates, each a product of the input and one of the state, with a bias to each.
+
+    The first state is zero and needs no gradient: its backward is one product, not two.
+    """
+    weights = GATES * hidden * hidden
+    return Cost(
+        (
+            Term(name="inputs", params=constant(GATES * hidden * (inputs + 1)), macs=tokens * (GATES * hidden * inputs)),
+            Term(name="states", params=constant(weights + GATES * hidden), macs=(tokens + constant(-1)) * weights),
+            Term(name="first_state", macs=constant(weights), backward_products=1),
+        )
+    )

@@ -1,0 +1,128 @@
+"""The convolutional stem: overlapping convolutions in the place of ViT's one linear layer per patch (Xiao et al., arXiv 2106.14881, Sec. 3).
+
+Patches come cut beforehand, as to every family: the stem puts the image together again, halves it until one pixel is left of each patch, and ends in
+a 1x1 convolution. The source's batch normalisation is left out: an item's answer would depend on its batch, and the first block begins with a norm
+of its own. Weights are drawn after He et al. (arXiv 1502.01852), which keeps the spread through any number of ReLUs without one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.cost import Cost, Polynomial, Term, constant, linear
+from models.layers.shape import Interface, require_one_of
+
+STEMS = ("linear", "convolution")
+KERNEL, STRIDE, MARGIN = 3, 2, 1
+COLOURS = (3, 1)
+"""Channels that an image may have: a patch of p x p pixels holds 3 p^2 numbers or, where there is no such p, p^2."""
+
+
+def _native(image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.conv2d(image, weight, bias, stride=STRIDE, padding=MARGIN)
+
+
+def _products(image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    height, width = image.shape[2] // STRIDE, image.shape[3] // STRIDE
+    # (batch, height x width, channels x 9)
+    neighbours = F.unfold(image, KERNEL, padding=MARGIN, stride=STRIDE).transpose(1, 2)
+    return F.linear(neighbours, weight.flatten(1), bias).transpose(1, 2).unflatten(2, (height, width))
+
+
+STEM_CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {"native": _native, "products": _products}
+"""Formulations over images of even sides: `(batch, channels, height, width)`, `(out, channels, 3, 3)`, `(out,)` -> half as high and wide.
+
+`products` is the reference: fvcore cannot trace a convolution on `meta`.
+"""
+
+
+def require_stem(stem: str, interface: Interface) -> None:
+    """Raises ValueError, naming the rule, for an unknown stem, or a convolutional one on anything but patches with a side of 2, 4, 8, ... pixels."""
+    require_one_of("stem", stem, STEMS)
+    if stem == "linear":
+        return
+    if interface.input != "patches":
+        raise ValueError(f"stem must be linear with input={interface.input}, not {stem!r}: only patches make an image")
+    _, side = patch_of(interface.patch_dim)
+    if side < STRIDE or side & (side - 1):
+        raise ValueError(f"the side of a patch must be a power of two, 2 or more, with stem={stem}, not {side}: each convolution halves it")
+
+
+def patch_of(patch_dim: int) -> tuple[int, int]:
+    """(channels, side in pixels) of a square patch of `patch_dim` numbers. Raises ValueError where there is none."""
+    for channels in COLOURS:
+        side = math.isqrt(patch_dim // channels)
+        if channels * side * side == patch_dim:
+            return channels, side
+    raise ValueError(f"patch_dim must be a square, or three times one, with a convolutional stem, not {patch_dim}")
+
+
+def grid_of(data_tokens: int) -> tuple[int, int]:
+    """(rows, columns) of the grid that the patches fill: a square where one does, otherwise as near to one as whole rows come (1 x 17)."""
+    rows = next(rows for rows in range(math.isqrt(data_tokens), 0, -1) if data_tokens % rows == 0)
+    return rows, data_tokens // rows
+
+
+def stage_channels(patch_side: int, width: int) -> list[int]:
+    """The channels of each convolution, one for every halving of the patch: doubling up to `width` (rounded up where it does not halve)."""
+    halvings = patch_side.bit_length() - 1
+    return [-(-width // 2**left) for left in reversed(range(halvings))]
+
+
+class ConvolutionStem(nn.Module):
+    """`(batch, data tokens, patch_dim)` -> `(batch, data tokens, width)`, through `log2(patch side)` convolutions of 3x3 pixels and stride 2.
+
+    Patches lie row by row in the grid, and inside one the order is channel, row, column, as `bench` cuts them. There are zeros around the image.
+    """
+
+    def __init__(self, interface: Interface, *, data_tokens: int, width: int, convolution: str) -> None:
+        super().__init__()
+        self.channels, self.side = patch_of(interface.patch_dim)
+        self.rows, self.columns = grid_of(data_tokens)
+        self.convolve = STEM_CONVOLUTIONS[convolution]
+        outputs = stage_channels(self.side, width)
+        inputs = [self.channels, *outputs[:-1]]
+        self.convolutions = nn.ModuleList(nn.Conv2d(i, o, KERNEL, STRIDE, MARGIN) for i, o in zip(inputs, outputs, strict=True))
+        for layer in self.convolutions:
+            nn.init.kaiming_uniform_(layer.get_parameter("weight"), nonlinearity="relu")
+            nn.init.zeros_(layer.get_parameter("bias"))
+        self.project = nn.Linear(width, width)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        image = self.image(patches)
+        for layer in self.convolutions:
+            image = F.relu(self.convolve(image, layer.weight, layer.bias))  # type: ignore[arg-type]
+        return self.project(image.flatten(2).transpose(1, 2))
+
+    def image(self, patches: Tensor) -> Tensor:
+        """`(batch, data tokens, patch_dim)` -> `(batch, channels, height, width)`, channels last in memory, as fast kernels want them."""
+        grid = patches.view(-1, self.rows, self.columns, self.channels, self.side, self.side)
+        pixels = grid.permute(0, 1, 4, 2, 5, 3).reshape(-1, self.rows * self.side, self.columns * self.side, self.channels)
+        return pixels.permute(0, 3, 1, 2)
+
+
+def convolution_stem_cost(interface: Interface, width: int, *, data_tokens: Polynomial) -> Cost:
+    """Nine multiply-adds per weight-reading pixel, those with the zeros around the image included, as kernels and counters do.
+
+    A stage leaves `(side / 2^stage)^2` pixels of each patch, whatever the grid. The image needs no gradient.
+    """
+    channels, side = patch_of(interface.patch_dim)
+    terms: list[Term] = []
+    for stage, outputs in enumerate(stage_channels(side, width)):
+        side //= STRIDE
+        weights = KERNEL * KERNEL * channels * outputs
+        terms.append(
+            Term(
+                name=f"convolutions.{stage}",
+                scope="embedding",
+                params=constant(weights + outputs),
+                macs=data_tokens * (side * side * weights),
+                backward_products=1 if stage == 0 else 2,
+            )
+        )
+        channels = outputs
+    return Cost((*terms, linear("project", width, width, scope="embedding", tokens=data_tokens)))

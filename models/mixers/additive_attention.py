@@ -1,0 +1,100 @@
+"""Additive attention: every token reads every other one, weighted by a small network of both (Bahdanau et al., arXiv 1409.0473, App. A.1.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.additive_score import AdditiveScore, additive_score_cost
+from models.layers.cost import Cost, N, Term, linear
+from models.layers.initialise import initialise_linears
+from models.layers.masking import masked_softmax
+from models.layers.padding import zero_padding
+from models.layers.shape import require_non_negative, require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`hidden`: width of the scoring network (0: `width`).
+
+    `query_width` and `key_width`: queries and keys are projections of the tokens to so many channels, which may differ (0: the tokens themselves,
+    whose only projection is the scoring network's). There is one head, as in the source.
+    """
+
+    seq_len: int
+    width: int
+    hidden: int = 0
+    query_width: int = 0
+    key_width: int = 0
+
+    def __post_init__(self) -> None:
+        require_positive("seq_len", self.seq_len)
+        require_positive("width", self.width)
+        for name in ("hidden", "query_width", "key_width"):
+            require_non_negative(name, getattr(self, name))
+
+    @property
+    def scoring(self) -> tuple[int, int, int]:
+        """Widths of queries, of keys, and of the layer that joins them."""
+        return self.query_width or self.width, self.key_width or self.width, self.hidden or self.width
+
+
+class AdditiveAttention(nn.Module):
+    """`(batch, n, width)` -> the same: additive scores, softmax, weighted sum of the values, output projection. `dropout`: of the weights.
+
+    No fused kernel exists: the scoring network's hidden layer is held for every pair of tokens, `(batch, n, n, hidden)`.
+    """
+
+    DROPS_AT = "attention"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.query = nn.Linear(config.width, config.query_width) if config.query_width else nn.Identity()
+        self.key = nn.Linear(config.width, config.key_width) if config.key_width else nn.Identity()
+        self.score = AdditiveScore(*config.scoring)
+        self.value = nn.Linear(config.width, config.width)
+        self.project = nn.Linear(config.width, config.width)
+        self.dropout = 0.0
+
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        mask = None
+        if valid is not None:
+            # a weight of zero times NaN would be NaN
+            tokens, mask = zero_padding(tokens, valid), valid[:, None]
+        weights = masked_softmax(self._scores(tokens), mask)
+        if self.dropout:
+            weights = F.dropout(weights, self.dropout, self.training)
+        return self.project(weights @ self.value(tokens))
+
+    def token_weights(self, tokens: Tensor) -> Tensor:
+        """`(batch, n, width)` -> `(1, n, n)`: the softmax of the scores, averaged over a batch without padding."""
+        return masked_softmax(self._scores(tokens), None).mean(dim=0, keepdim=True)
+
+    def _scores(self, tokens: Tensor) -> Tensor:
+        scores: Tensor = self.score(self.query(tokens), self.key(tokens))
+        return scores
+
+
+def build(config: Config) -> AdditiveAttention:
+    module = AdditiveAttention(config)
+    initialise_linears(module)
+    return module
+
+
+def cost(config: Config) -> Cost:
+    """n^2 x hidden multiply-adds for the scores and n^2 x width for the weighted sum; the tanh of n^2 x hidden numbers is no matrix product."""
+    given = (("query", config.query_width), ("key", config.key_width))
+    projections = tuple(linear(name, config.width, size) for name, size in given if size)
+    return (
+        Cost(projections)
+        + additive_score_cost(*config.scoring, queries=N, keys=N).within("score")
+        + Cost(
+            (
+                linear("value", config.width, config.width),
+                Term(name="weighted_sum", macs=N * N * config.width),
+                linear("project", config.width, config.width),
+            )
+        )
+    )

@@ -1,0 +1,72 @@
+"""Gated projection: spatial gating as a token mixer of a MetaFormer block, a projection before it and one after it keeping the width.
+
+The block of gMLP (arXiv 2105.08050, Fig. 1) without its norm and residual, at twice the width in the middle: where attention would stand in a
+MetaFormer (arXiv 2111.11418, Sec. 3.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.cost import Cost, linear
+from models.layers.initialise import initialise_linears
+from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.mixers import spatial_gating
+
+REFERENCE_OPTIONS = spatial_gating.REFERENCE_OPTIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`spatial_heads`: groups of channels, each with a spatial matrix of its own. `kernel`: formulation of the spatial projection."""
+
+    seq_len: int
+    width: int
+    spatial_heads: int = 1
+    kernel: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("seq_len", "width", "spatial_heads"):
+            require_positive(name, getattr(self, name))
+        require_divisible("width", self.width, "spatial_heads", self.spatial_heads)
+        require_one_of("kernel", self.kernel, spatial_gating.KERNEL_NAMES)
+
+    @property
+    def spatial(self) -> spatial_gating.Config:
+        return spatial_gating.Config(seq_len=self.seq_len, width=2 * self.width, heads=self.spatial_heads, kernel=self.kernel)
+
+
+class GatedProjection(nn.Module):
+    """`(batch, n, width)` -> the same: V (gate(GELU(U x))), with 2 x `width` channels before the gate and `width` after it.
+
+    How much of one token reaches another is what the gating inside says, `gating.token_weights`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.expand = nn.Linear(config.width, 2 * config.width)
+        self.gating = spatial_gating.build(config.spatial)
+        self.contract = nn.Linear(config.width, config.width)
+
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        projected: Tensor = self.contract(self.gating(F.gelu(self.expand(tokens)), valid))
+        return projected
+
+
+def build(config: Config) -> GatedProjection:
+    module = GatedProjection(config)
+    initialise_linears(module)
+    return module
+
+
+def cost(config: Config) -> Cost:
+    """3 width^2 multiply-adds per token in the projections, and n^2 per channel in the gate."""
+    width = config.width
+    return (
+        Cost((linear("expand", width, 2 * width),))
+        + spatial_gating.cost(config.spatial).within("gating")
+        + Cost((linear("contract", width, width),))
+    )

@@ -1,0 +1,46 @@
+"""Mean pooling: every token receives the mean of all, the plainest mixing there is.
+
+PoolFormer's pooling (arXiv 2111.11418, Sec. 3.2) taken over all tokens instead of a window, and without its subtraction of the token itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.layers.cost import Cost
+from models.layers.padding import mean_over_valid
+from models.layers.shape import require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    seq_len: int
+    width: int
+
+    def __post_init__(self) -> None:
+        require_positive("seq_len", self.seq_len)
+        require_positive("width", self.width)
+
+
+class MeanPooling(nn.Module):
+    """`(batch, n, width)` -> the same: the mean over the tokens that are data, at every token."""
+
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        return mean_over_valid(tokens, valid)[:, None].expand_as(tokens)
+
+    def token_weights(self, tokens: Tensor) -> Tensor:
+        """`(batch, n, width)` -> `(1, n, n)`: the same share of every token, whatever they hold."""
+        n = tokens.shape[1]
+        return torch.full((1, n, n), 1 / n, dtype=tokens.dtype, device=tokens.device)
+
+
+def build(config: Config) -> MeanPooling:
+    return MeanPooling()
+
+
+def cost(config: Config) -> Cost:
+    """No parameters and no matrix product."""
+    return Cost(())

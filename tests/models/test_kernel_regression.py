@@ -1,0 +1,214 @@
+"""Kernel regression: Nadaraya's and Watson's formula, its learned bandwidth, and a model without parameters in training."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bench import catalog
+from bench.budget import Match, NoMatch, Target, match
+from bench.build import build_model, cost_of
+from bench.mixing import TokenLayout
+from bench.request import parse_request
+from bench.sizing import SizedModel, resolve_models
+from bench.spec import Cell, ModelSpec, Recipe, RequestError, Workload
+from bench.step import build_step
+from bench.training.data import TrainingData, load_training_data
+from bench.training.inspection import mixing_of
+from bench.training.loop import train
+from bench.training.optimizer import build_optimizer
+from models.kernel_regression import Config, KernelRegression, KernelSmoothing, build, cost
+from models.layers.shape import Interface, Shape
+from tests.contracts.checks import assert_close_to_largest
+
+SEQ_LEN = 12
+SHAPE = Shape(seq_len=SEQ_LEN, width=8, depth=1, heads=1, ffn_width=32)
+POINTS = Interface(patch_dim=3, num_classes=1, output="tokens")
+TASK = "curve_fitting+items=400+test_items=50"
+
+
+def config(**options: Any) -> Config:
+    return Config(shape=SHAPE, interface=POINTS, **options)
+
+
+def spec(**options: Any) -> ModelSpec:
+    return ModelSpec(name="kernel_regression", family="kernel_regression", options=tuple(options.items()), shape=SHAPE, interface=POINTS)
+
+
+def points(batch: int = 2, num_observed: int = 7) -> Tensor:
+    """Observed and asked ones in a mixed order, on [0, 5)."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = 5 * torch.rand(2, batch, SEQ_LEN, generator=generator)
+    asked = torch.ones(batch, SEQ_LEN)
+    for item in asked:
+        item[torch.randperm(SEQ_LEN, generator=generator)[:num_observed]] = 0
+    return torch.stack((x, y * (1 - asked), asked), dim=-1)
+
+
+def by_formula(item: Tensor, bandwidth: float) -> list[float]:
+    """sum K((x - x_i) / h) y_i / sum K((x - x_i) / h) over the observed points, in float64."""
+    rows = item.double().tolist()
+    known = [(x, y) for x, y, asked in rows if asked == 0]
+    found = []
+    for x, _, _ in rows:
+        kernel = [math.exp(-(((x - other) / bandwidth) ** 2) / 2) for other, _ in known]
+        found.append(sum(k * y for k, (_, y) in zip(kernel, known, strict=True)) / sum(kernel))
+    return found
+
+
+def smoothing(model: KernelRegression) -> KernelSmoothing:
+    (block,) = model.blocks
+    assert isinstance(block, KernelSmoothing)
+    return block
+
+
+@pytest.mark.parametrize("bandwidth", ["fixed", "learned"])
+@pytest.mark.parametrize("percent", [30, 100, 250])
+def test_the_answer_is_the_formula(bandwidth: str, percent: int) -> None:
+    data = points()
+    found = build(config(bandwidth=bandwidth, bandwidth_percent=percent))(data)
+    expected = torch.tensor([by_formula(item, percent / 100) for item in data])
+    assert_close_to_largest(found[..., 0], expected.float(), 1e-5)
+    with pytest.raises(AssertionError, match="differs"):
+        assert_close_to_largest(found[..., 0], torch.tensor([by_formula(item, percent / 90) for item in data]), 1e-3)
+
+
+def test_only_observed_values_are_read() -> None:
+    model, data = build(config()), points()
+    asked = data[..., 2] == 1
+    told, moved = data.clone(), data.clone()
+    told[..., 1] = torch.where(asked, 77.0, data[..., 1])
+    moved[..., 1] = torch.where(asked, data[..., 1], data[..., 1] + 1)
+    assert torch.equal(model(told), model(data))
+    assert_close_to_largest(model(moved), model(data) + 1, 1e-6)
+
+
+def test_far_from_every_point_the_nearest_counts() -> None:
+    data = points(batch=1)
+    data[0, :, 0] = torch.arange(SEQ_LEN) * 1e3
+    data[0, :, 2] = (torch.arange(SEQ_LEN) != 4).float()
+    data[0, 4, 1] = 3.0
+    assert torch.equal(build(config(bandwidth_percent=10))(data), torch.full((1, SEQ_LEN, 1), 3.0))
+
+
+def test_where_nothing_is_observed_the_answer_is_zero_with_a_finite_gradient() -> None:
+    model, data = build(config(bandwidth="learned")), points()
+    data[0, :, 1], data[0, :, 2] = 5.0, 1.0
+    found = model(data)
+    assert not found[0].any()
+    assert found[1].all()
+    found.sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.any() for parameter in model.parameters())
+
+
+def test_the_weights_are_what_is_summed() -> None:
+    model, data = build(config(bandwidth_percent=50)), points(batch=1)
+    weights = smoothing(model).token_weights(data)
+    assert weights.shape == (1, SEQ_LEN, SEQ_LEN)
+    assert torch.allclose(weights.sum(dim=-1), torch.ones(1, SEQ_LEN))
+    assert not weights[0][:, data[0, :, 2] == 1].any()
+    assert torch.allclose(weights[0] @ data[0, :, 1:2], model(data)[0], atol=1e-6)
+    assert not torch.allclose(weights[0].T @ data[0, :, 1:2], model(data)[0], atol=1e-2)
+
+
+def test_cost_is_one_product_per_pair() -> None:
+    for bandwidth, params, times in (("fixed", 0, 1), ("learned", 1, 2)):
+        found = cost(config(bandwidth=bandwidth))
+        assert (found.params().at(32), found.flops().at(32), found.train_flops().at(32)) == (params, 2 * 32**2, times * 2 * 32**2)
+
+
+@pytest.mark.parametrize(
+    ("interface", "rule"),
+    [
+        (dataclasses.replace(POINTS, input="tokens"), "input must be patches, not 'tokens'"),
+        (dataclasses.replace(POINTS, output="class"), "output must be tokens, not 'class'"),
+        (dataclasses.replace(POINTS, num_classes=2), "num_classes must be 1, not 2"),
+        (dataclasses.replace(POINTS, patch_dim=2), "patch_dim must be at least 3, not 2"),
+    ],
+)
+def test_what_are_no_points_is_refused(interface: Interface, rule: str) -> None:
+    Config(shape=SHAPE, interface=dataclasses.replace(POINTS, patch_dim=4))
+    with pytest.raises(ValueError, match=rule):
+        Config(shape=SHAPE, interface=interface)
+
+
+@pytest.mark.parametrize("percent", [0, 9, -1, True])
+def test_a_bandwidth_of_no_width_is_refused(percent: int) -> None:
+    with pytest.raises(ValueError, match="bandwidth_percent must be a whole number from 10 up"):
+        config(bandwidth_percent=percent)
+
+
+def curve(num_epochs: int = 1) -> tuple[TrainingData, Recipe]:
+    recipe = Recipe(epochs=num_epochs, learning_rate=0.05)
+    return load_training_data(spec(), TASK, recipe, seed=0), recipe
+
+
+def test_a_learned_bandwidth_lowers_the_training_error() -> None:
+    data, recipe = curve(num_epochs=3)
+    fixed, learned = (train(build_model(spec(bandwidth=name)), data, recipe, seed=0) for name in ("fixed", "learned"))
+    assert learned.epochs[-1].loss < learned.epochs[0].loss
+    assert learned.train.value > fixed.train.value + 0.05
+    assert learned.test is not None
+    assert fixed.test is not None
+    assert learned.test.value > fixed.test.value + 0.05
+
+
+def test_a_model_without_parameters_is_trained_to_what_it_was() -> None:
+    data, recipe = curve(num_epochs=2)
+    model = build_model(spec())
+    result = train(model, data, recipe, seed=0)
+    assert [epoch.loss for epoch in result.epochs] == pytest.approx([result.epochs[0].loss] * 2, rel=1e-6)
+    assert 0.0 < result.train.value < 1.0
+    assert list(model.state_dict()) == []
+    assert sum(len(group["params"]) for group in build_optimizer(model, recipe).param_groups) == 0
+
+
+def test_a_model_without_parameters_has_a_training_step() -> None:
+    step = build_step(Cell(model=spec(), workload=Workload(batch_size=2, phase="train")))
+    assert step.call().isfinite()
+
+
+def test_inspection_finds_the_weights() -> None:
+    data, _ = curve()
+    found = mixing_of(build_model(spec()), data, TokenLayout(seq_len=SEQ_LEN, class_token=False))
+    (layer,) = found["kernel_regression"]
+    assert layer.maps.shape == (1, SEQ_LEN, SEQ_LEN)
+    assert np.allclose(layer.maps.sum(axis=-1), 1.0, atol=1e-5)
+    assert not layer.maps[0, :, SEQ_LEN // 2 :].any()
+
+
+def test_no_width_makes_it_larger() -> None:
+    found = match(spec(bandwidth="learned"), Target(measure="params", value=50_000, tolerance=0.005))
+    assert isinstance(found, NoMatch)
+    assert found.reason == "has 1 parameters at every width, where 50,000 were asked for"
+    assert isinstance(match(spec(bandwidth="learned"), Target(measure="params", value=1, tolerance=0.005)), Match)
+    flops = cost_of(spec()).flops().at(SEQ_LEN)
+    assert isinstance(match(spec(), Target(measure="flops", value=flops, tolerance=0.01)), Match)
+
+
+def request(**values: str) -> list[Any]:
+    wanted = {"models": "kernel_regression", "seq": "12", "width": "8", "depth": "1", **values}
+    return list(resolve_models(parse_request(**wanted)))
+
+
+def test_a_request_with_its_task_is_planned_and_one_without_is_refused_by_the_rule() -> None:
+    (sized,) = request(task="curve_fitting")
+    assert isinstance(sized, SizedModel)
+    assert sized.model.interface == POINTS
+    with pytest.raises(RequestError, match="output must be tokens, not 'class'"):
+        request()
+    with pytest.raises(RequestError, match="bandwidth must be one of fixed, learned"):
+        request(task="curve_fitting", models="kernel_regression+bandwidth=wide")
+
+
+def test_the_catalog_tells_its_options() -> None:
+    assert [(option.name, option.default) for option in catalog.options("kernel_regression")] == [
+        ("bandwidth", "fixed"),
+        ("bandwidth_percent", 100),
+    ]

@@ -1,0 +1,129 @@
+"""Mixers with options of their own, from the command line to a report: known files, and one that was dropped into the folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.build import config_of, cost_of, is_stepwise
+from bench.request import parse_models, parse_request
+from bench.sizing import resolve_models
+from bench.spec import ModelSpec, RequestError, content_id, from_json, to_json
+from models.layers.shape import Shape
+from tests.specimens import copy_of_the_program, run_bench
+
+MIXER = '''"""Carried: every token takes on what one `distance` tokens before it holds."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from models.layers.cost import Cost, linear
+from models.layers.padding import zero_padding
+from models.layers.shape import require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    seq_len: int
+    width: int
+    distance: int = 1
+
+    def __post_init__(self):
+        for name in ("seq_len", "width", "distance"):
+            require_positive(name, getattr(self, name))
+
+
+class Carried(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.distance = config.distance
+        self.project = nn.Linear(config.width, config.width)
+
+    def forward(self, tokens, valid=None):
+        return self.project(tokens if valid is None else zero_padding(tokens, valid)).roll(self.distance, dims=1)
+
+
+def build(config):
+    return Carried(config)
+
+
+def cost(config):
+    return Cost((linear("project", config.width, config.width),))
+'''
+SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)
+
+
+def spec(text: str) -> ModelSpec:
+    (wanted,) = parse_models(text)
+    return ModelSpec(name=wanted.name, family=wanted.family, options=wanted.options, shape=SHAPE)
+
+
+def test_options_of_a_mixer_survive_the_command_line() -> None:
+    model = spec("metaformer+residual=post+mixer=window_attention:window=8")
+    assert model.name == "metaformer+mixer=window_attention:window=8+residual=post"
+    assert config_of(model).mixing.window == 8
+    assert from_json(ModelSpec, json.loads(json.dumps(to_json(model)))) == model
+
+
+def test_equal_models_have_equal_names_and_ids() -> None:
+    one, other = (
+        spec(f"metaformer+mixer=gru:{text}") for text in ("bidirectional=true:recurrence=native", "recurrence=native:bidirectional=true")
+    )
+    assert one == other
+    assert content_id(one) == content_id(other) != content_id(spec("metaformer+mixer=gru:bidirectional=false"))
+
+
+def test_several_models_stand_in_one_list() -> None:
+    found = parse_models("vit,metaformer+mixer=gru,metaformer+mixer=gru:bidirectional=true")
+    assert [model.name for model in found] == ["vit", "metaformer+mixer=gru", "metaformer+mixer=gru:bidirectional=true"]
+
+
+def test_an_old_plan_costs_what_it_did() -> None:
+    old = ModelSpec(name="m", family="metaformer", options=(("convolution", "products"), ("reach", 5)), shape=SHAPE)
+    assert cost_of(old) == cost_of(spec("metaformer+mixer=depthwise_convolution:kernel_size=5"))
+    assert config_of(old).mixing.convolution == "products"
+
+
+@pytest.mark.parametrize(("text", "stepwise"), [("metaformer+mixer=gru", True), ("metaformer", False), ("vit", False)])
+def test_only_what_takes_steps_is_counted_at_small_lengths(text: str, stepwise: bool) -> None:
+    assert is_stepwise(spec(text)) is stepwise
+
+
+@pytest.mark.parametrize(
+    ("mixer", "rule"),
+    [
+        ("window_attention:windw=8", "option of mixer=window_attention must be one of window, not 'windw'"),
+        ("window_attention:window=8:window=8", "option window of mixer=window_attention must be given once"),
+        ("nonsense:window=8", "mixer must be one of additive_attention, attention"),
+        ("window_attention:", "must be one of window, not ''"),
+    ],
+)
+def test_what_a_mixer_does_not_have_is_refused_with_what_it_has(mixer: str, rule: str) -> None:
+    request = parse_request(models=f"metaformer+mixer={mixer}", seq="17")
+    with pytest.raises(RequestError, match=rule):
+        list(resolve_models(request))
+
+
+def test_a_dropped_mixer_is_listed_run_and_reported_with_its_options(tmp_path: Path) -> None:
+    program = copy_of_the_program(tmp_path / "program")
+    (program / "models" / "mixers" / "carried.py").write_text(MIXER)
+    listed = {(entry["kind"], entry["name"]) for entry in json.loads(run_bench(program, tmp_path, "list", "mixers", "--json").stdout)}
+    assert ("mixers", "carried") in listed
+    model = "metaformer+mixer=carried:distance=3"
+    ran = run_bench(
+        program,
+        tmp_path,
+        *("run", "--models", f"{model},metaformer+mixer=identity", "--seq", "17", "--width", "16", "--depth", "1"),
+        *("--metrics", "params,flops", "--on", "inline", "--out", "found", "--json"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    rows = {row["model"]: row for row in json.loads(ran.stdout)["rows"]}
+    assert rows[model]["flops_agree"]
+    assert rows[model]["flops"] - rows["metaformer+mixer=identity"]["flops"] == 2 * 17 * 16 * 16
+    assert model in (tmp_path / "found" / "report" / "report.md").read_text()
+    refused = run_bench(program, tmp_path, "describe", "metaformer+mixer=carried:distance=0", "--seq", "17")
+    assert refused.returncode == 2
+    assert "distance must be a positive whole number" in refused.stderr

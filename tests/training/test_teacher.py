@@ -1,0 +1,300 @@
+"""Distillation: what the teacher costs and sees, what the student takes from it, and that an interruption changes no bit of either."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench.build import build_model, cost_of
+from bench.counters import count_train_with_torch, count_with_torch
+from bench.metrics import accuracy
+from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
+from bench.task_info import CLASS, info_of
+from bench.telling import listening
+from bench.training import distillation, loop
+from bench.training.checkpoint import Checkpoint
+from bench.training.data import TrainingData, load_training_data
+from bench.training.distillation import TEACHER_RECIPE, train_taught, train_teacher
+from bench.training.examples import Examples
+from bench.training.loop import DivergedError, Training, TrainResult, train
+from bench.training.patches import cut_patches, image_size, join_patches
+from bench.training.reading import Reader
+from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, forward_flops, learning_flops, taught_loss
+from models.layers.shape import Interface, Shape
+from tests.training.resumable import IDENTITY, NUM_CLASSES, NUM_HELD_OUT, NUM_LEARNED, NUM_TEST, PATCH_SIDE, SEED, made_images
+
+RECIPE = Recipe(epochs=2, batch_size=8, learning_rate=1e-2, teacher="convolution", teacher_epochs=2)
+PLAIN = dataclasses.replace(RECIPE, teacher="none")
+STEPS = -(-NUM_LEARNED // 8)
+
+
+def made_data(*, are_bytes: bool = True) -> TrainingData:
+    parts = [made_images(num, seed) for seed, num in enumerate((NUM_LEARNED, NUM_HELD_OUT, NUM_TEST))]
+    if not are_bytes:
+        parts = [dataclasses.replace(part, inputs=part.inputs.float() / 255) for part in parts]
+    reader = Reader(patch_side=PATCH_SIDE, mean=torch.full((3,), 0.5), spread=torch.full((3,), 0.3))
+    return TrainingData(learned=parts[0], held_out=parts[1], test=parts[2], reader=reader, answers=CLASS, num_classes=NUM_CLASSES)
+
+
+def student() -> nn.Module:
+    shape = Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16)
+    interface = Interface(patch_dim=48, num_classes=NUM_CLASSES)
+    torch.manual_seed(SEED)
+    return build_model(ModelSpec(name="vit", family="vit", shape=shape, interface=interface))
+
+
+def run(recipe: Recipe, checkpoint: Checkpoint | None = None, data: TrainingData | None = None) -> tuple[nn.Module, TrainResult]:
+    model = student()
+    return model, train_taught(model, data or made_data(), recipe, seed=SEED, checkpoint=checkpoint)
+
+
+def same_bits(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize(("side", "channels", "num_classes"), [(32, 3, 10), (32, 1, 10), (28, 1, 10), (8, 3, 3), (5, 3, 100), (2, 3, 2)])
+def test_closed_form_flops_are_the_counted_ones_at_any_side(side: int, channels: int, num_classes: int) -> None:
+    with torch.device("meta"):
+        network, data = ConvolutionalNetwork(channels, num_classes), torch.empty(1, 1, channels * side * side)
+    assert count_with_torch(network.eval(), data).flops == forward_flops(channels, side, num_classes) > 0
+    assert count_train_with_torch(network.train(), data).flops == learning_flops(channels, side, num_classes)
+
+
+@pytest.mark.parametrize("num_classes", [10, 100])
+def test_the_teacher_is_small(num_classes: int) -> None:
+    assert 100_000 < sum(parameter.numel() for parameter in ConvolutionalNetwork(3, num_classes).parameters()) < 300_000
+
+
+@pytest.mark.parametrize("side", [2, 3, 8])
+def test_a_batch_of_one_can_be_learned_from_at_any_side(side: int) -> None:
+    """Batch normalisation refuses a single value per channel."""
+    network = ConvolutionalNetwork(1, 2).train()
+    network(torch.rand(1, 1, side * side)).sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("patch_side", [1, 2, 4, 8])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_joined_patches_are_the_images_that_were_cut(channels: int, patch_side: int) -> None:
+    images = torch.rand(2, channels, 8, 8)
+    assert torch.equal(join_patches(cut_patches(images, patch_side), channels), images)
+    assert image_size(cut_patches(images, patch_side), patch_side) == image_size(images, patch_side) == (channels, 8)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 16), (2, 4, 15), (2, 4, 18)])
+def test_what_makes_no_image_is_not_joined(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="make no square images with 3 channels"):
+        join_patches(torch.rand(shape), 3)
+
+
+def test_the_soft_loss_is_the_formula_of_the_paper() -> None:
+    """(1 - w) CE + w T^2 KL(teacher || student) with both softened, written out in double precision."""
+    generator = torch.Generator().manual_seed(0)
+    outputs, answers = (3 * torch.randn(6, 4, dtype=torch.float64, generator=generator) for _ in range(2))
+    own = F.cross_entropy(outputs, torch.arange(6) % 4)
+    theirs, ours = ((logits / TEMPERATURE).exp() / (logits / TEMPERATURE).exp().sum(1, keepdim=True) for logits in (answers, outputs))
+    divergence = (theirs * (theirs / ours).log()).sum(1).mean()
+    found = taught_loss(own, outputs, answers, dataclasses.replace(RECIPE, distillation_weight=0.3))
+    torch.testing.assert_close(found, 0.7 * own + 0.3 * TEMPERATURE**2 * divergence)
+    assert divergence > 0.01
+
+
+def test_the_hard_loss_is_cross_entropy_with_the_teachers_choices() -> None:
+    outputs, answers = torch.randn(6, 4), torch.randn(6, 4)
+    found = taught_loss(torch.tensor(2.0), outputs, answers, dataclasses.replace(RECIPE, distillation="hard", distillation_weight=0.25))
+    chosen = outputs.log_softmax(1)[torch.arange(6), answers.argmax(1)]
+    torch.testing.assert_close(found, 0.75 * 2.0 - 0.25 * chosen.mean())
+
+
+def test_a_student_that_agrees_learns_nothing_from_its_teacher() -> None:
+    outputs = torch.randn(6, 4, requires_grad=True)
+    loss = taught_loss(torch.zeros(()), outputs, outputs.detach() + 1.0, RECIPE)  # logits are told up to a constant
+    loss.backward()
+    assert outputs.grad is not None
+    assert outputs.grad.abs().max() < 1e-6
+
+
+def test_a_teacher_without_weight_changes_no_bit() -> None:
+    plain, silent = run(PLAIN), run(dataclasses.replace(RECIPE, distillation_weight=0.0))
+    assert same_bits(plain[0], silent[0])
+    assert [epoch.loss for epoch in plain[1].epochs] == [epoch.loss for epoch in silent[1].epochs]
+    assert (plain[1].teacher is None, silent[1].teacher is None) == (True, False)
+
+
+@pytest.mark.parametrize("changes", [{}, {"distillation": "hard"}, {"accumulate": 2, "dropout": 0.1, "dropout_at": ("head",)}])
+def test_a_taught_student_ends_otherwise_and_the_same_again(changes: dict[str, Any]) -> None:
+    taught = dataclasses.replace(RECIPE, **changes)
+    first, again, alone = run(taught)[0], run(taught)[0], run(dataclasses.replace(PLAIN, **changes))[0]
+    assert same_bits(first, again)
+    assert not same_bits(first, alone)
+
+
+def test_the_two_kinds_of_distillation_differ() -> None:
+    assert not same_bits(run(RECIPE)[0], run(dataclasses.replace(RECIPE, distillation="hard"))[0])
+
+
+def seen_by(monkeypatch: pytest.MonkeyPatch, data: TrainingData) -> tuple[list[Tensor], list[Tensor], TrainedTeacher]:
+    """What a teacher's network reads while it learns, and while it does not."""
+    learned, read = list[Tensor](), list[Tensor]()
+
+    class Watched(ConvolutionalNetwork):
+        def forward(self, data: Tensor, _: Tensor | None = None) -> Tensor:
+            (learned if self.training else read).append(data)
+            return super().forward(data)
+
+    monkeypatch.setattr(distillation, "ConvolutionalNetwork", Watched)
+    return learned, read, train_teacher(data, RECIPE, seed=SEED)
+
+
+def rows(parts: list[Tensor]) -> set[bytes]:
+    return {item.numpy().tobytes() for part in parts for item in part}
+
+
+def test_a_teacher_learns_from_the_students_items_and_sees_no_test_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = made_data(are_bytes=False)  # not augmented: an item is known by its bits
+    learned, read, _ = seen_by(monkeypatch, data)
+    whole = [rows([data.reader.read(part).data]) for part in (data.learned, data.held_out, data.test)]
+    assert rows(learned) == whole[0]
+    assert rows(read) == whole[1]
+    assert not (rows(learned) | rows(read)) & whole[2]
+    assert sum(map(len, learned)) == NUM_LEARNED * RECIPE.teacher_epochs
+
+
+def test_images_that_are_bytes_are_moved_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned, read, _ = seen_by(monkeypatch, made_data())
+    data = made_data()
+    stayed = rows(learned) & rows([data.reader.read(data.learned).data])  # one in 162 draws leaves an image as it was
+    assert len(stayed) < len(rows(learned)) / 10
+    assert rows(read) == rows([data.reader.read(data.held_out).data])
+
+
+def test_a_student_hears_the_teacher_on_its_own_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Tensor] = []
+    answer = TrainedTeacher.answer
+
+    def answer_and_note(teacher: TrainedTeacher, data: Tensor) -> Tensor:
+        assert not teacher.model.training
+        asked.append(data)
+        return answer(teacher, data)
+
+    monkeypatch.setattr(TrainedTeacher, "answer", answer_and_note)
+    model, met = student(), list[Tensor]()
+    model.register_forward_pre_hook(lambda module, inputs: met.append(inputs[0]) if module.training else None)
+    train_taught(model, made_data(), RECIPE, seed=SEED)
+    assert len(asked) == len(met) == STEPS * RECIPE.epochs
+    assert all(a is b for a, b in zip(asked, met, strict=True))
+
+
+def test_a_teacher_learns_and_tells_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "TELL_EVERY_S", 0.0)
+    shades = torch.arange(96) % 2
+    images = (shades[:, None, None, None] * 100 + 50).expand(-1, 3, 8, 8).to(torch.uint8)
+    part = Examples(inputs=images, targets=shades)
+    data = dataclasses.replace(made_data(), learned=part, held_out=part, num_classes=2)
+    told: list[str] = []
+    with listening(told.append):
+        teacher = train_teacher(data, dataclasses.replace(RECIPE, teacher_epochs=6), seed=0)
+    assert teacher.accuracy == 1.0
+    assert all(text.startswith("teacher: epoch") for text in told)
+    assert teacher.train_flops == 96 * 6 * learning_flops(3, 8, 2)
+    assert not any(parameter.requires_grad for parameter in teacher.model.parameters())
+
+
+def test_a_teacher_that_diverges_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distillation, "TEACHER_RECIPE", dataclasses.replace(TEACHER_RECIPE, learning_rate=1e30, warmup=0.0, clip_norm=1e9))
+    with pytest.raises(DivergedError, match="teacher: training diverged in epoch 1"):
+        run(RECIPE)
+
+
+def test_a_recipe_and_its_teacher_must_agree() -> None:
+    teacher = train_teacher(made_data(), RECIPE, seed=0)
+    for recipe, given in ((RECIPE, None), (PLAIN, teacher)):
+        with pytest.raises(ValueError, match="teacher must be given where the recipe has one"):
+            train(student(), made_data(), recipe, seed=0, teacher=given)
+    with pytest.raises(ValueError, match="a teacher must be given images"):
+        train_teacher(dataclasses.replace(made_data(), reader=Reader()), RECIPE, seed=0)
+
+
+class InterruptedByTestError(Exception):
+    pass
+
+
+SMALL_STEPS = dataclasses.replace(TEACHER_RECIPE, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> tuple[nn.Module, TrainResult]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(distillation, "TEACHER_RECIPE", SMALL_STEPS)
+        return run(RECIPE)
+
+
+@pytest.mark.parametrize("step", [1, STEPS, 2 * STEPS - 1])
+@pytest.mark.parametrize("who", ["teacher: ", ""])
+def test_an_interruption_of_either_changes_no_bit(
+    who: str, step: int, undisturbed: tuple[nn.Module, TrainResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(distillation, "TEACHER_RECIPE", SMALL_STEPS)
+    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=0.0)
+    learn, begun = Training.learn, list[tuple[str, int]]()
+
+    def learn_until(training: Training, chosen: Tensor) -> None:
+        if (training.told_as, training.step) == (who, step):
+            raise InterruptedByTestError
+        learn(training, chosen)
+
+    def learn_and_note(training: Training, chosen: Tensor) -> None:
+        begun.append((training.told_as, training.step))
+        learn(training, chosen)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "learn", learn_until)
+        with pytest.raises(InterruptedByTestError):
+            run(RECIPE, checkpoint)
+    monkeypatch.setattr(Training, "learn", learn_and_note)
+    resumed, result = run(RECIPE, checkpoint)
+    expected = undisturbed[1]
+    assert same_bits(undisturbed[0], resumed)
+    assert [epoch.loss for epoch in result.epochs] == [epoch.loss for epoch in expected.epochs]
+    assert begun[0] == (who, step)
+    assert result.teacher is not None
+    assert expected.teacher is not None
+    assert same_bits(result.teacher.model, expected.teacher.model)
+    assert result.teacher.accuracy == expected.teacher.accuracy
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+
+
+def make_job(recipe: Recipe) -> Job:
+    info = info_of("digits")
+    shape = Shape(seq_len=5, width=16, depth=1, heads=2, ffn_width=32)
+    model = ModelSpec(name="vit", family="vit", shape=shape, interface=info.interface(5, "cls"))
+    return Job(cell=Cell(model=model, workload=Workload(task="digits")), metric="accuracy", repeat=1, settings=Settings(), recipe=recipe)
+
+
+def test_the_metric_counts_the_teacher_as_compute_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one item in ten left to learn from: counts are exact whatever their number."""
+    whole = load_training_data
+
+    def few(*arguments: Any, **options: Any) -> TrainingData:
+        data = whole(*arguments, **options)
+        chosen = torch.arange(len(data.learned)) % 10 == 0
+        return dataclasses.replace(data, learned=data.learned.select(chosen))
+
+    monkeypatch.setattr("bench.training.data.load_training_data", few)
+    recipe = Recipe(epochs=2, batch_size=32, teacher="convolution", teacher_epochs=1)
+    taught, alone = (accuracy.measure(make_job(r)).values for r in (recipe, dataclasses.replace(recipe, teacher="none")))
+    num_learned = alone["train_flops"] / cost_of(make_job(recipe).cell.model).train_flops().at(5) / 2
+    assert num_learned == round(num_learned) > 100
+    spent = num_learned * (learning_flops(1, 32, 10) + 2 * forward_flops(1, 32, 10))
+    assert taught["train_flops"] == alone["train_flops"] + spent
+    assert taught["teacher_params"] == sum(parameter.numel() for parameter in ConvolutionalNetwork(1, 10).parameters())
+    assert 0.0 <= taught["teacher_accuracy"] <= 1.0
+    assert taught["train_s"] > taught["teacher_s"] > 0.0
+    assert taught["epoch_s"] == pytest.approx((taught["train_s"] - taught["teacher_s"]) / 2)
+    assert not {"teacher_s", "teacher_accuracy", "teacher_params"} & set(alone)
