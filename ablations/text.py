@@ -6,8 +6,8 @@ gatings come in the paper's order, linear behind additive behind multiplicative 
 W, bound to places, must learn anew at each: attention and the tiny attention of aMLP gain there. Nested expressions (ListOps), where what matters
 is found by content, need no data to be downloaded and are the hardest of all.
 
-The bag of words is `metaformer+mixer=identity` without positions: tokens are embedded, each passes the blocks alone, and their mean is
-classified.
+The bag of words is a metaformer with the mixer identity and without positions: tokens are embedded, each passes the blocks alone, and their mean
+is classified.
 
 Source: arXiv 2105.08050, Sec. 4 (masked language modelling, Table 3 and 6; aMLP); arXiv 2011.04006 (text as bytes, ListOps).
 

@@ -26,27 +26,28 @@ LARGEST_LOG = math.log(sys.float_info.max)
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A quantity that arms are compared in: as a difference, or as a ratio of costs. `better`: `higher` or `lower`. `timed`: does noise touch it?"""
+    """A quantity that arms are compared in: as a difference, or as a ratio of costs. `title` names what is compared, `value` what one arm has of it
+    (empty: the same). `timed`: does noise touch it?"""
 
     name: str
     title: str
     is_ratio: bool
-    better: str
     timed: bool = False
+    value: str = ""
 
 
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure(name="accuracy", title="accuracy", is_ratio=False, better="higher"),
-        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False, better="higher"),
-        Measure(name="score", title="minus squared error", is_ratio=False, better="higher"),
-        Measure(name="perplexity", title="perplexity", is_ratio=True, better="lower"),
-        Measure(name="params", title="parameters", is_ratio=True, better="lower"),
-        Measure(name="flops", title="FLOPs", is_ratio=True, better="lower"),
-        Measure(name="latency_ms", title="latency", is_ratio=True, better="lower", timed=True),
-        Measure(name="activation_bytes", title="activations", is_ratio=True, better="lower"),
-        Measure(name="train_flops", title="training FLOPs", is_ratio=True, better="lower"),
+        Measure(name="accuracy", title="accuracy", is_ratio=False),
+        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False),
+        Measure(name="score", title="minus squared error", is_ratio=False, value="R2"),
+        Measure(name="perplexity", title="perplexity", is_ratio=True),
+        Measure(name="params", title="parameters", is_ratio=True),
+        Measure(name="flops", title="FLOPs", is_ratio=True),
+        Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
+        Measure(name="activation_bytes", title="activations", is_ratio=True),
+        Measure(name="train_flops", title="training FLOPs", is_ratio=True),
     )
 }
 COSTS = ("params", "flops", "latency_ms", "activation_bytes", "train_flops")
@@ -68,7 +69,8 @@ class Observations:
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """Two cells to compare: one of `arm`, and its counterpart of `against`. `place`: what tells it from the arm's other cells; `seq_len`: its length."""
+    """Two cells to compare: one of `arm`, and its counterpart of `against`. `place`: what tells it from the arm's other cells; `seq_len`: its
+    length."""
 
     part: str
     arm: str
@@ -179,12 +181,13 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, leve
         return None
     first, second = (_scores_of(measure, observed.scores[cell_id]) for cell_id in contrast.cells)
     same_items = first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1
-    if not same_items and min(len(first), len(second)) < 2:
-        return None
-    difference = (compare_scores if same_items else unpaired_test)(first, second, level)
     num = min(len(first), len(second))
-    interval = Interval(estimate=difference.estimate, low=difference.low, high=difference.high, num=num)
     doubt = _doubt_of_seeds(num, observed.num_seeds)
+    if not same_items and num < 2:
+        unknown = Interval(estimate=float(first.mean() - second.mean()), low=-math.inf, high=math.inf, num=num)
+        return Effect(contrast=contrast, measure=measure, estimate=unknown, p_adjusted=1.0, doubt=doubt)
+    difference = (compare_scores if same_items else unpaired_test)(first, second, level)
+    interval = Interval(estimate=difference.estimate, low=difference.low, high=difference.high, num=num)
     return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=difference.p_value, doubt=doubt)
 
 

@@ -48,10 +48,10 @@ COLUMNS = (
     "epoch_s",
     "train_images_per_s",
     "train_flops",
-    "num_epochs",
-    "learning_rate",
     "teacher_accuracy",
     "teacher_s",
+    "num_epochs",
+    "learning_rate",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ def answer_sentence(outcomes: Sequence[Outcome]) -> str:
         for answer in (SUPPORTED, REFUTED)
         if named[answer]
     ]
-    return " ".join([f"Of {len(outcomes)} predictions: {counts}.", *decided])
+    return " ".join([f"Of {len(outcomes)} {'prediction' if len(outcomes) == 1 else 'predictions'}: {counts}.", *decided])
 
 
 def prediction_table(outcomes: Sequence[Outcome]) -> Table:
@@ -111,7 +112,7 @@ def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row])
     columns += [(title, _place(key)) for key, title in PLACES.items() if any(key in e.contrast.place for e in effects)]
     for name in QUALITIES:
         measure = MEASURES[name]
-        columns += [(measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
+        columns += [(measure.value or measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
     columns += [(f"{MEASURES[name].title}, ratio", _effect(name, by_cell)) for name in COSTS]
     columns += [("training time", lambda _, row: (numbers.duration(1e3 * row["train_s"]), row["train_s"]))]
     columns += [("seeds", lambda _, row: (numbers.whole(row["num_seeds"]), row["num_seeds"]))]
@@ -234,10 +235,10 @@ def place_text(place: Mapping[str, Any]) -> str:
 def effect_text(effect: Effect) -> str:
     """+0.021 [0.010, 0.032], or for a ratio 1.42 [1.38, 1.46]."""
     estimate = effect.estimate
+    known = effect.p_adjusted is not None and math.isfinite(estimate.high)
     if effect.measure.is_ratio:
-        known = effect.p_adjusted is not None and estimate.high != float("inf")
         return numbers.ratio(estimate.estimate, estimate.low, estimate.high) if known else numbers.significant(estimate.estimate)
-    return f"{estimate.estimate:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
+    return f"{estimate.estimate:+.3f}" + (f" [{estimate.low:+.3f}, {estimate.high:+.3f}]" if known else "")
 
 
 def _against(measure: Measure) -> str:
