@@ -23,7 +23,7 @@ from bench.spec import Ablation, Arm, Grid, Prediction
 
 REVERSE, COPY, LONGER, COST, CURVE = "reverse", "copy", "shorter to longer", "cost against n", "curve"
 SIZED = {"depth": "2", "params": "280k"}
-TRAINING = {**SIZED, "metrics": "params,flops,accuracy", "epochs": "8", "batch": "32"}
+TRAINING = {**SIZED, "metrics": "params,flops,accuracy", "epochs": "4", "batch": "32"}
 
 
 def arm(name: str, models: str, task: str = "") -> Arm:
@@ -73,8 +73,8 @@ def exact(part: str, of: str, expected: str, because: str, *, by: float = 0.02) 
 
 ABLATION = Ablation(
     cpu=(
-        Grid(name=REVERSE, flags={**TRAINING, "seq": "32,64"}, arms=modes("reverse", ITEMS)),
-        Grid(name=COPY, flags={**TRAINING, "seq": "32"}, arms=modes("copy", ITEMS)),
+        Grid(name=REVERSE, flags={**TRAINING, "seq": "32"}, arms=modes("reverse", ITEMS)),
+        Grid(name=COPY, flags={**TRAINING, "seq": "32", "epochs": "3"}, arms=modes("copy", ITEMS)),
         Grid(name=LONGER, flags={**TRAINING, "seq": "32"}, arms=modes("reverse", f"{ITEMS}+learn_up_to=12", encoder=False)),
         Grid(name=COST, flags={**TIMED, "seq": "32,64,128,256,512"}, arms=FORMS),
         Grid(name=CURVE, flags=ON_CURVE, arms=CURVES),
