@@ -59,10 +59,123 @@ from bench.executors.inline import Executor
 
 __all__ = ["Executor"]
 '''
-ABLATION = '''"""Does a file suffice?"""
+ABLATION = '''"""Does a file suffice?
 
-GRID = {}
+Prediction: yes. The blocks learn nothing that counts in one epoch.
+
+Source: none.
+
+Cost: seconds on a CPU; a GPU the same.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+SMALL = {"task": "digits", "seq": "17", "width": "16", "heads": "2", "metrics": "params,flops,accuracy", "epochs": "1"}
+ARMS = (
+    Arm(name="plain blocks", flags={"models": "vit", "depth": "1"}, facts={"textbook": "n^2 d"}),
+    Arm(name="smoothed labels", flags={"models": "vit", "depth": "1", "recipe": "label_smoothing=0.3"}),
+    Arm(name="two blocks", flags={"models": "vit", "depth": "2"}),
+)
+GRIDS = (Grid(name="blocks", flags=SMALL, arms=ARMS),)
+ABLATION = Ablation(
+    cpu=GRIDS,
+    cuda=GRIDS,
+    quick=GRIDS,
+    predictions=(Prediction(part="blocks", arm="two blocks", measure="params", expected="higher", by=0.1, because="they are two"),),
+)
 '''
+MIXER = '''"""Every token answers for itself: a linear layer over its channels, with or without a bias."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from models.layers.cost import Cost, N, Term, constant
+from models.layers.shape import require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    seq_len: int
+    width: int
+    bias: bool = False
+
+    def __post_init__(self):
+        require_positive("width", self.width)
+
+
+class OwnChannels(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.projection = nn.Linear(config.width, config.width, bias=config.bias)
+
+    def forward(self, tokens, valid=None):
+        return self.projection(tokens)
+
+
+def build(config):
+    return OwnChannels(config)
+
+
+def cost(config):
+    weights = config.width**2
+    return Cost((Term(name="projection", params=constant(weights + config.width * config.bias), macs=N * weights),))
+'''
+
+
+def test_one_file_is_an_ablation(tmp_path: Path) -> None:
+    """Listed, run, and reported with its arms, its prediction and the outcome."""
+    program = copy_of_the_program(tmp_path / "program")
+    (program / "ablations" / "suffices.py").write_text(ABLATION)
+    ran = run_bench(program, tmp_path, "ablate", "suffices", "--quick", "--on", "inline", "--device", "cpu", "--json")
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert [(row["depth"], row["recipe"], row["status"]) for row in found["rows"]] == [
+        (1, None, "measured"),
+        (1, "label_smoothing=0.3", "measured"),
+        (2, None, "measured"),
+    ]
+    report = (tmp_path / "reports" / Path(found["run"]).name / "report.md").read_text()
+    assert "Does a file suffice? Of 1 prediction: 1 undecided." in report
+    (outcome,) = [line for line in report.splitlines() if "two blocks against plain blocks" in line]
+    assert all(
+        word in outcome for word in ("parameters higher by more than 10 %", "they are two", "undecided", "Taken by itself: supported.")
+    )
+    assert all(f"| {arm} |" in report for arm in ("plain blocks", "smoothed labels", "two blocks"))
+    told = json.loads((tmp_path / "reports" / Path(found["run"]).name / "verdicts.json").read_text())
+    assert [prediction["answer"] for prediction in told["predictions"]] == ["undecided"]
+    listed = json.loads(run_bench(program, tmp_path, "ablate", "--list", "--json").stdout)
+    (entry,) = [entry for entry in listed if entry["name"] == "suffices"]
+    assert entry == {
+        "name": "suffices",
+        "question": "Does a file suffice?",
+        "cost": "seconds on a CPU; a GPU the same.",
+        "last": f"{found['run']}: 1 undecided",
+    }
+
+
+def test_one_file_is_a_mixer_with_options(tmp_path: Path) -> None:
+    """Listed, planned, counted, trained and reported within the shared block."""
+    program = copy_of_the_program(tmp_path / "program")
+    (program / "models" / "mixers" / "own_channels.py").write_text(MIXER)
+    listed = {entry["name"]: entry["summary"] for entry in json.loads(run_bench(program, tmp_path, "list", "mixers", "--json").stdout)}
+    assert listed["own_channels"].startswith("Every token answers for itself")
+    models = ("metaformer+mixer=own_channels", "metaformer+mixer=own_channels:bias=true")
+    sizes = ("--seq", "16", "--width", "16", "--depth", "1", "--task", "digits", "--device", "cpu")
+    metrics = ("--metrics", "params,flops,memory,accuracy", "--seeds", "1", "--epochs", "1", "--on", "inline", "--json")
+    ran = run_bench(program, tmp_path, "run", "--models", ",".join(models), *sizes, *metrics)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert len(found["rows"]) == 2
+    assert all(row["status"] == "measured" and row["flops_agree"] and row["activation_bytes"] > 0 for row in found["rows"])
+    assert all(0 <= row["accuracy"] <= 1 for row in found["rows"])
+    params = {row["model"]: row["params"] for row in found["rows"]}
+    assert params[models[1]] - params[models[0]] == 16
+    report = (tmp_path / "reports" / Path(found["run"]).name / "report.md").read_text()
+    assert all(model in report for model in models)
+    refused = run_bench(program, tmp_path, "run", "--models", "metaformer+mixer=own_channels:gain=2", *sizes)
+    assert refused.returncode == 2
+    assert "gain" in refused.stderr
 
 
 def test_one_file_per_extension_is_enough(tmp_path: Path) -> None:
@@ -76,7 +189,6 @@ def test_one_file_per_extension_is_enough(tmp_path: Path) -> None:
     (program / "bench" / "metrics" / "first_width.py").write_text(METRIC)
     (program / "bench" / "tasks" / "noise.py").write_text(TASK)
     (program / "bench" / "executors" / "here.py").write_text(EXECUTOR)
-    (program / "ablations" / "suffices.py").write_text(ABLATION)
     listed = {(e["kind"], e["name"]) for e in json.loads(run_bench(program, tmp_path, "list", "--json").stdout)}
     assert {
         ("families", "wide_vit"),
@@ -84,7 +196,6 @@ def test_one_file_per_extension_is_enough(tmp_path: Path) -> None:
         ("metrics", "first_width"),
         ("tasks", "noise"),
         ("executors", "here"),
-        ("ablations", "suffices"),
     } <= listed
     ran = run_bench(
         program,
@@ -98,3 +209,4 @@ def test_one_file_per_extension_is_enough(tmp_path: Path) -> None:
     assert row["flops_agree"]
     assert row["rows_of_first_weight"] == 16
     assert 0 <= row["accuracy"] <= 1
+    assert "wide_vit" in (tmp_path / "reports" / Path(json.loads(ran.stdout)["run"]).name / "report.md").read_text()

@@ -12,6 +12,7 @@ import pytest
 
 from bench.jobs import control_cell, estimated_seconds, jobs
 from bench.plan import PartRequest, build_plan, build_plan_of_parts, check_plan
+from bench.recipe import parse_recipe
 from bench.record import parse_plan
 from bench.request import parse_request
 from bench.spec import Plan, Recipe, RequestError, Settings, to_json
@@ -208,3 +209,75 @@ def test_a_part_that_holds_a_stray_cell_is_refused() -> None:
     stray = dataclasses.replace(plan.parts[0], cells=("nowhere",))
     with pytest.raises(RequestError, match="holds the cell 'nowhere', which it does not plan"):
         check_plan(dataclasses.replace(plan, parts=(stray,)), "x")
+
+
+def of_arms(**arms: dict[str, str]) -> Plan:
+    """One part with those arms, the first being its baseline; `recipe` is the text of --recipe."""
+    requests = {}
+    for name, flags in arms.items():
+        wanted = {"models": "vit", "params": "250k", "seq": "17", "task": "digits", "metrics": "params,accuracy", **flags}
+        recipe = parse_recipe(wanted.pop("recipe", ""))
+        requests[name] = dataclasses.replace(parse_request(**wanted), recipe=recipe)
+    part = PartRequest(name="p", arms=requests, baseline=next(iter(arms)), facts={"plain": {"known": "yes"}})
+    return build_plan_of_parts([part], settings=Settings(seeds=2), recipe=Recipe(), device="cpu")
+
+
+def test_arms_hold_their_cells_and_facts() -> None:
+    plan = of_arms(plain={}, deep={"depth": "8"}, both={"models": "vit,gmlp"})
+    (part,) = plan.parts
+    models = {p.cell.cell_id: p.cell.model for p in plan.cells}
+    assert [(arm.name, [models[cell].name for cell in arm.cells]) for arm in part.arms] == [
+        ("plain", ["vit"]),
+        ("deep", ["vit"]),
+        ("both", ["vit", "gmlp"]),
+    ]
+    assert part.baseline == "plain"
+    assert [dict(arm.facts) for arm in part.arms] == [{"known": "yes"}, {}, {}]
+    assert part.arms[0].cells[0] == part.arms[2].cells[0]
+    assert len(plan.cells) == len(part.cells) == 3
+    again = parse_plan(json.loads(json.dumps(to_json(plan))), Path("x"))
+    assert again == plan
+    check_plan(again, "x")
+
+
+def test_an_arm_that_cannot_be_sized_is_skipped_and_the_others_stay() -> None:
+    plan = of_arms(plain={}, tiny={"params": "100"})
+    assert [arm.name for arm in plan.parts[0].arms] == ["plain"]
+    assert [(skipped.model, skipped.budget) for skipped in plan.skipped] == [("vit", 100)]
+
+
+def test_own_recipes_part_cells_and_trainings_and_the_plans_own_is_not_told() -> None:
+    plan = of_arms(plain={"recipe": "epochs=10"}, smooth={"recipe": "label_smoothing=0.3"}, same={"recipe": ""})
+    arms = {arm.name: arm.cells for arm in plan.parts[0].arms}
+    assert arms["plain"] == arms["same"] != arms["smooth"]
+    work = {p.cell.cell_id: p.cell.workload for p in plan.cells}
+    assert [work[arms[name][0]].recipe for name in ("plain", "smooth")] == [None, Recipe(label_smoothing=0.3)]
+    trainings = [job for job in jobs(plan) if job.metric == "accuracy"]
+    assert len({job.key for job in trainings}) == len(trainings) == 4
+    assert {(job.cell.cell_id, job.recipe) for job in trainings} == {
+        (arms["plain"][0], Recipe()),
+        (arms["smooth"][0], Recipe(label_smoothing=0.3)),
+    }
+
+
+def test_a_cell_that_is_not_trained_has_no_recipe_of_its_own() -> None:
+    plan = of_arms(plain={"task": "", "metrics": "params"}, smooth={"task": "", "metrics": "params", "recipe": "label_smoothing=0.3"})
+    assert [p.cell.workload.recipe for p in plan.cells] == [None]
+
+
+def test_an_own_recipe_that_does_not_fit_its_task_is_refused() -> None:
+    with pytest.raises(RequestError, match="randaugment needs images stored as bytes"):
+        of_arms(plain={}, bad={"recipe": "augment=randaugment"})
+
+
+def test_an_arm_with_a_cell_outside_its_part_is_refused() -> None:
+    plan = of_arms(plain={}, deep={"depth": "8"})
+    part = plan.parts[0]
+    strayed = dataclasses.replace(part, cells=part.arms[0].cells)
+    with pytest.raises(RequestError, match="an arm of its part 'p' holds the cell"):
+        check_plan(dataclasses.replace(plan, parts=(strayed,)), "x")
+
+
+def test_a_plan_without_arms_says_nothing_of_them() -> None:
+    told = json.dumps(to_json(of_parts(a={"seq": "17"}, b={"seq": "65"})))
+    assert not {word for word in ("arms", "baseline", "question", 'recipe": null') if word in told}

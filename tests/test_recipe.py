@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.recipe import check_fits, check_recipe, parse_recipe
+from bench.recipe import check_fits, check_recipe, parse_recipe, recipe_changes
 from bench.spec import AUGMENTATIONS, Recipe, RequestError, from_json, to_json
 
 EVERY_KEY: dict[str, tuple[str, Any]] = {
@@ -154,3 +154,22 @@ def test_what_can_be_done_passes() -> None:
     check_fits(Recipe(augment=("crop", "flip")), "digits")
     check_fits(Recipe(augment=("randaugment",)), "cifar10")
     check_fits(Recipe(), "copy")
+
+
+def test_what_a_recipe_changes_can_be_typed_again() -> None:
+    base = parse_recipe("epochs=4,dropout=0.2,augment=flip,compile=true")
+    for key, (text, value) in EVERY_KEY.items():
+        changed = dataclasses.replace(base, **{key: value})
+        told = recipe_changes(changed, base)
+        assert (told == "") == (changed == base), key
+        if told:
+            assert told.partition("=")[0] == key
+            again = dataclasses.replace(base, **{key: getattr(parse_recipe(told), key)})
+            assert again == changed, text
+
+
+def test_several_changes_are_told_in_the_order_of_the_recipe() -> None:
+    base = Recipe(augment=("flip",))
+    changed = dataclasses.replace(base, augment=(), learning_rate=1e-4, compile=True, dropout_at=("head",))
+    assert recipe_changes(changed, base) == "learning_rate=0.0001,augment=none,compile=true,dropout_at=head"
+    assert recipe_changes(base, base) == ""

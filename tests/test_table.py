@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 from bench.jobs import control_cell, jobs
-from bench.plan import build_plan
+from bench.plan import PartRequest, build_plan, build_plan_of_parts
 from bench.record import StoredRun
 from bench.request import parse_request
 from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
@@ -182,3 +183,22 @@ def test_json_rows_say_null_for_what_is_missing() -> None:
     assert found[2]["heads"] == 2
     assert isinstance(found[2]["heads"], int)
     assert found[0]["status"] == "unmeasured"
+
+
+def test_an_own_recipe_has_its_column_and_its_own_accuracy() -> None:
+    """Only what it has other than the plan's is told; the plan's own recipe is empty."""
+    request = parse_request(models="vit", seq="17", params="250k", task="digits", metrics="params,accuracy")
+    recipes = {"plain": Recipe(), "smooth": Recipe(label_smoothing=0.3, augment=("flip",))}
+    arms = {name: dataclasses.replace(request, recipe=recipe) for name, recipe in recipes.items()}
+    part = PartRequest(name="p", arms=arms, baseline="plain")
+    plan = build_plan_of_parts([part], settings=Settings(rounds=ROUNDS, seeds=3), recipe=Recipe(), device="cpu")
+
+    def outcome(job: Job) -> Outcome:
+        found = measured(job)
+        own = job.recipe is not None and job.recipe.label_smoothing == 0.3
+        return dataclasses.replace(found, values={**found.values, "accuracy": 0.5 + 0.01 * job.repeat}) if own else found
+
+    rows = rows_of(stored(plan, outcome))
+    assert rows["recipe"].fillna("").tolist() == ["", "label_smoothing=0.3,augment=flip"]
+    assert rows["accuracy"].tolist() == pytest.approx([0.91, 0.51])
+    assert rows["num_seeds"].tolist() == [3, 3]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.analysis.effects import COSTS, MEASURES, QUALITIES, Effect, Measure
 from bench.analysis.growth import FLOPS, LATENCY, Growth
+from bench.analysis.growth import Measure as GrowthMeasure
 from bench.analysis.predictions import Outcome
 from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
 from bench.intervals import Interval
@@ -146,8 +147,8 @@ def known_table(part: Part, planned: Mapping[str, PlannedCell], growth: Sequence
             arm.name,
             *(arm.facts.get(key, "") for key in keys),
             _closed_form(arm, planned),
-            _exponent(arm, growth, FLOPS.name),
-            _exponent(arm, growth, LATENCY.name),
+            _exponent(arm, planned, growth, FLOPS),
+            _exponent(arm, planned, growth, LATENCY),
         )
         for arm in part.arms
         if arm.facts
@@ -287,9 +288,15 @@ def _closed_form(arm: PlannedArm, planned: Mapping[str, PlannedCell]) -> str:
     return " + ".join(f"{factor:,}{powers.get(degree, f' n^{degree}')}" for degree, factor in reversed(degrees))
 
 
-def _exponent(arm: PlannedArm, growth: Sequence[Growth], measure: str) -> str:
+def _exponent(arm: PlannedArm, planned: Mapping[str, PlannedCell], growth: Sequence[Growth], measure: GrowthMeasure) -> str:
     """Over the longest step of the arm's series; for several series, one after the other."""
-    found = [g for g in growth if g.measure.name == measure and set(g.series.cell_ids) & set(arm.cells) and g.exponents.exponents]
+
+    def subjects(cell_ids: Iterable[str]) -> set[Any]:
+        """What is followed once for all that share it."""
+        return {cell_id if measure.per_workload else planned[cell_id].cell.model for cell_id in cell_ids if cell_id in planned}
+
+    own = subjects(arm.cells)
+    found = [g for g in growth if g.measure == measure and subjects(g.series.cell_ids) & own and g.exponents.exponents]
     return "; ".join(dict.fromkeys(_exponent_text(g.exponents.exponents[-1].exponent) for g in found))
 
 

@@ -86,7 +86,8 @@ def test_the_interval_covers_the_truth(num_seeds: int) -> None:
     better, worse = (NormalDist().cdf(level / TOTAL_SPREAD) for level in levels)
     covered = 0
     for scores in runs(levels, num_seeds):
-        found = two_way_test(*scores.values())
+        first, second = scores.values()
+        found = two_way_test(first, second)
         covered += found.low <= better - worse <= found.high
     assert covered / REPEATS >= 0.93
 
@@ -249,7 +250,8 @@ def test_unpaired_covers_the_truth_and_pays_for_what_pairing_saves() -> None:
         first, second = trained(rng, (level,), 3)["m0"], trained(rng, (level,), 3)["m0"]
         found = unpaired_test(first, second)
         covered += found.low <= 0 <= found.high
-        same = trained(rng, (level, level), 3).values()
-        wider += unpaired_test(*same).high - unpaired_test(*same).low > two_way_test(*same).high - two_way_test(*same).low
+        first, second = trained(rng, (level, level), 3).values()
+        unpaired, paired = unpaired_test(first, second), two_way_test(first, second)
+        wider += unpaired.high - unpaired.low > paired.high - paired.low
     assert covered / REPEATS >= 0.93
     assert wider / REPEATS >= 0.95

@@ -1,0 +1,171 @@
+"""Predictions against made intervals: every direction, every answer, several places together, and what forbids deciding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.analysis.effects import MEASURES, Contrast, Effect
+from bench.analysis.predictions import Outcome, answer_to, judge_predictions
+from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
+from bench.intervals import Interval
+from bench.spec import EXPECTATIONS, Prediction
+
+PART, ARM, AGAINST = "part", "new", "base"
+QUICK = "A quick run decides nothing."
+NOISY = "The control leaves out 1."
+
+
+def interval(low: float, high: float) -> Interval:
+    return Interval(estimate=(low + high) / 2, low=low, high=high, num=3)
+
+
+def effect(low: float, high: float, measure: str = "accuracy", doubt: str = "", **changes: Any) -> Effect:
+    names = {"part": PART, "arm": ARM, "against": AGAINST, "place": {}, "seq_len": 16, "first": "a", "second": "b", **changes}
+    return Effect(contrast=Contrast(**names), measure=MEASURES[measure], estimate=interval(low, high), p_adjusted=0.5, doubt=doubt)
+
+
+def at(seq_len: int, low: float, high: float, measure: str = "accuracy", doubt: str = "") -> Effect:
+    cells = {"first": f"a{seq_len}", "second": f"b{seq_len}"}
+    return effect(low, high, measure, doubt, place={"seq_len": float(seq_len)}, seq_len=seq_len, **cells)
+
+
+def predicted(expected: str, by: float = 0.0, **fields: Any) -> Prediction:
+    return Prediction(**{"part": PART, "arm": ARM, "against": AGAINST, "expected": expected, "by": by, **fields})
+
+
+def judged(prediction: Prediction, *effects: Effect, doubt: str = "", quick: bool = False) -> Outcome:
+    (outcome,) = judge_predictions([prediction], effects, doubt=doubt, quick=quick)
+    return outcome
+
+
+DIFFERENCES = [
+    ("higher", 0.0, 0.01, 0.05, SUPPORTED),
+    ("higher", 0.0, -0.05, -0.01, REFUTED),
+    ("higher", 0.0, -0.01, 0.05, UNDECIDED),
+    ("higher", 0.02, 0.03, 0.05, SUPPORTED),
+    ("higher", 0.02, 0.005, 0.015, REFUTED),
+    ("higher", 0.02, 0.01, 0.05, UNDECIDED),
+    ("lower", 0.0, -0.05, -0.01, SUPPORTED),
+    ("lower", 0.0, 0.01, 0.05, REFUTED),
+    ("lower", 0.0, -0.05, 0.01, UNDECIDED),
+    ("lower", 0.02, -0.05, -0.03, SUPPORTED),
+    ("lower", 0.02, -0.015, 0.01, REFUTED),
+    ("lower", 0.02, -0.05, -0.01, UNDECIDED),
+    ("equal", 0.02, -0.015, 0.02, SUPPORTED),
+    ("equal", 0.02, 0.03, 0.05, REFUTED),
+    ("equal", 0.02, -0.05, -0.03, REFUTED),
+    ("equal", 0.02, -0.015, 0.03, UNDECIDED),
+    ("equal", 0.02, -0.05, 0.05, UNDECIDED),
+]
+RATIOS = [
+    ("higher", 0.0, 1.01, 1.05, SUPPORTED),
+    ("higher", 0.0, 0.90, 0.99, REFUTED),
+    ("higher", 0.0, 0.99, 1.05, UNDECIDED),
+    ("higher", 0.5, 1.6, 1.8, SUPPORTED),
+    ("higher", 0.5, 1.1, 1.4, REFUTED),
+    ("higher", 0.5, 1.4, 1.8, UNDECIDED),
+    ("lower", 0.0, 0.90, 0.99, SUPPORTED),
+    ("lower", 0.0, 1.01, 1.05, REFUTED),
+    ("lower", 0.0, 0.9, 1.05, UNDECIDED),
+    ("lower", 0.25, 0.70, 0.79, SUPPORTED),
+    ("lower", 0.25, 0.81, 0.90, REFUTED),
+    ("lower", 0.25, 0.79, 0.81, UNDECIDED),
+    ("equal", 0.25, 0.81, 1.24, SUPPORTED),
+    ("equal", 0.25, 1.26, 1.30, REFUTED),
+    ("equal", 0.25, 0.70, 0.79, REFUTED),
+    ("equal", 0.25, 0.79, 1.24, UNDECIDED),
+]
+
+
+@pytest.mark.parametrize(("expected", "by", "low", "high", "answer"), DIFFERENCES)
+def test_a_difference_answers(expected: str, by: float, low: float, high: float, answer: str) -> None:
+    assert answer_to(predicted(expected, by), interval(low, high)) == answer
+    assert judged(predicted(expected, by), effect(low, high)).answer == answer
+
+
+@pytest.mark.parametrize(("expected", "by", "low", "high", "answer"), RATIOS)
+def test_a_ratio_answers(expected: str, by: float, low: float, high: float, answer: str) -> None:
+    """A fraction more, or its inverse: 0.25 is 1.25 above and 0.8 below."""
+    wanted = predicted(expected, by, measure="perplexity")
+    assert answer_to(wanted, interval(low, high)) == answer
+    assert judged(wanted, effect(low, high, "perplexity")).answer == answer
+
+
+def test_every_direction_has_every_answer_in_these_tests() -> None:
+    for cases in (DIFFERENCES, RATIOS):
+        assert {(case[0], case[-1]) for case in cases} == {(e, a) for e in EXPECTATIONS for a in (SUPPORTED, REFUTED, UNDECIDED)}
+
+
+def test_an_infinite_interval_decides_nothing() -> None:
+    for expected in EXPECTATIONS:
+        assert judged(predicted(expected, 0.1, measure="perplexity"), effect(0.0, float("inf"), "perplexity")).answer == UNDECIDED
+
+
+SURE, AGAINST_IT, OPEN = (0.1, 0.2), (-0.2, -0.1), (-0.1, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "answer", "reason"),
+    [
+        ((SURE, SURE), SUPPORTED, ""),
+        ((SURE, OPEN), UNDECIDED, "supported at n = 16; undecided at n = 1,024"),
+        ((SURE, AGAINST_IT), REFUTED, "supported at n = 16; refuted at n = 1,024"),
+        ((OPEN, AGAINST_IT), REFUTED, "undecided at n = 16; refuted at n = 1,024"),
+        ((OPEN, OPEN), UNDECIDED, ""),
+    ],
+)
+def test_several_places_are_one_answer(bounds: tuple[tuple[float, float], ...], answer: str, reason: str) -> None:
+    outcome = judged(predicted("higher"), at(16, *bounds[0]), at(1024, *bounds[1]))
+    assert (outcome.answer, outcome.reason) == (answer, reason)
+    assert outcome.cells == ("a16", "b16", "a1024", "b1024")
+
+
+def test_a_prediction_about_one_length_leaves_out_the_others() -> None:
+    found = (at(16, *SURE), at(64, *AGAINST_IT))
+    assert judged(predicted("higher", seq_len=16), *found).answer == SUPPORTED
+    assert judged(predicted("higher", seq_len=64), *found).answer == REFUTED
+    assert judged(predicted("higher", seq_len=32), *found).effects == ()
+
+
+def test_the_only_length_of_a_part_is_known_by_its_number_too() -> None:
+    """Nothing tells its cells apart, so that no place is named."""
+    assert judged(predicted("higher", seq_len=16), effect(*SURE)).answer == SUPPORTED
+    assert judged(predicted("higher", seq_len=64), effect(*SURE)).answer == UNDECIDED
+
+
+@pytest.mark.parametrize("changed", [{"part": "other"}, {"arm": "other"}, {"against": "other"}, {"measure": "params"}])
+def test_effects_of_other_things_do_not_answer(changed: dict[str, Any]) -> None:
+    """Above all not the same arm against another than the prediction names."""
+    outcome = judged(predicted("higher"), effect(*AGAINST_IT, **changed))
+    assert (outcome.answer, outcome.effects, outcome.cells) == (UNDECIDED, (), ())
+    assert outcome.reason == "no accuracy of both arms was measured"
+
+
+def test_a_doubtful_effect_decides_nothing_and_says_why() -> None:
+    outcome = judged(predicted("higher"), effect(*SURE, doubt="one seed says nothing of other seeds"))
+    assert (outcome.answer, outcome.reason) == (UNDECIDED, "one seed says nothing of other seeds")
+    mixed = judged(predicted("higher"), at(16, *SURE, doubt="only 2 of 3 seeds have a result"), at(64, *AGAINST_IT))
+    assert mixed.answer == REFUTED
+
+
+def test_a_quick_run_decides_nothing_at_all() -> None:
+    for measure, bounds in (("accuracy", SURE), ("latency_ms", (1.1, 1.2)), ("params", (1.5, 1.5))):
+        outcome = judged(predicted("higher", measure=measure), effect(*bounds, measure=measure), doubt=QUICK, quick=True)
+        assert (outcome.answer, outcome.reason) == (UNDECIDED, f"{QUICK} Taken by itself: supported.")
+    assert judged(predicted("higher"), effect(*OPEN), doubt=QUICK, quick=True).reason == ""
+
+
+def test_a_noisy_machine_decides_nothing_that_is_timed() -> None:
+    timed = judged(predicted("lower", measure="latency_ms"), effect(1.1, 1.2, "latency_ms"), doubt=NOISY)
+    assert (timed.answer, timed.reason) == (UNDECIDED, f"{NOISY} Taken by itself: refuted.")
+    assert judged(predicted("higher"), effect(*SURE), doubt=NOISY).answer == SUPPORTED
+    assert judged(predicted("higher", measure="flops"), effect(2.0, 2.0, "flops"), doubt=NOISY).answer == SUPPORTED
+
+
+def test_outcomes_come_in_the_order_of_predictions() -> None:
+    predictions = [predicted("higher"), predicted("lower"), predicted("higher", measure="params")]
+    found = judge_predictions(predictions, [effect(*SURE)], doubt="", quick=False)
+    assert [outcome.prediction for outcome in found] == predictions
+    assert [outcome.answer for outcome in found] == [SUPPORTED, REFUTED, UNDECIDED]
