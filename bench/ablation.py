@@ -48,6 +48,7 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str) -> Plan:
     from bench.plan import build_plan_of_parts
 
     ablation = ablation_of(name)
+    _require_known(name, ablation)
     asked = [_part_request(grid, flags) for grid in _grids(ablation, flags.quick, device)]
     absent = {part.name: reason for part in asked if (reason := _absence(part))} if flags.quick else {}
     return build_plan_of_parts(
@@ -74,6 +75,21 @@ def _grids(ablation: Ablation, quick: bool, device: str) -> tuple[Grid, ...]:
     if quick:
         return ablation.quick
     return ablation.cuda if device == "cuda" else ablation.cpu
+
+
+def _require_known(name: str, ablation: Ablation) -> None:
+    """Raise RequestError, naming what there is, for a prediction on what no grid holds: it could never be answered."""
+    from bench.analysis.effects import MEASURES
+
+    arms = {(grid.name, arm.name) for grid in (*ablation.cpu, *ablation.cuda, *ablation.quick) for arm in grid.arms}
+    file = f"ablations/{name}.py"
+    for prediction in ablation.predictions:
+        if prediction.measure not in MEASURES:
+            raise catalog.unknown("measure", prediction.measure, tuple(MEASURES), file)
+        there = tuple(sorted(arm for part, arm in arms if part == prediction.part))
+        for arm in (prediction.arm, *filter(None, (prediction.against,))):
+            if arm not in there:
+                raise catalog.unknown(f"arm of part {prediction.part!r}", arm, there, file)
 
 
 def _recipe(parts: Sequence[PartRequest]) -> Recipe:

@@ -33,12 +33,12 @@ SINGULAR = {
     "ablations": "ablation",
     "executors": "executor",
 }
-CONFIG_SIZES = ("shape", "interface")
+CONFIG_SIZES = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """An option of a family, addressed as `family+name=value`; `kind` is `str`, `int` or `bool`."""
+    """An option of a family, addressed as `family+name=value`, or of a mixer; `kind` is `str`, `int` or `bool`."""
 
     name: str
     kind: str
@@ -75,9 +75,9 @@ def unknown(what: str, name: str, allowed: tuple[str, ...], next_command: str) -
 
 
 @functools.cache
-def options(family: str) -> tuple[Option, ...]:
-    """The options of a family: the fields of its `Config` beside the sizes."""
-    for node in _syntax("families", family).body:
+def options(name: str, kind: str = "families") -> tuple[Option, ...]:
+    """The options of a family or mixer: the fields of its `Config` beside the sizes."""
+    for node in _syntax(kind, name).body:
         if isinstance(node, ast.ClassDef) and node.name == "Config":
             return tuple(
                 Option(

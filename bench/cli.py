@@ -129,6 +129,8 @@ def list_(
     terminal.print_table(("kind", "name", "summary"), [(e["kind"], e["name"], e["summary"]) for e in found])
     if kind == "families":
         present.show_families()
+    if kind == "mixers":
+        present.show_mixers()
     if kind == "tasks":
         present.show_tasks()
 

@@ -167,6 +167,14 @@ def show_families() -> None:
     terminal.print_table(("variant", "family"), list(catalog.variants().items()), title=" ")
 
 
+def show_mixers() -> None:
+    """The options of each mixer, as written behind its name in `metaformer+mixer=NAME`."""
+    options = [
+        (name, "".join(f":{o.name}={str(o.default).lower()}" for o in catalog.options(name, "mixers"))) for name in catalog.names("mixers")
+    ]
+    terminal.print_table(("mixer", "options and their defaults"), options, title=" ")
+
+
 def task_facts(name: str) -> dict[str, Any]:
     """What is known of a task without its data; of one that takes an argument, only how it is written."""
     from bench.task_info import Images, info_of
