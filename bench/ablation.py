@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.flags import Flags, to_recipe, to_request, to_settings
-from bench.record import read_plan
+from bench.record import PLAN
 from bench.request import Request, needs_task
 from bench.spec import Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
@@ -65,8 +65,9 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str) -> Plan:
 
 def listing() -> list[dict[str, Any]]:
     """Every ablation: `name`, `question`, `cost`, and `last`, its latest run below results/ with what its report decided (None: there is none)."""
+    last = _last_results()
     return [
-        {"name": name, "question": catalog.summary("ablations", name), "cost": cost_of(name), "last": _last_result(name)}
+        {"name": name, "question": catalog.summary("ablations", name), "cost": cost_of(name), "last": last.get(name)}
         for name in catalog.names("ablations")
     ]
 
@@ -151,13 +152,22 @@ def _settings(ablation: Ablation, flags: Flags) -> Settings:
     return dataclasses.replace(settings, **own)
 
 
-def _last_result(name: str) -> str | None:
-    """The folder of the latest run, and how many of its report's verdicts are supported, refuted and undecided, where there is a report."""
-    runs = [folder for folder in RESULTS.glob("*") if (folder / "plan.json").exists() and _is_run_of(folder, name)]
-    if not runs:
+def _last_results() -> dict[str, str]:
+    """By the name of a plan: the folder of its latest run, and how many of its report's verdicts came out how, where there is a report."""
+    created = {folder: found for folder in sorted(RESULTS.glob("*")) if (found := _name_and_time(folder / PLAN))}
+    latest = {name: folder for folder, (name, _) in sorted(created.items(), key=lambda item: item[1][1])}
+    return {
+        name: ": ".join(filter(None, (str(folder), _verdict_counts(REPORTS / folder.name / VERDICTS)))) for name, folder in latest.items()
+    }
+
+
+def _name_and_time(path: Path) -> tuple[str, str] | None:
+    """The two facts of a plan that a list needs; reading all of it would take seconds where there are many. None where it is no plan."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return str(data["name"]), str(data["created"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    latest = max(runs, key=lambda folder: (_created(folder), folder.name))
-    return ": ".join(text for text in (str(latest), _verdict_counts(REPORTS / latest.name / VERDICTS)) if text)
 
 
 def _verdict_counts(path: Path) -> str:
@@ -167,14 +177,3 @@ def _verdict_counts(path: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return ", ".join(f"{num} {answer}" for answer, num in sorted(counts.items()))
-
-
-def _created(folder: Path) -> str:
-    return read_plan(folder).created
-
-
-def _is_run_of(folder: Path, name: str) -> bool:
-    try:
-        return read_plan(folder).name == name
-    except RequestError:
-        return False
