@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.analysis.effects import COSTS, MEASURES, QUALITIES, Effect, Measure
-from bench.analysis.growth import FLOPS, LATENCY, Growth
-from bench.analysis.growth import Measure as GrowthMeasure
 from bench.analysis.predictions import Outcome
 from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
-from bench.intervals import Interval
 from bench.render import numbers
 from bench.render.document import Block, Paragraph, TableBlock
+from bench.render.known import known_blocks
 from bench.render.report_data import ReportData
 from bench.render.study import Study
 from bench.render.tables import Table
-from bench.spec import EQUAL, Part, PlannedArm, PlannedCell, Prediction
+from bench.spec import EQUAL, Part, Prediction
 
 ANSWERS = (SUPPORTED, REFUTED, UNDECIDED)
 NO_EFFECT = "no difference shown"
@@ -93,16 +91,7 @@ def effect_blocks(data: ReportData, study: Study, rows: Mapping[str, Row]) -> tu
             "those of differences and of ratios of times hold for all of this run together. Shown: the interval leaves out no difference."
         )
         blocks.append(TableBlock(table=table, caption=caption))
-        beforehand = known_table(part, {p.cell.cell_id: p for p in data.plan.cells}, study.growth)
-        if beforehand.rows:
-            blocks.append(TableBlock(table=beforehand, caption=KNOWN))
-    return tuple(blocks)
-
-
-KNOWN = (
-    "What is known beforehand, beside what was counted and measured: the closed form of the blocks' FLOPs per sample, and the local exponents "
-    "d log cost / d log n of FLOPs and of time over the longest step of the grid."
-)
+    return (*blocks, *known_blocks(data.plan, study.growth, rows))
 
 
 def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row]) -> Table:
@@ -136,24 +125,6 @@ PLACES = {
     "batch_size": "batch",
 }
 """Headers of what tells the cells of one arm apart (`bench.analysis.effects.PLACE_KEYS`)."""
-
-
-def known_table(part: Part, planned: Mapping[str, PlannedCell], growth: Sequence[Growth]) -> Table:
-    """The arms of which something is known beforehand; empty where nothing is."""
-    keys = list(dict.fromkeys(key for arm in part.arms for key in arm.facts))
-    headers = ("arm", *keys, "FLOPs of the blocks", "exponent of FLOPs", "exponent of time")
-    rows = [
-        (
-            arm.name,
-            *(arm.facts.get(key, "") for key in keys),
-            _closed_form(arm, planned),
-            _exponent(arm, planned, growth, FLOPS),
-            _exponent(arm, planned, growth, LATENCY),
-        )
-        for arm in part.arms
-        if arm.facts
-    ]
-    return Table(headers=headers, numeric=(False,) * len(headers), rows=tuple(rows))
 
 
 def expectation(prediction: Prediction) -> str:
@@ -276,34 +247,6 @@ def _effect(name: str, by_cell: Mapping[tuple[str, str, str], Effect]) -> Callab
         return f"{effect_text(effect)}{mark}", effect.estimate.estimate
 
     return form
-
-
-def _closed_form(arm: PlannedArm, planned: Mapping[str, PlannedCell]) -> str:
-    """The blocks' FLOPs of the arm's first cell as a polynomial in n."""
-    found = [planned[cell_id] for cell_id in arm.cells if cell_id in planned]
-    if not found:
-        return ""
-    degrees = [(degree, factor) for degree, factor in enumerate(found[0].sizing.cost.flops("blocks").coefficients) if factor]
-    powers = {0: "", 1: " n", 2: " n^2"}
-    return " + ".join(f"{factor:,}{powers.get(degree, f' n^{degree}')}" for degree, factor in reversed(degrees))
-
-
-def _exponent(arm: PlannedArm, planned: Mapping[str, PlannedCell], growth: Sequence[Growth], measure: GrowthMeasure) -> str:
-    """Over the longest step of the arm's series; for several series, one after the other."""
-
-    def subjects(cell_ids: Iterable[str]) -> set[Any]:
-        """What is followed once for all that share it."""
-        return {cell_id if measure.per_workload else planned[cell_id].cell.model for cell_id in cell_ids if cell_id in planned}
-
-    own = subjects(arm.cells)
-    found = [g for g in growth if g.measure == measure and subjects(g.series.cell_ids) & own and g.exponents.exponents]
-    return "; ".join(dict.fromkeys(_exponent_text(g.exponents.exponents[-1].exponent) for g in found))
-
-
-def _exponent_text(exponent: Interval) -> str:
-    if exponent.low == exponent.high:
-        return f"{exponent.estimate:.2f}"
-    return f"{exponent.estimate:.2f} [{exponent.low:.2f}, {exponent.high:.2f}]"
 
 
 def _number(value: Any) -> float | None:

@@ -24,10 +24,10 @@ from bench.render.effects import (
     effect_text,
     effects_json,
     expectation,
-    known_table,
     question_blocks,
 )
 from bench.render.frame import prepare
+from bench.render.known import Known, known_table
 from bench.render.report import write_report
 from bench.render.report_data import ReportData
 from bench.render.study import Study, study_of
@@ -159,7 +159,8 @@ def test_what_is_known_beforehand_stands_beside_what_was_measured(text: str) -> 
     known = lines_with(effects, "n^2 d") or lines_with(effects, r"n\^2 d")
     assert len(known) == len(MODELS)
     assert "work per layer" in effects
-    assert all(len(re.findall(r"\| \d\.\d\d", line)) == 2 for line in known)
+    assert "exponent of FLOPs | exponent of time | accuracy" in effects
+    assert all(re.search(r"\| \d\.\d\d \| \d\.\d\d \[.*\] \| 0\.\d+", line) for line in known)
 
 
 def test_kernels_of_one_model_have_its_exponent_of_flops_both(make_data: MakeData) -> None:
@@ -169,7 +170,7 @@ def test_kernels_of_one_model_have_its_exponent_of_flops_both(make_data: MakeDat
     arms = tuple(PlannedArm(name=name, cells=found, facts={"k": "v"}) for name, found in zip(("large", "small"), cells, strict=True))
     part = Part(name="p", match="params", batching="", cells=(*cells[0], *cells[1]), arms=arms, baseline="large")
     data = dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,)))
-    table = known_table(part, {p.cell.cell_id: p for p in data.plan.cells}, studied(data).growth)
+    table = known_table(part, Known(planned={p.cell.cell_id: p for p in data.plan.cells}, rows={}, growth=studied(data).growth))
     texts = [line[table.headers.index("exponent of FLOPs")] for line in table.rows]
     assert texts[0] == texts[1]
     assert re.fullmatch(r"1\.\d\d", texts[0])
