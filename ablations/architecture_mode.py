@@ -2,14 +2,14 @@
 
 Prediction: reverse and copy ask for n / 2 symbols from n / 2 tokens away. An encoder answers all at once and is exact; a decoder alone (causal)
 and an encoder-decoder with cross-attention write one symbol after the other, greedily, and are exact as well, at n / 2 forward passes for an
-answer. The encoder-decoder spends about half of the FLOPs, since each token passes half of the blocks and n^2 is cut into quarters. The recurrent
-encoder-decoder with Bahdanau attention, linear in n but for its n^2 / 4 scores, learns reversing at these lengths too, and takes longer for each
-step. On inputs longer than those learned from, none of them is exact: sinusoidal positions beyond those learned from mean nothing to attention;
-the recurrent one, which counts by its state, is hurt less.
+answer. The encoder-decoder spends about half of the FLOPs, since each token passes half of the blocks. Latencies are of one pass: who writes
+greedily makes n / 2 of them for an answer. The recurrent encoder-decoder with Bahdanau attention, linear in n but for its n^2 / 4 scores, learns
+reversing at these lengths too, and takes longer for each step. On inputs longer than those learned from, none of them is exact: sinusoidal
+positions beyond those learned from mean nothing to attention; the recurrent one, which counts by its state, is hurt less.
 
 The curve y = 2 sin x + x^0.8 is the other kind of regression: Nadaraya-Watson regression averages what was observed near x; its learned form may
-choose how near; a Transformer encoder learns from many such curves what curves look like, and beats both. A score is R2; differences are of the
-mean squared error.
+choose how near; a Transformer encoder, with 57,000 parameters where the others have none or one, learns from many such curves what curves look
+like, and beats both. A score is R2; differences are of the mean squared error.
 
 Part "shorter to longer" learns from sources of 1 to 12 symbols and is tested on 16.
 
@@ -97,7 +97,9 @@ ABLATION = Ablation(
         exact(REVERSE, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
         exact(COPY, "decoder", "equal", "the source lies in its past"),
         exact(COPY, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
-        exact(LONGER, "recurrent, Bahdanau", "higher", "it counts by its state, not by positions never seen", by=0.0),
+        Prediction(
+            part=LONGER, arm="recurrent, Bahdanau", expected="higher", because="it counts by its state, not by positions never seen"
+        ),
         Prediction(
             part=COST,
             arm="encoder",
@@ -105,7 +107,7 @@ ABLATION = Ablation(
             expected="higher",
             by=0.5,
             seq_len=512,
-            because="each token passes all blocks, and n^2 is whole",
+            because="each token passes all blocks",
         ),
         Prediction(
             part=COST, arm="recurrent, Bahdanau", measure="latency_ms", expected="higher", by=0.5, because="one step after the other"

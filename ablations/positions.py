@@ -17,8 +17,8 @@ from bench.spec import Ablation, Arm, Grid, Prediction
 
 IMAGES, MEMORY = "digits", "copy"
 COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32"}
-ON_DIGITS = {**COMMON, "params": "150k", "seq": "16", "task": "digits"}
-ON_COPY = {**COMMON, "params": "150k", "seq": "16", "task": "copy+items=10000", "epochs": "6"}
+ON_DIGITS = {**COMMON, "params": "150k", "fixed_width": "64", "seq": "16", "task": "digits"}
+ON_COPY = {**COMMON, "params": "150k", "fixed_width": "64", "seq": "16", "task": "copy+items=10000", "epochs": "6"}
 ATTENTION, GMLP = "metaformer+mixer=attention", "gmlp+pool=mean"
 ARMS = (
     Arm(name="attention, none", flags={"models": f"{ATTENTION}+positions=none"}),

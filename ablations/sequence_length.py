@@ -1,13 +1,13 @@
 """At equal size, when does attention's n^2 hurt, and does gMLP escape it?
 
 Prediction: no family with global mixing escapes. Attention computes n^2 activations per head and sample (2 d n^2 multiply-adds per layer), gMLP
-multiplies by n^2 weights (m/2 d n^2, with m = 6 one and a half times as many per unit of width). At widths of a few hundred and below the quadratic
-term passes a tenth of the FLOPs before n = 100, and of the time much later, where launching and moving cost more than multiplying. Fused attention
-keeps its memory linear, explicit attention does not; gMLP's activations are linear and its weights quadratic. Attention in windows and depthwise
-convolution, the references, stay linear in everything.
+multiplies by n^2 weights (m/2 d n^2, with m = 6 one and a half times as many per unit of width). With a feed-forward layer of 4 d the quadratic
+term passes a tenth of attention's FLOPs at n = 0.7 d and of gMLP's at n = 0.3 d, and of the time much later, where launching and moving cost more
+than multiplying. Fused attention keeps its memory linear, explicit attention does not; gMLP's activations are linear and its weights quadratic.
+Attention in windows and depthwise convolution, the references, stay linear in everything.
 
-Two things confound: the size must be matched (gMLP's parameters grow with n), and the batch must follow some rule. So the question is put with the
-shape kept, with parameters matched at every length and with FLOPs matched; with a fixed batch and with fixed tokens per batch; in `infer` and
+Two things confound: the size must be matched (gMLP's parameters grow with n), and the batch must follow some rule. So the question is put with
+the shape kept, with parameters matched at every length and with FLOPs matched; with a fixed batch and with fixed tokens per batch; in `infer` and
 `train`; eager and compiled. Lengths are patches and a class token (2^k + 1), with the twin 256 beside 257 for what alignment does.
 
 Source: arXiv 1706.03762, Table 1 (complexity per layer); arXiv 2105.08050, Sec. 2 (gMLP); docs/decisions/0010 (how the answers are drawn).

@@ -1,15 +1,15 @@
 """Which parts of the spatial gating unit carry gMLP?
 
-Prediction: s(Z) = Z has no mixing and loses on images what patches tell together; a linear s(Z) = W Z + b mixes, but weighs all tokens alike and
-loses a little; adding Z back repairs part of that, multiplying (a second-order interaction) all of it, and splitting the channels does the same
-with half of the products, so that the paper takes it. The start matters where it is far from the identity: W of 1e-6 to 1e-3 with b = 1 begins as
-a feed-forward layer, as does the additive form with b = 0; b = 0 with a product begins with a gate that is shut, and b = 1 with a sum adds one to
-every channel; 0.05 and torch's default begin as random mixing, which a small model survives at the usual learning rate and hardly at five times
-that. LayerNorm on v keeps W's input at one scale: without it training is less stable, not worse. A Toeplitz W has 2 n - 1 weights in place of
-n^2; at n = 16 nothing is lost. Four heads, or their average, change nothing that counts on 16 tokens, nor does a GELU after V. A tiny attention
-(aMLP) helps where tokens must be found by content, hardly on digits.
+Prediction: s(Z) = Z has no mixing and loses on images what patches tell together; a linear s(Z) = W Z + b mixes, but in the same way whatever the
+tokens hold, and loses a little; adding Z back repairs part of that, multiplying (a second-order interaction) all of it, and splitting the
+channels does the same with half of the products, so that the paper takes it. The start matters where it is far from the identity: W of 1e-6 to
+1e-3 with b = 1 begins as a feed-forward layer, as does the additive form with b = 0; b = 0 with a product begins with a gate that is shut, and b
+= 1 with a sum adds one to every channel; 0.05 and torch's default begin as random mixing, which a small model survives at the usual learning rate
+and hardly at five times that. LayerNorm on v keeps W's input at one scale: without it training is less stable, not worse. A Toeplitz W has 2 n -
+1 weights in place of n^2; at n = 16 nothing is lost. Four heads, or their average, change nothing that counts on 16 tokens, nor does a GELU after
+V. A tiny attention (aMLP) helps where tokens must be found by content, hardly on digits.
 
-Every arm is matched in parameters by its widths; the tiny attention's are part of them.
+Every arm has the same width and is matched in parameters by its ffn_width; the tiny attention's are part of them.
 
 Source: arXiv 2105.08050, Sec. 2.1 (gating, initialisation), Sec. 4.3 (aMLP), Table 3 (forms of gating), appendix C (Toeplitz).
 
@@ -48,7 +48,7 @@ GATINGS = (SPLIT, IDENTITY, LINEAR, ADDITIVE, MULTIPLICATIVE)
 STARTS = (SPLIT, SMALL_W, LARGE_W, DEFAULT_W, ZERO_B, LARGE_W_ZERO_B, UNNORMED)
 ALL = (*GATINGS, LINEAR_ONE, ADDITIVE_ONE, HEADS, AVERAGED, *STARTS[1:], TOEPLITZ, AFTER, TINY_16, TINY_64)
 
-SMALL = {"depth": "4", "params": "150k", "metrics": "params,flops,accuracy"}
+SMALL = {"depth": "4", "params": "170k", "fixed_width": "64", "metrics": "params,flops,accuracy"}
 ON_DIGITS = {**SMALL, "task": "digits", "seq": "16"}
 ON_CIFAR = {**SMALL, "task": "cifar10+items=6000", "seq": "16", "epochs": "8", "recipe": "augment=flip"}
 HOTTER = {**ON_DIGITS, "recipe": "learning_rate=0.01"}
@@ -67,7 +67,11 @@ ABLATION = Ablation(
     cuda=(
         Grid(name=IMAGES, flags=ON_DIGITS, arms=ALL),
         Grid(name=HOT, flags=HOTTER, arms=STARTS),
-        Grid(name=PHOTOGRAPHS, flags={**ON_CIFAR, "params": "2M", "task": "cifar10", "seq": "64", "epochs": "30"}, arms=ALL),
+        Grid(
+            name=PHOTOGRAPHS,
+            flags={**ON_CIFAR, "params": "2M", "fixed_width": "192", "task": "cifar10", "seq": "64", "epochs": "30"},
+            arms=ALL,
+        ),
     ),
     quick=(
         Grid(name=IMAGES, flags={**ON_DIGITS, "epochs": "2"}, arms=ALL),
@@ -76,8 +80,8 @@ ABLATION = Ablation(
     predictions=(
         found(IDENTITY, "lower", "no token meets another"),
         found(IDENTITY, "lower", "no token meets another", part=PHOTOGRAPHS),
-        found(LINEAR, "lower", "mixes, but all tokens alike", by=0.0),
-        found(LINEAR, "lower", "mixes, but all tokens alike", by=0.0, part=PHOTOGRAPHS),
+        found(LINEAR, "lower", "mixes in one way, whatever the tokens hold", by=0.0),
+        found(LINEAR, "lower", "mixes in one way, whatever the tokens hold", by=0.0, part=PHOTOGRAPHS),
         found(ADDITIVE, "lower", "first order only", by=0.0, part=PHOTOGRAPHS),
         found(MULTIPLICATIVE, "equal", "second order, as with the split"),
         found(MULTIPLICATIVE, "equal", "second order, as with the split", part=PHOTOGRAPHS),

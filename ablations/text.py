@@ -2,9 +2,9 @@
 
 Prediction: labels of short texts hang on words more than on their order, so that a bag of words (no mixing, no positions) is near everything else
 on TREC, SST-2 and IMDb at these sizes, and gMLP is near the Transformer. Hidden tokens hang on their neighbours: there the bag fails, and the
-gatings come in the paper's order, linear behind additive behind multiplicative with split. In texts of bytes the same word stands anywhere, which
-W, bound to places, must learn anew at each: attention and the tiny attention of aMLP gain there. Nested expressions (ListOps), where what matters
-is found by content, need no data to be downloaded and are the hardest of all.
+gatings come in the paper's order, linear behind additive behind multiplicative with split. The same word stands anywhere, which W, bound to
+places, must learn anew at each: attention and the tiny attention of aMLP gain there. Nested expressions (ListOps), where what matters is found by
+content, need no data to be downloaded and are the hardest. The Transformer is post-norm, gMLP pre-norm: that, too, differs between them.
 
 The bag of words is a metaformer with the mixer identity and without positions: tokens are embedded, each passes the blocks alone, and their mean
 is classified.
@@ -33,8 +33,8 @@ GATINGS = tuple(arm(f"gMLP, {name}", f"gmlp+pool=mean+gating={name}") for name i
 HIDDEN = (GMLP, *GATINGS, AMLP, TRANSFORMER, BAG)
 
 SMALL = {"depth": "2", "params": "300k", "metrics": "params,flops,accuracy"}
-ON_TREC = {**SMALL, "task": "trec", "seq": "64", "epochs": "10"}
-ON_SST2 = {**SMALL, "task": "sst2", "seq": "64", "epochs": "1"}
+ON_TREC = {**SMALL, "task": "trec+tokenizer=bpe+vocab_size=1000", "seq": "32", "epochs": "10"}
+ON_SST2 = {**SMALL, "task": "sst2+tokenizer=bpe+vocab_size=1000", "seq": "32", "epochs": "1"}
 ON_IMDB = {**SMALL, "params": "800k", "task": "imdb+tokenizer=bpe", "seq": "64,128,256", "epochs": "2"}
 ON_MASKED = {**SMALL, "task": "masked_token:trec", "seq": "64", "epochs": "12"}
 ON_NESTED = {**SMALL, "task": "listops+items=6000+test_items=1000", "seq": "64", "epochs": "6"}

@@ -3,11 +3,12 @@
 Prediction: one block, the mixer swapped, everything else equal in parameters. Attention, spatial gating, additive and kernel attention multiply n
 x n pairs and reach every token in one step; a GRU is linear in n, but takes n steps one after the other, and what it is asked for must survive
 them; windows and convolutions are linear and reach as far as they are wide. So copying from n / 2 tokens away (task copy) is solved by what
-reaches that far, at any distance, and by nothing else: windows of 16 solve it while all tokens are in one window, convolutions of 9 only as far
-as 4 tokens, the mean and no mixing never, causal attention always (what is asked for lies in the past). On images of 16 patches everything that
-mixes is about as good, because the label needs little position. Explicit attention gives the answers of fused attention, more slowly and with n x
-n stored scores per head and sample. Additive scoring takes a tanh for every pair and channel: it is the slowest by far. One block does not find
-by content what it needs two for (associative recall), so the memory asked about here is one of places.
+reaches that far, at any distance, and by nothing else: windows of 16 solve it while all tokens are in one window (then they are attention
+itself), convolutions of 9 only as far as 4 tokens, the mean and no mixing never, causal attention always (what is asked for lies in the past). On
+images of 16 patches everything that mixes is about as good, because the label needs little position. Explicit attention gives the answers of
+fused attention, more slowly and with n x n stored scores per head and sample. Additive scoring takes a tanh for every pair and channel, which no
+FLOP count holds: it is the slowest by far. One block does not find by content what it needs two for (associative recall), so the memory asked
+about here is one of places.
 
 Source: arXiv 1706.03762, Table 1 (work, sequential steps and path length per layer); arXiv 1409.0473 (additive scoring); Nadaraya 1964 and Watson
 1964 (kernels); arXiv 2105.08050 (spatial gating); arXiv 2111.11418 (pooling; one block for all mixers).
@@ -36,18 +37,18 @@ GATING = arm("spatial gating", "gated_projection", "n^2 d", "1", "1")
 ADDITIVE = arm("additive attention", "additive_attention", "n^2 d", "1", "1")
 KERNEL = arm("kernel attention, fixed", "kernel_attention", "n^2 d", "1", "1")
 LEARNED_KERNEL = arm("kernel attention, learned", "kernel_attention:bandwidth=learned", "n^2 d", "1", "1")
-WINDOW = arm("window attention, 16", "window_attention", "n k d", "1", "n / k")
+WINDOW = arm("window attention, 16", "window_attention", "n k d", "1", "none beyond the window")
 CONVOLUTION = arm("depthwise convolution, 9", "depthwise_convolution", "n k d (n k d^2 across channels)", "1", "n / k")
 GRU = arm("GRU", "gru", "n d^2", "n", "n (to the past)")
 POOLING = arm("mean pooling", "mean_pooling", "n d", "1", "1")
 TRAINED = (NONE, FUSED, CAUSAL, GATING, ADDITIVE, KERNEL, LEARNED_KERNEL, WINDOW, CONVOLUTION, GRU, POOLING)
 TIMED = (FUSED, EXPLICIT, CAUSAL, GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, GRU, POOLING, NONE)
 
-BLOCK = {"depth": "1", "params": "100k"}
+BLOCK = {"depth": "1", "params": "120k", "fixed_width": "96"}
 ON_IMAGES = {**BLOCK, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 ON_MEMORY = {**BLOCK, "task": "copy+items=6000+test_items=1000", "seq": LENGTHS, "metrics": "params,flops,accuracy", "epochs": "5"}
 ON_COST = {**BLOCK, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
-LARGE = {"depth": "1", "params": "2M"}
+LARGE = {"depth": "1", "params": "2M", "fixed_width": "384"}
 
 
 def far(of: Arm, expected: str, because: str, *, by: float = 0.3, seq_len: int | None = None) -> Prediction:

@@ -1,15 +1,16 @@
 """What makes a small ViT train on small images?
 
 Prediction: on a few thousand photographs a ViT of 80k parameters has nothing built in that tells neighbours from strangers. So what brings such
-knowledge helps most: a convolutional stem first, then flips and shifts of the images, then a convolutional teacher. Strong mixing of images
-(Mixup, CutMix, RandAugment, erasing) fights overfitting, which a model this small on so short a training hardly has: it costs accuracy. Small
-patches help and cost their square in tokens. A constant learning rate without warm-up loses a little, larger batches lose by taking fewer steps.
-Dropout loses in the body and hardly in the head, whose width changes nothing. Two blocks are too few to mix 64 patches, eight too narrow. Strong
-weight decay costs nothing where augmentation is weak, and a little where it is strong. Taken away one at a time from the full recipe, the stem is
-missed most.
+knowledge helps most: a convolutional stem first, then flips and shifts of the images, then a convolutional teacher. Mixing images (Mixup, CutMix)
+fights overfitting, which a model this small on so short a training hardly has: it costs accuracy; RandAugment and erasing change little. Small
+patches help and cost their square in tokens. A constant learning rate without warm-up loses a little, larger batches, at the same rate, lose by
+taking fewer steps. Dropout loses in the body and hardly in the head, whose width changes nothing. Two blocks do as well as four, eight are too
+narrow. Strong weight decay costs nothing where augmentation is weak, and a little where it is strong. Taken away one at a time from the full
+recipe, the stem is missed most.
 
-The bands that the source gives for CIFAR-10 stand beside what was reached, with what was spent here: training FLOPs and time. The CPU grid learns
-from 5,000 of the 50,000 images for 6 epochs, so it asks which ingredient helps, not how far all of them reach.
+The bands that the source gives for CIFAR-10 stand beside what was reached, with what was spent here: training FLOPs and time. The teacher has
+more parameters than its students, and takes most of the FLOPs of its arm. The CPU grid learns from 5,000 of the 50,000 images for 6 epochs, so it
+asks which ingredient helps, not how far all of them reach.
 
 Source: arXiv 2012.12877, Sec. 5 and 6 (DeiT: augmentation, distillation); arXiv 2106.14881 (convolutional stem); arXiv 2106.10270 (augmentation
 and regularisation by data and size); the bands are a tutorial's: basic 60 to 80 %, with augmentation 85 to 90 %, with distillation and strong

@@ -15,6 +15,7 @@ from models.layers.shape import Shape
 PARAMS_TOLERANCE = 0.005
 FLOPS_TOLERANCE = 0.01
 GRAIN = 8
+FINE_GRAIN = 2
 NOMINAL_HEAD_WIDTH = 32
 FFN_RANGE = (0.5, 2.0)
 
@@ -54,16 +55,17 @@ class NoMatch:
     nearest: Match | None
 
 
-def match(model: ModelSpec, target: Target, *, heads: int | None = None) -> Match | NoMatch:
+def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: int | None = None) -> Match | NoMatch:
     """Search width (multiples of 8) and ffn_width (multiples of 8 within half to twice nominal) at the depth of `model.shape`.
 
-    `model.shape`'s width, heads and ffn_width are ignored. `heads` fixes the number of heads; by default it follows the width.
+    `model.shape`'s width, heads and ffn_width are ignored. `heads` fixes the number of heads; by default it follows the width. `width` fixes that
+    too: then ffn_width alone meets the target, in multiples of 2, for those of 8 would miss it.
     """
     if sizeless := _sizeless(model, target):
         return sizeless
     best: tuple[float, Match] | None = None
     nearest: Match | None = None
-    for candidate in _candidates(model, target, heads):
+    for candidate in _candidates(model, target, heads) if width is None else _candidates_at(width, model, target, heads, FINE_GRAIN):
         if nearest is None or abs(candidate.error) < abs(nearest.error):
             nearest = candidate
         if abs(candidate.error) <= target.tolerance:
@@ -117,15 +119,23 @@ def _candidates(model: ModelSpec, target: Target, heads: int | None) -> Iterator
     for width in range(max(GRAIN, first - GRAIN), target.value + first + GRAIN, GRAIN):
         if heads and width % heads and catalog.load("families", model.family).USES_HEADS:
             continue
-        found = _range(model, width, heads, target)
-        if found is None:
-            continue
-        yield found.smallest
-        if found.smallest.error > target.tolerance:
+        found = list(_candidates_at(width, model, target, heads, GRAIN))
+        yield from found
+        if found and found[0].error > target.tolerance:
             return
-        yield found.largest
-        for ffn_width in _between(found, target, model):
-            yield _measured(model, replace(found.smallest.model.shape, ffn_width=ffn_width), target)
+
+
+def _candidates_at(width: int, model: ModelSpec, target: Target, heads: int | None, grain: int) -> Iterator[Match]:
+    """The ends of one width, the smaller first, and the best ffn_widths between; the smaller end alone where it is too large already."""
+    found = _range(model, width, heads, target, grain)
+    if found is None:
+        return
+    yield found.smallest
+    if found.smallest.error > target.tolerance:
+        return
+    yield found.largest
+    for ffn_width in _between(found, target, model, grain):
+        yield _measured(model, replace(found.smallest.model.shape, ffn_width=ffn_width), target)
 
 
 def _first_width(model: ModelSpec, target: Target) -> int:
@@ -145,11 +155,11 @@ def _first_width(model: ModelSpec, target: Target) -> int:
     return low * GRAIN
 
 
-def _range(model: ModelSpec, width: int, heads: int | None, target: Target) -> _Range | None:
+def _range(model: ModelSpec, width: int, heads: int | None, target: Target, multiple: int = GRAIN) -> _Range | None:
     """None where no multiple of the grain lies within half to twice the nominal ffn_width."""
     family = catalog.load("families", model.family)
     nominal = nominal_shape(model, width=width, heads=heads, ffn_width=None)
-    grain = _ffn_grain(model)
+    grain = _ffn_grain(model, multiple)
     low = _round_up(FFN_RANGE[0] * family.NOMINAL_FFN_RATIO * width, grain)
     high = int(FFN_RANGE[1] * family.NOMINAL_FFN_RATIO * width) // grain * grain
     if low > high:
@@ -158,14 +168,14 @@ def _range(model: ModelSpec, width: int, heads: int | None, target: Target) -> _
     return _Range(smallest=smallest, largest=largest)
 
 
-def _between(ends: _Range, target: Target, model: ModelSpec) -> Iterator[int]:
+def _between(ends: _Range, target: Target, model: ModelSpec, multiple: int) -> Iterator[int]:
     """Cost is affine in ffn_width at fixed width: the multiples of the grain around the exact solution, and the one nearest to nominal that the
     tolerance allows."""
     low, high = ends.smallest.model.shape.ffn_width, ends.largest.model.shape.ffn_width
     slope = (ends.largest.achieved - ends.smallest.achieved) / max(1, high - low)
     if not slope:
         return
-    grain, tolerance = _ffn_grain(model), target.tolerance * target.value
+    grain, tolerance = _ffn_grain(model, multiple), target.tolerance * target.value
     exact, reach = low + (target.value - ends.smallest.achieved) / slope, tolerance / slope
     nominal = catalog.load("families", model.family).NOMINAL_FFN_RATIO * ends.smallest.model.shape.width
     first, last = _round_up(exact - reach, grain), int((exact + reach) // grain) * grain
@@ -190,10 +200,10 @@ def _distance_from_nominal(model: ModelSpec) -> float:
     return distance
 
 
-def _ffn_grain(model: ModelSpec) -> int:
-    """Multiples of 8 that also split evenly into halves and spatial heads where the family has them."""
+def _ffn_grain(model: ModelSpec, multiple: int) -> int:
+    """Multiples that also split evenly into halves and spatial heads where the family has them."""
     spatial_heads = dict(model.options).get("spatial_heads", 1)
-    return math.lcm(GRAIN, 2 * int(spatial_heads))
+    return math.lcm(multiple, 2 * int(spatial_heads))
 
 
 def _round_up(value: float, grain: int) -> int:

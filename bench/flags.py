@@ -60,6 +60,7 @@ class Flags:
     width: Annotated[str, _flag("Set the width outright, without a budget.", "N", "Size")] = ""
     heads: Annotated[str, _flag("Set the number of heads (default: width / 32, rounded to a divisor).", "N", "Size")] = ""
     ffn_width: Annotated[str, _flag("Set the hidden width of the channel projection outright; needs --width.", "N", "Size")] = ""
+    fixed_width: Annotated[str, _flag("Meet the budget at this width, by ffn_width alone.", "N", "Size")] = ""
     metrics: Annotated[str, _flag("What to measure; see: bench list metrics.", "LIST")] = DEFAULT_METRICS
     task: Annotated[str, _flag("The data set; see: bench list tasks. Without one, synthetic input.", "TASK")] = ""
     input: Annotated[str, _flag("Synthetic input: patches or tokens.", "KIND")] = "patches"

@@ -52,9 +52,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes set outright (`--width --depth --heads --ffn-width`); None where left open."""
+    """Sizes set outright (`--width --depth --heads --ffn-width`); None where left open. `fixed_width`: that at which a budget is to be met."""
 
     depth: int = DEFAULT_DEPTH
+    fixed_width: int | None = None
     width: int | None = None
     heads: int | None = None
     ffn_width: int | None = None
@@ -100,6 +101,7 @@ def parse_request(
     width: str = "",
     heads: str = "",
     ffn_width: str = "",
+    fixed_width: str = "",
     metrics: str = DEFAULT_METRICS,
     task: str = "",
     input: str = "patches",
@@ -113,7 +115,7 @@ def parse_request(
 ) -> Request:
     """Check every flag. Raises RequestError for the first that is wrong."""
     wanted = parse_models(models)
-    sizes_given = params != DEFAULT_PARAMS or depth != str(DEFAULT_DEPTH) or any((width, heads, ffn_width))
+    sizes_given = params != DEFAULT_PARAMS or depth != str(DEFAULT_DEPTH) or any((width, heads, ffn_width, fixed_width))
     if sizes_given and all(m.variant for m in wanted):
         raise RequestError(
             "published variants have sizes of their own; --params, --depth, --width, --heads and --ffn-width are for families",
@@ -128,7 +130,7 @@ def parse_request(
         match=one_of("--match", match, MATCH_POLICIES),
         reference=parse_reference(reference),
         budget_scope=one_of("--budget-scope", budget_scope, BUDGET_SCOPES),
-        sizes=parse_sizes(depth=depth, width=width, heads=heads, ffn_width=ffn_width),
+        sizes=parse_sizes(depth=depth, width=width, heads=heads, ffn_width=ffn_width, fixed_width=fixed_width),
         metrics=parse_names("--metrics", metrics, "metrics"),
         task=parse_task(task),
         input=one_of("--input", input, INPUTS),
@@ -216,7 +218,7 @@ def _option_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_sizes(*, depth: str, width: str, heads: str, ffn_width: str) -> Sizes:
+def parse_sizes(*, depth: str, width: str, heads: str, ffn_width: str, fixed_width: str = "") -> Sizes:
     def size(flag: str, text: str) -> int | None:
         return whole_number(flag, text, low=1, high=MAX_SIZE) if text else None
 
@@ -225,11 +227,15 @@ def parse_sizes(*, depth: str, width: str, heads: str, ffn_width: str) -> Sizes:
         width=size("--width", width),
         heads=size("--heads", heads),
         ffn_width=size("--ffn-width", ffn_width),
+        fixed_width=size("--fixed-width", fixed_width),
     )
+    if sizes.fixed_width and sizes.width:
+        raise RequestError("--width sets the sizes outright, and --fixed-width is where a budget is met", "leave one of them out")
     if sizes.ffn_width and not sizes.width:
         raise RequestError("--ffn-width without --width: a budget chooses both", "add --width, or leave --ffn-width out")
-    if sizes.width and sizes.heads and sizes.width % sizes.heads:
-        raise RequestError(f"--width {sizes.width} is not a multiple of --heads {sizes.heads}", f"try --width {sizes.heads * 32}")
+    for flag, found in (("--width", sizes.width), ("--fixed-width", sizes.fixed_width)):
+        if found and sizes.heads and found % sizes.heads:
+            raise RequestError(f"{flag} {found} is not a multiple of --heads {sizes.heads}", f"try {flag} {sizes.heads * 32}")
     return sizes
 
 

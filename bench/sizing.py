@@ -105,7 +105,7 @@ def _match_budget(model: ModelSpec, request: Request, budget: int) -> SizedModel
     target: Target | NoMatch = _params_target(request, budget)
     if request.match == "flops" and model.name != request.reference:
         target = _reference_target(model, request, budget)
-    found = target if isinstance(target, NoMatch) else match(model, target, heads=request.sizes.heads)
+    found = target if isinstance(target, NoMatch) else match(model, target, heads=request.sizes.heads, width=request.sizes.fixed_width)
     if isinstance(found, Match):
         return SizedModel(model=found.model, match=request.match, budget=budget, budget_error=found.error)
     nearest = None
