@@ -28,9 +28,17 @@ ARMS = (
         name="attention, learned, dropout on them",
         flags={"models": f"{ATTENTION}+positions=learned", "recipe": "dropout=0.1,dropout_at=embedding"},
     ),
+    Arm(
+        name="attention, sinusoidal, dropout on them",
+        flags={"models": f"{ATTENTION}+positions=sinusoidal", "recipe": "dropout=0.1,dropout_at=embedding"},
+    ),
     Arm(name="gMLP, none", flags={"models": f"{GMLP}+positions=none"}),
     Arm(name="gMLP, learned", flags={"models": f"{GMLP}+positions=learned"}),
     Arm(name="gMLP, sinusoidal", flags={"models": f"{GMLP}+positions=sinusoidal"}),
+    Arm(
+        name="gMLP, learned, dropout on them",
+        flags={"models": f"{GMLP}+positions=learned", "recipe": "dropout=0.1,dropout_at=embedding"},
+    ),
 )
 FULL = (Grid(name=IMAGES, flags=ON_DIGITS, arms=ARMS), Grid(name=MEMORY, flags=ON_COPY, arms=ARMS))
 

@@ -3,11 +3,12 @@
 Prediction: s(Z) = Z has no mixing and loses on images what patches tell together; a linear s(Z) = W Z + b mixes, but in the same way whatever the
 tokens hold, and loses a little; adding Z back repairs part of that, multiplying (a second-order interaction) all of it, and splitting the
 channels does the same with half of the products, so that the paper takes it. The start matters where it is far from the identity: W of 1e-6 to
-1e-3 with b = 1 begins as a feed-forward layer, as does the additive form with b = 0; b = 0 with a product begins with a gate that is shut, and b
-= 1 with a sum adds one to every channel; 0.05 and torch's default begin as random mixing, which a small model survives at the usual learning rate
-and hardly at five times that. LayerNorm on v keeps W's input at one scale: without it training is less stable, not worse. A Toeplitz W has 2 n -
-1 weights in place of n^2; at n = 16 nothing is lost. Four heads, or their average, change nothing that counts on 16 tokens, nor does a GELU after
-V. A tiny attention (aMLP) helps where tokens must be found by content, hardly on digits.
+1e-3 with b = 1 begins as a feed-forward layer, as does the additive form with b = 0 (the linear one begins with nothing, so it also has torch's
+start); b = 0 with a product begins with a gate that is shut, and b = 1 with a sum adds one to every channel; 0.05 and torch's default begin as
+random mixing, which a small model survives at the usual learning rate and hardly at five times that. LayerNorm on v keeps W's input at one scale:
+without it training is less stable, not worse. A Toeplitz W has 2 n - 1 weights in place of n^2; at n = 16 nothing is lost. Four heads, or their
+average, change nothing that counts on 16 tokens, nor does a GELU after V. A tiny attention (aMLP) helps where tokens must be found by content,
+hardly on digits.
 
 Every arm has the same width and is matched in parameters by its ffn_width; the tiny attention's are part of them.
 
@@ -29,6 +30,7 @@ SPLIT = arm("multiplicative, split")
 IDENTITY = arm("identity", "+gating=identity")
 LINEAR = arm("linear, b = 0", "+gating=linear+bias_init=0")
 ADDITIVE = arm("additive, b = 0", "+gating=additive+bias_init=0")
+LINEAR_DEFAULT = arm("linear, b = 0, W as torch's default", "+gating=linear+bias_init=0+weight_init=default")
 LINEAR_ONE = arm("linear, b = 1", "+gating=linear")
 ADDITIVE_ONE = arm("additive, b = 1", "+gating=additive")
 MULTIPLICATIVE = arm("multiplicative", "+gating=multiplicative")
@@ -46,7 +48,7 @@ TINY_16 = arm("tiny attention, 16", "+tiny_attention=16")
 TINY_64 = arm("tiny attention, 64", "+tiny_attention=64")
 GATINGS = (SPLIT, IDENTITY, LINEAR, ADDITIVE, MULTIPLICATIVE)
 STARTS = (SPLIT, SMALL_W, LARGE_W, DEFAULT_W, ZERO_B, LARGE_W_ZERO_B, UNNORMED)
-ALL = (*GATINGS, LINEAR_ONE, ADDITIVE_ONE, HEADS, AVERAGED, *STARTS[1:], TOEPLITZ, AFTER, TINY_16, TINY_64)
+ALL = (*GATINGS, LINEAR_DEFAULT, LINEAR_ONE, ADDITIVE_ONE, HEADS, AVERAGED, *STARTS[1:], TOEPLITZ, AFTER, TINY_16, TINY_64)
 
 SMALL = {"depth": "4", "params": "170k", "fixed_width": "64", "metrics": "params,flops,accuracy"}
 ON_DIGITS = {**SMALL, "task": "digits", "seq": "16"}
@@ -62,7 +64,7 @@ ABLATION = Ablation(
     cpu=(
         Grid(name=IMAGES, flags=ON_DIGITS, arms=ALL),
         Grid(name=HOT, flags=HOTTER, arms=STARTS),
-        Grid(name=PHOTOGRAPHS, flags=ON_CIFAR, arms=(*GATINGS, TOEPLITZ, TINY_64)),
+        Grid(name=PHOTOGRAPHS, flags=ON_CIFAR, arms=(*GATINGS, LINEAR_DEFAULT, TOEPLITZ, TINY_64)),
     ),
     cuda=(
         Grid(name=IMAGES, flags=ON_DIGITS, arms=ALL),
@@ -82,6 +84,7 @@ ABLATION = Ablation(
         found(IDENTITY, "lower", "no token meets another", part=PHOTOGRAPHS),
         found(LINEAR, "lower", "mixes in one way, whatever the tokens hold", by=0.0),
         found(LINEAR, "lower", "mixes in one way, whatever the tokens hold", by=0.0, part=PHOTOGRAPHS),
+        found(LINEAR_DEFAULT, "lower", "the form, not the start, is what linear lacks", by=0.0, part=PHOTOGRAPHS),
         found(ADDITIVE, "lower", "first order only", by=0.0, part=PHOTOGRAPHS),
         found(MULTIPLICATIVE, "equal", "second order, as with the split"),
         found(MULTIPLICATIVE, "equal", "second order, as with the split", part=PHOTOGRAPHS),

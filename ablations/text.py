@@ -29,7 +29,10 @@ GMLP = arm("gMLP", "gmlp+pool=mean")
 AMLP = arm("aMLP", "gmlp+pool=mean+tiny_attention=32")
 BAG = arm("bag of words", "metaformer+mixer=identity+positions=none")
 MODELS = (TRANSFORMER, GMLP, AMLP, BAG)
-GATINGS = tuple(arm(f"gMLP, {name}", f"gmlp+pool=mean+gating={name}") for name in ("linear", "additive", "multiplicative"))
+GATINGS = tuple(
+    arm(f"gMLP, {name}", f"gmlp+pool=mean+gating={name}{start}")
+    for name, start in (("identity", ""), ("linear", "+bias_init=0"), ("additive", "+bias_init=0"), ("multiplicative", ""))
+)
 HIDDEN = (GMLP, *GATINGS, AMLP, TRANSFORMER, BAG)
 
 SMALL = {"depth": "2", "params": "300k", "metrics": "params,flops,accuracy"}

@@ -2,8 +2,8 @@
 
 Prediction: one block, the mixer swapped, everything else equal in parameters. Attention, spatial gating, additive and kernel attention multiply n
 x n pairs and reach every token in one step; a GRU is linear in n, but takes n steps one after the other, and what it is asked for must survive
-them; windows and convolutions are linear and reach as far as they are wide. So copying from n / 2 tokens away (task copy) is solved by what
-reaches that far, at any distance, and by nothing else: windows of 16 solve it while all tokens are in one window (then they are attention
+them; windows and convolutions are linear and reach as far as they are wide. So copying from n / 2 tokens away (task copy: the distance grows with
+n) is solved by what reaches that far and by nothing else: windows of 16 solve it while all tokens are in one window (then they are attention
 itself), convolutions of 9 only as far as 4 tokens, the mean and no mixing never, causal attention always (what is asked for lies in the past). On
 images of 16 patches everything that mixes is about as good, because the label needs little position. Explicit attention gives the answers of
 fused attention, more slowly and with n x n stored scores per head and sample. Additive scoring takes a tanh for every pair and channel, which no

@@ -50,10 +50,19 @@ BODY, HEAD = arm("dropout in the body", "dropout=0.1"), arm("dropout in the head
 WIDE_HEAD = arm("hidden layer in the head", models="vit+head_hidden=64")
 SHALLOW, DEEP = arm("2 blocks", depth="2"), arm("8 blocks", depth="8")
 NO_DECAY, STRONG_DECAY = arm("no weight decay", "weight_decay=0"), arm("weight decay 0.3", "weight_decay=0.3")
-STRONG_BOTH = arm("weight decay 0.3, RandAugment", "weight_decay=0.3,augment=randaugment,magnitude=9")
+STRONG_BOTH, WEAK_RANDOM, STRONG_RANDOM = (
+    arm("weight decay 0.3, RandAugment", "weight_decay=0.3,augment=randaugment"),
+    arm("RandAugment at 3 of 30", "augment=randaugment,magnitude=3"),
+    arm("RandAugment at 15 of 30", "augment=randaugment,magnitude=15"),
+)
+DECAY_WEAK_RANDOM, DECAY_STRONG_RANDOM = (
+    arm(f"weight decay 0.3, RandAugment at {strength} of 30", f"weight_decay=0.3,augment=randaugment,magnitude={strength}")
+    for strength in (3, 15)
+)
 ARMS = (
     *(BASIC, MILDLY, STEMMED, TAUGHT, LARGE_PATCHES, RANDOM, MIXED, CUT, ERASED, CONSTANT, LARGE_BATCH),
     *(BODY, HEAD, WIDE_HEAD, SHALLOW, DEEP, NO_DECAY, STRONG_DECAY, STRONG_BOTH),
+    *(WEAK_RANDOM, STRONG_RANDOM, DECAY_WEAK_RANDOM, DECAY_STRONG_RANDOM),
 )
 FULL = arm("full recipe", f"{MILD},{TEACHER}", models=STEM, band="up to 96 %")
 LESS = (
@@ -107,6 +116,7 @@ ABLATION = Ablation(
         helps(SHALLOW, "equal", "depth and width are exchangeable", by=0.02),
         helps(DEEP, "lower", "too narrow"),
         helps(STRONG_DECAY, "equal", "few steps to decay in", by=0.02),
+        helps(DECAY_STRONG_RANDOM, "lower", "both hold the model back", against=STRONG_RANDOM),
         helps(LESS[1], "lower", "the stem is missed most", by=0.02, part=REMOVED, against=FULL),
         helps(LESS[1], "lower", "the stem is missed more than the teacher", part=REMOVED, against=LESS[3]),
     ),
