@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench import catalog
-from bench.build import cost_of
+from bench.build import config_of, cost_of
 from bench.spec import ModelSpec
 from models.layers.cost import Cost
 from models.layers.shape import Shape
@@ -17,7 +17,11 @@ FLOPS_TOLERANCE = 0.01
 GRAIN = 8
 FINE_GRAIN = 2
 NOMINAL_HEAD_WIDTH = 32
+ONE_HEAD = 1
+"""Divides every width: where the target lies is found by it, since hardly any cost is of heads."""
 FFN_RANGE = (0.5, 2.0)
+MAX_GRAINS = 1024
+"""How many widths are tried for the narrowest that a model's options allow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,29 +59,62 @@ class NoMatch:
     nearest: Match | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    """A width at which the model cannot be built with the nominal number of heads, or with those asked for."""
+
+    width: int
+    reason: str
+
+
 def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: int | None = None) -> Match | NoMatch:
     """Search width (multiples of 8) and ffn_width (multiples of 8 within half to twice nominal) at the depth of `model.shape`.
 
     `model.shape`'s width, heads and ffn_width are ignored. `heads` fixes the number of heads; by default it follows the width. `width` fixes that
-    too: then ffn_width alone meets the target, in multiples of 2, for those of 8 would miss it.
+    too: then ffn_width alone meets the target, in multiples of 2, for those of 8 would miss it. Widths at which the model refuses to be built are
+    passed over.
     """
     if sizeless := _sizeless(model, target):
         return sizeless
     best: tuple[float, Match] | None = None
     nearest: Match | None = None
+    refused: _Refused | None = None
     for candidate in _candidates(model, target, heads) if width is None else _candidates_at(width, model, target, heads, FINE_GRAIN):
+        if isinstance(candidate, _Refused):
+            refused = candidate
+            continue
         if nearest is None or abs(candidate.error) < abs(nearest.error):
             nearest = candidate
         if abs(candidate.error) <= target.tolerance:
             distance = _distance_from_nominal(candidate.model)
             if best is None or distance < best[0]:
                 best = (distance, candidate)
-    return best[1] if best else _explain(model, target, nearest)
+    return best[1] if best else _explain(model, target, nearest, refused)
+
+
+def narrowest_shape(model: ModelSpec, heads: int | None = None) -> Shape:
+    """The least width, a multiple of 8, and an ffn_width that the model's options allow at the length and depth of `model.shape`.
+
+    `heads`: asked for (None: one, which divides every width). Raises ValueError, naming the rule, where no width is allowed.
+    """
+    chosen = (heads or 1) if catalog.load("families", model.family).USES_HEADS else 1
+    step, refusal = math.lcm(GRAIN, chosen), None
+    for width in range(step, step * MAX_GRAINS + 1, step):
+        shape = replace(model.shape, width=width, heads=chosen, ffn_width=_ffn_grain(model, 2 * GRAIN))
+        try:
+            config_of(replace(model, shape=shape))
+        except ValueError as error:
+            refusal = refusal or error
+        else:
+            return shape
+    assert refusal is not None
+    raise refusal
 
 
 def _sizeless(model: ModelSpec, target: Target) -> Match | NoMatch | None:
     """The answer for a model that no width makes larger, for which the search would not end; None for any other."""
-    small, large = (_range(model, width, None, target) for width in (NOMINAL_HEAD_WIDTH, 2 * NOMINAL_HEAD_WIDTH))
+    width = _round_up(NOMINAL_HEAD_WIDTH, narrowest_shape(model).width)
+    small, large = (_range(model, wide, ONE_HEAD, target) for wide in (width, 2 * width))
     if small is None or large is None or small.largest.achieved != large.largest.achieved:
         return None
     only = small.largest
@@ -113,21 +150,34 @@ class _Range:
     largest: Match
 
 
-def _candidates(model: ModelSpec, target: Target, heads: int | None) -> Iterator[Match]:
+def _candidates(model: ModelSpec, target: Target, heads: int | None) -> Iterator[Match | _Refused]:
     """For each width at which the target can be met, its ends and the best ffn_widths between; besides, the ends just outside."""
-    first = _first_width(model, target)
-    for width in range(max(GRAIN, first - GRAIN), target.value + first + GRAIN, GRAIN):
+    grain = narrowest_shape(model).width
+    first = _first_width(model, target, grain)
+    for width in range(max(grain, first - grain), target.value + first + grain, grain):
         if heads and width % heads and catalog.load("families", model.family).USES_HEADS:
             continue
         found = list(_candidates_at(width, model, target, heads, GRAIN))
         yield from found
-        if found and found[0].error > target.tolerance:
+        if _is_too_wide(found, width, model, target):
             return
 
 
-def _candidates_at(width: int, model: ModelSpec, target: Target, heads: int | None, grain: int) -> Iterator[Match]:
+def _is_too_wide(found: list[Match | _Refused], width: int, model: ModelSpec, target: Target) -> bool:
+    """Whether what was found at a width says that no wider one can meet the target; where it was refused, what one head would cost says so."""
+    if found and isinstance(found[0], Match):
+        return found[0].error > target.tolerance
+    ends = _range(model, width, ONE_HEAD, target)
+    return ends is not None and ends.smallest.error > target.tolerance
+
+
+def _candidates_at(width: int, model: ModelSpec, target: Target, heads: int | None, grain: int) -> Iterator[Match | _Refused]:
     """The ends of one width, the smaller first, and the best ffn_widths between; the smaller end alone where it is too large already."""
-    found = _range(model, width, heads, target, grain)
+    try:
+        found = _range(model, width, heads, target, grain)
+    except ValueError as error:
+        yield _Refused(width=width, reason=str(error))
+        return
     if found is None:
         return
     yield found.smallest
@@ -138,11 +188,11 @@ def _candidates_at(width: int, model: ModelSpec, target: Target, heads: int | No
         yield _measured(model, replace(found.smallest.model.shape, ffn_width=ffn_width), target)
 
 
-def _first_width(model: ModelSpec, target: Target) -> int:
+def _first_width(model: ModelSpec, target: Target, grain: int) -> int:
     """The smallest width whose largest shape reaches the target; cost grows with width, so doubling and halving find it."""
 
     def reaches(units: int) -> bool:
-        found = _range(model, units * GRAIN, None, target)
+        found = _range(model, units * grain, ONE_HEAD, target)
         return found is not None and found.largest.achieved >= target.value
 
     high = 1
@@ -152,7 +202,7 @@ def _first_width(model: ModelSpec, target: Target) -> int:
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if reaches(middle) else (middle + 1, high)
-    return low * GRAIN
+    return low * grain
 
 
 def _range(model: ModelSpec, width: int, heads: int | None, target: Target, multiple: int = GRAIN) -> _Range | None:
@@ -202,19 +252,20 @@ def _distance_from_nominal(model: ModelSpec) -> float:
 
 def _ffn_grain(model: ModelSpec, multiple: int) -> int:
     """Multiples that also split evenly into halves and spatial heads where the family has them."""
-    spatial_heads = dict(model.options).get("spatial_heads", 1)
-    return math.lcm(multiple, 2 * int(spatial_heads))
+    spatial_heads = max(1, int(dict(model.options).get("spatial_heads", 1)))
+    return math.lcm(multiple, 2 * spatial_heads)
 
 
 def _round_up(value: float, grain: int) -> int:
     return math.ceil(value / grain) * grain
 
 
-def _explain(model: ModelSpec, target: Target, nearest: Match | None) -> NoMatch:
+def _explain(model: ModelSpec, target: Target, nearest: Match | None, refused: _Refused | None) -> NoMatch:
     what = "parameters" if target.measure == "params" else "FLOPs"
     n, depth = model.shape.seq_len, model.shape.depth
+    why = f"; at width {refused.width}: {refused.reason}" if refused else ""
     if nearest is None:
-        return NoMatch(reason=f"no shape of depth {depth} can be built for {target.value:,} {what}", nearest=None)
+        return NoMatch(reason=f"no shape of depth {depth} can be built for {target.value:,} {what}{why}", nearest=None)
     fixed = cost_of(nearest.model).params_seq("blocks").at(n)
     if target.measure == "params" and fixed > target.value:
         reason = (
@@ -224,4 +275,4 @@ def _explain(model: ModelSpec, target: Target, nearest: Match | None) -> NoMatch
         reason = (
             f"no width and ffn_width (multiples of {GRAIN}) at depth {depth} come within {target.tolerance:.1%} of {target.value:,} {what}"
         )
-    return NoMatch(reason=f"{reason}; nearest: {nearest.achieved:,} ({nearest.error:+.2%})", nearest=nearest)
+    return NoMatch(reason=f"{reason}; nearest: {nearest.achieved:,} ({nearest.error:+.2%}){why}", nearest=nearest)

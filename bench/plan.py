@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench import catalog
-from bench.build import config_of, cost_of, uses_attention
+from bench.build import can_generate, config_of, cost_of, dropping_places_of, generating_models, uses_attention
 from bench.recipe import check_fits, check_recipe
 from bench.request import MAX_COUNT, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
 from bench.sizing import SizedModel, resolve_models, sizing_of
@@ -21,6 +21,7 @@ from bench.spec import (
     NO_ATTENTION,
     PHASES,
     Cell,
+    ModelSpec,
     Part,
     Plan,
     PlannedArm,
@@ -31,7 +32,9 @@ from bench.spec import (
     Settings,
     Skipped,
     Workload,
+    base_recipe,
 )
+from bench.task_info import info_of
 from bench.tuning import TUNING
 from models.layers.shape import require_positive
 
@@ -96,7 +99,8 @@ def build_plan_of_parts(
         planned_parts.append(_part(part, found))
     if not cells:
         raise RequestError(
-            f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", "try larger --params or shorter --seq"
+            f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}",
+            "try larger --params or shorter --seq, or another width or number of heads",
         )
     several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
     return Plan(
@@ -138,6 +142,8 @@ def _resolve(request: Request, recipe: Recipe, device: str) -> tuple[dict[str, P
         if isinstance(resolved, Skipped):
             skipped.append(resolved)
             continue
+        if request.task:
+            check_trainable(resolved.model, request.task, request.recipe or recipe)
         for planned in _expand(resolved, request, recipe, device):
             twin = cells.setdefault(planned.cell.cell_id, planned)
             if twin is not planned:
@@ -173,12 +179,35 @@ def check_plan(plan: Plan, source: str) -> None:
         _require_parts(plan)
         for planned in plan.cells:
             config_of(planned.cell.model)
+            if task := planned.cell.workload.task:
+                check_trainable(planned.cell.model, task, base_recipe(planned.cell, plan))
             if cost_of(planned.cell.model).terms != planned.sizing.terms:
                 raise ValueError(f"the cost of {planned.cell.model.name} is not what this version of the program computes")
             if not _is_sized_as_its_cost_says(planned):
                 raise ValueError(f"the parameters of {planned.cell.model.name} are not those of its cost")
     except (ValueError, TypeError) as error:
         raise RequestError(f"{source} asks for what cannot be run: {error}", "write a new one with: bench plan ... --out FILE") from error
+
+
+def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
+    """Raise RequestError where a model cannot learn a task, or not by this recipe: nobody would know before it is trained, or even then."""
+    if info_of(task).generation and not can_generate(model):
+        raise RequestError(
+            f"task {task} shows its answers one token late, and {model.name} reads ahead: it would learn to look them up",
+            f"write form=blank in --task, or try {', '.join(generating_models())}",
+        )
+    if recipe.dropout:
+        _require_dropping_places(model, recipe)
+
+
+def _require_dropping_places(model: ModelSpec, recipe: Recipe) -> None:
+    places = dropping_places_of(model)
+    if absent := [place for place in recipe.dropout_at if place not in places]:
+        there = "+".join(places)
+        raise RequestError(
+            f"--recipe dropout={recipe.dropout:g} at {absent[0]}: {model.name} drops {f'at {there} alone' if there else 'nowhere'}",
+            f"try dropout_at={there} in --recipe" if there else "leave dropout out of --recipe",
+        )
 
 
 def _require_parts(plan: Plan) -> None:

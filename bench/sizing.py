@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench import catalog
-from bench.budget import FLOPS_TOLERANCE, PARAMS_TOLERANCE, Match, NoMatch, Target, match, nominal_shape
+from bench.budget import FLOPS_TOLERANCE, PARAMS_TOLERANCE, Match, NoMatch, Target, match, narrowest_shape, nominal_shape
 from bench.build import config_of, cost_of
 from bench.request import ModelRequest, Request
 from bench.spec import NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.task_info import info_of
-from models.layers.shape import NO_POOL, POOLS, Interface, Shape
+from models.layers.shape import NO_POOL, Interface, Shape
 
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
@@ -119,16 +119,27 @@ def _params_target(request: Request, budget: int) -> Target:
 
 
 def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
-    """The forward FLOPs of the reference family at this budget and length, pooled like the model, so that it reads the same tokens."""
-    pool = _pool_of(model)
-    options = (("pool", pool),) if pool in POOLS else ()
-    wanted = ModelRequest(name=request.reference, family=request.reference, options=options)
-    reference = _unsized(wanted, request, model.shape.seq_len)
+    """The forward FLOPs of the reference family at this budget and length."""
+    reference = _reference_of(model, request)
     found = match(reference, _params_target(request, budget), heads=request.sizes.heads)
     if isinstance(found, NoMatch):
         return replace(found, reason=f"the reference {request.reference} has no size here: {found.reason}")
     flops = cost_of(found.model).flops().at(model.shape.seq_len)
     return Target(measure="flops", value=flops, tolerance=FLOPS_TOLERANCE)
+
+
+def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
+    """The reference pooled like the model, so that it reads the same tokens; by its own default where it has no such pooling."""
+    plain = ModelRequest(name=request.reference, family=request.reference)
+    has_pool = any(option.name == "pool" for option in catalog.options(request.reference))
+    wanted = [replace(plain, options=(("pool", _pool_of(model)),)), plain] if has_pool else [plain]
+    for reference in wanted:
+        try:
+            return _unsized(reference, request, model.shape.seq_len)
+        except RequestError as error:
+            refusal = error
+    families = ", ".join(catalog.names("families"))
+    raise RequestError(f"--reference {request.reference} cannot be matched: {refusal}", f"try another of {families}") from refusal
 
 
 def _scope(request: Request) -> str | None:
@@ -140,18 +151,12 @@ def _unsized(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
         name=wanted.name,
         family=wanted.family,
         options=wanted.options,
-        shape=replace(PLACEHOLDER, seq_len=n, depth=request.sizes.depth, ffn_width=_placeholder_ffn_width(wanted)),
+        shape=replace(PLACEHOLDER, seq_len=n, depth=request.sizes.depth),
         interface=Interface(input=request.input),
     )
     if request.task:  # first: whether a family can be built at all may depend on what it reads and answers
         model = replace(model, interface=_task_interface(model, request))
-    _require_options(model)
-    return model
-
-
-def _placeholder_ffn_width(wanted: ModelRequest) -> int:
-    """A width that splits into the spatial heads asked for, so that the other options can be checked before the search."""
-    return PLACEHOLDER.ffn_width * max(1, int(dict(wanted.options).get("spatial_heads", 1)))
+    return replace(model, shape=_placeholder_of(model, request.sizes.heads))
 
 
 def _task_interface(model: ModelSpec, request: Request) -> Interface:
@@ -164,12 +169,13 @@ def _pool_of(model: ModelSpec) -> str:
     return str({**defaults, **dict(model.options)}.get("pool", NO_POOL))
 
 
-def _require_options(model: ModelSpec) -> None:
-    """At placeholder sizes that fit every option, only an option's value can be refused."""
+def _placeholder_of(model: ModelSpec, heads: int | None) -> Shape:
+    """Sizes that fit every option: where there are none, only an option's value, or the number of heads asked for, can be wrong."""
     try:
-        config_of(model)
+        return narrowest_shape(model, heads)
     except ValueError as error:
-        raise RequestError(f"{model.name}: {error}", "see: bench list families") from error
+        hint = "change --heads or the option; see: bench list families" if heads else "see: bench list families"
+        raise RequestError(f"{model.name}: {error}", hint) from error
 
 
 def sizing_of(sized: SizedModel) -> Sizing:

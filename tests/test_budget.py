@@ -22,7 +22,7 @@ from bench.build import config_of, cost_of
 from bench.catalog import load, names
 from bench.request import parse_request
 from bench.sizing import SizedModel, resolve_models
-from bench.spec import ModelSpec, Skipped
+from bench.spec import ModelSpec, RequestError, Skipped
 from models.layers.shape import Interface, Shape
 from tests.contracts.subjects import interfaces
 
@@ -159,3 +159,29 @@ def test_flops_meet_those_of_the_reference(budget: str, depth: str, reference: s
         else:
             assert abs(error) <= FLOPS_TOLERANCE
             assert error == pytest.approx(cost_of(cell.model).flops().at(n) / flops[n].at(n) - 1)
+
+
+@pytest.mark.parametrize("family", ["gmlp", "vit", "transformer", "metaformer"])
+@pytest.mark.parametrize("budget", [120_000, 160_000])
+def test_at_a_fixed_width_the_ffn_width_alone_meets_the_budget(family: str, budget: int) -> None:
+    """In finer steps than elsewhere: those of 8 would miss it."""
+    found = match(unsized(family, 3, 17), params_target(budget), width=64)
+    assert isinstance(found, Match)
+    assert found.model.shape.width == 64
+    assert found.model.shape.ffn_width % 2 == 0
+    assert abs(found.error) <= PARAMS_TOLERANCE
+    assert cost_of(found.model).params().at(17) == found.achieved
+
+
+def test_a_fixed_width_that_cannot_meet_the_budget_is_refused_with_the_nearest() -> None:
+    found = match(unsized("vit", 3, 17), params_target(10_000), width=64)
+    assert isinstance(found, NoMatch)
+    assert found.nearest is not None
+    assert found.nearest.model.shape.width == 64
+
+
+def test_a_width_is_either_fixed_or_set_outright() -> None:
+    with pytest.raises(RequestError, match="--width sets the sizes outright, and --fixed-width is where a budget is met"):
+        parse_request(models="vit", seq="17", width="64", fixed_width="64")
+    with pytest.raises(RequestError, match="--fixed-width 64 is not a multiple of --heads 3"):
+        parse_request(models="vit", seq="17", fixed_width="64", heads="3")

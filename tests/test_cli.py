@@ -15,6 +15,7 @@ from bench.spec import Job, Outcome
 
 RUN = ("run", "--models", "gmlp,vit", "--seq", "17,65")
 TASK = ("run", "--models", "vit", "--task", "digits", "--seq")
+GATED = ("plan", "--models", "metaformer+mixer=gated_projection:spatial_heads=3", "--seq", "17")
 MALFORMED: dict[str, tuple[str, ...]] = {
     "no model": ("run", "--seq", "17"),
     "empty models": ("run", "--models", "", "--seq", "17"),
@@ -132,6 +133,14 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "recipe with a key given twice": (*TASK, "17", "--metrics", "accuracy", "--recipe", "epochs=1,epochs=2"),
     "dropout of everything": (*TASK, "17", "--metrics", "accuracy", "--recipe", "dropout=1"),
     "identity gating with attention": ("run", "--models", "gmlp+gating=identity+tiny_attention=8", "--seq", "17"),
+    "heads that an option does not allow": ("plan", "--models", "metaformer+mixer=attention:inner_width=64", "--heads", "3", "--seq", "17"),
+    "the same to describe": ("describe", "metaformer+mixer=attention:inner_width=64", "--heads", "3", "--seq", "17"),
+    "no width for an option": ("plan", "--models", "metaformer+mixer=attention:inner_width=7", "--params", "20M", "--seq", "17"),
+    "no width for an option to describe": ("describe", "metaformer+mixer=attention:inner_width=7", "--params", "20M", "--seq", "17"),
+    "a width that an option does not allow": (*GATED, "--fixed-width", "64"),
+    "a reference that reads points": ("plan", "--models", "vit", "--match", "flops", "--reference", "kernel_regression", "--seq", "17"),
+    "dropout at a place that is not there": (*TASK[:2], "gmlp", *TASK[3:], "17", "--recipe", "dropout=0.1,dropout_at=attention"),
+    "an encoder that reads its own answers": ("plan", "--models", "transformer", "--task", "reverse+form=shifted", "--seq", "16"),
     "compare of nothing": ("compare", "nowhere"),
     "plan for an unwritable file": ("plan", "--models", "vit", "--seq", "17", "--out", "/proc/nowhere/plan.json"),
 }
@@ -182,6 +191,12 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "unknown option of a family": ("pol", "did you mean pool?"),
         "unknown dtype": ("fp64", "fp32, bf16"),
         "accuracy without a task": ("--task digits",),
+        "heads that an option does not allow": ("inner_width must be a multiple of heads", "--heads"),
+        "no width for an option": ("inner_width must be a multiple of heads", "number of heads"),
+        "a width that an option does not allow": ("64 is not a multiple of 3", "another width"),
+        "a reference that reads points": ("kernel_regression", "reads points", "gmlp"),
+        "dropout at a place that is not there": ("attention", "gmlp", "dropout_at=embedding"),
+        "an encoder that reads its own answers": ("transformer", "form=blank", "metaformer+mixer=attention:causal=true"),
         "unknown flag": ("--modells", "--models", "bench run --help"),
     }.items(),
 )

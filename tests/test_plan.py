@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.build import generating_models
 from bench.jobs import control_cell, estimated_seconds, jobs
 from bench.plan import PartRequest, build_plan, build_plan_of_parts, check_plan
 from bench.recipe import parse_recipe
@@ -137,6 +139,104 @@ def test_a_plan_that_was_edited_into_nonsense_is_refused(name: str, tmp_path: An
     TAMPERED[name](data)
     with pytest.raises(RequestError, match="cannot be run"):
         check_plan(parse_plan(data, tmp_path), "plan.json")
+
+
+SHIFTED = "reverse+form=shifted"
+BOUNDED = "metaformer+mixer=attention:inner_width=64"
+
+
+@pytest.mark.parametrize("model", ["transformer", "gmlp", "metaformer+mixer=attention", "metaformer+mixer=gru:bidirectional=true"])
+def test_who_reads_ahead_cannot_learn_to_generate(model: str) -> None:
+    with pytest.raises(RequestError, match=f"{re.escape(model)} reads ahead") as refused:
+        planned(models=model, seq="16", task=SHIFTED)
+    assert "form=blank" in refused.value.hint
+    for able in ("encoder_decoder", "recurrent_attention", "metaformer+mixer=attention:causal=true", "metaformer+mixer=gru"):
+        assert able in refused.value.hint.split("try ")[1].split(", ")
+    assert planned(models=model, seq="16", task="reverse").cells
+
+
+def test_what_is_named_as_able_to_generate_is_planned() -> None:
+    models = generating_models()
+    plan = planned(models=",".join(models), seq="16", task=SHIFTED, params="1M")
+    assert [p.cell.model.name for p in plan.cells] == list(models)
+
+
+def test_dropout_where_a_model_has_none_is_refused_when_planned() -> None:
+    trained = {"task": "digits", "metrics": "params,accuracy"}
+    recipe = "dropout=0.1,dropout_at=attention"
+    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp drops at embedding") as refused:
+        with_recipe(recipe, models="vit,gmlp", **trained)
+    assert refused.value.hint == "try dropout_at=embedding+residual+head in --recipe"
+    assert with_recipe(refused.value.hint.split()[1].join(("dropout=0.1,", "")), models="vit,gmlp", **trained).cells
+    assert with_recipe(recipe, models="vit,gmlp+tiny_attention=8", **trained).cells
+    assert with_recipe("dropout_at=attention", models="gmlp", **trained).cells
+    assert with_recipe(recipe, models="gmlp").cells  # nothing is trained
+
+
+def with_recipe(recipe: str, **flags: Any) -> Plan:
+    request = parse_request(**{"seq": "17", "params": "250k", **flags})
+    return build_plan(request, settings=Settings(), recipe=parse_recipe(recipe), device="cpu")
+
+
+def test_a_model_that_drops_nowhere_is_told_so() -> None:
+    flags = {"models": "kernel_regression", "width": "8", "seq": "16", "params": "1M", "task": "curve_fitting"}
+    with pytest.raises(RequestError, match=r"dropout=0.1 at embedding: kernel_regression drops nowhere"):
+        with_recipe("dropout=0.1", **flags)
+
+
+def test_an_own_recipe_that_drops_where_its_model_has_nothing_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp drops"):
+        of_arms(plain={}, bad={"models": "gmlp", "recipe": "dropout=0.1,dropout_at=attention"})
+
+
+def test_a_plan_that_was_read_is_held_to_what_can_be_trained(tmp_path: Any) -> None:
+    data = json.loads(json.dumps(to_json(planned(models="gmlp", seq="17", task="digits", metrics="params,accuracy"))))
+    data["recipe"] |= {"dropout": 0.1, "dropout_at": ["residual"]}
+    check_plan(parse_plan(data, tmp_path), "plan.json")
+    data["recipe"]["dropout_at"] = ["attention"]
+    with pytest.raises(RequestError, match=r"cannot be run: --recipe dropout=0.1 at attention: gmlp drops"):
+        check_plan(parse_plan(data, tmp_path), "plan.json")
+
+
+def test_sizes_fit_what_a_mixer_asks_of_the_width() -> None:
+    """Multiples of 8 that three spatial heads divide."""
+    (found,) = planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", params="1M").cells
+    assert found.cell.model.shape.width % 24 == 0
+    assert abs(found.sizing.budget_error or 0.0) <= 0.005
+    with pytest.raises(RequestError, match="at width 64: width must be a multiple of spatial_heads: 64 is not a multiple of 3"):
+        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", fixed_width="64")
+    with pytest.raises(RequestError, match="width must be a multiple of spatial_heads: 64 is not"):
+        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", params="1M", width="64")
+
+
+def test_heads_that_an_option_does_not_allow_are_refused() -> None:
+    with pytest.raises(RequestError, match="inner_width must be a multiple of heads: 64 is not a multiple of 3") as refused:
+        planned(models=BOUNDED, heads="3")
+    assert "--heads" in refused.value.hint
+
+
+def test_widths_whose_heads_an_option_does_not_allow_are_passed_over() -> None:
+    """64 channels are shared by 1, 2, 4 or 8 heads, not by 3; 7 channels by no number of heads that suits a width of 64."""
+    (found,) = planned(models=BOUNDED, seq="17", params="1M").cells
+    assert 64 % found.cell.model.shape.heads == 0
+    assert found.cell.model.shape.heads > 1
+    with pytest.raises(RequestError, match="at width 64: inner_width must be a multiple of heads: 7 is not a multiple of 2"):
+        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", fixed_width="64")
+    with pytest.raises(RequestError, match=r"at width [0-9]+: inner_width must be a multiple of heads: 7 is not a multiple of"):
+        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", params="20M")
+
+
+def test_a_reference_without_the_models_pooling_has_its_own() -> None:
+    """`vit` pools by a class token, which an encoder-decoder has not."""
+    plan = planned(models="vit,encoder_decoder", seq="17", params="1M", match="flops", reference="encoder_decoder")
+    vit, reference = (p.sizing.cost.flops().at(17) for p in plan.cells)
+    assert abs(vit / reference - 1) <= 0.01
+
+
+def test_a_reference_that_cannot_read_what_the_models_read_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"--reference kernel_regression cannot be matched: .*reads points") as refused:
+        planned(models="vit", match="flops", reference="kernel_regression")
+    assert "vit" in refused.value.hint
 
 
 def test_nothing_feasible_is_a_wrong_request() -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pandas
 
+from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
 from bench.analysis.series import Timings, common_times
-from bench.analysis.significance import Scores, compare_scores, holm, unpaired_test
+from bench.analysis.significance import Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, mean_interval
 from bench.spec import Part, Prediction
 
@@ -22,6 +23,8 @@ PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_si
 """What may tell two cells of one arm apart; what does, places them beside the baseline's."""
 MIN_ROUNDS = 3
 LARGEST_LOG = math.log(sys.float_info.max)
+Spreads = Mapping[tuple[str, str], SeedSpread]
+"""By part and cell id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +90,18 @@ class Contrast:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """The difference arm - against, or the ratio arm / against. The bounds of `estimate` hold for all effects on this measure together (Bonferroni);
-    `p_adjusted` is Holm's, None for what was counted. `doubt`: why it says nothing of models trained anew, or timed again."""
+    """The difference arm - against, or the ratio arm / against. The bounds of `estimate` hold for all effects on this measure together (Bonferroni,
+    for `num_comparisons`; 1 for what was counted, which is exact); `p_adjusted` is Holm's, None for what was counted. `spread`: whose spread
+    over seeds the bounds rest on, `pooled over 19 arms` or the two arms' `own`; empty where they rest on none. `doubt`: why it says nothing of
+    models trained anew, or timed again."""
 
     contrast: Contrast
     measure: Measure
     estimate: Interval
     p_adjusted: float | None = None
     doubt: str = ""
+    spread: str = ""
+    num_comparisons: int = 1
 
     @property
     def shown(self) -> bool:
@@ -127,9 +134,10 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
     """Every effect that was measured. What is counted is exact; for the rest the error of all of one measure together is 5 %."""
     found: list[Effect] = []
     for measure in MEASURES.values():
-        estimated = [contrast for contrast in contrasts if _estimate(measure, contrast, observed, LEVEL) is not None]
+        spreads = _spreads(measure, contrasts, observed)
+        estimated = [contrast for contrast in contrasts if _estimate(measure, contrast, observed, spreads, LEVEL) is not None]
         level = 1 - (1 - LEVEL) / max(1, len(estimated))
-        effects = [effect for contrast in estimated if (effect := _estimate(measure, contrast, observed, level)) is not None]
+        effects = [effect for contrast in estimated if (effect := _estimate(measure, contrast, observed, spreads, level)) is not None]
         found += _adjusted(effects)
     return found
 
@@ -170,11 +178,41 @@ def _is_empty(value: Any) -> bool:
     return value is None or value == "" or bool(pandas.isna(value))
 
 
-def _estimate(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
-    return _ESTIMATORS[measure.name](measure, contrast, observed, level)
+def _spreads(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
+    """The spread over seeds of every cell that is compared in a part: pooled, where that can be, over the part's cells at one place."""
+    found: dict[tuple[str, str], SeedSpread] = {}
+    for part in dict.fromkeys(contrast.part for contrast in contrasts):
+        members = [contrast for contrast in contrasts if contrast.part == part]
+        keys = [key for key in PLACE_KEYS if any(key in contrast.place for contrast in members)]
+        places: dict[tuple[Any, ...], dict[str, Sequence[float]]] = {}
+        for cell_id in dict.fromkeys(cell_id for contrast in members for cell_id in contrast.cells):
+            results = _seed_results(measure, cell_id, observed)
+            places.setdefault(_place(observed.rows[cell_id], keys), {})[cell_id] = results
+        for results_by_cell in places.values():
+            spreads = seed_spreads(results_by_cell, observed.num_seeds)
+            found |= {(part, cell_id): spread for cell_id, spread in spreads.items()}
+    return found
 
 
-def _by_items(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
+def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Sequence[float]:
+    """One number per seed: the mean score of the items, or the logarithm of what is compared as a ratio; none where it was not measured."""
+    if measure.is_ratio:
+        return [math.log(value) for value in observed.seed_values.get(measure.name, {}).get(cell_id, ())]
+    if _is_empty(observed.rows[cell_id].get(measure.name)) or cell_id not in observed.scores:
+        return []
+    means: list[float] = _scores_of(measure, observed.scores[cell_id]).mean(axis=1).tolist()
+    return means
+
+
+def _spreads_of(contrast: Contrast, spreads: Spreads) -> tuple[SeedSpread, SeedSpread]:
+    return spreads[contrast.part, contrast.first], spreads[contrast.part, contrast.second]
+
+
+def _estimate(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
+    return _ESTIMATORS[measure.name](measure, contrast, observed, spreads, level)
+
+
+def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
     """From the test items' scores, paired by item where both answered the same ones."""
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
     if any(_is_empty(row.get(measure.name)) for row in rows) or not all(cell_id in observed.scores for cell_id in contrast.cells):
@@ -183,12 +221,16 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, leve
     same_items = first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1
     num = min(len(first), len(second))
     doubt = _doubt_of_seeds(num, observed.num_seeds)
-    if not same_items and num < 2:
+    parts, spread = None, ""
+    if num >= MIN_SEEDS:
+        both = _spreads_of(contrast, spreads)
+        parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
+    elif not same_items:
         unknown = Interval(estimate=float(first.mean() - second.mean()), low=-math.inf, high=math.inf, num=num)
         return Effect(contrast=contrast, measure=measure, estimate=unknown, p_adjusted=1.0, doubt=doubt)
-    difference = (compare_scores if same_items else unpaired_test)(first, second, level)
+    difference = (compare_scores if same_items else unpaired_test)(first, second, level, parts)
     interval = Interval(estimate=difference.estimate, low=difference.low, high=difference.high, num=num)
-    return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=difference.p_value, doubt=doubt)
+    return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=difference.p_value, doubt=doubt, spread=spread)
 
 
 def _doubt_of_seeds(num: int, planned: int) -> str:
@@ -203,34 +245,23 @@ def _scores_of(measure: Measure, scores: Scores) -> Scores:
     return (scores == 1.0).astype(np.float64) if measure.name == "exact_accuracy" else scores
 
 
-def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
-    """The ratio of geometric means over seeds, by Welch's t on the log scale (Welch 1947)."""
-    values = [observed.seed_values.get(measure.name, {}).get(cell_id, ()) for cell_id in contrast.cells]
-    logs = [[math.log(value) for value in found] for found in values]
-    num = min(map(len, logs))
+def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
+    """The ratio of geometric means over seeds, by a t-test on the log scale: Student's where the spread is shared, else Welch's (1947)."""
+    first, second = (_seed_results(measure, cell_id, observed) for cell_id in contrast.cells)
+    num = min(len(first), len(second))
     if num < 1:
         return None
-    estimate = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
-    half, p_value = _welch(logs, estimate, level) if num > 1 else (math.inf, 1.0)
+    estimate, doubt = statistics.fmean(first) - statistics.fmean(second), _doubt_of_seeds(num, observed.num_seeds)
+    half, p_value, spread = math.inf, 1.0, ""
+    if num >= MIN_SEEDS:
+        both = _spreads_of(contrast, spreads)
+        half, p_value = t_test(estimate, variance_parts(both, (len(first), len(second))), level)
+        spread = spread_text(both)
     interval = _ratio_of(Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num))
-    doubt = _doubt_of_seeds(num, observed.num_seeds)
-    return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=p_value, doubt=doubt)
+    return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=p_value, doubt=doubt, spread=spread)
 
 
-def _welch(samples: Sequence[Sequence[float]], estimate: float, level: float) -> tuple[float, float]:
-    """Half the width of the interval of a difference of means, and the p-value of no difference."""
-    from scipy import special
-
-    parts = [(statistics.variance(found) / len(found), len(found) - 1) for found in samples]
-    variance = sum(part for part, _ in parts)
-    if not variance:
-        return 0.0, 0.0 if estimate else 1.0
-    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    half = float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(variance)
-    return half, 2 * float(special.stdtr(freedom, -abs(estimate) / math.sqrt(variance)))
-
-
-def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
+def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
     """The geometric mean of the ratios of times per sample, paired by round."""
     times = common_times(*contrast.cells, observed.timings)
     first_batch, second_batch = (float(observed.rows[cell_id]["batch_size"]) for cell_id in contrast.cells)
@@ -255,7 +286,7 @@ def _p_of_mean(logs: Sequence[float]) -> float:
     return 2 * float(special.stdtr(len(logs) - 1, -abs(statistics.fmean(logs)) / error)) if error else float(not any(logs))
 
 
-def _counted(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:  # noqa: ARG001
+def _counted(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
     """The ratio of two counts, per sample where the batch is part of them: exact."""
     values = [_count(measure, observed.rows[cell_id]) for cell_id in contrast.cells]
     if values[0] is None or not values[1]:
@@ -271,7 +302,7 @@ def _count(measure: Measure, row: Mapping[str, Any]) -> float | None:
     return float(value) / float(row["batch_size"]) if measure.name == "activation_bytes" else float(value)  # type: ignore[arg-type]
 
 
-_ESTIMATORS: Mapping[str, Callable[[Measure, Contrast, Observations, float], Effect | None]] = {
+_ESTIMATORS: Mapping[str, Callable[[Measure, Contrast, Observations, Spreads, float], Effect | None]] = {
     **dict.fromkeys(("accuracy", "exact_accuracy", "score"), _by_items),
     "perplexity": _by_seeds,
     "latency_ms": _by_rounds,
@@ -280,7 +311,11 @@ _ESTIMATORS: Mapping[str, Callable[[Measure, Contrast, Observations, float], Eff
 
 
 def _adjusted(effects: Sequence[Effect]) -> list[Effect]:
-    """With Holm's p-values over all that have one."""
+    """With Holm's p-values over all that have one, and their number."""
     tested = [effect for effect in effects if effect.p_adjusted is not None]
-    adjusted = dict(zip(map(id, tested), holm([effect.p_adjusted or 0.0 for effect in tested]), strict=True))
-    return [dataclasses.replace(effect, p_adjusted=adjusted.get(id(effect))) for effect in effects]
+    adjusted = holm([effect.p_adjusted or 0.0 for effect in tested])
+    by_effect = dict(zip(map(id, tested), adjusted, strict=True))
+    return [
+        dataclasses.replace(effect, p_adjusted=by_effect[id(effect)], num_comparisons=len(effects)) if id(effect) in by_effect else effect
+        for effect in effects
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.effects import MEASURES, Effect
+from bench.analysis.effects import MEASURES, Contrast, Effect
 from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
 from bench.intervals import Interval
 from bench.spec import EQUAL, HIGHER, LOWER, Prediction
@@ -27,12 +27,14 @@ class Outcome:
         return tuple(dict.fromkeys(cell for effect in self.effects for cell in effect.contrast.cells))
 
 
-def judge_predictions(predictions: Sequence[Prediction], effects: Sequence[Effect], *, doubt: str, quick: bool) -> list[Outcome]:
+def judge_predictions(
+    predictions: Sequence[Prediction], contrasts: Sequence[Contrast], effects: Sequence[Effect], *, doubt: str, quick: bool
+) -> list[Outcome]:
     """One outcome per prediction, in their order. Each names what it compares with (`with_baselines`).
 
     `doubt`: why nothing timed may be decided; a quick run decides nothing.
     """
-    return [_judged(prediction, effects, doubt, quick) for prediction in predictions]
+    return [_judged(prediction, contrasts, effects, doubt, quick) for prediction in predictions]
 
 
 def answer_to(prediction: Prediction, estimate: Interval) -> str:
@@ -50,19 +52,29 @@ def answer_to(prediction: Prediction, estimate: Interval) -> str:
     return SUPPORTED if estimate.high < below else (REFUTED if estimate.low > below else UNDECIDED)
 
 
-def _judged(prediction: Prediction, effects: Sequence[Effect], doubt: str, quick: bool) -> Outcome:
-    found = tuple(effect for effect in effects if _is_about(prediction, effect))
+def _judged(prediction: Prediction, contrasts: Sequence[Contrast], effects: Sequence[Effect], doubt: str, quick: bool) -> Outcome:
+    asked = [contrast for contrast in contrasts if _is_about(prediction, contrast)]
+    if not asked:
+        return Outcome(prediction=prediction, answer=UNDECIDED, reason="not in this run")
+    found = tuple(effect for effect in effects if effect.contrast in asked and effect.measure.name == prediction.measure)
     if not found:
         return Outcome(prediction=prediction, answer=UNDECIDED, reason=f"no {MEASURES[prediction.measure].title} of both arms was measured")
+    lost = [contrast for contrast in asked if contrast not in [effect.contrast for effect in found]]
     answers = [UNDECIDED if effect.doubt else answer_to(prediction, effect.estimate) for effect in found]
-    answer = REFUTED if REFUTED in answers else (SUPPORTED if set(answers) == {SUPPORTED} else UNDECIDED)
-    reasons = [effect.doubt for effect in found if effect.doubt]
+    answer = REFUTED if REFUTED in answers else (SUPPORTED if set(answers) == {SUPPORTED} and not lost else UNDECIDED)
+    reasons = [*(_unmeasured(prediction, contrast) for contrast in lost), *(effect.doubt for effect in found if effect.doubt)]
     forbidden = doubt if quick or MEASURES[prediction.measure].timed else ""
     if forbidden and answer != UNDECIDED:
         reasons = [f"{forbidden} Taken by itself: {answer}."]
         answer = UNDECIDED
     reason = "; ".join(dict.fromkeys(reasons)) or _lengths(answers, found)
     return Outcome(prediction=prediction, answer=answer, reason=reason, effects=found)
+
+
+def _unmeasured(prediction: Prediction, contrast: Contrast) -> str:
+    """What was lost is an outcome too: an arm that diverged everywhere must not be forgotten."""
+    where = ", ".join(itertools.starmap(_place_in_words, contrast.place.items()))
+    return f"{f'{where}: ' if where else ''}no {MEASURES[prediction.measure].title} of both arms"
 
 
 def _lengths(answers: Sequence[str], found: Sequence[Effect]) -> str:
@@ -79,8 +91,6 @@ def _place_in_words(key: str, value: Any) -> str:
     return f"n = {value:,.0f}" if key == "seq_len" else f"{key} {value}"
 
 
-def _is_about(prediction: Prediction, effect: Effect) -> bool:
-    contrast = effect.contrast
-    asked = (prediction.part, prediction.arm, prediction.against, prediction.measure)
-    same = asked == (contrast.part, contrast.arm, contrast.against, effect.measure.name)
+def _is_about(prediction: Prediction, contrast: Contrast) -> bool:
+    same = (prediction.part, prediction.arm, prediction.against) == (contrast.part, contrast.arm, contrast.against)
     return same and prediction.seq_len in (None, contrast.seq_len)

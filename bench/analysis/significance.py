@@ -25,6 +25,8 @@ SEEDS_LOST = "not claimed: seeds were lost"
 
 Scores = NDArray[np.floating[Any]]
 Row = Mapping[str, Any]
+Parts = Sequence[tuple[float, int]]
+"""Independent parts of a variance, each with its degrees of freedom."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,37 +129,40 @@ def pairs_of(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequenc
             yield dict(zip(keys, values, strict=True)), first, second
 
 
-def compare_scores(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
+def compare_scores(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
     """The test that the seeds allow: two-way with two or more of each, else paired over items for the first seed of each.
 
-    `level` is that of the interval. Raises ValueError where the two were not scored on the same number of items, two at least.
+    `level` is that of the interval; `seed_parts` as for the two-way test. Raises ValueError where the two were not scored on the same number of
+    items, two at least.
     """
     if first.shape[1] != second.shape[1] or first.shape[1] < 2:
         raise ValueError(f"paired tests need the same items, two at least, not {first.shape[1]} and {second.shape[1]}")
     if min(len(first), len(second)) >= 2:
-        return two_way_test(first, second, level)
+        return two_way_test(first, second, level, seed_parts)
     if all(np.isin(scores[0], (0.0, 1.0)).all() for scores in (first, second)):
         return mcnemar_test(first[0], second[0], level)
     return paired_t_test(first[0], second[0], level)
 
 
-def two_way_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
+def two_way_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
     """Both sources of variation: seeds within each model, and test items, paired. Two or more seeds of each model, `(seeds, items)`.
 
     The variance of the difference of means is the sum s_a^2 / S_a + s_b^2 / S_b over seeds (Welch 1947) and the variance over items of the
     seed-mean difference, divided by the number of items; degrees of freedom by Satterthwaite (1946). It is a two-way analysis, seeds x items, in
     the spirit of multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). It is conservative: the
     item variance contains some of the seeds'. No bootstrap: over three seeds its 95 % intervals cover about 70 %.
+
+    `seed_parts`: the seeds' parts of the variance, where more models than these two tell them (`bench.analysis.seed_spread`).
     """
     by_item = first.mean(axis=0) - second.mean(axis=0)
-    parts = [*map(_over_seeds, (first, second)), (by_item.var(ddof=1) / len(by_item), len(by_item) - 1)]
+    parts = [*_seed_parts(first, second, seed_parts), (by_item.var(ddof=1) / len(by_item), len(by_item) - 1)]
     return _t_difference(float(by_item.mean()), parts, test=TWO_WAY, over_seeds=True, num_items=len(by_item), level=level)
 
 
-def unpaired_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
+def unpaired_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
     """As the two-way test, for two models that were scored on different items: each one's items add their own variance. Two or more seeds each."""
     by_item = [scores.mean(axis=0) for scores in (first, second)]
-    parts = [*map(_over_seeds, (first, second)), *((items.var(ddof=1) / len(items), len(items) - 1) for items in by_item)]
+    parts = [*_seed_parts(first, second, seed_parts), *((items.var(ddof=1) / len(items), len(items) - 1) for items in by_item)]
     estimate, num_items = float(by_item[0].mean() - by_item[1].mean()), min(map(len, by_item))
     return _t_difference(estimate, parts, test=UNPAIRED, over_seeds=True, num_items=num_items, level=level)
 
@@ -202,24 +207,31 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def _seed_parts(first: Scores, second: Scores, known: Parts | None) -> Parts:
+    return [*map(_over_seeds, (first, second))] if known is None else known
+
+
 def _over_seeds(scores: Scores) -> tuple[float, int]:
     """The variance of the mean over seeds, and its degrees of freedom."""
     return float(scores.mean(axis=1).var(ddof=1) / len(scores)), len(scores) - 1
 
 
-def _t_difference(
-    estimate: float, parts: Sequence[tuple[float, int]], *, test: str, over_seeds: bool, num_items: int, level: float
-) -> Difference:
-    """From independent parts of the variance, each with its degrees of freedom."""
+def t_test(estimate: float, parts: Parts, level: float = LEVEL) -> tuple[float, float]:
+    """Half the width of the interval of an estimate, and the p-value of none, from independent parts of its variance (Satterthwaite 1946)."""
     from scipy import special
 
     variance = float(sum(part for part, _ in parts))
-    if variance > 0:
-        freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-        p_value = 2 * float(special.stdtr(freedom, -abs(estimate) / math.sqrt(variance)))
-        half = float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(variance)
-    else:  # all items differ alike and all seeds agree: what remains is the sign test over items
-        p_value, half = (min(1.0, 2 * 0.5**num_items) if estimate else 1.0), 0.0
+    if not variance:
+        return 0.0, float(not estimate)
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    p_value = 2 * float(special.stdtr(freedom, -abs(estimate) / math.sqrt(variance)))
+    return float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(variance), p_value
+
+
+def _t_difference(estimate: float, parts: Parts, *, test: str, over_seeds: bool, num_items: int, level: float) -> Difference:
+    half, p_value = t_test(estimate, parts, level)
+    if not half and estimate:  # all items differ alike and all seeds agree: what remains is the sign test over items
+        p_value = min(1.0, 2 * 0.5**num_items)
     return Difference(
         estimate=estimate,
         low=estimate - half,

@@ -10,7 +10,7 @@ import pandas
 from bench.analysis.ranking import Pair, Ranking, rank_latency
 from bench.render import numbers
 from bench.render.document import Block, Paragraph, TableBlock
-from bench.render.frame import WORK_KEYS, constant_work, failed, varying, work_text
+from bench.render.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed, varying, work_text
 from bench.render.report_data import ReportData
 from bench.render.tables import Table
 
@@ -114,7 +114,7 @@ def _joined(names: Sequence[str]) -> str:
 
 def _quality(frame: pandas.DataFrame) -> list[str]:
     """Means, highest first, and no winner: a difference would have to be tested on the same test items, which this report does not do."""
-    trained = frame[frame["accuracy"].notna()].drop_duplicates(["model", "seq_len", "size", "task", "recipe"])
+    trained = frame[frame["accuracy"].notna()].drop_duplicates(TRAINING_KEYS)
     places = list(trained.groupby(["task", "size", "seq_len"], sort=False))
     if not places:
         return []

@@ -39,7 +39,7 @@ def build_document(
     sections = {
         **_answer(data, study),
         **_effects(data, study, cells, effects),
-        "Which is faster": answer(frame, data),
+        **({} if data.plan.question and data.plan.question.predictions else {"Which is faster": answer(frame, data)}),
         "Can this machine be trusted?": _trust(data.control, data.findings),
         "Matched sizes": _matching(frame),
         "Cost": _cost(cells),

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from bench.analysis.effects import COSTS, MEASURES, QUALITIES, Effect, Measure
 from bench.render.drawing import PHONE_INCHES
 from bench.render.effects import place_text
-from bench.render.style import BLACK, GREY, HOLLOW, SPARE_MARKERS, slug
+from bench.render.style import BLACK, HOLLOW, SPARE_MARKERS, slug
 from bench.render.ticks import linear_ticks
 from bench.spec import Part
 
@@ -23,6 +23,7 @@ MAX_ROWS = 40
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SAME = 1.02
 """Counts this near to one are as equal as matching makes them: a panel of them would say nothing."""
+ROOM = 1.12
 MAX_TICKS = 2
 """To either side of one."""
 SPREAD = 0.5
@@ -62,11 +63,16 @@ def draw_effects(parts: Sequence[Part], effects: Sequence[Effect]) -> Iterator[E
 
 
 def _has_panel(measure: Measure, effects: Sequence[Effect]) -> bool:
-    """Costs that all arms share say nothing."""
-    found = [effect.estimate.estimate for effect in effects if effect.measure is measure]
-    if measure.name in COSTS and not measure.timed:
-        return any(max(ratio, 1 / ratio) > SAME for ratio in found)
-    return bool(found)
+    """Costs that all arms share say nothing; nor does that of training, where it is as that of answering."""
+    found = {effect.contrast.first: effect.estimate.estimate for effect in effects if effect.measure is measure}
+    if measure.name not in COSTS or measure.timed:
+        return bool(found)
+    known = {e.contrast.first: e.estimate.estimate for e in effects if e.measure.name == "flops" and measure.name == "train_flops"}
+    return any(max(ratio, 1 / ratio) > SAME and not _is_near(ratio, known.get(cell)) for cell, ratio in found.items())
+
+
+def _is_near(ratio: float, other: float | None) -> bool:
+    return other is not None and max(ratio / other, other / ratio) <= SAME
 
 
 def _draw(part: Part, arms: Sequence[str], measures: Sequence[Measure], effects: Sequence[Effect]) -> Figure:
@@ -84,7 +90,7 @@ def _draw(part: Part, arms: Sequence[str], measures: Sequence[Measure], effects:
     if len(places) > 1:
         handles = [Line2D([], [], color=color, marker=marker, linestyle="", label=place) for place, (color, marker) in styles.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
-    figure.suptitle(f"against {part.baseline}", fontsize=9, x=0.01, ha="left", color=GREY)
+    figure.suptitle(f"{part.name}: against {part.baseline}", fontsize=9, x=0.01, ha="left")
     return figure
 
 
@@ -107,11 +113,13 @@ def _set_axis(axis: Axes, measure: Measure, effects: Sequence[Effect]) -> None:
     bounds = [b for e in effects for b in (e.estimate.low, e.estimate.high, e.estimate.estimate) if math.isfinite(b)]
     if not measure.is_ratio:
         low, high = min([*bounds, 0.0]), max([*bounds, 0.0])
-        axis.set_xticks(linear_ticks(low, high, num=4))
+        margin = 0.06 * (high - low) or 0.01
+        axis.set_xlim(low - margin, high + margin)
+        axis.set_xticks([tick for tick in linear_ticks(low, high, num=4) if low - margin <= tick <= high + margin])
         return
     low, high = min([b for b in bounds if b > 0] + [1 / 1.05]), max([*bounds, 1.05])
     axis.set_xscale("log")
-    axis.set_xlim(low / 1.1, high * 1.1)
+    axis.set_xlim(low / ROOM, high * ROOM)
     axis.xaxis.set_major_locator(FixedLocator(_ratio_ticks(low, high)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.xaxis.set_minor_locator(NullLocator())
@@ -124,5 +132,5 @@ def _ratio_ticks(low: float, high: float) -> list[float]:
         if math.log(most) / math.log(step) <= MAX_TICKS:
             ups = [step**power for power in range(1, MAX_TICKS + 1)]
             ticks = [1.0, *(float(f"{up:.3g}") for up in ups), *(float(f"{1 / up:.2g}") for up in ups)]
-            return sorted(tick for tick in ticks if low / 1.1 <= tick <= high * 1.1)
+            return sorted(tick for tick in ticks if low / ROOM <= tick <= high * ROOM)
     return [1.0]

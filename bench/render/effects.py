@@ -32,9 +32,9 @@ def question_blocks(data: ReportData, study: Study) -> tuple[Block, ...]:
     if not study.outcomes:
         return (lead, *statement)
     caption = (
-        "Every prediction was written down before anything was measured, with the effect that would count. It is supported where the whole "
-        "interval is on the side that was expected, refuted where it is wholly not, and undecided where the data cannot say. Intervals hold for all "
-        "effects on one measure of this run together (Bonferroni, 95 %)."
+        "The predictions are part of the plan, which is written before its first measurement, with the effect that would count. One is supported "
+        "where the whole interval is on the side that was expected, refuted where it is wholly not, and undecided where the data cannot say. "
+        "Intervals hold for all effects on one measure of this run together (Bonferroni, 95 %)."
     )
     return (lead, TableBlock(table=prediction_table(study.outcomes), caption=caption), *statement)
 
@@ -86,12 +86,27 @@ def effect_blocks(data: ReportData, study: Study, rows: Mapping[str, Row]) -> tu
         if not part.arms:
             continue
         table = effect_table(part, effects, rows)
-        caption = (
-            f"{part.name}: every arm against {part.baseline}. Costs are ratios to it. Intervals of qualities are 95 % t-intervals over seeds; "
-            "those of differences and of ratios of times hold for all of this run together. Shown: the interval leaves out no difference."
-        )
-        blocks.append(TableBlock(table=table, caption=caption))
+        blocks.append(TableBlock(table=table, caption=_caption(part, effects)))
     return (*blocks, *known_blocks(data.plan, study.growth, rows))
+
+
+def _caption(part: Part, effects: Sequence[Effect]) -> str:
+    """How the intervals were made: over what, from which spread, corrected for how many comparisons."""
+    estimated = [effect for effect in effects if effect.p_adjusted is not None]
+    numbers_of = {effect.measure.title: effect.num_comparisons for effect in estimated}
+    corrected = ", ".join(f"{num} of {title}" for title, num in numbers_of.items())
+    spreads = ", ".join(dict.fromkeys(effect.spread for effect in estimated if effect.spread))
+    doubts = "; ".join(dict.fromkeys(effect.doubt for effect in effects if effect.doubt))
+    sentences = (
+        f"{part.name}: every arm against {part.baseline}. Costs are ratios to it; intervals of qualities are 95 % t-intervals over seeds.",
+        f"Intervals of differences and of ratios of times hold together for all comparisons of this run ({corrected})."
+        if corrected
+        else "",
+        f"Spread over seeds: {spreads}." if spreads else "",
+        "Shown: the interval excludes 0, or 1 for ratios.",
+        f"Nothing is called shown where there is doubt: {doubts}." if doubts else "",
+    )
+    return " ".join(filter(None, sentences))
 
 
 def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row]) -> Table:
@@ -104,6 +119,7 @@ def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row])
         measure = MEASURES[name]
         columns += [(measure.value or measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
     columns += [(f"{MEASURES[name].title}, ratio", _effect(name, by_cell)) for name in COSTS]
+    columns += [("width / ffn_width", lambda _, row: (f"{row['width']:.0f} / {row['ffn_width']:.0f}", row["width"]))]
     columns += [("training time", lambda _, row: (numbers.duration(1e3 * row["train_s"]), row["train_s"]))]
     columns += [("seeds", lambda _, row: (numbers.whole(row["num_seeds"]), row["num_seeds"]))]
     columns += [("status", lambda _, row: (str(row["status"]), None))]
@@ -174,6 +190,8 @@ def _effect_json(effect: Effect) -> dict[str, Any]:
         "is_ratio": effect.measure.is_ratio,
         **bounds,
         "p_adjusted": effect.p_adjusted,
+        "num_comparisons": effect.num_comparisons,
+        "spread": effect.spread,
         "shown": effect.shown,
         "doubt": effect.doubt,
         "cells": list(contrast.cells),
@@ -243,7 +261,7 @@ def _effect(name: str, by_cell: Mapping[tuple[str, str, str], Effect]) -> Callab
         effect = by_cell.get((arm, row["cell_id"], name))
         if effect is None:
             return "", None
-        mark = "" if effect.p_adjusted is None or name in COSTS else (", shown" if effect.shown else f", {effect.doubt or NO_EFFECT}")
+        mark = "" if effect.p_adjusted is None or name in COSTS or effect.doubt else (", shown" if effect.shown else f", {NO_EFFECT}")
         return f"{effect_text(effect)}{mark}", effect.estimate.estimate
 
     return form

@@ -198,7 +198,7 @@ def _share_figures(
 
 
 def _accuracy(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator[Drawing]:
-    rows = frame[frame["accuracy"].notna() & (frame["params"] > 0)].drop_duplicates(["model", "seq_len", "size", "task", "recipe"])
+    rows = frame[frame["accuracy"].notna() & (frame["params"] > 0)].drop_duplicates(frames.TRAINING_KEYS)
     rows = rows.assign(label=rows["model"])
     if rows.empty:
         return

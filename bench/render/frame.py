@@ -12,6 +12,8 @@ from bench.render.numbers import count
 from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
+TRAINING_KEYS = ["model", "seq_len", "size", "task", "recipe", "width", "depth", "heads", "ffn_width"]
+"""What a training belongs to: rows that share these share it."""
 TEXT_COLUMNS = (
     "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),

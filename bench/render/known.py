@@ -35,15 +35,17 @@ class Known:
 
 
 def known_blocks(plan: Plan, growth: Sequence[Growth], rows: Mapping[str, Row]) -> Iterator[TableBlock]:
-    """One table for each kind of facts: where several parts know the same, the one that grew with n, or else the first, shows it."""
+    """A table for each part that has facts; where parts with the same kinds of facts were followed along n, for those alone."""
     known = Known(planned={p.cell.cell_id: p for p in plan.cells}, rows=rows, growth=growth)
-    by_facts: dict[tuple[str, ...], list[Part]] = {}
+    followed = {fact_keys(part) for part in plan.parts if _is_followed(part, known)}
     for part in plan.parts:
-        if keys := fact_keys(part):
-            by_facts.setdefault(keys, []).append(part)
-    for parts in by_facts.values():
-        shown = next((part for part in parts if any(_exponent(arm, known, FLOPS) for arm in part.arms)), parts[0])
-        yield TableBlock(table=known_table(shown, known), caption=CAPTION.format(part=shown.name))
+        if fact_keys(part) and (_is_followed(part, known) or fact_keys(part) not in followed):
+            yield TableBlock(table=known_table(part, known), caption=CAPTION.format(part=part.name))
+
+
+def _is_followed(part: Part, known: Known) -> bool:
+    """Does cost have an exponent in n for any of its arms?"""
+    return any(_exponent(arm, known, FLOPS) for arm in part.arms)
 
 
 def fact_keys(part: Part) -> tuple[str, ...]:

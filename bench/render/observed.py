@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pandas
 
@@ -12,8 +14,10 @@ from bench.render.report_data import ReportData
 from bench.spec import MEASURED, Record, training_id
 from bench.tuning import recipe_of
 
-PER_SEED = ("perplexity",)
-"""What is compared seed by seed, since it is no mean over items."""
+PER_SEED: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
+    "perplexity": lambda values: math.exp(values["cross_entropy"]) if values.get("cross_entropy") is not None else None
+}
+"""What is compared seed by seed, since no item has a score of its own, and how a record tells it."""
 
 
 def observations_of(frame: pandas.DataFrame, data: ReportData, timings: Timings) -> Observations:
@@ -24,9 +28,7 @@ def observations_of(frame: pandas.DataFrame, data: ReportData, timings: Timings)
         rows={row["cell_id"]: row for row in frame.to_dict("records")},
         scores=data.scores,
         data_ids={cell_id: str(records[0].outcome.values.get("data_id") or "") for cell_id, records in found.items()},
-        seed_values={
-            name: {cell_id: values for cell_id, records in found.items() if (values := _values(records, name))} for name in PER_SEED
-        },
+        seed_values={name: _by_cell(found, told) for name, told in PER_SEED.items()},
         timings=timings,
         num_seeds=data.plan.settings.seeds,
     )
@@ -45,5 +47,11 @@ def _trainings(data: ReportData) -> Mapping[str, list[Record]]:
     return found
 
 
-def _values(records: list[Record], name: str) -> tuple[float, ...]:
-    return tuple(float(record.outcome.values[name]) for record in records if record.outcome.values.get(name) is not None)
+def _by_cell(trainings: Mapping[str, list[Record]], told: Callable[[Mapping[str, Any]], float | None]) -> Mapping[str, tuple[float, ...]]:
+    """One value per seed, for the cells that have any."""
+    found = {}
+    for cell_id, records in trainings.items():
+        values = [told(record.outcome.values) for record in records]
+        if known := tuple(value for value in values if value is not None):
+            found[cell_id] = known
+    return found

@@ -37,7 +37,8 @@ def study_of(frame: pandas.DataFrame, data: ReportData) -> Study:
     evidence = evidence_of(frame, data)
     observed = observations_of(frame, data, evidence.timings)
     predictions = with_baselines(data.plan.question.predictions if data.plan.question else (), data.plan.parts)
-    effects = effects_of(contrasts_of(data.plan.parts, predictions, observed.rows), observed)
+    contrasts = contrasts_of(data.plan.parts, predictions, observed.rows)
+    effects = effects_of(contrasts, observed)
     return Study(
         verdicts=judge(evidence),
         growth=growth_of(frame, evidence.timings, evidence.usable),
@@ -45,6 +46,6 @@ def study_of(frame: pandas.DataFrame, data: ReportData) -> Study:
         closed=closed_pairs(data.plan),
         equal=equal_terms(data.plan),
         effects=effects,
-        outcomes=judge_predictions(predictions, effects, doubt=evidence.doubt, quick=evidence.quick),
+        outcomes=judge_predictions(predictions, contrasts, effects, doubt=evidence.doubt, quick=evidence.quick),
         doubt=evidence.doubt,
     )

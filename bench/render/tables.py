@@ -10,7 +10,7 @@ import pandas
 
 from bench.intervals import MAX_STABLE_WIDTH
 from bench.render import numbers
-from bench.render.frame import varying, work_text
+from bench.render.frame import TRAINING_KEYS, varying, work_text
 from bench.spec import PREDICTED, Skipped
 
 Row = dict[str, Any]
@@ -160,7 +160,7 @@ def cost_table(frame: pandas.DataFrame) -> Table:
 def accuracy_table(frame: pandas.DataFrame) -> Table:
     """One row per trained model and task; a training is shared by all cells of its model."""
     trained = frame[frame["accuracy"].notna() | frame["score"].notna()]
-    trained = trained.drop_duplicates(["model", "seq_len", "size", "task", "recipe"])
+    trained = trained.drop_duplicates(TRAINING_KEYS)
     return table(trained, (plain("model"), LENGTH, BUDGET, plain("task"), plain("recipe"), PARAMS, *TRAINING), keep=("model", "n"))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bench.analysis import seed_spread
 from bench.analysis.effects import MEASURES, Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.significance import UNPAIRED, Scores, holm, two_way_test, unpaired_test
 from bench.spec import Part, PlannedArm, Prediction
@@ -59,6 +60,12 @@ def trained(rng: np.random.Generator, level: float, hardness: np.ndarray[Any, An
     return found
 
 
+def shared(*scores: Scores) -> list[tuple[float, int]]:
+    """What the seeds of arms that are alike in it add to the variance of the difference of two of them."""
+    variances = [found.mean(axis=1).var(ddof=1) for found in scores]
+    return [(2 / NUM_SEEDS * float(np.mean(variances)), len(scores) * (NUM_SEEDS - 1))]
+
+
 SPREAD = math.sqrt(1.0 + 0.25 + 0.01 + 0.25)
 
 
@@ -104,7 +111,8 @@ def test_p_values_are_holms_over_all_effects_on_one_measure() -> None:
     scores = {name: trained(rng, level, hardness) for name, level in levels.items()}
     part = part_of({BASE: ["b"], "0": ["c0"], "1": ["c1"], "2": ["c2"]})
     found = effects(part, observed([row(name) for name in levels], scores=scores))
-    raw = [two_way_test(scores[name], scores["b"]).p_value for name in ("c0", "c1", "c2")]
+    parts = shared(*scores.values())
+    raw = [two_way_test(scores[name], scores["b"], seed_parts=parts).p_value for name in ("c0", "c1", "c2")]
     assert [effect.p_adjusted for effect in found] == pytest.approx(holm(raw))
     assert [effect.p_adjusted for effect in found] != pytest.approx(raw)
     smallest = min(range(3), key=lambda i: raw[i])
@@ -116,8 +124,9 @@ def test_the_level_of_an_interval_is_divided_by_their_number() -> None:
     scores = {name: trained(rng, 0.5, rng.normal(0, 1, NUM_ITEMS)) for name in ("b", "c0", "c1")}
     part = part_of({BASE: ["b"], "0": ["c0"], "1": ["c1"]})
     found = effects(part, observed([row(name) for name in scores], scores=scores))
-    wanted = two_way_test(scores["c0"], scores["b"], 0.975)
+    wanted = two_way_test(scores["c0"], scores["b"], 0.975, shared(*scores.values()))
     assert (found[0].estimate.low, found[0].estimate.high) == pytest.approx((wanted.low, wanted.high))
+    assert {(effect.num_comparisons, effect.spread) for effect in found} == {(2, "pooled over 3 arms")}
 
 
 def test_the_difference_is_the_arms_minus_the_baselines() -> None:
@@ -192,16 +201,135 @@ def test_counted_ratios_are_exact_and_have_no_p_value() -> None:
     assert not found["activation_bytes"].shown
 
 
-def test_perplexity_is_compared_by_welch_on_logarithms() -> None:
-    first, second = (9.0, 10.0, 12.0), (14.0, 13.0, 17.0, 16.0)
+@pytest.mark.parametrize(
+    ("first", "alike", "spread"), [((9.0, 10.0, 12.0), True, "pooled over 2 arms"), ((10.300, 10.301, 10.302), False, "own")]
+)
+def test_perplexity_is_compared_on_logarithms_by_student_or_welch(first: tuple[float, ...], alike: bool, spread: str) -> None:
+    second = (14.0, 13.0, 17.0, 16.0)
     part, seen = two_arms(seed_values={"perplexity": {"a": first, "b": second}})
     found = one(part, seen, "perplexity")
-    reference = stats.ttest_ind(np.log(first), np.log(second), equal_var=False)
+    reference = stats.ttest_ind(np.log(first), np.log(second), equal_var=alike)
     low, high = reference.confidence_interval(0.95)
     assert found.p_adjusted == pytest.approx(reference.pvalue)
     assert (found.estimate.low, found.estimate.high) == pytest.approx((math.exp(low), math.exp(high)))
     assert found.estimate.estimate == pytest.approx(stats.gmean(first) / stats.gmean(second))
-    assert found.shown
+    assert (found.shown, found.spread) == (True, spread)
+
+
+def test_two_arms_by_hand() -> None:
+    """Logarithms 1, 2, 3 and 4, 6, 8: variances 1 and 4, pooled 2.5 with 4 degrees of freedom; of the difference -4, 2.5 (1/3 + 1/3)."""
+    values = {"a": [math.exp(x) for x in (1, 2, 3)], "b": [math.exp(x) for x in (4, 6, 8)]}
+    found = one(*two_arms(seed_values={"perplexity": values}), "perplexity")
+    half = 2.7764451 * math.sqrt(5 / 3)
+    assert (math.log(found.estimate.low), math.log(found.estimate.high)) == pytest.approx((-4 - half, -4 + half))
+    assert (found.spread, found.num_comparisons) == ("pooled over 2 arms", 1)
+
+
+MANY = [f"c{i}" for i in range(19)]
+
+
+def many_arms() -> tuple[Part, list[dict[str, Any]]]:
+    """Nineteen arms against a baseline."""
+    return part_of({BASE: ["b"], **{name: [name] for name in MANY}}), [row(name) for name in ("b", *MANY)]
+
+
+def perplexities(rng: np.random.Generator, wide: str = "") -> dict[str, list[float]]:
+    """Of twenty arms that are all the same, but that one spreads ten times as far."""
+    return {name: np.exp(rng.normal(0, 0.1 if name == wide else 0.01, NUM_SEEDS)).tolist() for name in ("b", *MANY)}
+
+
+def held(wide: str) -> tuple[float, float]:
+    """How often the intervals of nineteen ratios hold the truth, all together and each."""
+    rng, (part, rows), repeats = np.random.default_rng(11), many_arms(), 300
+    together, each = 0, 0
+    for _ in range(repeats):
+        found = effects(part, observed(rows, seed_values={"perplexity": perplexities(rng, wide)}))
+        right = [effect.estimate.contains(1.0) for effect in found]
+        together, each = together + all(right), each + sum(right)
+    return together / repeats, each / repeats / len(MANY)
+
+
+def test_with_equal_spreads_the_pooled_intervals_hold_together() -> None:
+    together, each = held("")
+    assert together >= 0.93
+    assert each >= 0.99
+
+
+@pytest.mark.parametrize("wide", ["c3", "b"])
+def test_with_one_spread_ten_times_the_others_the_intervals_hold(wide: str) -> None:
+    together, each = held(wide)
+    assert together >= 0.91
+    assert each >= 0.94
+
+
+@pytest.mark.parametrize("wide", ["c3", "b"])
+def test_pooling_whatever_the_spreads_would_not_hold(wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The specimen."""
+    monkeypatch.setattr(seed_spread, "stands_out", lambda _: False)
+    assert held(wide)[0] < 0.8
+
+
+def test_pooled_accuracies_of_twenty_arms_hold_together() -> None:
+    rng, (part, rows), repeats, covered = np.random.default_rng(12), many_arms(), 200, 0
+    for _ in range(repeats):
+        hardness = rng.normal(0, 1, NUM_ITEMS)
+        scores = {name: trained(rng, 0.5, hardness) for name in ("b", *MANY)}
+        covered += all(effect.estimate.contains(0.0) for effect in effects(part, observed(rows, scores=scores)))
+    assert covered / repeats >= 0.93
+
+
+def test_pooled_intervals_are_less_than_half_as_wide_as_those_of_each_pair() -> None:
+    rng, (part, rows) = np.random.default_rng(13), many_arms()
+    together, alone, spreads = [], [], []
+    for _ in range(20):
+        values = perplexities(rng)
+        found = effects(part, observed(rows, seed_values={"perplexity": values}))
+        assert {effect.num_comparisons for effect in found} == {19}
+        spreads += [effect.spread for effect in found]
+        together += [math.log(effect.estimate.high / effect.estimate.low) for effect in found]
+        welch = [stats.ttest_ind(np.log(values[name]), np.log(values["b"]), equal_var=False) for name in MANY]
+        alone += [interval.high - interval.low for interval in (test.confidence_interval(1 - 0.05 / 19) for test in welch)]
+    assert spreads.count("pooled over 20 arms") / len(spreads) >= 0.8
+    assert set(spreads) <= {"pooled over 20 arms", "own"}
+    assert np.median(together) < 0.5 * np.median(alone)
+
+
+def test_seeds_are_pooled_within_one_part_and_place_only() -> None:
+    rows = [row(f"{arm}{n}", seq_len=float(n)) for n in (16, 32) for arm in "abc"]
+    part = part_of({BASE: ["b16", "b32"], "new": ["a16", "a32"], "other": ["c16", "c32"]})
+    again = dataclasses.replace(part_of({BASE: ["b16"], "new": ["a16"]}), name="again")
+    rng = np.random.default_rng(14)
+    values = {found["cell_id"]: np.exp(rng.normal(0, 0.01 * found["seq_len"], NUM_SEEDS)).tolist() for found in rows}
+    seen = observed(rows, seed_values={"perplexity": values})
+    found = effects_of(contrasts_of([part, again], (), seen.rows), seen)
+    assert [(effect.contrast.first, effect.spread) for effect in found] == [
+        *((name, "pooled over 3 arms") for name in ("a16", "a32", "c16", "c32")),
+        ("a16", "pooled over 2 arms"),
+    ]
+    variances = {n: np.mean([np.log(values[f"{arm}{n}"]).var(ddof=1) for arm in "abc"]) for n in (16, 32)}
+    halves = {effect.contrast.first: math.log(effect.estimate.high / effect.estimate.low) / 2 for effect in found[:4]}
+    quantile = stats.t.ppf(1 - 0.05 / 2 / 5, 6)
+    assert halves == {name: pytest.approx(quantile * math.sqrt(2 / 3 * variances[int(name[1:])])) for name in halves}
+
+
+def test_what_rests_on_no_seeds_names_no_spread() -> None:
+    timings = {name: {i: 1.0 + 0.1 * i for i in range(4)} for name in "ab"}
+    scores = {"a": np.ones((1, 9)), "b": np.zeros((1, 9))}
+    part, seen = two_arms(new_row={"params": 2.0}, base_row={"params": 3.0}, timings=timings, scores=scores, num_seeds=1)
+    assert {(effect.measure.name, effect.spread, effect.num_comparisons) for effect in effects(part, seen)} == {
+        ("accuracy", "", 1),
+        ("latency_ms", "", 1),
+        ("params", "", 1),
+    }
+
+
+def test_an_arm_that_lost_a_seed_is_doubtful_and_leaves_the_others_pooled() -> None:
+    part, rows = many_arms()
+    values = perplexities(np.random.default_rng(15))
+    values["c0"] = values["c0"][:2]
+    found = effects(part, observed(rows, seed_values={"perplexity": values}))
+    assert (found[0].doubt, found[0].spread, found[0].shown) == ("only 2 of 3 seeds have a result", "own and pooled over 19 arms", False)
+    assert {(effect.doubt, effect.spread) for effect in found[1:]} == {("", "pooled over 19 arms")}
 
 
 def test_a_perplexity_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
@@ -240,7 +368,7 @@ def test_other_data_are_compared_without_pairing() -> None:
     scores = {"a": trained(rng, 1.0, hardness), "b": trained(rng, 0.5, hardness)}
     same = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "x"}), "accuracy")
     other = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "y"}), "accuracy")
-    wanted = unpaired_test(scores["a"], scores["b"])
+    wanted = unpaired_test(scores["a"], scores["b"], seed_parts=shared(*scores.values()))
     assert wanted.test == UNPAIRED
     assert (other.estimate.low, other.estimate.high, other.p_adjusted) == pytest.approx((wanted.low, wanted.high, wanted.p_value))
     assert other.estimate.estimate == pytest.approx(same.estimate.estimate)

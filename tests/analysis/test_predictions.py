@@ -36,8 +36,17 @@ def predicted(expected: str, by: float = 0.0, **fields: Any) -> Prediction:
 
 
 def judged(prediction: Prediction, *effects: Effect, doubt: str = "", quick: bool = False) -> Outcome:
-    (outcome,) = judge_predictions([prediction], effects, doubt=doubt, quick=quick)
+    (outcome,) = judge_predictions([prediction], [found.contrast for found in effects], effects, doubt=doubt, quick=quick)
     return outcome
+
+
+def test_a_place_that_was_lost_is_not_forgotten() -> None:
+    """An arm that diverged at one length has no effect there; the others do not speak for it."""
+    effects = [at(16, 0.2, 0.3)]
+    contrasts = [effects[0].contrast, at(64, 0.0, 0.0).contrast]
+    (outcome,) = judge_predictions([predicted("higher")], contrasts, effects, doubt="", quick=False)
+    assert (outcome.answer, outcome.reason) == ("undecided", "n = 64: no accuracy of both arms")
+    assert judged(predicted("higher"), *effects).answer == "supported"
 
 
 DIFFERENCES = [
@@ -140,7 +149,7 @@ def test_effects_of_other_things_do_not_answer(changed: dict[str, Any]) -> None:
     """Above all not the same arm against another than the prediction names."""
     outcome = judged(predicted("higher"), effect(*AGAINST_IT, **changed))
     assert (outcome.answer, outcome.effects, outcome.cells) == (UNDECIDED, (), ())
-    assert outcome.reason == "no accuracy of both arms was measured"
+    assert outcome.reason == ("no accuracy of both arms was measured" if "measure" in changed else "not in this run")
 
 
 def test_a_doubtful_effect_decides_nothing_and_says_why() -> None:
@@ -166,6 +175,6 @@ def test_a_noisy_machine_decides_nothing_that_is_timed() -> None:
 
 def test_outcomes_come_in_the_order_of_predictions() -> None:
     predictions = [predicted("higher"), predicted("lower"), predicted("higher", measure="params")]
-    found = judge_predictions(predictions, [effect(*SURE)], doubt="", quick=False)
+    found = judge_predictions(predictions, [effect(*SURE).contrast], [effect(*SURE)], doubt="", quick=False)
     assert [outcome.prediction for outcome in found] == predictions
     assert [outcome.answer for outcome in found] == [SUPPORTED, REFUTED, UNDECIDED]

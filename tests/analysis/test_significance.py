@@ -112,6 +112,23 @@ def test_two_way_by_hand() -> None:
     assert (found.test, found.over_seeds, found.num_items) == (TWO_WAY, True, 4)
 
 
+@pytest.mark.parametrize(("test", "item_parts"), [(two_way_test, [(0.125 / 12, 3)]), (unpaired_test, [(0.25 / 12, 3), (0.125 / 12, 3)])])
+def test_what_seeds_of_more_models_tell_replaces_the_two_models_own(
+    test: Callable[..., Difference], item_parts: list[tuple[float, int]]
+) -> None:
+    """As by hand above, with .03 on 8 degrees of freedom for the seeds. Item means 1, .5, 1, .5 of the first and .25, .25, .5, 0 of the second."""
+    first = np.array([[1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    second = np.array([[0.5, 0.0, 0.5, 0.0], [0.0, 0.5, 0.5, 0.0]])
+    found, parts = test(first, second, 0.99, [(0.03, 8)]), [(0.03, 8), *item_parts]
+    variance = sum(part for part, _ in parts)
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    from scipy import stats
+
+    assert found.high - found.estimate == pytest.approx(stats.t.ppf(0.995, freedom) * math.sqrt(variance))
+    assert found.p_value == pytest.approx(2 * stats.t.sf(0.5 / math.sqrt(variance), freedom))
+    assert found.p_value != pytest.approx(test(first, second).p_value)
+
+
 def pair_with(only_first: int, only_second: int, both: int) -> tuple[Scores, Scores]:
     first = np.array([1.0] * only_first + [0.0] * only_second + [1.0] * both)
     second = np.array([0.0] * only_first + [1.0] * only_second + [1.0] * both)

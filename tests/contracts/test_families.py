@@ -11,7 +11,7 @@ import torch
 from bench import catalog
 from models.layers.shape import Interface, Shape
 from tests.contracts import checks
-from tests.contracts.subjects import FEW_LENGTHS, LENGTHS, Subject, families, family_config, family_defaults, interfaces, refusal
+from tests.contracts.subjects import FEW_LENGTHS, Subject, at_lengths, families, family_config, family_defaults, interfaces, refusal
 
 SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)
 NAMES = catalog.names("families")
@@ -22,7 +22,6 @@ over_counted = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.is_c
 over_reading = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.reads_data and s.learns], ids=lambda subject: subject.label)
 over_dropping = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.drops], ids=lambda subject: subject.label)
 over_blind = pytest.mark.parametrize("subject", [s for s in SUBJECTS if not s.reads_data], ids=lambda subject: subject.label)
-over_lengths = pytest.mark.parametrize("n", LENGTHS)
 over_few_lengths = pytest.mark.parametrize("n", FEW_LENGTHS)
 
 
@@ -39,8 +38,7 @@ def test_parameters_of_the_blocks_are_counted_apart(subject: Subject) -> None:
     assert subject.cost(17).params("blocks").at(17) == sum(parameter.numel() for parameter in blocks.parameters())
 
 
-@over_lengths
-@over_counted
+@pytest.mark.parametrize(("subject", "n"), at_lengths(SUBJECTS), ids=lambda value: getattr(value, "label", None))
 def test_three_flop_counts_agree(subject: Subject, n: int) -> None:
     checks.check_flops(subject, n)
 

@@ -8,14 +8,13 @@ import torch
 from bench import catalog
 from models.mixers.spatial_gating import KERNELS, Config, build
 from tests.contracts import checks
-from tests.contracts.subjects import FEW_LENGTHS, LENGTHS, Subject, mixer_config, mixer_defaults, mixers, refusal
+from tests.contracts.subjects import FEW_LENGTHS, Subject, at_lengths, mixer_config, mixer_defaults, mixers, refusal
 
 NAMES = catalog.names("mixers")
 
 SUBJECTS = mixers()
 over_subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.label)
 over_counted = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.is_counted], ids=lambda subject: subject.label)
-over_lengths = pytest.mark.parametrize("n", LENGTHS)
 over_few_lengths = pytest.mark.parametrize("n", FEW_LENGTHS)
 
 
@@ -25,8 +24,7 @@ def test_closed_form_parameters_are_the_counted_ones(subject: Subject, n: int) -
     checks.check_params(subject, n)
 
 
-@over_lengths
-@over_counted
+@pytest.mark.parametrize(("subject", "n"), at_lengths(SUBJECTS), ids=lambda value: getattr(value, "label", None))
 def test_three_flop_counts_agree(subject: Subject, n: int) -> None:
     checks.check_flops(subject, n)
 

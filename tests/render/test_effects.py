@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,11 +29,12 @@ from bench.render.effects import (
 )
 from bench.render.frame import prepare
 from bench.render.known import Known, known_table
+from bench.render.observed import observations_of
 from bench.render.report import write_report
 from bench.render.report_data import ReportData
 from bench.render.study import Study, study_of
 from bench.render.style import figure_style, slug
-from bench.spec import Part, PlannedArm, Prediction, Question, Record
+from bench.spec import MEASURED, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
 from tests.render.conftest import MakeData
 
 TRAINED, BARE = "on digits", "without effects"
@@ -281,3 +283,23 @@ def test_a_part_with_many_arms_stays_readable(num_arms: int) -> None:
     assert height > 0.2
     left_out = num_arms - 1 - len(labels)
     assert (f"{left_out} more arms" in drawn.caption) == (left_out > 0)
+
+
+def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:
+    """Records hold the mean cross-entropy of a seed; its exponent is what is compared."""
+    data = make_data(models=("gmlp", "vit"))
+    cell = data.plan.cells[0].cell
+    outcome = Outcome(status=MEASURED, values={"cross_entropy": 2.0, "data_id": "d"})
+    record = Record(
+        subject_id=training_id(cell, data.plan.recipe),
+        metric="accuracy",
+        repeat=0,
+        control=False,
+        environment_id="e",
+        code_version="v",
+        outcome=outcome,
+    )
+    observed = observations_of(prepare(data.rows), dataclasses.replace(data, records=(record,)), {})
+    assert list(observed.seed_values["perplexity"]) == [cell.cell_id]
+    assert observed.seed_values["perplexity"][cell.cell_id][0] == pytest.approx(math.exp(2.0))
+    assert observed.data_ids == {cell.cell_id: "d"}
