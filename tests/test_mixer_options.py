@@ -1,9 +1,8 @@
-"""Mixers with options of their own, from the command line to a report: known files, and one that was dropped into the folder."""
+"""Mixers with options of their own, from the command line to a model."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,47 +11,7 @@ from bench.request import parse_models, parse_request
 from bench.sizing import resolve_models
 from bench.spec import ModelSpec, RequestError, content_id, from_json, to_json
 from models.layers.shape import Shape
-from tests.specimens import copy_of_the_program, run_bench
 
-MIXER = '''"""Carried: every token takes on what one `distance` tokens before it holds."""
-
-from dataclasses import dataclass
-
-from torch import nn
-
-from models.layers.cost import Cost, linear
-from models.layers.padding import zero_padding
-from models.layers.shape import require_positive
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    seq_len: int
-    width: int
-    distance: int = 1
-
-    def __post_init__(self):
-        for name in ("seq_len", "width", "distance"):
-            require_positive(name, getattr(self, name))
-
-
-class Carried(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.distance = config.distance
-        self.project = nn.Linear(config.width, config.width)
-
-    def forward(self, tokens, valid=None):
-        return self.project(tokens if valid is None else zero_padding(tokens, valid)).roll(self.distance, dims=1)
-
-
-def build(config):
-    return Carried(config)
-
-
-def cost(config):
-    return Cost((linear("project", config.width, config.width),))
-'''
 SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)
 
 
@@ -105,25 +64,3 @@ def test_what_a_mixer_does_not_have_is_refused_with_what_it_has(mixer: str, rule
     request = parse_request(models=f"metaformer+mixer={mixer}", seq="17")
     with pytest.raises(RequestError, match=rule):
         list(resolve_models(request))
-
-
-def test_a_dropped_mixer_is_listed_run_and_reported_with_its_options(tmp_path: Path) -> None:
-    program = copy_of_the_program(tmp_path / "program")
-    (program / "models" / "mixers" / "carried.py").write_text(MIXER)
-    listed = {(entry["kind"], entry["name"]) for entry in json.loads(run_bench(program, tmp_path, "list", "mixers", "--json").stdout)}
-    assert ("mixers", "carried") in listed
-    model = "metaformer+mixer=carried:distance=3"
-    ran = run_bench(
-        program,
-        tmp_path,
-        *("run", "--models", f"{model},metaformer+mixer=identity", "--seq", "17", "--width", "16", "--depth", "1"),
-        *("--metrics", "params,flops", "--on", "inline", "--out", "found", "--json"),
-    )
-    assert ran.returncode == 0, ran.stderr
-    rows = {row["model"]: row for row in json.loads(ran.stdout)["rows"]}
-    assert rows[model]["flops_agree"]
-    assert rows[model]["flops"] - rows["metaformer+mixer=identity"]["flops"] == 2 * 17 * 16 * 16
-    assert model in (tmp_path / "found" / "report" / "report.md").read_text()
-    refused = run_bench(program, tmp_path, "describe", "metaformer+mixer=carried:distance=0", "--seq", "17")
-    assert refused.returncode == 2
-    assert "distance must be a positive whole number" in refused.stderr

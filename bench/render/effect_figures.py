@@ -55,7 +55,7 @@ def draw_effects(parts: Sequence[Part], effects: Sequence[Effect]) -> Iterator[E
                 title=f"Effect of each arm: {part.name}",
                 caption=(
                     f"Each arm against {part.baseline}. Qualities are differences, costs ratios. Bars are intervals that hold for all effects on one "
-                    "measure of this run together (95 %); a hollow point shows no difference. What was counted has no bar."
+                    "measure of this run together (95 %); hollow: no difference is shown, or too few seeds. What was counted has no bar."
                     f"{f' The table has {left_out} more arms.' if left_out else ''}"
                 ),
                 figure=_draw(part, arms, measures, [e for e in found if e.contrast.arm in arms]),
