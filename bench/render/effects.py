@@ -158,6 +158,7 @@ def effects_json(study: Study) -> dict[str, Any]:
     if not study.effects and not study.outcomes:
         return {}
     return {
+        **({"answer": answer_sentence(study.outcomes)} if study.outcomes else {}),
         "predictions": [
             {
                 "part": outcome.prediction.part,
