@@ -16,7 +16,7 @@ COMMITTED = {
         *("main_job", "three_families", "cifar10_17", "cifar10_65", "digits", "recall", "trec", "copy"),
         *("control", "control_cifar10", "training_speed", "sequence_length", "sequence_length_more_rounds", "published_pairs"),
     ),
-    "2026-11-21": ("spatial_gating", "vision_recipe", "reverse", "reverse_longer"),
+    "2026-11-21": ("token_mixing", "spatial_gating", "vision_recipe", "reverse", "reverse_longer"),
 }
 """By date and name: a folder of results also holds what its user measures, finished or not."""
 

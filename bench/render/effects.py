@@ -19,6 +19,7 @@ from bench.spec import EQUAL, Part, Prediction
 
 ANSWERS = (SUPPORTED, REFUTED, UNDECIDED)
 NO_EFFECT = "no difference shown"
+MAX_NAMED = 6
 Row = Mapping[str, Any]
 
 
@@ -46,24 +47,30 @@ def answer_sentence(outcomes: Sequence[Outcome]) -> str:
     named = {answer: [outcome for outcome in outcomes if outcome.answer == answer] for answer in ANSWERS}
     counts = ", ".join(f"{len(found)} {answer}" for answer, found in named.items() if found)
     decided = [
-        f"{'As predicted' if answer == SUPPORTED else 'Against the prediction'}: {'; '.join(map(_in_words, named[answer]))}."
+        f"{'As predicted' if answer == SUPPORTED else 'Against the prediction'}: {_listed(named[answer])}."
         for answer in (SUPPORTED, REFUTED)
         if named[answer]
     ]
     return " ".join([f"Of {len(outcomes)} {'prediction' if len(outcomes) == 1 else 'predictions'}: {counts}.", *decided])
 
 
+def _listed(outcomes: Sequence[Outcome]) -> str:
+    """The first in words, and how many more the table has."""
+    more = f"; {len(outcomes) - MAX_NAMED} more in the table" if len(outcomes) > MAX_NAMED else ""
+    return "; ".join(map(_in_words, outcomes[:MAX_NAMED])) + more
+
+
 def prediction_table(outcomes: Sequence[Outcome]) -> Table:
     """One row per prediction."""
-    headers = ("part", "compared", "predicted", "because", "outcome", "measured", "why", "rows")
+    headers = ("outcome", "compared", "predicted", "measured", "part", "because", "why", "rows")
     rows = [
         (
-            outcome.prediction.part,
+            outcome.answer,
             _compared(outcome),
             expectation(outcome.prediction),
-            outcome.prediction.because,
-            outcome.answer,
             "; ".join(_measured(effect) for effect in outcome.effects),
+            outcome.prediction.part,
+            outcome.prediction.because,
             outcome.reason,
             f"{len(outcome.cells)} rows" if outcome.cells else "",
         )
