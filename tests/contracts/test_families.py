@@ -134,9 +134,11 @@ def test_without_gating_the_last_projection_takes_every_hidden_channel() -> None
     assert not [name for name in terms if "gating" in name]
 
 
-@pytest.mark.parametrize(("ffn_width", "spatial_heads"), [(33, 1), (32, 3), (36, 4)])
-def test_an_ffn_width_that_does_not_split_is_refused(ffn_width: int, spatial_heads: int) -> None:
+@pytest.mark.parametrize(
+    ("ffn_width", "spatial_heads", "multiple"), [(33, 1, "2: 33"), (32, 3, "2 x spatial_heads: 32"), (36, 4, "2 x spatial_heads: 36")]
+)
+def test_an_ffn_width_that_does_not_split_is_refused(ffn_width: int, spatial_heads: int, multiple: str) -> None:
     shape = dataclasses.replace(SHAPE, ffn_width=ffn_width)
     config = catalog.load("families", "gmlp").Config
-    rule = "ffn_width must be a multiple of 2 x spatial_heads"
+    rule = f"ffn_width must be a multiple of {multiple}"
     checks.check_refused(lambda: config(shape=shape, spatial_heads=spatial_heads), rule)
