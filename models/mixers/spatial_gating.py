@@ -6,6 +6,7 @@ diagonals (Sec. 4 and App. C).
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.kernels.fused_spatial_gating import HAS_TRITON, OPERATOR, fused_refusal, fused_spatial_gating
 from models.layers.cost import Cost, N, Term, constant, layer_norm
 from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_one_of, require_positive
@@ -76,7 +78,9 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 """Formulations of `weight @ v + bias` over tokens: `(batch, n, c)`, `(n, n)`, `(n,)` -> `(batch, n, c)`. `linear` is the reference."""
 
-KERNEL_NAMES = ("auto", *KERNELS)
+FUSED = "fused"
+"""Normalisation, product and gate in one kernel (`models.kernels.fused_spatial_gating`): not a formulation of the product alone."""
+KERNEL_NAMES = ("auto", *KERNELS, FUSED)
 CHOOSING_DEVICES = ("cpu", "cuda")
 """Where `auto` chooses; elsewhere it is the reference, on `meta` too, where work is counted and autocast does not exist."""
 
@@ -103,7 +107,8 @@ class Config:
     heads: spatial matrices. head_mix: `split` gives each a group of the channels; `mean` lets all act on every channel and averages their answers,
     which is one product with the mean matrix. weight_init: standard deviation of the normal that W is drawn from, or `default`, torch's uniform for
     a linear layer of n inputs. bias_init: 0 or 1. gate_norm: LayerNorm on v. toeplitz: W is constant along each diagonal. kernel: formulation of
-    the product.
+    the product; `fused` is one with everything around it, and where it cannot run (`SpatialGating.fused_refusal`) stands for `auto`, which
+    prefers it on CUDA in half precision.
     """
 
     seq_len: int
@@ -155,8 +160,10 @@ class SpatialGating(nn.Module):
         super().__init__()
         n = config.seq_len
         self.form, self.channels, self.groups = config.form, config.channels, config.groups
-        self.kernel = config.kernel
+        self.gating, self.kernel = config.gating, config.kernel
         self.toeplitz = config.toeplitz
+        if HAS_TRITON and self.kernel in ("auto", FUSED):
+            importlib.import_module(OPERATOR)  # before the first forward, as a FLOP counter only knows what was there when it was made
         self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
         # one row, not a vector: it multiplies its input, as a matrix does, and is decayed like one
         sizes = (1, 2 * n - 1) if config.toeplitz else (n, n)
@@ -165,6 +172,8 @@ class SpatialGating(nn.Module):
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None, extra: Tensor | None = None) -> Tensor:
         """`extra`, `(batch, n, channels)`, is added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3)."""
+        if self.effective_kernel(tokens) == FUSED:
+            return self._fused(tokens, valid, extra)
         u, v = tokens.chunk(2, dim=-1) if self.form.splits else (tokens, tokens)
         v = self.norm(v)
         if valid is not None:
@@ -176,7 +185,7 @@ class SpatialGating(nn.Module):
 
     def mix_tokens(self, v: Tensor) -> Tensor:
         """W v + b over tokens: `(batch, n, channels)` -> the same."""
-        project = KERNELS[self.effective_kernel(v)]
+        project = KERNELS[self._projection_kernel(v)]
         matrices, biases = self._matrices(), self._one_per_group(self.biases)
         if self.groups == 1:
             return project(v, matrices[0], biases[0])
@@ -188,8 +197,14 @@ class SpatialGating(nn.Module):
         """The matrices W, `(groups, n, n)`, as they act on a group of channels each: the same whatever the tokens."""
         return torch.stack(self._matrices())
 
-    def effective_kernel(self, v: Tensor) -> str:
-        if self.kernel != "auto":
+    def effective_kernel(self, tokens: Tensor) -> str:
+        """The formulation that takes these tokens, `(batch, n, width)`."""
+        # a guess, not a measurement: without tensor cores, which fp32 does not use, the vendor's product may be worth more than the fusion
+        preferred = self.kernel == "auto" and tokens.device.type == "cuda" and tokens.dtype.itemsize == 2
+        return FUSED if (self.kernel == FUSED or preferred) and not self.fused_refusal(tokens) else self._projection_kernel(tokens)
+
+    def _projection_kernel(self, v: Tensor) -> str:
+        if self.kernel in KERNELS:
             return self.kernel
         device = v.device.type
         fp32 = v.dtype == torch.float32 and device in CHOOSING_DEVICES and not torch.is_autocast_enabled(device)
@@ -200,6 +215,19 @@ class SpatialGating(nn.Module):
             n=v.shape[1],
             channels=self.channels // self.groups,
         )
+
+    def fused_refusal(self, tokens: Tensor) -> str:
+        """Why the fused kernel cannot take these tokens; empty where it can."""
+        device = tokens.device.type
+        if device in CHOOSING_DEVICES and torch.is_autocast_enabled(device) and tokens.dtype != torch.get_autocast_dtype(device):
+            return f"the tokens are not {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}, as autocast wants them"
+        return fused_refusal(
+            device_type=device, dtype=tokens.dtype, gating=self.gating, num_matrices=len(self.weights), toeplitz=self.toeplitz
+        )
+
+    def _fused(self, tokens: Tensor, valid: Tensor | None, extra: Tensor | None) -> Tensor:
+        norm = (self.norm.weight, self.norm.bias, self.norm.eps) if isinstance(self.norm, nn.LayerNorm) else None
+        return fused_spatial_gating(tokens, self.weights[0], self.biases[0], norm=norm, extra=extra, valid=valid)
 
     def _matrices(self) -> list[Tensor]:
         weights = self._one_per_group(self.weights)
