@@ -14,7 +14,7 @@ help:
 	@echo "make demo    measure gMLP, ViT and Transformer side by side and write a report (about 6 minutes)"
 	@echo "make test    run the tests"
 	@echo "make lint    style, types and import layers"
-	@echo "make bench   time the hot paths with pytest-benchmark"
+	@echo "make bench   time the hot paths, hold them to their limits (docs/benchmarks.md) and compare them with the last time"
 
 install: $(INSTALLED)
 
@@ -31,7 +31,8 @@ lint: $(INSTALLED)
 	.venv/bin/lint-imports
 
 bench: $(INSTALLED)
-	.venv/bin/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only
+	.venv/bin/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-autosave \
+		$$(ls .benchmarks/*/*.json > /dev/null 2>&1 && echo --benchmark-compare) --benchmark-columns=median,iqr,rounds
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; name it: make PYTHON=/path/to/python3" >&2; exit 1; }

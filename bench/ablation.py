@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.flags import Flags, to_recipe, to_request, to_settings
+from bench.peers.names import INSTALL, LIBRARIES
 from bench.record import PLAN
-from bench.request import Request, needs_task
+from bench.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
 from bench.spec import Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
@@ -23,6 +26,19 @@ RESULTS, REPORTS = Path("results"), Path("reports")
 VERDICTS = "verdicts.json"
 COST = "Cost:"
 """How the paragraph of a docstring begins that says what the ablation takes."""
+PEERS = "python:bench.peers."
+"""How the peers of our own sizes are named: what follows is the library's name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrowing:
+    """What is asked of an ablation's grids: `seq` and `batch` in the place of their own, and only those of these phases and of these models of their
+    baselines. Lists as typed; empty: as the ablation has it."""
+
+    seq: str = ""
+    batch: str = ""
+    phase: str = ""
+    models: str = ""
 
 
 def ablation_of(name: str) -> Ablation:
@@ -40,16 +56,23 @@ def _docstring(name: str) -> str:
     return (catalog.load("ablations", name).__doc__ or "").strip()
 
 
-def plan_ablation(name: str, flags: Flags, device: str, command: str) -> Plan:
+def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing: Narrowing | None = None) -> Plan:
     """The plan of every grid for this kind of device. `flags` holds what the user chose for all of them: rounds, seeds, threads, limits, quick.
 
-    A quick run leaves out grids whose data are absent; a full one refuses.
+    A quick run leaves out grids whose data are absent; a full one refuses. Arms whose library is absent are left out of either.
     """
     from bench.plan import build_plan_of_parts
 
     ablation = ablation_of(name)
     _require_known(name, ablation)
-    asked = [_part_request(grid, flags) for grid in _grids(ablation, flags.quick, device)]
+    grids = _grids(ablation, flags.quick, device)
+    outside: list[Skipped] = []
+    if narrowing:
+        outside = list(_outside(grids, narrowing))
+        grids = narrowed(grids, narrowing)
+        ablation = _about(ablation, grids)
+    without_library = [skipped for grid in grids for arm in grid.arms for skipped in _without_library(grid, arm)]
+    asked = [_part_request(_available(grid), flags) for grid in grids]
     absent = {part.name: reason for part in asked if (reason := _absence(part))} if flags.quick else {}
     return build_plan_of_parts(
         [part for part in asked if part.name not in absent],
@@ -59,7 +82,11 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str) -> Plan:
         name=name,
         command=command,
         question=_question(name, ablation),
-        left_out=[skipped for part in asked if part.name in absent for skipped in _left_out(part, absent[part.name])],
+        left_out=[
+            *dict.fromkeys(without_library),
+            *dict.fromkeys(outside),
+            *(skipped for part in asked if part.name in absent for skipped in _left_out(part, absent[part.name])),
+        ],
     )
 
 
@@ -70,6 +97,105 @@ def listing() -> list[dict[str, Any]]:
         {"name": name, "question": catalog.summary("ablations", name), "cost": cost_of(name), "last": last.get(name)}
         for name in catalog.names("ablations")
     ]
+
+
+def narrowed(grids: Sequence[Grid], asked: Narrowing) -> tuple[Grid, ...]:
+    """Those that were asked for. Raises RequestError for a phase or model that none of them has."""
+    phases, models = (tuple(dict.fromkeys(found)) for found in (map(_phase_of, grids), map(_model_of, grids)))
+    chosen_phases, chosen_models = _chosen("--phase", asked.phase, phases), _chosen("--models", asked.models, models)
+    own = _own_lists(asked)
+    return tuple(
+        dataclasses.replace(grid, flags={**grid.flags, **own}, arms=tuple(arm for found in grid.arms if (arm := _arm_within(found, own))))
+        for grid in grids
+        if _phase_of(grid) in chosen_phases and _model_of(grid) in chosen_models
+    )
+
+
+def _own_lists(asked: Narrowing) -> dict[str, str]:
+    """The lengths and batch sizes that were asked for, where any were."""
+    return {key: text for key, text in (("seq", asked.seq), ("batch", asked.batch)) if text}
+
+
+def _outside(grids: Sequence[Grid], asked: Narrowing) -> Iterator[Skipped]:
+    """One per length asked for of an arm that has lists of its own, none of whose entries was asked for."""
+    own = _own_lists(asked)
+    for grid in grids:
+        lost = [arm for arm in grid.arms if _arm_within(arm, own) is None] if _is_asked(grid, asked) else []
+        lengths = parse_whole_numbers("--seq", own.get("seq", grid.flags.get("seq", "")), low=2, high=MAX_SEQ_LEN) if lost else ()
+        for arm in lost:
+            has = ", ".join(f"--{key} {arm.flags[key]}" for key in own if key in arm.flags)
+            for n in lengths:
+                yield Skipped(model=_models(grid, arm), seq_len=n, budget=None, reason=f"{arm.name} runs at {has} alone")
+
+
+def _is_asked(grid: Grid, asked: Narrowing) -> bool:
+    """By its phase and model; an empty list asks for all."""
+    return all(
+        not text or name in split_list(flag, text, name)
+        for flag, text, name in (("--phase", asked.phase, _phase_of(grid)), ("--models", asked.models, _model_of(grid)))
+    )
+
+
+def _arm_within(arm: Arm, own: Mapping[str, str]) -> Arm | None:
+    """An arm with lists of its own keeps what of them is asked for; None where that is nothing."""
+    kept = {
+        key: [entry for entry in split_list(f"--{key}", arm.flags[key], text) if entry in split_list(f"--{key}", text, arm.flags[key])]
+        for key, text in own.items()
+        if key in arm.flags
+    }
+    if not all(kept.values()):
+        return None
+    return dataclasses.replace(arm, flags={**arm.flags, **{key: ",".join(entries) for key, entries in kept.items()}})
+
+
+def _chosen(flag: str, text: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    found = split_list(flag, text, ",".join(allowed)) if text else allowed
+    if strays := [entry for entry in found if entry not in allowed]:
+        raise catalog.unknown(f"value of {flag}:", strays[0], allowed, "bench peers --help")
+    return found
+
+
+def _about(ablation: Ablation, grids: Sequence[Grid]) -> Ablation:
+    """Without the predictions on what was not asked for."""
+    parts = [grid.name for grid in grids]
+    return dataclasses.replace(ablation, predictions=tuple(found for found in ablation.predictions if found.part in parts))
+
+
+def _phase_of(grid: Grid) -> str:
+    return grid.flags.get("phase", Flags().phase)
+
+
+def _model_of(grid: Grid) -> str:
+    """The baseline's family or variant, without its options."""
+    baseline = next((arm.flags for arm in grid.arms if arm.name == (grid.baseline or grid.arms[0].name)), {})
+    return baseline.get("models", grid.flags.get("models", "")).partition("+")[0]
+
+
+def _available(grid: Grid) -> Grid:
+    """Without the arms whose library is absent."""
+    return dataclasses.replace(grid, arms=tuple(arm for arm in grid.arms if not _missing_library(_models(grid, arm))))
+
+
+def _without_library(grid: Grid, arm: Arm) -> Iterator[Skipped]:
+    """One per length of an arm whose library is absent, with how to install it."""
+    text = _models(grid, arm)
+    if library := _missing_library(text):
+        seq = arm.flags.get("seq", grid.flags.get("seq", ""))
+        for n in parse_whole_numbers("--seq", seq, low=2, high=MAX_SEQ_LEN):
+            yield Skipped(model=text, seq_len=n, budget=None, reason=f"{library} is not installed; {INSTALL}")
+
+
+def _models(grid: Grid, arm: Arm) -> str:
+    return {**grid.flags, **arm.flags}.get("models", "")
+
+
+def _missing_library(models: str) -> str:
+    """The first library that an outside model in this list needs and that is absent; "" where none is."""
+    for entry in models.split(","):
+        library = entry.removeprefix(PEERS).partition(":")[0]
+        if library in LIBRARIES and importlib.util.find_spec(library) is None:
+            return library
+    return ""
 
 
 def _grids(ablation: Ablation, quick: bool, device: str) -> tuple[Grid, ...]:

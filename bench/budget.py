@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bench import catalog
-from bench.build import config_of, cost_of
+from bench.build import config_of, cost_of, family_of
 from bench.spec import ModelSpec
 from models.layers.cost import Cost
 from models.layers.shape import Shape
@@ -97,7 +96,7 @@ def narrowest_shape(model: ModelSpec, heads: int | None = None) -> Shape:
 
     `heads`: asked for (None: one, which divides every width). Raises ValueError, naming the rule, where no width is allowed.
     """
-    chosen = (heads or 1) if catalog.load("families", model.family).USES_HEADS else 1
+    chosen = (heads or 1) if family_of(model.family).USES_HEADS else 1
     step, refusal = math.lcm(GRAIN, chosen), None
     for width in range(step, step * MAX_GRAINS + 1, step):
         shape = replace(model.shape, width=width, heads=chosen, ffn_width=_ffn_grain(model, 2 * GRAIN))
@@ -126,7 +125,7 @@ def _sizeless(model: ModelSpec, target: Target) -> Match | NoMatch | None:
 
 def nominal_shape(model: ModelSpec, *, width: int, heads: int | None, ffn_width: int | None) -> Shape:
     """Sizes set outright, with the nominal number of heads and ffn_width where they are left open."""
-    family = catalog.load("families", model.family)
+    family = family_of(model.family)
     return replace(
         model.shape,
         width=width,
@@ -155,7 +154,7 @@ def _candidates(model: ModelSpec, target: Target, heads: int | None) -> Iterator
     grain = narrowest_shape(model).width
     first = _first_width(model, target, grain)
     for width in range(max(grain, first - grain), target.value + first + grain, grain):
-        if heads and width % heads and catalog.load("families", model.family).USES_HEADS:
+        if heads and width % heads and family_of(model.family).USES_HEADS:
             continue
         found = list(_candidates_at(width, model, target, heads, GRAIN))
         yield from found
@@ -207,7 +206,7 @@ def _first_width(model: ModelSpec, target: Target, grain: int) -> int:
 
 def _range(model: ModelSpec, width: int, heads: int | None, target: Target, multiple: int = GRAIN) -> _Range | None:
     """None where no multiple of the grain lies within half to twice the nominal ffn_width."""
-    family = catalog.load("families", model.family)
+    family = family_of(model.family)
     nominal = nominal_shape(model, width=width, heads=heads, ffn_width=None)
     grain = _ffn_grain(model, multiple)
     low = _round_up(FFN_RANGE[0] * family.NOMINAL_FFN_RATIO * width, grain)
@@ -227,7 +226,7 @@ def _between(ends: _Range, target: Target, model: ModelSpec, multiple: int) -> I
         return
     grain, tolerance = _ffn_grain(model, multiple), target.tolerance * target.value
     exact, reach = low + (target.value - ends.smallest.achieved) / slope, tolerance / slope
-    nominal = catalog.load("families", model.family).NOMINAL_FFN_RATIO * ends.smallest.model.shape.width
+    nominal = family_of(model.family).NOMINAL_FFN_RATIO * ends.smallest.model.shape.width
     first, last = _round_up(exact - reach, grain), int((exact + reach) // grain) * grain
     nearest = min(max(_round_up(nominal, grain), first), last)
     below = int(exact // grain) * grain
@@ -242,7 +241,7 @@ def _measured(model: ModelSpec, shape: Shape, target: Target) -> Match:
 
 def _distance_from_nominal(model: ModelSpec) -> float:
     """Squared log-ratios of ffn_width and head width to their nominal values."""
-    family = catalog.load("families", model.family)
+    family = family_of(model.family)
     shape = model.shape
     distance = math.log(shape.ffn_width / (family.NOMINAL_FFN_RATIO * shape.width)) ** 2
     if family.USES_HEADS:

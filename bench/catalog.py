@@ -24,6 +24,7 @@ FOLDERS = {
     "tasks": "bench.tasks",
     "ablations": "ablations",
     "executors": "bench.executors",
+    "engines": "bench.engines",
 }
 SINGULAR = {
     "families": "family",
@@ -32,6 +33,7 @@ SINGULAR = {
     "tasks": "task",
     "ablations": "ablation",
     "executors": "executor",
+    "engines": "engine",
 }
 CONFIG_SIZES = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 
@@ -56,7 +58,9 @@ def summary(kind: str, name: str) -> str:
     return text.splitlines()[0] if text else ""
 
 
+@functools.cache
 def load(kind: str, name: str) -> ModuleType:
+    """The module of that name. Raises RequestError where there is none."""
     require(kind, name)
     return importlib.import_module(f"{FOLDERS[kind]}.{name}")
 

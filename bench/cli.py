@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bench import catalog, environment, present, terminal
 from bench.flags import Flags, announce_data_root, to_device, with_flags
+from bench.peers.names import PUBLISHERS, outside_family
 from bench.planning import command_line, plan_of_flags, plan_to_run, require_data_of
 from bench.spec import Plan, RequestError
+from bench.telling import listening
 
 if TYPE_CHECKING:
     from bench.record import StoredRun
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
 LIST_KINDS = tuple(catalog.FOLDERS)
+PEERS = "peers"
+"""The question of `ablations/` that `bench peers` answers."""
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
@@ -32,7 +37,22 @@ PlanFile = Annotated[str, typer.Option("--plan", help="Run somebody else's plan.
 Resume = Annotated[str, typer.Option("--resume", help="Finish an interrupted run.", metavar="RUN")]
 RunFolder = Annotated[str, typer.Argument(help="A run's folder, such as results/2026-11-20_cpu_gmlp-vit.", metavar="RUN")]
 
+
+class Commands(TyperGroup):
+    """Lists the commands as plain text, in full: rich, which draws the help of each, takes longer to import than all the rest."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(limit=10_000)) for name, command in commands if command])
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -77,7 +97,7 @@ def plan(
 
 @app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
 def describe(
-    model: Annotated[str, typer.Argument(help="A family with options, or a published variant.")],
+    model: Annotated[str, typer.Argument(help="A family with options, a published variant, or timm:NAME and the like.")],
     seq: Annotated[str, typer.Option(help="Sequence length (default: 257, or the variant's own).", metavar="N")] = "",
     params: Annotated[str, typer.Option(help="Parameter budget.", metavar="N")] = "1M",
     depth: Annotated[str, typer.Option(help="Blocks.", metavar="N")] = "6",
@@ -85,13 +105,13 @@ def describe(
     heads: Annotated[str, typer.Option(help="Set the number of heads.", metavar="N")] = "",
     ffn_width: Annotated[str, typer.Option(help="Set the ffn_width outright; needs --width.", metavar="N")] = "",
     task: Annotated[str, typer.Option(help="Build it for this task.", metavar="TASK")] = "",
-    input: Annotated[str, typer.Option(help="patches or tokens.", metavar="KIND")] = "patches",
+    input: Annotated[str, typer.Option(help="patches, tokens or images.", metavar="KIND")] = "patches",
     as_json: Json = False,
 ) -> None:
     """Sizes, parameters and FLOPs of one model, term by term, and where quadratic equals linear."""
     wanted = Flags(
         models=model,
-        seq=seq or ("" if model.split("+")[0] in catalog.variants() else "257"),
+        seq=seq or ("" if model.split("+")[0] in catalog.variants() or outside_family(model) in PUBLISHERS else "257"),
         params=params,
         depth=depth,
         width=width,
@@ -119,7 +139,7 @@ def list_(
     kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).")] = "",
     as_json: Json = False,
 ) -> None:
-    """List families, mixers, metrics, tasks, ablations and executors."""
+    """List families, mixers, metrics, tasks, ablations, executors and engines."""
     if kind and kind not in LIST_KINDS:
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
     found = [_listed(k, name) for k in ([kind] if kind else LIST_KINDS) for name in catalog.names(k)]
@@ -130,7 +150,9 @@ def list_(
     if kind == "families":
         present.show_families()
     if kind == "mixers":
-        present.show_mixers()
+        present.show_options(kind, ":")
+    if kind == "engines":
+        present.show_options(kind, "+")
     if kind == "tasks":
         present.show_tasks()
 
@@ -172,6 +194,33 @@ def ablate(
         _ablate(wanted[0], chosen, resolved, out, executor, dry_run, as_json)
 
 
+@app.command(epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
+def peers(
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: n = 17 and 65, batch 1, inference, 3 rounds.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")] = False,
+    models: Annotated[str, typer.Option(help="Only these of ours, beside their peers (default: all).", metavar="LIST")] = "",
+    seq: Annotated[str, typer.Option(help="Other sequence lengths.", metavar="LIST")] = "",
+    batch: Annotated[str, typer.Option(help="Other batch sizes.", metavar="LIST")] = "",
+    phase: Annotated[str, typer.Option(help="Only these phases: infer, train.", metavar="LIST")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
+    threads: Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")] = "",
+    rounds: Annotated[str, typer.Option(help="Timing rounds.", metavar="N")] = "",
+    limit_s: Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")] = "",
+    seed: Annotated[str, typer.Option(help="Seed of weights, data and order.", metavar="N")] = "0",
+    out: Out = "",
+    executor: Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")] = "process",
+    as_json: Json = False,
+) -> None:
+    """Ours beside timm, torchvision, lucidrains and torch.nn: equal answers first, then paired times. An unfinished run is continued."""
+    from bench.ablation import Narrowing, plan_ablation
+
+    catalog.require("executors", executor)
+    chosen = Flags(threads=threads, rounds=rounds, limit_s=limit_s, seed=seed, quick=quick, device=device)
+    resolved = environment.resolve_device(to_device(chosen))
+    wanted = plan_ablation(PEERS, chosen, resolved, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
+    _show_or_measure(wanted, dry_run, out, executor, as_json)
+
+
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_gmlp-vit")
 def report(
     runs: Annotated[
@@ -180,12 +229,15 @@ def report(
     out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
 ) -> None:
     """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
-    stored = [_read(run) for run in dict.fromkeys(runs)]
-    if len(stored) > 1 and not out:
-        raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
-    path = present.write_report_of_runs(stored, Path(out) if out else None)
-    for run in stored:
-        present.write_run_table(run)
+    from bench.record import collector_off
+
+    with collector_off():
+        stored = [_read(run) for run in dict.fromkeys(runs)]
+        if len(stored) > 1 and not out:
+            raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
+        path = present.write_report_of_runs(stored, Path(out) if out else None)
+        for run in stored:
+            present.write_run_table(run)
     terminal.say(f"report: {path}")
 
 
@@ -246,7 +298,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _run_command(arguments: list[str] | None) -> int:
     command = typer.main.get_command(app)
     try:
-        code = command.main(args=arguments, prog_name="bench", standalone_mode=False)
+        with listening(terminal.say):  # what is told outside of a run, where its progress listens
+            code = command.main(args=arguments, prog_name="bench", standalone_mode=False)
     except RequestError as wrong:
         terminal.error(str(wrong), wrong.hint)
         return EXIT_WRONG
@@ -310,7 +363,10 @@ def _wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
 def _ablate(name: str, chosen: Flags, device: str, out: str, executor: str, dry_run: bool, as_json: bool) -> None:
     from bench.ablation import plan_ablation
 
-    plan = plan_ablation(name, chosen, device, command_line())
+    _show_or_measure(plan_ablation(name, chosen, device, command_line()), dry_run, out, executor, as_json)
+
+
+def _show_or_measure(plan: Plan, dry_run: bool, out: str, executor: str, as_json: bool) -> None:
     if dry_run:
         _showplan_of_flags(plan, as_json)
     else:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+import models.kernels.spatial_gating_operator  # noqa: F401  # registers the FLOPs of the fused kernel
 from models.layers.cost import FLOPS_PER_MAC
 
 with warnings.catch_warnings():
@@ -73,15 +74,21 @@ def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
         module.zero_grad(set_to_none=True)
 
 
+def fvcore_device(module: nn.Module) -> str:
+    """Where fvcore can trace the module: on `meta`, or, where there is a convolution, on the CPU (torch 2.14)."""
+    has_convolution = any(isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) for part in module.modules())
+    return "cpu" if has_convolution else "meta"
+
+
 def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
-    """FLOPs of one forward of `data` through `module`, both on `meta`. Raises CountError for what it cannot trace or count."""
+    """FLOPs of one forward of `data` through `module`, both on `fvcore_device`. Raises CountError for what it cannot trace or count."""
     analysis = FlopCountAnalysis(module, data).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     try:
         with torch.no_grad(), fused_encoder_path_disabled():
             macs_by_operator = analysis.by_operator()
     except (RuntimeError, TypeError) as error:
-        raise CountError(f"fvcore cannot trace the model on meta: {_first_line(error)}") from error
+        raise CountError(f"fvcore cannot trace the model on {data.device}: {_first_line(error)}") from error
     _require_seen("fvcore", (name for name in analysis.unsupported_ops() if is_matrix_work(name)))
     return FLOPS_PER_MAC * sum(int(macs) for name, macs in macs_by_operator.items() if name in _MATRIX_PRODUCTS)
 

@@ -10,26 +10,25 @@ from models.layers.cost import FLOPS_PER_MAC
 
 
 def description(planned: PlannedCell) -> dict[str, Any]:
-    """JSON data; FLOPs are forward FLOPs of one sample at this n."""
+    """JSON data; FLOPs are forward FLOPs of one sample at this n. What is not known of a model that is not ours is None."""
     model, sizing = planned.cell.model, planned.sizing
-    shape, cost = model.shape, sizing.cost
-    n, flops = shape.seq_len, cost.flops()
+    cost, n = sizing.cost, model.shape.seq_len
+    flops = cost.flops()
     return {
         "model": model.name,
         "seq_len": n,
-        "width": shape.width,
-        "depth": shape.depth,
-        "heads": sizing.heads,
-        "ffn_width": shape.ffn_width,
+        **{size: planned.size(size) for size in ("width", "depth", "heads", "ffn_width")},
         "params": sizing.params,
         "params_seq": sizing.params_seq,
         "params_blocks": sizing.params_blocks,
         "budget": sizing.budget,
         "budget_error": sizing.budget_error,
         "flops": flops.at(n),
-        "flops_by_degree": {str(i): flops.degree(i) * n**i for i in range(3)},
+        "flops_by_degree": None if sizing.is_counted else {str(i): flops.degree(i) * n**i for i in range(3)},
         "terms": [{"name": t.name, "params": t.params.at(n), "flops": FLOPS_PER_MAC * t.macs.at(n)} for t in cost.terms],
-        "quadratic_equals_linear_at": {
+        "quadratic_equals_linear_at": None
+        if sizing.is_counted
+        else {
             "blocks": equal_terms_at(cost.flops("blocks")),
             "total": equal_terms_at(cost.flops()),
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.spec import NO_ATTENTION, Cell, Workload
@@ -16,6 +17,8 @@ FUSED_KERNELS = {
     "_scaled_dot_product_efficient_attention": "efficient",
     "_scaled_dot_product_cudnn_attention": "cudnn",
     "_scaled_dot_product_fused_attention_overrideable": "overrideable",
+    "_transformer_encoder_layer_fwd": "torch encoder layer",
+    "_native_multi_head_attention": "torch multi-head",
 }
 EXPLICIT = "math"
 
@@ -40,10 +43,40 @@ def attention_kernel(cell: Cell, step: Step) -> str:
     work = cell.workload
     if work.attention == NO_ATTENTION:
         return NO_ATTENTION
-    autocast = torch.autocast(work.device, dtype=torch.bfloat16, enabled=work.dtype == "bf16-autocast")
-    with _Kernels() as kernels, torch.set_grad_enabled(work.phase == "train"), autocast:
+    with _Kernels() as kernels, torch.set_grad_enabled(work.phase == "train"), _autocast(work):
         step.model(step.data)
     return "+".join(kernels.found) or EXPLICIT
+
+
+def spatial_kernel(cell: Cell, step: Step) -> str | None:
+    """The formulation of the spatial projection in one more forward of one sample by the uncompiled model, and why it is not the fused one where that
+    was asked for or is the first choice; None without spatial gating. An engine may still run it by other products (`engine_effective`)."""
+    found: dict[str, None] = {}
+
+    def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        found[_formulation(module, arguments[0])] = None
+
+    gatings = [module for module in step.model.modules() if hasattr(module, "fused_refusal")]
+    if not gatings:
+        return None
+    hooks = [module.register_forward_pre_hook(note) for module in gatings]
+    try:
+        with torch.set_grad_enabled(cell.workload.phase == "train"), _autocast(cell.workload):
+            step.model(step.data[:1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return "+".join(found)
+
+
+def _formulation(gating: Any, tokens: Tensor) -> str:
+    kernel = str(gating.effective_kernel(tokens))
+    refusal = "" if gating.kernel not in ("auto", "fused") or kernel == "fused" else gating.fused_refusal(tokens)
+    return f"{kernel} (not fused: {refusal})" if refusal else kernel
+
+
+def _autocast(work: Workload) -> torch.autocast:
+    return torch.autocast(work.device, dtype=torch.bfloat16, enabled=work.dtype == "bf16-autocast")
 
 
 def precision(work: Workload) -> str:
@@ -53,5 +86,5 @@ def precision(work: Workload) -> str:
     if work.dtype == "bf16-autocast":
         return "bf16 products, fp32 weights (autocast)"
     if work.device == "cuda" and torch.backends.cuda.matmul.allow_tf32:
-        return "tf32"
+        return "tf32 products, fp32 weights"
     return "fp32"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +165,8 @@ def code_facts() -> dict[str, Any]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
+    import subprocess
+
     if not (folder / ".git").exists():
         return None
     try:
@@ -191,6 +191,8 @@ def _torch_cuda_version() -> str | None:
 
 
 def _version(package: str) -> str | None:
+    from importlib import metadata  # brings the library of e-mail: too much for every start of the program
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -50,8 +50,16 @@ def _flag(help_text: str, metavar: str, panel: str = "What") -> Any:
 class Flags:
     """One field per flag; the name of the flag is the name of the field."""
 
-    models: Annotated[str, _flag("Families with options (gmlp+pool=mean) or published variants; see: bench list families.", "LIST")] = ""
-    seq: Annotated[str, _flag("Sequence lengths: tokens that the blocks see, the class token included.", "LIST")] = ""
+    models: Annotated[
+        str,
+        _flag(
+            "Families with options (gmlp+pool=mean), variants, timm:NAME, torchvision:NAME, python:module:factory; bench list families.",
+            "LIST",
+        ),
+    ] = ""
+    seq: Annotated[
+        str, _flag("Tokens that the blocks see, class token included; max: 17, 65, ... up to the longest that fits.", "LIST")
+    ] = ""
     params: Annotated[str, _flag("Parameter budgets.", "LIST", "Size")] = DEFAULT_PARAMS
     match: Annotated[str, _flag("What is matched: params, flops or shape.", "POLICY", "Size")] = "params"
     reference: Annotated[str, _flag("The family whose FLOPs the others meet with --match flops.", "FAMILY", "Size")] = "vit"
@@ -63,13 +71,14 @@ class Flags:
     fixed_width: Annotated[str, _flag("Meet the budget at this width, by ffn_width alone.", "N", "Size")] = ""
     metrics: Annotated[str, _flag("What to measure; see: bench list metrics.", "LIST")] = DEFAULT_METRICS
     task: Annotated[str, _flag("The data set; see: bench list tasks. Without one, synthetic input.", "TASK")] = ""
-    input: Annotated[str, _flag("Synthetic input: patches or tokens.", "KIND")] = "patches"
+    input: Annotated[str, _flag("Synthetic input: patches, tokens or images.", "KIND")] = "patches"
     phase: Annotated[str, _flag("infer, train (forward, backward and optimizer step), or both.", "LIST", "Workload")] = "infer"
-    dtype: Annotated[str, _flag("fp32, bf16 (pure), bf16-autocast.", "LIST", "Workload")] = "fp32"
-    engine: Annotated[str, _flag("eager, compile.", "LIST", "Workload")] = "eager"
+    dtype: Annotated[str, _flag("fp32, tf32 (CUDA), bf16 (pure), bf16-autocast.", "LIST", "Workload")] = "fp32"
+    engine: Annotated[str, _flag("eager, compile, graph, onednn, with options; see: bench list engines.", "LIST", "Workload")] = "eager"
     attention: Annotated[str, _flag("Attention kernel: auto, flash, efficient, cudnn, math.", "LIST", "Workload")] = "auto"
-    batch: Annotated[str, _flag("Batch sizes.", "LIST", "Workload")] = DEFAULT_BATCH
+    batch: Annotated[str, _flag("Batch sizes; max: 1, 4, 16, ... up to the largest that fits.", "LIST", "Workload")] = DEFAULT_BATCH
     batch_tokens: Annotated[str, _flag("Instead of --batch: tokens per batch, at every length.", "N", "Workload")] = ""
+    memory: Annotated[str, _flag("What max may fill: 24GiB. Stated, plans repeat (else 80 % of the device's).", "SIZE", "Workload")] = ""
     device: Annotated[str, _flag("auto, cpu or cuda.", "DEVICE", "Workload")] = "auto"
     threads: Annotated[str, _flag("CPU threads of a job (default: half of the cores).", "N", "Workload")] = ""
     rounds: Annotated[str, _flag(f"Timing rounds (default {DEFAULT_ROUNDS}; {QUICK_ROUNDS} with --quick).", "N", "Measuring")] = ""

@@ -21,6 +21,8 @@ HOPELESS = ("timed_out", "out_of_memory")
 NOMINAL_FLOPS_PER_S = {"cpu": 6e10, "cuda": 2e13}
 JOB_OVERHEAD_S = 0.4
 TRAIN_PHASE_FACTOR = 3
+STEPS_PER_VISIT = 8
+"""Of a step so slow that it is timed as seldom as possible, warm-up included."""
 
 
 def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
@@ -34,8 +36,9 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     seeds = [m for m in plan.metrics if repeats[m] == "seed"]
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
     found = _cell_jobs(plan, once, 0)
+    control = control_cell(plan) if "latency" in rounds else None
     for repeat in range(plan.settings.rounds if rounds else 0):
-        found += _round(plan, rounds, repeat)
+        found += _round(plan, rounds, repeat, control)
     found += _trial_jobs(plan, trials)
     found += _training_jobs(plan, seeds, records)
     return found
@@ -73,7 +76,13 @@ def shared_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
 def _shared_id(metric: str, cell: Cell, plan: Plan) -> str:
     """Empty for a metric that every cell has its own measurement of."""
     shared_by = _shared_by(metric)
-    return content_id(shared_by(cell, plan.settings)) if shared_by else ""
+    return _id_of(tuple(shared_by(cell, plan.settings).items())) if shared_by else ""
+
+
+@functools.cache
+def _id_of(items: tuple[tuple[str, Any], ...]) -> str:
+    """Few are different, and every cell asks in every round."""
+    return content_id(dict(items))
 
 
 @functools.cache
@@ -95,21 +104,27 @@ def estimated_seconds(plan: Plan) -> float:
 
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     work = planned.cell.workload
-    step_s = _step_flops(planned) / (NOMINAL_FLOPS_PER_S[work.device] * (plan.settings.threads if work.device == "cpu" else 1))
+    step_s = estimated_step_seconds(planned, plan.settings)
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return JOB_OVERHEAD_S + _training_flops(planned, plan) / NOMINAL_FLOPS_PER_S[work.device]
     if job.shared_id:
         return min(plan.settings.limit_s, JOB_OVERHEAD_S + plan.settings.sample_s)
     if repeat == "round":
-        return min(plan.settings.limit_s, JOB_OVERHEAD_S + max(0.5 * plan.settings.sample_s, 8 * step_s))
+        return min(plan.settings.limit_s, JOB_OVERHEAD_S + max(0.5 * plan.settings.sample_s, STEPS_PER_VISIT * step_s))
     return min(plan.settings.limit_s, JOB_OVERHEAD_S + (4 * step_s if job.metric not in ("params", "flops") else 0.0))
 
 
-def _round(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
+def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
+    """One step at the device's nominal rate."""
+    device = planned.cell.workload.device
+    return _step_flops(planned) / (NOMINAL_FLOPS_PER_S[device] * (settings.threads if device == "cpu" else 1))
+
+
+def _round(plan: Plan, metrics: Sequence[str], repeat: int, control: Cell | None) -> list[Job]:
     found = _cell_jobs(plan, metrics, repeat)
-    if "latency" in metrics:
-        found.append(Job(cell=control_cell(plan), metric="latency", repeat=repeat, control=True, settings=plan.settings))
+    if control is not None:
+        found.append(Job(cell=control, metric="latency", repeat=repeat, control=True, settings=plan.settings))
     random.Random(f"{plan.settings.seed}/{repeat}").shuffle(found)
     return found
 

@@ -12,6 +12,7 @@ memory moves.
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,11 +20,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from bench.step import Step
+from bench.build import build_model, is_counted
+from bench.spec import Cell
+from bench.step import Step, build_step
 
 WEIGHT = "weight"
 GRADIENT = "gradient"
@@ -221,6 +225,22 @@ def counts_of_step(step: Step) -> StepCounts:
     with watch(step) as watching:
         step.call()
         return StepCounts(live=watching.ledger.peak, traffic=watching.traffic)
+
+
+def predicted_counts(cell: Cell) -> StepCounts:
+    """The same on fake tensors: nothing is computed, and nothing allocated but the weights of a model that is not ours, once, to be copied."""
+    fakes = FakeTensorMode()
+    built = _fake_copy(cell, fakes) if is_counted(cell.model) else None
+    with fakes:
+        return counts_of_step(build_step(cell, built=built))
+
+
+def _fake_copy(cell: Cell, fakes: FakeTensorMode) -> nn.Module:
+    """Of a model built for real: other people's constructors read values, which fakes do not have."""
+    with torch.device(cell.workload.device):
+        model = build_model(cell.model)
+    with FakeCopyMode(fakes):
+        return copy.deepcopy(model)
 
 
 def resident_bytes(step: Step) -> LiveBytes:

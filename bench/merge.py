@@ -66,6 +66,7 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
         settings=dataclasses.replace(plans[0].settings, rounds=sum(plan.settings.rounds for plan in plans)),
         accuracy_seq_lens=_trained_lengths([plan for plan in plans if "accuracy" in plan.metrics]),
         parts=tuple(part for run in runs for part in _parts(run)),
+        ladders=_unique(ladder for plan in plans for ladder in plan.ladders),
     )
 
 

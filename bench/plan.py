@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench import catalog
 from bench.build import can_generate, config_of, cost_of, dropping_places_of, generating_models, uses_attention
+from bench.engines import parse_engine, refusal
+from bench.longest import LENGTHS
+from bench.peers.names import OUTSIDE, parse_outside
 from bench.recipe import check_fits, check_recipe
-from bench.request import MAX_COUNT, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
+from bench.request import MAX_COUNT, MAX_MEMORY, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
+from bench.saturation import climbs
 from bench.sizing import SizedModel, resolve_models, sizing_of
 from bench.spec import (
     ATTENTION_BACKENDS,
     DEVICES,
     DTYPES,
-    ENGINES,
     NO_ATTENTION,
     PHASES,
     Cell,
+    Ladder,
     ModelSpec,
     Part,
     Plan,
@@ -39,9 +44,11 @@ from bench.tuning import TUNING
 from models.layers.shape import require_positive
 
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
+ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
+"""The environment variable that lets a plan file name functions of any package."""
+OWN_FACTORIES = "bench.peers."
 WORKLOAD_WORDS = {
     "phase": PHASES,
-    "engine": ENGINES,
     "dtype": DTYPES,
     "device": DEVICES,
     "attention": (*ATTENTION_BACKENDS, NO_ATTENTION),
@@ -91,17 +98,16 @@ def build_plan_of_parts(
     cells: dict[str, PlannedCell] = {}
     skipped = list(left_out)
     planned_parts = []
+    ladders: list[Ladder] = []
     for part in parts:
-        found, infeasible = _resolve_arms(part, recipe, device)
-        for planned in found.values():
-            cells = {**planned, **cells}
-        skipped += infeasible
-        planned_parts.append(_part(part, found))
+        found = _resolve_arms(part, recipe, device, settings)
+        for resolved in found.values():
+            cells = {**resolved.cells, **cells}
+            skipped += resolved.skipped
+            ladders += resolved.ladders
+        planned_parts.append(_part(part, {arm: resolved.cells for arm, resolved in found.items()}))
     if not cells:
-        raise RequestError(
-            f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}",
-            "try larger --params or shorter --seq, or another width or number of heads",
-        )
+        raise _infeasible(skipped, requests)
     several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
     return Plan(
         name=name or _default_name(requests),
@@ -115,7 +121,22 @@ def build_plan_of_parts(
         accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests for n in request.accuracy_seq_lens)),
         parts=tuple(part for part in planned_parts if part.cells) if several else (),
         question=question,
+        ladders=tuple(dict.fromkeys(ladders)),
     )
+
+
+def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> RequestError:
+    if not skipped:
+        return RequestError("nothing in this request can be run: it comes to no cell", "see: bench plan --help")
+    return RequestError(f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0], requests))
+
+
+def _hint(first: Skipped, requests: Iterable[Request]) -> str:
+    if first.reason.startswith("--"):
+        return f"choose another {first.reason.split()[0]}, or leave it out"
+    climbs_somewhere = any(request.climbs_batch or request.climbs_seq for request in requests)
+    hint = "try larger --params or shorter --seq, or another width or number of heads"
+    return f"{hint}, or more --memory" if climbs_somewhere else hint
 
 
 def _in_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:
@@ -123,32 +144,52 @@ def _in_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[
     return tuple(cells[cell_id] for cell_id in dict.fromkeys(cell_id for part in parts for cell_id in part.cells))
 
 
-def _resolve_arms(part: PartRequest, recipe: Recipe, device: str) -> tuple[dict[str, dict[str, PlannedCell]], list[Skipped]]:
-    """The cells of every arm by their ids, and what cannot be one."""
-    found, skipped = {}, []
-    for arm, request in part.arms.items():
+@dataclass(frozen=True, kw_only=True)
+class _Resolved:
+    """The cells of one request by their ids, the ladders among them, and what cannot be a cell."""
+
+    cells: Mapping[str, PlannedCell]
+    ladders: tuple[Ladder, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def _resolve_arms(part: PartRequest, recipe: Recipe, device: str, settings: Settings) -> dict[str, _Resolved]:
+    for request in part.requests:
         if request.task:
             check_fits(request.recipe or recipe, request.task)
-        found[arm], infeasible = _resolve(request, recipe, device)
-        skipped += infeasible
-    return found, skipped
+    return {arm: _resolve(request, recipe, device, settings) for arm, request in part.arms.items()}
 
 
-def _resolve(request: Request, recipe: Recipe, device: str) -> tuple[dict[str, PlannedCell], list[Skipped]]:
-    """The cells of one request by their ids, and what cannot be one."""
+def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) -> _Resolved:
+    def expand(sized: SizedModel, wanted: Request) -> Iterator[PlannedCell]:
+        return _expand(sized, wanted, recipe, device)
+
     cells: dict[str, PlannedCell] = {}
     skipped: list[Skipped] = []
-    for resolved in resolve_models(request):
+    for resolved in _named(request):
         if isinstance(resolved, Skipped):
             skipped.append(resolved)
             continue
         if request.task:
             check_trainable(resolved.model, request.task, request.recipe or recipe)
-        for planned in _expand(resolved, request, recipe, device):
+        skipped += _refused(resolved, request, device)
+        for planned in expand(resolved, request):
             twin = cells.setdefault(planned.cell.cell_id, planned)
             if twin is not planned:
                 skipped.append(_same_as(twin, planned))
-    return cells, skipped
+    if request.climbs_seq and not request.seq_lens:
+        skipped += _refused_anywhere(request, device)
+    ladders = []
+    for climb in climbs(request, expand, device, settings):
+        cells |= {planned.cell.cell_id: planned for planned in climb.cells if planned.cell.cell_id not in cells}
+        skipped += climb.skipped
+        ladders += [climb.ladder] if climb.ladder else []
+    return _Resolved(cells=cells, ladders=tuple(ladders), skipped=tuple(skipped))
+
+
+def _named(request: Request) -> Iterator[SizedModel | Skipped]:
+    """Without the length of its own that a published variant has where none is named: a ladder finds its lengths."""
+    return iter(()) if request.climbs_seq and not request.seq_lens else resolve_models(request)
 
 
 def _part(part: PartRequest, found: Mapping[str, Mapping[str, PlannedCell]]) -> Part:
@@ -172,8 +213,13 @@ def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
     return Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sizing.budget, reason=reason, nearest_params=sizing.params)
 
 
-def check_plan(plan: Plan, source: str) -> None:
-    """Raise RequestError where a plan that was read asks for what this program does not have, cannot build, or sizes otherwise."""
+def check_plan(plan: Plan, source: str, *, is_own_run: bool = False) -> None:
+    """Raise RequestError where a plan that was read asks for what this program does not have, cannot build, or sizes otherwise.
+
+    `is_own_run`: it was read from the folder of a run, whose request was typed here; only then may it name functions of any package.
+    """
+    for model in {planned.cell.model for planned in plan.cells}:
+        _require_outside(model, source, is_own_run)
     try:
         _require_words(plan)
         _require_parts(plan)
@@ -187,6 +233,24 @@ def check_plan(plan: Plan, source: str) -> None:
                 raise ValueError(f"the parameters of {planned.cell.model.name} are not those of its cost")
     except (ValueError, TypeError) as error:
         raise RequestError(f"{source} asks for what cannot be run: {error}", "write a new one with: bench plan ... --out FILE") from error
+
+
+def _require_outside(model: ModelSpec, source: str, is_own_run: bool) -> None:
+    """An outside model is of the form that a typed request has, and is built by a function of `bench.peers`: to build it is to run it."""
+    if model.family not in OUTSIDE:
+        return
+    options = {key: str(value) for key, value in model.options}
+    factory, arguments = options.get("factory", ""), options.get("arguments", "")
+    pool = f"pool={options['pool']}" if "pool" in options else ""
+    entry = "+".join(filter(None, (f"{model.family}:{factory or options.get('model', '')}", pool, arguments)))
+    if dict(parse_outside(entry)) != dict(model.options):
+        text = f"{source}: the options of {model.name} are not those of {entry}"
+        raise RequestError(text, "write a new one with: bench plan ... --out FILE")
+    is_known = factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # which imports what it is told to
+    if factory and not (is_known or is_own_run or os.environ.get(ALLOW_FACTORIES) == "1"):
+        raise RequestError(
+            f"{source} wants to import and call {factory}", f"if you trust it: {ALLOW_FACTORIES}=1 bench run --plan {source}"
+        )
 
 
 def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
@@ -217,6 +281,10 @@ def _require_parts(plan: Plan) -> None:
             raise ValueError(f"its part {part.name!r} holds the cell {strays[0]!r}, which it does not plan")
         if strays := [cell_id for arm in part.arms for cell_id in arm.cells if cell_id not in part.cells]:
             raise ValueError(f"an arm of its part {part.name!r} holds the cell {strays[0]!r}, which is not in the part")
+    for ladder in plan.ladders:
+        if strays := [cell_id for cell_id in ladder.cells if cell_id not in known]:
+            raise ValueError(f"a ladder holds the cell {strays[0]!r}, which it does not plan")
+        _require_range("memory_bytes", min(ladder.memory_bytes, ladder.peak_bytes), MAX_MEMORY)
 
 
 def _require_range(name: str, value: int, high: int) -> None:
@@ -227,7 +295,8 @@ def _require_range(name: str, value: int, high: int) -> None:
 
 def _is_sized_as_its_cost_says(planned: PlannedCell) -> bool:
     sizing, n = planned.sizing, planned.cell.model.shape.seq_len
-    return (sizing.params, sizing.params_seq) == (sizing.cost.params().at(n), sizing.cost.params_seq().at(n))
+    params_seq = None if sizing.is_counted else sizing.cost.params_seq().at(n)
+    return (sizing.params, sizing.params_seq) == (sizing.cost.params().at(n), params_seq)
 
 
 def _require_words(plan: Plan) -> None:
@@ -242,6 +311,9 @@ def _require_words(plan: Plan) -> None:
         for name, allowed in WORKLOAD_WORDS.items():
             one_of(name, getattr(work, name), allowed)
         parse_task(work.task)
+        parse_engine(work.engine)
+        if reason := _refusal(work):
+            raise ValueError(reason)
         if work.recipe:
             check_recipe(work.recipe)
         if work.task:
@@ -285,7 +357,35 @@ def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) ->
             task=request.task,
             recipe=own,
         )
-        yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
+        if not _refusal(workload):
+            yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
+
+
+def _refused(sized: SizedModel, request: Request, device: str) -> Iterator[Skipped]:
+    """Which of the ways to run this model that were asked for do not exist here."""
+    model = sized.model
+    for reason in _refusals(request, device):
+        yield Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sized.budget, reason=reason)
+
+
+def _refused_anywhere(request: Request, device: str) -> Iterator[Skipped]:
+    """The same where only a ladder names lengths: once per model, at the first rung."""
+    for model, reason in itertools.product(request.models, _refusals(request, device)):
+        yield Skipped(model=model.name, seq_len=LENGTHS[0], budget=None, reason=reason)
+
+
+def _refusals(request: Request, device: str) -> list[str]:
+    ways = itertools.product(request.phases, request.dtypes, request.engines)
+    return [
+        reason for phase, dtype, engine in ways if (reason := _refusal(Workload(phase=phase, dtype=dtype, engine=engine, device=device)))
+    ]
+
+
+def _refusal(workload: Workload) -> str:
+    if workload.dtype == "tf32" and workload.device != "cuda":
+        return "--dtype tf32 is a precision of CUDA devices"
+    found = refusal(workload)
+    return f"--engine {workload.engine}: {found}" if found else ""
 
 
 def _default_name(requests: Iterable[Request]) -> str:

@@ -28,7 +28,7 @@ def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[Pl
     from bench.record import read_plan, read_run
 
     plan = read_run(Path(resume)).plan if resume else read_plan(Path(plan_file))
-    check_plan(plan, source)
+    check_plan(plan, source, is_own_run=bool(resume))
     environment.resolve_device(plan.cells[0].cell.workload.device)
     if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
         raise RequestError(f"the plan asks for more threads than the {environment.num_cores()} cores here", "plan anew with --threads")

@@ -15,6 +15,12 @@ import bench.counters
 import bench.effective
 import bench.environment
 import bench.live_memory
+import bench.onednn.direct
+import bench.onednn.pieces
+import bench.onednn.rewrite
+import bench.peers.families.python
+import bench.peers.families.timm
+import bench.peers.families.torchvision
 import bench.step
 import bench.stopwatch
 import bench.training.baselines
@@ -22,7 +28,7 @@ import bench.training.loop
 import bench.worker
 from bench import catalog
 
-for kind in ("families", "mixers", "metrics", "tasks"):
+for kind in ("engines", "families", "mixers", "metrics", "tasks"):
     for name in catalog.names(kind):
         with contextlib.suppress(Exception):  # a file that cannot be imported fails the jobs that need it, with its reason
             catalog.load(kind, name)

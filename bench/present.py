@@ -10,6 +10,8 @@ from bench import catalog, terminal
 from bench.spec import Plan, RequestError, to_json
 
 if TYPE_CHECKING:
+    import pandas
+
     from bench.analysis.trust import Finding
     from bench.record import StoredRun
     from bench.render.report_data import ReportData
@@ -43,15 +45,15 @@ def _report_data(runs: Sequence[StoredRun], name: str = "") -> ReportData:
     from bench.render.report_data import ReportData
     from bench.table import item_scores_of, rounds_of
 
-    stored = merge_runs(runs)
+    stored, rows = merge_runs(runs), rows_of_runs(runs)
     return ReportData(
         name=name or runs[0].folder.resolve().name,
         folders=tuple(run.folder.resolve().name for run in runs),
         plan=stored.plan,
-        rows=rows_of_runs(runs),
+        rows=rows,
         environment=stored.environment,
         control=_worst_control(runs),
-        findings=tuple(f.sentence for f in findings_of_runs(runs)),
+        findings=tuple(f.sentence for f in _findings(rows, runs)),
         rounds=rounds_of(stored),
         scores={cell_id: found.scores for cell_id, found in item_scores_of(stored).items()},
         records=stored.records,
@@ -72,13 +74,19 @@ def findings_of(stored: StoredRun) -> list[Finding]:
 
 def findings_of_runs(runs: Sequence[StoredRun]) -> list[Finding]:
     """What there is to object to in the merged rows; of the runs' controls and competitors the worst count."""
+    from bench.merge import rows_of_runs
+
+    return _findings(rows_of_runs(runs), runs)
+
+
+def _findings(rows: pandas.DataFrame, runs: Sequence[StoredRun]) -> list[Finding]:
     from bench.analysis.trust import findings
-    from bench.merge import merge_runs, rows_of_runs
+    from bench.merge import merge_runs
     from bench.table import num_missing
 
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return findings(
-        rows_of_runs(runs),
+        rows,
         _worst_control(runs),
         busiest.environment,
         metrics=merge_runs(runs).plan.metrics,
@@ -134,6 +142,14 @@ def _chance(task: str) -> float | None:
         return None
 
 
+def show_ladders(plan: Plan) -> None:
+    from bench.render.saturation import ladder_table
+
+    if plan.ladders:
+        table = ladder_table(plan)
+        terminal.print_table(table.headers, table.rows, table.numeric, title="\nwhat fits, by prediction")
+
+
 def show_skipped(plan: Plan) -> None:
     from bench.render.tables import skipped_table
 
@@ -148,13 +164,14 @@ def show_plan(wanted: Plan) -> None:
     rows = []
     for planned in wanted.cells:
         shape, sizing, work = planned.cell.model.shape, planned.sizing, planned.cell.workload
-        sizes = (shape.seq_len, shape.width, shape.depth, sizing.heads or "", shape.ffn_width)
+        sizes = (shape.seq_len, *(planned.size(size) or "" for size in ("width", "depth", "heads", "ffn_width")))
         budget = f"{sizing.budget:,}" if sizing.budget else ""
         error = f"{sizing.budget_error:+.2%}" if sizing.budget_error is not None else ""
         flops = f"{sizing.cost.flops().at(shape.seq_len):.3g}"
         workload = f"{work.phase} {work.dtype} {work.engine} {work.device} batch {work.batch_size} attention {work.attention}"
         rows.append((planned.cell.model.name, *map(str, sizes), f"{sizing.params:,}", budget, error, flops, workload))
     terminal.print_table(headers, rows, (False, *[True] * 9, False))
+    show_ladders(wanted)
     show_skipped(wanted)
 
 
@@ -167,12 +184,12 @@ def show_families() -> None:
     terminal.print_table(("variant", "family"), list(catalog.variants().items()), title=" ")
 
 
-def show_mixers() -> None:
-    """The options of each mixer, as written behind its name in `metaformer+mixer=NAME`."""
+def show_options(kind: str, mark: str) -> None:
+    """The options of everything of a kind, as written behind its name: a mixer's in `metaformer+mixer=NAME`, an engine's in `--engine NAME`."""
     options = [
-        (name, "".join(f":{o.name}={str(o.default).lower()}" for o in catalog.options(name, "mixers"))) for name in catalog.names("mixers")
+        (name, "".join(f"{mark}{o.name}={str(o.default).lower()}" for o in catalog.options(name, kind))) for name in catalog.names(kind)
     ]
-    terminal.print_table(("mixer", "options and their defaults"), options, title=" ")
+    terminal.print_table((catalog.SINGULAR[kind], "options and their defaults"), options, title=" ")
 
 
 def task_facts(name: str) -> dict[str, Any]:
@@ -225,11 +242,13 @@ def show_description(data: dict[str, Any]) -> None:
     sizes = [(name, _number_text(value)) for name, value in data.items() if not isinstance(value, (list, dict)) and value is not None]
     crossings = [
         (f"quadratic equals linear ({scope})", f"n = {n:,.1f}" if n is not None else "never: no n^2 term")
-        for scope, n in data["quadratic_equals_linear_at"].items()
+        for scope, n in (data["quadratic_equals_linear_at"] or {}).items()
     ]
     terminal.print_table(("", ""), [*sizes, *crossings])
     terms = [(t["name"], f"{t['params']:,}", f"{t['flops']:,}") for t in data["terms"]]
     terminal.print_table(("term", "params", "FLOPs"), terms, (False, True, True), title=" ")
+    if data["flops_by_degree"] is None:
+        return
     shares = [(f"n^{d}", f"{v:,}", f"{v / data['flops']:.1%}") for d, v in data["flops_by_degree"].items()]
     terminal.print_table(("degree", "FLOPs", "share"), shares, (False, True, True), title=" ")
 

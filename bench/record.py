@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import functools
+import gc
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +31,11 @@ class StoredRun:
     plan: Plan
     environment: Mapping[str, Any]
     records: tuple[Record, ...]
+
+    @functools.cached_property
+    def derived(self) -> dict[str, Any]:
+        """What was worked out of the run, by name, and is kept with it: a stored run does not change."""
+        return {}
 
 
 class RecordWriter:
@@ -80,6 +88,19 @@ def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
         raise RequestError(f"cannot write the run folder {folder}: {error.strerror or error}", "choose another --out") from error
 
 
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    """Without garbage collection of cycles. Records by the ten thousand all stay, and every pass would look at each of them again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@collector_off()
 def read_run(folder: Path) -> StoredRun:
     """Read a run's folder. Raises RequestError, saying what is wrong with which file."""
     if not folder.is_dir():

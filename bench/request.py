@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bench import catalog
+from bench.engines import EAGER, parse_engine
+from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, parse_outside
 from bench.spec import (
     ATTENTION_BACKENDS,
     BUDGET_SCOPES,
     DTYPES,
-    ENGINES,
     MATCH_POLICIES,
     PHASES,
     OptionValue,
@@ -38,16 +39,29 @@ DEFAULT_BATCH = "32"
 DEFAULT_ROUNDS, QUICK_ROUNDS = 7, 3
 _T = TypeVar("_T")
 SUFFIXES = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000, "g": 1_000_000_000}
+MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+MAX_MEMORY = 2**60
+MAX = "max"
+"""In `--batch` and `--seq`: climb to the largest that fits the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """One entry of `--models`: a family with options, or a published variant (`variant` is then its name)."""
+    """One entry of `--models`: a family with options, a published variant (`variant` is then its name), or another person's model."""
 
     name: str
     family: str
     options: tuple[tuple[str, OptionValue], ...] = ()
     variant: str = ""
+
+    @property
+    def is_outside(self) -> bool:
+        return self.family in OUTSIDE
+
+    @property
+    def is_published(self) -> bool:
+        """Whether it has sizes, and a length, of its own."""
+        return bool(self.variant) or self.family in PUBLISHERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +77,10 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request whose every word is known. `seq_lens` empty: published variants at their own length. `recipe`: None for that of the plan."""
+    """A request whose every word is known. `seq_lens` empty: published variants at their own length. `recipe`: None for that of the plan.
+
+    `climbs_batch`, `climbs_seq`: beside the sizes named, a ladder up to the largest that fits `memory_bytes` (None: the memory of the device).
+    """
 
     models: tuple[ModelRequest, ...]
     seq_lens: tuple[int, ...]
@@ -83,6 +100,9 @@ class Request:
     accuracy_seq_lens: tuple[int, ...]
     batch_tokens: int | None = None
     recipe: Recipe | None = None
+    climbs_batch: bool = False
+    climbs_seq: bool = False
+    memory_bytes: int | None = None
 
     def batch_sizes_at(self, seq_len: int) -> tuple[int, ...]:
         """Those asked for; with `batch_tokens`, the one that comes nearest to it at this length."""
@@ -112,17 +132,20 @@ def parse_request(
     batch: str = DEFAULT_BATCH,
     batch_tokens: str = "",
     accuracy_seq: str = "",
+    memory: str = "",
 ) -> Request:
     """Check every flag. Raises RequestError for the first that is wrong."""
     wanted = parse_models(models)
     sizes_given = params != DEFAULT_PARAMS or depth != str(DEFAULT_DEPTH) or any((width, heads, ffn_width, fixed_width))
-    if sizes_given and all(m.variant for m in wanted):
+    if sizes_given and all(m.is_published for m in wanted):
         raise RequestError(
-            "published variants have sizes of their own; --params, --depth, --width, --heads and --ffn-width are for families",
+            "published models have sizes of their own; --params, --depth, --width, --heads and --ffn-width are for families",
             "leave them out",
         )
     if batch_tokens and batch != DEFAULT_BATCH:
         raise RequestError(f"--batch {batch} fixes the batch size and --batch-tokens its tokens", "leave one of them out")
+    seq, climbs_seq = split_max("--seq", seq)
+    batch, climbs_batch = split_max("--batch", batch)
     request = Request(
         models=wanted,
         seq_lens=parse_whole_numbers("--seq", seq, low=2, high=MAX_SEQ_LEN) if seq else (),
@@ -136,13 +159,17 @@ def parse_request(
         input=one_of("--input", input, INPUTS),
         phases=several_of("--phase", phase, PHASES),
         dtypes=several_of("--dtype", dtype, DTYPES),
-        engines=several_of("--engine", engine, ENGINES),
+        engines=_unique(parse_engine(entry).text for entry in split_list("--engine", engine, EAGER)),
         attentions=several_of("--attention", attention, ATTENTION_BACKENDS),
-        batch_sizes=parse_whole_numbers("--batch", batch, low=1, high=MAX_SIZE),
+        batch_sizes=parse_whole_numbers("--batch", batch, low=1, high=MAX_SIZE) if batch else (),
         accuracy_seq_lens=parse_whole_numbers("--accuracy-seq", accuracy_seq, low=2, high=MAX_SEQ_LEN) if accuracy_seq else (),
         batch_tokens=whole_number("--batch-tokens", batch_tokens, low=2, high=MAX_TOKENS) if batch_tokens else None,
+        climbs_batch=climbs_batch,
+        climbs_seq=climbs_seq,
+        memory_bytes=parse_memory(memory) if memory else None,
     )
     _require_consistent(request)
+    _require_consistent_climb(request)
     return request
 
 
@@ -150,7 +177,7 @@ def _require_consistent(request: Request) -> None:
     """Flags that are fine alone and wrong together."""
     if request.sizes.width and request.budgets != parse_budgets(DEFAULT_PARAMS):
         raise RequestError("--width sets the sizes outright and --params asks for a budget", "leave one of them out")
-    if not request.seq_lens and any(not m.variant for m in request.models):
+    if not (request.seq_lens or request.climbs_seq) and any(not m.is_published for m in request.models):
         raise RequestError("--seq is missing: a family has no length of its own", "try --seq 17,65,257")
     trains = "accuracy" in request.metrics
     needing = [metric for metric in request.metrics if needs_task(metric)]
@@ -170,6 +197,17 @@ def _require_consistent(request: Request) -> None:
         )
 
 
+def _require_consistent_climb(request: Request) -> None:
+    if request.memory_bytes and not (request.climbs_batch or request.climbs_seq):
+        raise RequestError("--memory is what --batch max and --seq max may fill, and neither is given", "add --batch max, or leave it out")
+    if request.climbs_batch and request.climbs_seq:
+        raise RequestError("--batch max needs lengths and --seq max a batch size", "climb one at a time: try --batch max --seq 17,65,257")
+    if request.climbs_seq and request.task:
+        raise RequestError(
+            f"--seq max looks for any length, and task {request.task} has lengths of its own", "leave --task out, or see: bench list tasks"
+        )
+
+
 def needs_task(metric: str) -> bool:
     return bool(getattr(catalog.load("metrics", metric), "NEEDS_TASK", False))
 
@@ -179,6 +217,8 @@ def parse_models(text: str) -> tuple[ModelRequest, ...]:
 
 
 def _parse_model(entry: str) -> ModelRequest:
+    if family := outside_family(entry):
+        return ModelRequest(name=entry, family=family, options=parse_outside(entry))
     name, *settings = entry.split("+")
     families, variants = catalog.names("families"), catalog.variants()
     if name not in families and name not in variants:
@@ -268,6 +308,21 @@ def parse_budget(text: str) -> int:
     if not 1 <= value <= MAX_PARAMS:
         raise RequestError(f"--params {text!r} is not a number of parameters between 1 and {MAX_PARAMS:,}", "try --params 250k,1M")
     return value
+
+
+def parse_memory(text: str) -> int:
+    """`512MiB`, `8GiB`, `1.5TiB`, in bytes."""
+    found = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,6}})?) ?({'|'.join(MEMORY_UNITS)})", text)
+    value = round(float(found[1]) * MEMORY_UNITS[found[2]]) if found else 0
+    if not 1 <= value <= MAX_MEMORY:
+        raise RequestError(f"--memory {text!r} is no amount of memory: a number and {', '.join(MEMORY_UNITS)}", "try --memory 8GiB")
+    return value
+
+
+def split_max(flag: str, text: str) -> tuple[str, bool]:
+    """The sizes in a list, and whether `max` is among them."""
+    entries = split_list(flag, text, f"17,65,{MAX}" if flag == "--seq" else f"1,{MAX}") if text else ()
+    return ",".join(entry for entry in entries if entry != MAX), MAX in entries
 
 
 def parse_whole_numbers(flag: str, text: str, *, low: int, high: int) -> tuple[int, ...]:

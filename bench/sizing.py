@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench import catalog
-from bench.budget import FLOPS_TOLERANCE, PARAMS_TOLERANCE, Match, NoMatch, Target, match, narrowest_shape, nominal_shape
-from bench.build import config_of, cost_of
+from bench.budget import FLOPS_TOLERANCE, PARAMS_TOLERANCE, Match, NoMatch, Target, match, narrowest_shape, nearest_heads, nominal_shape
+from bench.build import config_of, cost_of, family_of, is_counted
+from bench.faults import one_line
 from bench.request import ModelRequest, Request
 from bench.spec import NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.task_info import info_of
@@ -27,7 +28,9 @@ class SizedModel:
 def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
     """Every model x length x budget, in the order of the request. Raises RequestError for options and sizes that cannot be built."""
     for wanted in request.models:
-        if wanted.variant:
+        if wanted.is_outside:
+            yield from _resolve_outside(wanted, request)
+        elif wanted.variant:
             yield from _resolve_variant(wanted, request)
         elif request.sizes.width:
             for n in request.seq_lens:
@@ -37,7 +40,7 @@ def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
 
 
 def _resolve_variant(wanted: ModelRequest, request: Request) -> Iterator[SizedModel | Skipped]:
-    shape, interface, options = catalog.load("families", wanted.family).VARIANTS[wanted.variant]
+    shape, interface, options = family_of(wanted.family).VARIANTS[wanted.variant]
     for n in request.seq_lens or (shape.seq_len,):
         model = ModelSpec(
             name=wanted.name,
@@ -47,6 +50,24 @@ def _resolve_variant(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
             interface=replace(interface, input=request.input),
         )
         yield _checked(replace(model, interface=_task_interface(model, request)) if request.task else model)
+
+
+def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedModel]:
+    """Other people's models, sized as published or outright; what cannot be built, or counted, is a wrong request."""
+    sizes = request.sizes
+    heads = sizes.heads or (nearest_heads(sizes.width) if sizes.width else None)
+    asked = {"width": sizes.width, "depth": sizes.depth, "heads": heads, "ffn_width": sizes.ffn_width}
+    for n in request.seq_lens or (None,):
+        family = family_of(wanted.family)
+        model: ModelSpec = family.spec_of(wanted.name, wanted.options, seq_len=n, sizes=asked, input=request.input, task=request.task)
+        try:
+            cost_of(model)
+        except RequestError:
+            raise
+        except Exception as error:  # whatever another person's code raises where it is built or called
+            reason = f"{wanted.name} cannot be built and counted at seq_len {model.shape.seq_len}: {one_line(error)}"
+            raise RequestError(reason, "try another --seq" if n else "name another model") from error
+        yield SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
 
 
 def _resolve_outright(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:
@@ -179,15 +200,18 @@ def _placeholder_of(model: ModelSpec, heads: int | None) -> Shape:
 
 
 def sizing_of(sized: SizedModel) -> Sizing:
-    """What a sized model costs in closed form, at its own n."""
+    """What a sized model costs at its own n, in closed form where there is one."""
     cost, n = cost_of(sized.model), sized.model.shape.seq_len
+    family, counted = family_of(sized.model.family), is_counted(sized.model)
+    unknown = family.unknown_sizes(config_of(sized.model)) if counted else ()
     return Sizing(
         match=sized.match,
         budget=sized.budget,
         budget_error=sized.budget_error,
         params=cost.params().at(n),
-        params_seq=cost.params_seq().at(n),
-        params_blocks=cost.params("blocks").at(n),
-        heads=sized.model.shape.heads if catalog.load("families", sized.model.family).USES_HEADS else None,
+        params_seq=None if counted else cost.params_seq().at(n),
+        params_blocks=None if counted else cost.params("blocks").at(n),
+        heads=sized.model.shape.heads if family.USES_HEADS and "heads" not in unknown else None,
         terms=cost.terms,
+        unknown_sizes=unknown,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +20,13 @@ SCHEMA_VERSION = 1
 ID_LENGTH = 12
 
 PHASES = ("infer", "train")
-DTYPES = ("fp32", "bf16", "bf16-autocast")
-ENGINES = ("eager", "compile")
+DTYPES = ("fp32", "tf32", "bf16", "bf16-autocast")
 ATTENTION_BACKENDS = ("auto", "flash", "efficient", "cudnn", "math")
 NO_ATTENTION = "none"
 MATCH_POLICIES = ("params", "flops", "shape")
 NO_MATCH = "none"
+COUNTED = "counted"
+"""The scope of a cost that was counted at one length, for want of a closed form: it says nothing of how the cost grows."""
 BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
 SCHEDULES = ("cosine", "constant", "plateau")
@@ -36,6 +38,8 @@ DISTILLATIONS = ("soft", "hard")
 
 HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
 EXPECTATIONS = (HIGHER, LOWER, EQUAL)
+
+LADDER_AXES = ("batch", "seq")
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -62,6 +66,11 @@ class ModelSpec:
     shape: Shape
     interface: Interface = Interface()
 
+    @functools.cached_property
+    def canonical(self) -> str:
+        """Its canonical JSON."""
+        return canonical_json(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
@@ -87,9 +96,10 @@ class Cell:
     model: ModelSpec
     workload: Workload
 
-    @property
+    @functools.cached_property
     def cell_id(self) -> str:
-        return content_id(self)
+        """That of `content_id`; many cells share a model, whose text is written once."""
+        return _text_id(f'{{"model":{self.model.canonical},"workload":{canonical_json(self.workload)}}}')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,27 +108,41 @@ class Sizing:
 
     `budget`: parameters asked for (None: sizes set outright or published). `budget_error`: signed relative error of the matched quantity (parameters,
     or FLOPs against the reference). `params_seq`: parameters that depend on seq_len. `heads`: None
-    for a family without them. `terms`: the cost, as polynomials in n.
+    for a family without them. `terms`: the cost, as polynomials in n. Of a model that is not ours the cost is counted, so `params_seq` and
+    `params_blocks` are None; `unknown_sizes`: those of the shape that could not be read off it.
     """
 
     match: str
     budget: int | None
     budget_error: float | None
     params: int
-    params_seq: int
-    params_blocks: int
+    params_seq: int | None
+    params_blocks: int | None
     heads: int | None
     terms: tuple[Term, ...]
+    unknown_sizes: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
 
-    @property
+    @functools.cached_property
     def cost(self) -> Cost:
         return Cost(self.terms)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the cost is known at the cell's own length only."""
+        return any(term.scope == COUNTED for term in self.terms)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCell:
     cell: Cell
     sizing: Sizing
+
+    def size(self, name: str) -> int | None:
+        """A size of the model's shape; None where it is not known, as that of a model that is not ours may be."""
+        if name == "heads":
+            return self.sizing.heads
+        found: int = getattr(self.cell.model.shape, name)
+        return None if name in self.sizing.unknown_sizes else found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +179,29 @@ class Part:
     cells: tuple[str, ...]
     arms: tuple[PlannedArm, ...] = field(default=(), metadata=ADDED_LATER)
     baseline: str = field(default="", metadata=ADDED_LATER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Cells that climb to the largest batch, or the longest sequence, that fits a memory: by their ids, smallest first.
+
+    `axis`: `batch` or `seq`. `memory_bytes`: what a step may hold, and `memory_source` where that figure is from. `largest`: the last batch size or
+    seq_len at which a step fits by prediction, with `peak_bytes`. `beyond`: the next one that was looked at, with `beyond_bytes` (None: it was not
+    predicted), and `ends_because` says why it is not in the ladder. A ladder that time cuts short has no cell at `largest`.
+    """
+
+    axis: str
+    cells: tuple[str, ...]
+    memory_bytes: int
+    memory_source: str
+    largest: int
+    peak_bytes: int
+    beyond: int
+    beyond_bytes: int | None
+    ends_because: str
+
+    def __post_init__(self) -> None:
+        require_one_of("axis", self.axis, LADDER_AXES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,6 +348,11 @@ class Recipe:
         require_one_of("teacher", self.teacher, TEACHERS)
         require_one_of("distillation", self.distillation, DISTILLATIONS)
 
+    @functools.cached_property
+    def canonical(self) -> str:
+        """Its canonical JSON."""
+        return canonical_json(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -318,6 +370,7 @@ class Plan:
     accuracy_seq_lens: tuple[int, ...] = ()
     parts: tuple[Part, ...] = field(default=(), metadata=ADDED_LATER)
     question: Question | None = field(default=None, metadata=ADDED_LATER)
+    ladders: tuple[Ladder, ...] = field(default=(), metadata=ADDED_LATER)
 
     @property
     def plan_id(self) -> str:
@@ -400,20 +453,39 @@ def base_recipe(cell: Cell, plan: Plan) -> Recipe:
 
 
 def training_id(cell: Cell, recipe: Recipe) -> str:
-    return content_id({"model": to_json(cell.model), "task": cell.workload.task, "recipe": to_json(recipe)})
+    """That of `content_id` of model, recipe and task, in the order of their names; many cells share a model, and most a recipe."""
+    return _text_id(f'{{"model":{cell.model.canonical},"recipe":{recipe.canonical},"task":{canonical_json(cell.workload.task)}}}')
 
 
 def to_json(value: Any) -> Any:
     """Plain JSON data of a dataclass, container or scalar."""
+    if value is None or isinstance(value, (str, int, float)):  # most values, and the cheapest to tell
+        return value
     if isinstance(value, Polynomial):
         return list(value.coefficients)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if not _is_unused(f, value)}
+    if fields := _fields(value.__class__):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields if not _is_unused(f, value)}
     if isinstance(value, Mapping):
         return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(v) for v in value]
     return value
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+    """Those of a dataclass; none of any other type."""
+    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+
+
+@functools.cache
+def _parts_of_type(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(kind), typing.get_args(kind)
+
+
+@functools.cache
+def _type_hints(kind: type) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _is_unused(added: dataclasses.Field[Any], value: Any) -> bool:
@@ -423,44 +495,76 @@ def _is_unused(added: dataclasses.Field[Any], value: Any) -> bool:
 
 def from_json(kind: Any, data: Any) -> Any:
     """The inverse of `to_json` for an annotated type. Raises ValueError naming the type and what was found."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    return _reader(kind)(data)
+
+
+Reader = Callable[[Any], Any]
+
+
+@functools.cache
+def _reader(kind: Any) -> Reader:
+    """What reads a type. Made once for each: a run has many records and few types."""
     if kind is Any:
-        return data
+        return lambda data: data
+    origin, arguments = _parts_of_type(kind)
     if kind is Polynomial:
-        return Polynomial(tuple(from_json(tuple[int, ...], data)))
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _dataclass_from_json(kind, data)
+        return _polynomial_from_json
+    if isinstance(kind, type) and _fields(kind):
+        return functools.partial(_dataclass_from_json, kind)
     if origin in (typing.Union, types.UnionType):
-        return _union_from_json(arguments, data)
+        return functools.partial(_union_from_json, arguments)
     if origin is tuple:
-        return _tuple_from_json(arguments, data)
+        return functools.partial(_tuple_from_json, arguments)
     if origin is not None and issubclass(origin, Mapping):
-        _require(isinstance(data, Mapping), kind, data)
-        return {str(k): from_json(arguments[1], v) for k, v in data.items()}
-    if kind is float:
-        _require(isinstance(data, (int, float)) and not isinstance(data, bool), kind, data)
-        return float(data)
-    _require(type(data) is kind or (kind is type(None) and data is None), kind, data)
+        return functools.partial(_mapping_from_json, kind, arguments[1])
+    return functools.partial(_float_from_json if kind is float else _scalar_from_json, kind)
+
+
+@functools.cache
+def _field_readers(kind: type) -> Mapping[str, Reader]:
+    return {name: _reader(hint) for name, hint in _type_hints(kind).items()}
+
+
+def _polynomial_from_json(data: Any) -> Polynomial:
+    _require(isinstance(data, (list, tuple)) and {type(v) for v in data} <= {int}, Polynomial, data)
+    return Polynomial(tuple(data))
+
+
+def _mapping_from_json(kind: Any, value_kind: Any, data: Any) -> dict[str, Any]:
+    _require(isinstance(data, Mapping), kind, data)
+    read = _reader(value_kind)
+    return {str(k): read(v) for k, v in data.items()}
+
+
+def _float_from_json(kind: Any, data: Any) -> float:
+    _require(isinstance(data, (int, float)) and not isinstance(data, bool), kind, data)
+    return float(data)
+
+
+def _scalar_from_json(kind: Any, data: Any) -> Any:
+    if type(data) is not kind:
+        _require(kind is type(None) and data is None, kind, data)
     return data
 
 
 def _dataclass_from_json(kind: type, data: Any) -> Any:
     _require(isinstance(data, Mapping), kind, data)
-    hints = typing.get_type_hints(kind)
-    known = {f.name for f in dataclasses.fields(kind)}
-    unknown = sorted(set(data) - known)
-    if unknown:
+    readers = _field_readers(kind)
+    if not data.keys() <= readers.keys():
+        unknown = sorted(set(data) - {f.name for f in _fields(kind)})
         raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}")
     try:
-        return kind(**{name: from_json(hints[name], value) for name, value in data.items()})
+        return kind(**{name: readers[name](value) for name, value in data.items()})
     except TypeError as error:
         raise ValueError(f"{kind.__name__}: {error}") from error
 
 
 def _union_from_json(arguments: tuple[Any, ...], data: Any) -> Any:
+    if data is None and type(None) in arguments:
+        return None
     for choice in arguments:
         try:
-            return from_json(choice, data)
+            return _reader(choice)(data)
         except ValueError:
             continue
     names = " or ".join(getattr(choice, "__name__", str(choice)) for choice in arguments)
@@ -472,9 +576,9 @@ def _tuple_from_json(arguments: tuple[Any, ...], data: Any) -> tuple[Any, ...]:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         if arguments[0] is float and {type(v) for v in data} <= {float, int}:  # raw samples: many, and the same for all
             return tuple(map(float, data))
-        return tuple(from_json(arguments[0], v) for v in data)
+        return tuple(map(_reader(arguments[0]), data))
     _require(len(data) == len(arguments), tuple, data)
-    return tuple(from_json(kind, v) for kind, v in zip(arguments, data, strict=True))
+    return tuple(_reader(kind)(v) for kind, v in zip(arguments, data, strict=True))
 
 
 def _require(holds: bool, kind: Any, data: Any) -> None:
@@ -488,4 +592,8 @@ def canonical_json(value: Any) -> str:
 
 
 def content_id(value: Any) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:ID_LENGTH]
+    return _text_id(canonical_json(value))
+
+
+def _text_id(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

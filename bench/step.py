@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bench import engines
 from bench.build import build_model, num_data_tokens_of
 from bench.spec import NO_ATTENTION, Cell
-from models.layers.shape import Interface
+from models.layers.shape import Interface, image_sides
 
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -22,18 +23,23 @@ BACKENDS = {
     "math": SDPBackend.MATH,
 }
 LEARNING_RATE = 1e-4
-PARAMETER_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "bf16-autocast": torch.float32}
+PARAMETER_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "bf16-autocast": torch.float32}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """`call()` runs one step: a forward without gradient (`infer`), or forward, backward and AdamW step (`train`)."""
+    """`call()` runs one step: a forward without gradient (`infer`), or forward, backward and AdamW step (`train`).
+
+    `forward`: the model as its engine runs it. `facts`, asked for after a step: columns that say what the engine really ran.
+    """
 
     model: nn.Module
+    forward: Callable[[Tensor], Tensor]
     data: Tensor
     labels: Tensor
     optimizer: torch.optim.Optimizer | None
     call: Callable[[], Tensor]
+    facts: Callable[[], engines.Facts]
 
 
 @contextlib.contextmanager
@@ -46,20 +52,27 @@ def attention_backend(name: str) -> Iterator[None]:
             yield
 
 
-def build_step(cell: Cell, *, seed: int = 0) -> Step:
-    """Build the model on its device and the callable that one sample of a metric runs. Same seed, same weights and data."""
+def build_step(cell: Cell, *, seed: int = 0, prepare: Callable[[nn.Module], None] | None = None, built: nn.Module | None = None) -> Step:
+    """Build the model on its device and the callable that one sample of a metric runs. Same seed, same weights and data.
+
+    `prepare`: what is done to the fresh model, such as other weights, before an engine sees it. `built`: the cell's model, where it is there already.
+    """
     work = cell.workload
     torch.manual_seed(seed)
-    exact_fp32()
+    set_product_precision(work.dtype)
     with torch.device(work.device):
-        model = build_model(cell.model)
+        model = built if built is not None else build_model(cell.model)
+        if prepare:
+            prepare(model)
         cast(model, PARAMETER_DTYPES[work.dtype])
         data, labels = synthetic_batch(cell)
     model.train(work.phase == "train")
-    forward: Callable[[Tensor], Tensor] = torch.compile(model) if work.engine == "compile" else model
-    optimizer = _optimizer(model) if work.phase == "train" else None
+    trains = work.phase == "train"
+    prepared = engines.prepare(work.engine, model, data, trains=trains)
+    forward = prepared.forward
+    optimizer = _optimizer(model, work.device) if trains else None
     call = _train_call(forward, data, labels, optimizer, cell) if optimizer else _infer_call(forward, data, cell)
-    return Step(model=model, data=data, labels=labels, optimizer=optimizer, call=call)
+    return Step(model=model, forward=forward, data=data, labels=labels, optimizer=optimizer, call=prepared.wrap(call), facts=prepared.facts)
 
 
 def cast(model: nn.Module, dtype: torch.dtype) -> None:
@@ -69,14 +82,15 @@ def cast(model: nn.Module, dtype: torch.dtype) -> None:
             tensor.data = tensor.data.to(dtype)
 
 
-def exact_fp32() -> None:
-    """fp32 means fp32: no TF32 products."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+def set_product_precision(dtype: str) -> None:
+    """fp32 means fp32: TF32 products only where `tf32` was asked for."""
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    torch.backends.cudnn.allow_tf32 = dtype == "tf32"
 
 
 def synthetic_batch(cell: Cell) -> tuple[Tensor, Tensor]:
-    """`(batch, data tokens, patch_dim)` normal floats, or `(batch, data tokens)` ids; a label per answer. On the current default device."""
+    """Normal floats, `(batch, data tokens, patch_dim)` or, of images, `(batch, channels, height, width)`, or `(batch, data tokens)` ids; a label per
+    answer. On the current default device."""
     tokens = num_data_tokens_of(cell.model)
     batch, interface = cell.workload.batch_size, cell.model.interface
     labels = torch.randint(interface.num_classes, (batch,) if interface.output == "class" else (batch * tokens,))
@@ -86,12 +100,13 @@ def synthetic_batch(cell: Cell) -> tuple[Tensor, Tensor]:
 def _synthetic_data(interface: Interface, batch: int, tokens: int, dtype: torch.dtype) -> Tensor:
     if interface.input == "tokens":
         return torch.randint(interface.vocab_size, (batch, tokens))
-    return torch.randn(batch, tokens, interface.patch_dim).to(dtype)
+    sides = image_sides(tokens, interface.patch_dim) if interface.input == "images" else (tokens, interface.patch_dim)
+    return torch.randn(batch, *sides).to(dtype)
 
 
-def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    # one group, which may be empty: AdamW refuses a bare list of no parameters
-    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True)
+def _optimizer(model: nn.Module, device: str) -> torch.optim.Optimizer:
+    # one group, which may be empty: AdamW refuses a bare list of no parameters; capturable for every engine alike, so that all do the same work
+    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=device == "cuda")
 
 
 def _context(cell: Cell) -> contextlib.AbstractContextManager[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from bench.files import write_atomically
 from bench.intervals import CONTROL_LEVEL, paired_ratio
 from bench.jobs import missing_jobs, shared_ids
 from bench.recipe import recipe_changes
-from bench.record import StoredRun
+from bench.record import StoredRun, collector_off
+from bench.roofline import COLUMNS as ROOFLINE
+from bench.roofline import roofline_of, step_flops
 from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
 from bench.tuning import TUNING, recipe_of, trial_ids
 
@@ -28,6 +31,7 @@ IDENTITY = (
 MFU = "mfu"
 """Model FLOPs utilisation, a fraction of the measured ceiling (Chowdhery et al., PaLM, 2022, appendix B)."""
 UNMEASURED = "unmeasured"
+ROWS = "rows"
 MS_PER_S = 1e3
 
 
@@ -41,13 +45,25 @@ class SeedScores:
 
 
 def rows_of(run: StoredRun) -> pd.DataFrame:
-    """One row per cell, in plan order; the columns of the metrics that were asked for; what was not measured is empty."""
+    """One row per cell, in plan order; the columns of the metrics that were asked for; what was not measured is empty.
+
+    Worked out once per run; every caller has a copy of its own.
+    """
+    if ROWS not in run.derived:
+        run.derived[ROWS] = _all_rows(run)
+    rows: pd.DataFrame = run.derived[ROWS]
+    return rows.copy()
+
+
+@collector_off()
+def _all_rows(run: StoredRun) -> pd.DataFrame:
     by_subject: dict[str, list[Record]] = defaultdict(list)
     for record in run.records:
         if not record.control:
             by_subject[record.subject_id].append(record)
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
     columns += [MFU] if "latency" in run.plan.metrics else []
+    columns += ROOFLINE if {"latency", "ceiling"} <= set(run.plan.metrics) else ()
     rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
     return _whole_numbers(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object))
 
@@ -93,6 +109,10 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     Raises RequestError where the seeds of one model were scored on different numbers of items, or where the seeds of one model, or two models that
     read the same task at the same length, name different data.
     """
+    # every cell looks through the records for its training: without the others that is quick
+    run = dataclasses.replace(run, records=tuple(r for r in run.records if r.metric in ("accuracy", TUNING)))
+    if not run.records:
+        return {}
     by_training: dict[str, SeedScores] = {}
     data_by_reading: dict[tuple[str, int, str], set[str]] = defaultdict(set)
     found = {}
@@ -152,22 +172,25 @@ def _whole_numbers(rows: pd.DataFrame) -> pd.DataFrame:
 def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
     records = [record for subject in _subjects(planned.cell, plan, by_subject) for record in by_subject.get(subject, ())]
     row = _identity(planned, plan)
-    for metric in plan.metrics:
-        measured = sorted((r for r in records if r.metric == metric and r.outcome.status == MEASURED), key=lambda r: r.repeat)
-        if measured:
-            row.update(_summary(metric, measured))
+    measured = {metric: _measured(records, metric) for metric in plan.metrics}
+    for metric, found in measured.items():
+        if found:
+            row.update(_summary(metric, found))
     row[MFU] = _utilisation(planned, row.get("latency_ms"), row.get("ceiling_flops_per_s"))
+    row.update(roofline_of(planned, measured.get("latency", ()), measured.get("ceiling", ())))
     return {**row, **_status(records, _wanted_metrics(planned, plan))}
 
 
+def _measured(records: Sequence[Record], metric: str) -> list[Record]:
+    """Those that a metric was measured in, by repeat."""
+    return sorted((r for r in records if r.metric == metric and r.outcome.status == MEASURED), key=lambda r: r.repeat)
+
+
 def _utilisation(planned: PlannedCell, latency_ms: float | None, ceiling_flops_per_s: float | None) -> float | None:
-    """Model FLOPs of a step per second (what a fused kernel computes again is not in them), as a fraction of the ceiling."""
+    """Model FLOPs of a step per second, as a fraction of the ceiling."""
     if latency_ms is None or ceiling_flops_per_s is None:
         return None
-    cost, work = planned.sizing.cost, planned.cell.workload
-    flops = cost.train_flops() if work.phase == "train" else cost.flops()
-    step_flops = flops.at(planned.cell.model.shape.seq_len) * work.batch_size
-    return step_flops * MS_PER_S / latency_ms / ceiling_flops_per_s
+    return step_flops(planned) * MS_PER_S / latency_ms / ceiling_flops_per_s
 
 
 def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
@@ -207,10 +230,7 @@ def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
         "budget": sizing.budget,
         "budget_error": sizing.budget_error,
         "quick": plan.settings.quick,
-        "width": model.shape.width,
-        "depth": model.shape.depth,
-        "heads": sizing.heads,
-        "ffn_width": model.shape.ffn_width,
+        **{size: planned.size(size) for size in ("width", "depth", "heads", "ffn_width")},
         "params": sizing.params,
         "params_seq": sizing.params_seq,
         "params_blocks": sizing.params_blocks,

@@ -1,4 +1,7 @@
-"""What the command line shows: tables, progress with the time left, one-line errors. Data goes to stdout, everything else to stderr."""
+"""What the command line shows: tables, progress with the time left, one-line errors. Data goes to stdout, everything else to stderr.
+
+rich is imported by what draws with it: every start of the program would wait for it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table as RichTable
 
 from bench.spec import MEASURED, Job, Outcome
 from bench.tuning import TUNING
@@ -29,6 +27,10 @@ def print_json(data: Any) -> None:
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] | None = None, title: str = "") -> None:
     """A plain table on stdout, below its title; as wide as it needs where stdout is not a terminal. Empty headers are not shown."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
     table = RichTable(box=None, pad_edge=False, header_style="bold", show_header=any(headers), title=title or None, title_justify="left")
     for i, header in enumerate(headers):
         table.add_column(escape(header), justify="right" if numeric and numeric[i] else "left", overflow="fold")
@@ -65,6 +67,9 @@ class JobProgress:
     """A bar on a terminal, a line now and then elsewhere; each cell's figure as soon as its last round is in, each failure at once."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
         self._remaining = Counter((job.subject_id, job.metric) for job in jobs if not job.control)
         self._num_jobs, self._num_done = len(jobs), 0
         self._console = Console(stderr=True, highlight=False)
@@ -93,11 +98,11 @@ class JobProgress:
 
     def starting(self, job: Job) -> None:
         self._job = _job_text(job)
-        self._bar.update(self._task, description=escape(self._job))
+        self._bar.update(self._task, description=_escaped(self._job))
 
     def told(self, text: str) -> None:
         """What the job in hand says of itself, behind its name; elsewhere than on a terminal a line now and then."""
-        self._bar.update(self._task, description=escape(f"{self._job}: {text}"))
+        self._bar.update(self._task, description=_escaped(f"{self._job}: {text}"))
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_REPORT_S:
             self._last_line = time.monotonic()
             say(f"{self._num_done} of {self._num_jobs} jobs; {self._job}: {text}")
@@ -134,7 +139,13 @@ class JobProgress:
             )
 
     def _line(self, text: str) -> None:
-        self._bar.console.print(escape(text), soft_wrap=True)
+        self._bar.console.print(_escaped(text), soft_wrap=True)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
 
 
 def _job_text(job: Job) -> str:

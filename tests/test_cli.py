@@ -189,7 +189,7 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "params too small for any width": ("100 parameters", "nearest"),
         "cuda where there is none": ("--device cuda", "--device cpu"),
         "unknown option of a family": ("pol", "did you mean pool?"),
-        "unknown dtype": ("fp64", "fp32, bf16"),
+        "unknown dtype": ("fp64", "fp32, tf32, bf16"),
         "accuracy without a task": ("--task digits",),
         "heads that an option does not allow": ("inner_width must be a multiple of heads", "--heads"),
         "no width for an option": ("inner_width must be a multiple of heads", "number of heads"),
@@ -272,7 +272,7 @@ def _own_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-COMMANDS = ("run", "plan", "describe", "list", "ablate", "report", "compare", "check", "env")
+COMMANDS = ("run", "plan", "describe", "list", "ablate", "peers", "report", "compare", "check", "env")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -361,7 +361,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[Job]:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_calibrating_tells_the_ceilings_of_both_arithmetics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    ceilings = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6}
+    ceilings = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6, "ceiling_kernel": "oneDNN"}
     handed = calibrated(monkeypatch, Outcome(status="measured", values={**ceilings, "threads": 1}))
     code, out, _ = answered(("env", "--calibrate", "--json"), capsys)
     assert code == 0

@@ -45,7 +45,15 @@ def linear_step(*, train: bool) -> Step:
         optimizer.step()
         return loss.detach()
 
-    return Step(model=model, data=data, labels=labels, optimizer=optimizer if train else None, call=learn if train else infer)
+    return Step(
+        model=model,
+        forward=model,
+        facts=dict,
+        data=data,
+        labels=labels,
+        optimizer=optimizer if train else None,
+        call=learn if train else infer,
+    )
 
 
 def live_bytes_of_step(step: Step) -> LiveBytes:
@@ -55,7 +63,7 @@ def live_bytes_of_step(step: Step) -> LiveBytes:
 def step_of(call: Callable[[], Tensor]) -> Step:
     """A step without a model: what `call` does."""
     nothing = torch.zeros(0)
-    return Step(model=nn.Identity(), data=nothing, labels=nothing, optimizer=None, call=call)
+    return Step(model=nn.Identity(), forward=nn.Identity(), facts=dict, data=nothing, labels=nothing, optimizer=None, call=call)
 
 
 def test_a_storage_counts_once_however_many_views_share_it() -> None:

@@ -86,7 +86,8 @@ def test_outright_sizes_need_no_budget() -> None:
 
 def test_blocks_scope_leaves_embedding_and_head_out_of_the_budget() -> None:
     plan = planned(budget_scope="blocks")
-    assert all(abs(p.sizing.params_blocks / 250_000 - 1) <= 0.005 for p in plan.cells)
+    found = [p.sizing.params_blocks for p in plan.cells]
+    assert all(params is not None and abs(params / 250_000 - 1) <= 0.005 for params in found)
 
 
 def test_a_budget_that_gives_the_same_cell_again_is_skipped_by_name() -> None:
@@ -109,7 +110,8 @@ def test_the_flops_reference_reads_the_same_tokens_as_the_model() -> None:
 
 
 TAMPERED: dict[str, Any] = {
-    "engine": lambda d: d["cells"][0]["cell"]["workload"].update(engine="graph"),
+    "engine": lambda d: d["cells"][0]["cell"]["workload"].update(engine="steam"),
+    "engine of another device": lambda d: d["cells"][0]["cell"]["workload"].update(engine="graph"),
     "device": lambda d: d["cells"][0]["cell"]["workload"].update(device="tpu"),
     "task": lambda d: d["cells"][0]["cell"]["workload"].update(task="mnist"),
     "batch": lambda d: d["cells"][0]["cell"]["workload"].update(batch_size=0),
@@ -381,3 +383,40 @@ def test_an_arm_with_a_cell_outside_its_part_is_refused() -> None:
 def test_a_plan_without_arms_says_nothing_of_them() -> None:
     told = json.dumps(to_json(of_parts(a={"seq": "17"}, b={"seq": "65"})))
     assert not {word for word in ("arms", "baseline", "question", 'recipe": null') if word in told}
+
+
+@pytest.fixture
+def outside_plan(tmp_path: Path) -> Plan:
+    data = json.loads(json.dumps(to_json(planned(models="gmlp", seq="17", metrics="params"))))
+    data["cells"][0]["cell"]["model"] |= {"family": "python", "options": [["factory", "subprocess:getoutput"]]}
+    return parse_plan(data, tmp_path)
+
+
+def test_a_plan_file_calls_no_function_that_was_not_allowed(outside_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    monkeypatch.setattr("bench.plan.config_of", lambda model: called.append(model.name))
+    with pytest.raises(RequestError, match=r"plan\.json wants to import and call subprocess:getoutput") as refused:
+        check_plan(outside_plan, "plan.json")
+    assert "BENCH_ALLOW_FACTORIES=1" in refused.value.hint
+    assert called == []
+
+
+@pytest.mark.parametrize("is_own_run", [True, False])
+def test_functions_of_a_run_of_ones_own_and_those_allowed_are_called(
+    is_own_run: bool, outside_plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr("bench.plan.config_of", lambda model: called.append(model.name))
+    monkeypatch.setattr("bench.plan.cost_of", lambda _: outside_plan.cells[0].sizing)
+    monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "0" if is_own_run else "1")
+    check_plan(outside_plan, "plan.json", is_own_run=is_own_run)
+    assert called
+
+
+@pytest.mark.parametrize("factory", ["subprocess", "a:b:c", "a:b+size"])
+def test_an_outside_model_of_a_plan_has_the_form_of_a_typed_one(factory: str, outside_plan: Plan) -> None:
+    (found,) = outside_plan.cells
+    model = dataclasses.replace(found.cell.model, options=(("factory", factory),))
+    cell = dataclasses.replace(found, cell=dataclasses.replace(found.cell, model=model))
+    with pytest.raises(RequestError, match="is not of the form"):
+        check_plan(dataclasses.replace(outside_plan, cells=(cell,)), "plan.json")

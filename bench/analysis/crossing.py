@@ -115,6 +115,8 @@ def _costs(plan: Plan) -> dict[_Shaped, Cost]:
     found: dict[_Shaped, Cost] = {}
     lengths: dict[_Shaped, set[int]] = {}
     for planned in plan.cells:
+        if planned.sizing.is_counted:
+            continue  # one length says nothing of another
         model, shape = planned.cell.model, planned.cell.model.shape
         text = f"{shape.depth} x {shape.width}, ffn_width {shape.ffn_width}"
         key = _Shaped(name=model.name, family=model.family, shape=text, budget=planned.sizing.budget)

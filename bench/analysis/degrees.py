@@ -21,7 +21,7 @@ def flops_by_degree(plan: Plan) -> pandas.DataFrame:
 
     Degrees 0 to 2 are always there. The constant part may be negative: n - 1 patches, not n, pass the patch projection beside a class token.
     """
-    found = [row for planned in plan.cells for row in _degrees(planned)]
+    found = [row for planned in _in_closed_form(plan) for row in _degrees(planned)]
     return pandas.DataFrame(found, columns=list(DEGREE_COLUMNS))
 
 
@@ -30,7 +30,12 @@ def quadratic_home(plan: Plan) -> pandas.DataFrame:
 
     `weight_terms` multiply by an n x n matrix of weights, `activation_terms` compute n x n numbers for every sample.
     """
-    return pandas.DataFrame([_home(planned) for planned in plan.cells], columns=list(HOME_COLUMNS))
+    return pandas.DataFrame([_home(planned) for planned in _in_closed_form(plan)], columns=list(HOME_COLUMNS))
+
+
+def _in_closed_form(plan: Plan) -> list[PlannedCell]:
+    """A count at one length says nothing of degrees."""
+    return [planned for planned in plan.cells if not planned.sizing.is_counted]
 
 
 def _identity(planned: PlannedCell) -> dict[str, Any]:

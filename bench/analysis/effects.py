@@ -269,8 +269,17 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
     interval = mean_interval(logs, level)
     if interval is None:
         return None
-    doubt = "" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few"
+    doubt = _doubt_of_answers(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
     return Effect(contrast=contrast, measure=measure, estimate=_ratio_of(interval), p_adjusted=_p_of_mean(logs), doubt=doubt)
+
+
+def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
+    """Times of models whose answers were compared and differ are of different work, and decide nothing."""
+    asked = zip((contrast.arm, contrast.against), contrast.cells, strict=True)
+    flags = {arm: observed.rows[cell_id].get("equal") for arm, cell_id in asked}
+    unequal = [arm for arm, equal in flags.items() if not _is_empty(equal) and not bool(equal)]
+    place = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in contrast.place.items())
+    return f"answers of {' and '.join(unequal)} differ{f' at {place}' if place else ''}" if unequal else ""
 
 
 def _ratio_of(logs: Interval) -> Interval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ import pandas
 from bench.analysis.claims import Claim
 from bench.analysis.exponents import LocalExponent
 from bench.analysis.quadratic import UNDECIDED
-from bench.analysis.series import SERIES_KEYS, Series, Timings, series_of
+from bench.analysis.series import SERIES_KEYS, Series, Timings, row_values, series_of
 from bench.analysis.significance import Scores
 from bench.intervals import Interval
 
@@ -19,6 +20,8 @@ ATTENTION_FAMILIES = ("vit", "transformer")
 FUSED = ("flash", "efficient", "cudnn", "overrideable")
 EXPLICIT = "math"
 SIZES = ("width", "depth", "heads", "ffn_width")
+TELLING = ("family", "model", "attention", "attention_effective")
+"""The columns that say what a claim may be about."""
 SCOPE_KEYS = tuple(key for key in SERIES_KEYS if key not in ("model", "attention"))
 
 
@@ -39,7 +42,12 @@ class Evidence:
 
     def series(self, subject: str) -> list[Series]:
         """The series that a claim's subject names, of one shape each."""
-        return [series for series in series_of(self.frame) if has_one_shape(series.rows) and _is_about(series.rows, subject)]
+        return [series for series in self.shaped if _is_about(series.rows, subject)]
+
+    @functools.cached_property
+    def shaped(self) -> list[Series]:
+        """Every series of one shape."""
+        return [series for series in series_of(self.frame) if has_one_shape(series.rows)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +93,8 @@ def _is_about(rows: pandas.DataFrame, subject: str) -> bool:
     """Every row whose kernel is known; a series that changes from one kernel to another is about neither."""
     effective = rows["attention_effective"] if "attention_effective" in rows else pandas.Series([None] * len(rows), index=rows.index)
     known = rows[effective.notna() & (effective != "")]
-    return all(is_subject(row, subject) for row in (known if len(known) else rows).to_dict("records"))
+    telling = (known if len(known) else rows)[[name for name in TELLING if name in rows]].drop_duplicates()
+    return all(is_subject(row, subject) for row in row_values(telling))
 
 
 def has_one_shape(rows: pandas.DataFrame) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 
 from bench.analysis.identifiability import refuse_grid, refuse_rounds
-from bench.analysis.samples import complete_rounds, half_widths, lengths_of, without_twins
+from bench.analysis.samples import Matrix, SeriesRounds, complete_rounds, half_widths, lengths_of, round_table, without_twins
 from bench.intervals import Interval, paired_ratio
 
 MIN_ROUNDS = 3
@@ -66,12 +66,18 @@ def local_exponents(samples: pandas.DataFrame, *, exact: bool = False) -> LocalE
 
 def twin_ratios(samples: pandas.DataFrame, *, exact: bool = False) -> tuple[TwinRatio, ...]:
     """For every n whose neighbour n - 1 was measured as well: what alignment does, paired by round, as a geometric mean with its t-interval."""
-    lengths = lengths_of(samples)
-    return tuple(_twin_ratio(samples, n, exact) for n in lengths if n - 1 in lengths)
+    table = round_table(samples, exact)
+    lengths = [int(n) for n in table.columns]
+    values = table.to_numpy(dtype=np.float64)
+    return tuple(_twin_ratio(values[:, i : i + 2], n, exact) for i, n in enumerate(lengths[1:]) if n - 1 == lengths[i])
 
 
-def _twin_ratio(samples: pandas.DataFrame, n: int, exact: bool) -> TwinRatio:
-    pair = complete_rounds(samples[samples["n"].isin([n - 1, n])], exact=exact)
+def _twin_ratio(values: Matrix, n: int, exact: bool) -> TwinRatio:
+    """`values` is `(rounds, 2)`: at n - 1 and at n, NaN where they were not measured."""
+    measured = ~np.isnan(values)
+    complete = measured.all(axis=1)
+    num_dropped = int(measured.any(axis=1).sum() - complete.sum())
+    pair = SeriesRounds(lengths=(n - 1, n), values=values[complete], num_dropped=num_dropped)
     refused = "" if exact else refuse_rounds(pair, MIN_ROUNDS)
     if refused:
         return TwinRatio(n=n, ratio=None, refused=refused)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.series import Timings, common_times, timings_of
+from bench.analysis.series import Timings, common_times, row_values, timings_of
 from bench.intervals import paired_ratio
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
@@ -51,16 +51,20 @@ def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], rounds: pandas.Dat
     """
     found, timings = [], timings_of(rounds)
     for group, members in _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms"):
-        ordered = list(members.sort_values(["latency_ms", "label"]).to_dict("records"))
+        ordered = sorted(members, key=lambda row: (row["latency_ms"], row["label"]))
         pairs = tuple(_latency_pair(ordered[0], other, timings) for other in ordered[1:])
         found.append(Ranking(group=group, best=str(ordered[0]["label"]), others=pairs))
     return found
 
 
-def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], pandas.DataFrame]]:
+def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The rows with a value that agree in all keys, in their order; many small groups, for which a frame each takes too long."""
     measured = rows[rows[value].notna()].drop_duplicates([*keys, "label"])
-    for values, members in measured.groupby(list(keys), sort=False, dropna=False):
-        yield dict(zip(keys, values, strict=True)), members
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in row_values(measured):
+        groups.setdefault(tuple(None if pandas.isna(row[key]) else row[key] for key in keys), []).append(row)
+    for members in groups.values():
+        yield {key: members[0][key] for key in keys}, members
 
 
 def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings) -> Pair:

@@ -77,7 +77,7 @@ def _largest(times: pandas.DataFrame, known: pandas.Series) -> pandas.Series:
 
 def _reasons(found: pandas.DataFrame, rows: pandas.DataFrame) -> list[str | None]:
     """Per row what is missing, by the names of the columns."""
-    compiled = [engine == "compile" for engine in _column(rows, "engine")]
+    compiled = [str(engine or "eager").split("+")[0] != "eager" for engine in _column(rows, "engine")]
     empty = found[list(NEEDED)].isna().to_numpy()
     return [
         _reason([name for name, gap in zip(NEEDED, gaps, strict=True) if gap], flag) for gaps, flag in zip(empty, compiled, strict=True)

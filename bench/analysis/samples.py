@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,8 +49,7 @@ def complete_rounds(samples: pandas.DataFrame, *, lengths: Sequence[int] | None 
     `exact`: one round of numbers without noise (counts, closed forms). Raises ValueError for a value that is not positive and finite, for two
     values of one length and round, and for exact samples of more than one round.
     """
-    _check(samples, exact)
-    table = samples.pivot(index="round", columns="n", values="value").sort_index(axis="columns")
+    table = round_table(samples, exact)
     table = table.reindex(columns=sorted(lengths)) if lengths is not None else table
     complete = table.dropna()
     return SeriesRounds(
@@ -57,6 +57,12 @@ def complete_rounds(samples: pandas.DataFrame, *, lengths: Sequence[int] | None 
         values=complete.to_numpy(dtype=np.float64),
         num_dropped=len(table) - len(complete),
     )
+
+
+def round_table(samples: pandas.DataFrame, exact: bool = False) -> pandas.DataFrame:
+    """One row per round, one column per length, both ascending, NaN where a round lacks a length. Raises ValueError like `complete_rounds`."""
+    _check(samples, exact)
+    return samples.pivot(index="round", columns="n", values="value").sort_index(axis="columns")
 
 
 def lengths_of(samples: pandas.DataFrame) -> tuple[int, ...]:
@@ -80,6 +86,7 @@ def half_widths(values: Matrix) -> Matrix:
     return np.asarray(t_quantile(len(values)) * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
 
 
+@functools.cache
 def t_quantile(num_rounds: int) -> float:
     """The two-sided 95 % point of Student's t for a mean over this many rounds."""
     from scipy import special

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bench.peers.names import LIBRARIES
 from bench.spec import Job, Outcome, from_json, to_json
 from bench.telling import listening, tell
 
@@ -31,7 +32,8 @@ class Executor:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(PRELOAD)
+        # what planning had to import for other people's models, so that no job does
+        self._context.set_forkserver_preload([*PRELOAD, *(name for name in LIBRARIES if name in sys.modules)])
 
     def __enter__(self) -> Self:
         self._compiled = tempfile.TemporaryDirectory(prefix="gmlp-bench-compiled-")

@@ -158,13 +158,13 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
     import torch
 
     from bench.build import build_model
-    from bench.step import exact_fp32
+    from bench.step import set_product_precision
     from bench.training.data import load_training_data
 
     if job.recipe is None:
         raise ValueError(f"the metric {job.metric} needs a recipe to train by")
     data = load_training_data(job.cell.model, job.cell.workload.task, job.recipe, seed=seed)
-    exact_fp32()
+    set_product_precision("fp32")
     torch.manual_seed(seed)
     return build_model(job.cell.model), data
 

@@ -1,10 +1,12 @@
 """What this device reaches at best: matrix products, copies and tiny operators, by which steps are judged compute-, bandwidth- or launch-bound.
 
-    ceiling_flops_per_s   the highest rate of a matrix product over a few square and tall shapes, in the arithmetic of the cell
+    ceiling_flops_per_s   the highest rate of a matrix product over a few square and tall shapes, in the arithmetic of the cell; on a CPU of
+                          torch.mm and of oneDNN's linear layer, whichever is faster: on AMD's the latter is, by a factor of two in fp32
     ceiling_bytes_per_s   bytes read and written per second by a copy between two arrays much larger than the last cache, as STREAM counts
                           them (McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", 1995)
     ceiling_launch_s      seconds per operator of a long chain of tiny ones (adding 1 to 16 numbers, called from Python): a step of k
                           operators can hardly take less than k times as long
+    ceiling_kernel        which product was the fastest: `torch.mm` or `oneDNN`; empty in records that knew torch.mm alone
 
 The best of the repeats within a process, the median over rounds. A ceiling belongs to the device, its threads and the arithmetic, not to a
 cell: one job per round measures it for all cells that share these.
@@ -13,8 +15,11 @@ cell: one job per round measures it for all cells that share these.
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.metrics import Measurement, Repeat
@@ -26,16 +31,22 @@ if TYPE_CHECKING:
 
     from bench.timing import Stopwatch
 
+MatrixShape = tuple[int, int, int]
+Prepare = Callable[[MatrixShape, str, "torch.dtype"], Callable[[], object]]
+"""From a shape, a device and a dtype to the product that is to be timed."""
 REPEAT: Repeat = "round"
-COLUMNS = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
+RATES = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
+KERNEL = "ceiling_kernel"
+COLUMNS = (*RATES, KERNEL)
 
-ARITHMETIC = {"fp32": "fp32", "bf16": "bf16", "bf16-autocast": "bf16"}
+ARITHMETIC = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "bf16-autocast": "bf16"}
 """In what the matrix products of a dtype are computed."""
 PRODUCTS = {
     "cpu": ((256, 256, 256), (512, 512, 512), (4096, 256, 256), (1024, 1024, 1024)),
     "cuda": ((1024, 1024, 1024), (4096, 4096, 4096), (16384, 1024, 4096), (8192, 8192, 8192)),
 }
 """`(rows, inner, columns)`, the cheapest first: those that fit a cache and those that do not."""
+TORCH_MM, ONEDNN, PACKED = "torch.mm", "oneDNN", "oneDNN packed"
 COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
 """Of each array: several times the last cache."""
 CHAIN_LENGTH = 1000
@@ -43,6 +54,15 @@ CHAIN_ELEMENTS = 16
 MIN_REPEATS = 3
 SHARES = {"product": 0.5, "copy": 0.375, "launch": 0.125}
 """Of the sampling time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A matrix product that was timed: FLOPs per second, and of what."""
+
+    rate: float
+    shape: MatrixShape
+    kernel: str
 
 
 def shared_by(cell: Cell, settings: Settings) -> Mapping[str, Any]:
@@ -54,30 +74,33 @@ def measure(job: Job) -> Measurement:
     """Measure the three ceilings in about `sample_s`. Only the cell's device and dtype count."""
     import torch
 
-    from bench.step import exact_fp32
+    from bench.step import set_product_precision
     from bench.stopwatch import stopwatch_for
 
     work, sample_s = job.cell.workload, job.settings.sample_s
-    exact_fp32()
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[ARITHMETIC[work.dtype]]
+    set_product_precision(ARITHMETIC[work.dtype])
+    dtype = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[ARITHMETIC[work.dtype]]
     stopwatch = stopwatch_for(work.device)
-    rate, shape = _product_rate(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
+    best = _best_product(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
     return Measurement(
         values={
-            "ceiling_flops_per_s": rate,
+            "ceiling_flops_per_s": best.rate,
             "ceiling_bytes_per_s": _copy_rate(work.device, dtype, stopwatch, SHARES["copy"] * sample_s),
             "ceiling_launch_s": _launch_seconds(work.device, dtype, stopwatch, SHARES["launch"] * sample_s),
-            "ceiling_shape": " x ".join(map(str, shape)),
+            KERNEL: best.kernel,
+            "ceiling_shape": " x ".join(map(str, best.shape)),
             "threads": torch.get_num_threads(),
         }
     )
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """Medians over rounds; None where nothing was measured."""
+    """Medians over rounds, and every kernel that won one of them; None where nothing was measured."""
     if not records:
         return dict.fromkeys(COLUMNS)
-    return {column: statistics.median(record.outcome.values[column] for record in records) for column in COLUMNS}
+    medians = {column: statistics.median(record.outcome.values[column] for record in records) for column in RATES}
+    kernels = sorted({kernel for record in records if (kernel := record.outcome.values.get(KERNEL))})
+    return {**medians, KERNEL: " | ".join(kernels) or None}
 
 
 def calibration_job(device: str, dtype: str, settings: Settings) -> Job:
@@ -86,23 +109,66 @@ def calibration_job(device: str, dtype: str, settings: Settings) -> Job:
     return Job(cell=Cell(model=model, workload=Workload(device=device, dtype=dtype)), metric="ceiling", repeat=0, settings=settings)
 
 
-def _product_rate(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> tuple[float, tuple[int, int, int]]:
-    """The best FLOPs per second and its shape. Shapes that would not fit their part of the time, at the best rate so far, are left out."""
+def _best_product(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> Product:
+    """The fastest kernel and shape. Shapes that would not fit their part of the time, at the best rate so far, are left out."""
+    shapes, kernels = PRODUCTS[device], _kernels(device, dtype)
+    part_s = time_s / len(shapes) / len(kernels)
+    best: Product | None = None
+    for shape, (name, prepare) in itertools.product(shapes, kernels.items()):
+        flops = 2 * math.prod(shape)
+        if best and (MIN_REPEATS + 1) * flops / best.rate > part_s:
+            continue
+        rate = flops / _fastest(prepare(shape, device, dtype), stopwatch, part_s)
+        if best is None or rate > best.rate:
+            best = Product(rate=rate, shape=shape, kernel=name)
+    assert best is not None, "no kernel multiplies matrices here"
+    return best
+
+
+def _kernels(device: str, dtype: torch.dtype) -> Mapping[str, Prepare]:
+    """What can multiply matrices on this device, by name."""
     import torch
 
-    shapes = PRODUCTS[device]
-    part_s = time_s / len(shapes)
-    best, best_shape = 0.0, shapes[0]
-    for rows, inner, columns in shapes:
-        flops = 2 * rows * inner * columns
-        if best and (MIN_REPEATS + 1) * flops / best > part_s:
-            continue
-        left, right = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (inner, columns)))
-        out = torch.empty(rows, columns, dtype=dtype, device=device)
-        rate = flops / _fastest(functools.partial(torch.mm, left, right, out=out), stopwatch, part_s)
-        if rate > best:
-            best, best_shape = rate, (rows, inner, columns)
-    return best, best_shape
+    from bench.onednn import product
+
+    found: dict[str, Prepare] = {TORCH_MM: _torch_mm}
+    if device != "cpu" or product.refusal():
+        return found
+    if dtype == torch.float32:
+        found |= {ONEDNN: _onednn_linear, PACKED: _packed_linear}
+    elif torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        found[ONEDNN] = _onednn_linear
+    return found
+
+
+def _torch_mm(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[], object]:
+    import torch
+
+    rows, inner, columns = shape
+    left, right = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (inner, columns)))
+    return functools.partial(torch.mm, left, right, out=torch.empty(rows, columns, dtype=dtype, device=device))
+
+
+def _onednn_linear(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[], object]:
+    """With the weights as a layer holds them, `(columns, inner)`; neither bias nor activation."""
+    import torch
+
+    from bench.onednn import product
+
+    rows, inner, columns = shape
+    left, weights = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (columns, inner)))
+    return functools.partial(product.product, left, weights)
+
+
+def _packed_linear(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[], object]:
+    """With the weights in oneDNN's own layout, as the engine of that name holds them in inference."""
+    import torch
+
+    from bench.onednn import product
+
+    rows, inner, columns = shape
+    left, weights = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (columns, inner)))
+    return functools.partial(product.product, left, product.packed(weights, rows))
 
 
 def _copy_rate(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> float:

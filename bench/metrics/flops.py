@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.metrics import Measurement, Repeat
-from bench.spec import Cell, Job, Record
+from bench.spec import NO_ATTENTION, Cell, Job, Record
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,7 +27,8 @@ COLUMNS = (
 
 
 def measure(job: Job) -> Measurement:
-    """Counts the reference formulation at batch 1, on `meta`. Raises CountError where two counts differ or a counter would miss matrix work."""
+    """Counts the reference formulation at batch 1, on `meta` or, where fvcore meets a convolution, on the CPU. A model without a closed form has
+    torch's count in its place, taken when it was planned. Raises CountError where two counts differ or a counter would miss matrix work."""
     from bench.build import cost_of
 
     cell = job.cell
@@ -45,17 +46,20 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 
 def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
-    from bench.counters import CountError, count_with_fvcore, count_with_torch
+    from bench.build import is_counted
+    from bench.counters import CountError, count_with_fvcore, count_with_torch, fvcore_device
 
     n = cell.model.shape.seq_len
     closed = cost.flops().at(n)
-    by_torch = _counted(cell, lambda reference, data: count_with_torch(reference.eval(), data).flops)
-    by_fvcore = _counted(cell, lambda reference, data: count_with_fvcore(reference.eval(), data))
+    is_open = is_counted(cell.model)  # then torch's count is what the cost consists of
+    by_torch = closed if is_open else _counted(cell, lambda reference, data: count_with_torch(reference.eval(), data).flops)
+    device = fvcore_device(_reference_on(cell, n, "meta")[0]) if is_open else "meta"
+    by_fvcore = _counted(cell, lambda reference, data: count_with_fvcore(reference.eval(), data), device)
     if not closed == by_torch == by_fvcore:
         raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}, fvcore {by_fvcore}")
     return {
         "flops": closed,
-        "flops_quadratic_share": cost.flops().degree(2) * n**2 / closed if closed else None,
+        "flops_quadratic_share": cost.flops().degree(2) * n**2 / closed if closed and not is_open else None,
         "flops_fvcore": by_fvcore,
         "flops_torch": by_torch,
         "flops_agree": True,
@@ -65,30 +69,34 @@ def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
 def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     """Model FLOPs of forward and backward, and apart from them what attention's backward computes again if the kernel is fused, as it is unless
     `math` was asked for or nothing fused takes the shape (`attention_effective` tells)."""
+    from bench.build import is_counted
     from bench.counters import CountError, count_train_with_torch
 
     n = cell.model.shape.seq_len
     closed = cost.train_flops().at(n)
-    by_torch = _counted(cell, lambda reference, data: count_train_with_torch(reference.train(), data).flops)
+    is_open = is_counted(cell.model)
+    by_torch = closed if is_open else _counted(cell, lambda reference, data: count_train_with_torch(reference.train(), data).flops)
     if closed != by_torch:
         raise CountError(f"train FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}")
-    explicit = cell.workload.attention == "math"  # keeps the scores for backward, so computes none again
+    explicit = cell.workload.attention in ("math", NO_ATTENTION)  # keeps the scores for backward, so computes none again
+    if is_open and not explicit:
+        return {"flops_train": closed, "flops_recompute": None}
     return {"flops_train": closed, "flops_recompute": 0 if explicit else cost.recompute_flops().at(n)}
 
 
-def _counted(cell: Cell, count: Callable[[nn.Module, Tensor], int]) -> int:
+def _counted(cell: Cell, count: Callable[[nn.Module, Tensor], int], device: str = "meta") -> int:
     """What `count` finds in the reference and one sample, at the cell's own length or, of a stepwise one, from small lengths."""
     from bench.build import is_stepwise
     from bench.counters import count_at
 
     return count_at(
         cell.model.shape.seq_len,
-        lambda length: count(*_reference_on_meta(cell, length)),
+        lambda length: count(*_reference_on(cell, length, device)),
         stepwise=is_stepwise(cell.model),
     )
 
 
-def _reference_on_meta(cell: Cell, length: int) -> tuple[nn.Module, Tensor]:
+def _reference_on(cell: Cell, length: int, device: str) -> tuple[nn.Module, Tensor]:
     import torch
 
     from bench.build import build_reference
@@ -96,5 +104,5 @@ def _reference_on_meta(cell: Cell, length: int) -> tuple[nn.Module, Tensor]:
 
     model = dataclasses.replace(cell.model, shape=dataclasses.replace(cell.model.shape, seq_len=length))
     single = Cell(model=model, workload=dataclasses.replace(cell.workload, batch_size=1, dtype="fp32"))
-    with torch.device("meta"):
+    with torch.device(device):
         return build_reference(model), synthetic_batch(single)[0]

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.engines import EAGER, hides_operators
 from bench.intervals import geometric_interval, is_stable, percentile
 from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
@@ -28,6 +29,8 @@ COLUMNS = (
     "threads",
     "attention_effective",
     "precision_effective",
+    "engine_effective",
+    "spatial_effective",
 )
 MS = 1e3
 
@@ -36,7 +39,7 @@ def measure(job: Job) -> Measurement:
     """Build the step, time it, and note which attention kernel and precision really ran."""
     import torch
 
-    from bench.effective import attention_kernel, precision
+    from bench.effective import attention_kernel, precision, spatial_kernel
     from bench.environment import gpu_clocks
     from bench.step import attention_backend, build_step
     from bench.stopwatch import stopwatch_for
@@ -46,19 +49,24 @@ def measure(job: Job) -> Measurement:
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
         timing = time_call(step.call, stopwatch_for(work.device), Rules(sample_s=job.settings.sample_s))
-        kernel = attention_kernel(job.cell, step)
+        effective = {
+            "attention_effective": attention_kernel(job.cell, step),
+            "spatial_effective": spatial_kernel(job.cell, step),
+            "engine_effective": EAGER,
+            **step.facts(),
+        }
     median_s = statistics.median(timing.wall_s)
     return Measurement(
         values={
             "latency_ms": median_s * MS,
             "device_latency_ms": statistics.median(timing.device_s) * MS if timing.device_s else None,
             "first_call_ms": timing.first_call_s * MS,
-            "compile_s": max(0.0, timing.first_call_s - median_s) if work.engine == "compile" else None,
+            "compile_s": max(0.0, timing.first_call_s - median_s) if hides_operators(work.engine) else None,
             "inner_loop": timing.inner_loop,
             "warmup_calls": timing.warmup_calls,
             "steady": timing.steady,
             "threads": torch.get_num_threads(),
-            "attention_effective": kernel,
+            **effective,
             "precision_effective": precision(work),
             **(gpu_clocks() if work.device == "cuda" else {}),
             "batch_size": work.batch_size,
@@ -93,6 +101,8 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
         "threads": values[0]["threads"],
         "attention_effective": _only(v["attention_effective"] for v in values),
         "precision_effective": _only(v["precision_effective"] for v in values),
+        # records of older versions have neither
+        **{name: _only(found for v in values if (found := v.get(name))) or None for name in ("engine_effective", "spatial_effective")},
     }
 
 

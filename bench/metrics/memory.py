@@ -36,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.engines import hides_operators
 from bench.faults import is_out_of_memory
 from bench.metrics import Measurement, Repeat
 from bench.spec import PREDICTED, Cell, Job, Record
@@ -94,13 +95,9 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 def predict(cell: Cell) -> StepCounts:
     """The peaks and the traffic of a steady step on fake tensors: nothing is computed or allocated. Takes about a second, most of it imports."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from bench.live_memory import predicted_counts
 
-    from bench.live_memory import counts_of_step
-    from bench.step import build_step
-
-    with FakeTensorMode():
-        return counts_of_step(build_step(eager_twin(cell)))
+    return predicted_counts(eager_twin(cell))
 
 
 def eager_twin(cell: Cell) -> Cell:
@@ -148,12 +145,12 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
     step = build_step(cell, seed=seed)
     step.call()
     if cell.workload.device == "cuda":
-        return _measured_on_cuda(step, compiled=cell.workload.engine == "compile")
+        return _measured_on_cuda(step, compiled=hides_operators(cell.workload.engine))
     _reset_peak_rss()  # compiling takes more than the step does
     step.call()
     peak_rss = _peak_rss_bytes()
     rss = None if rss_before is None or peak_rss is None else max(0, peak_rss - rss_before)
-    return _measured_on_cpu(step, rss, compiled=cell.workload.engine == "compile")
+    return _measured_on_cpu(step, rss, compiled=hides_operators(cell.workload.engine))
 
 
 def _measured_on_cpu(step: Step, rss: int | None, *, compiled: bool) -> dict[str, Any]:
@@ -187,7 +184,7 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
 
 
 def _predicted_row(cell: Cell, counts: StepCounts) -> dict[str, Any]:
-    return _row(counts.live, PREDICTED, None if cell.workload.engine == "compile" else counts.traffic)
+    return _row(counts.live, PREDICTED, None if hides_operators(cell.workload.engine) else counts.traffic)
 
 
 def _row(live: LiveBytes, source: str, traffic: Traffic | None = None, **others: int | None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def measure(job: Job) -> Measurement:
     """
     import torch
 
-    from bench.step import exact_fp32
+    from bench.step import set_product_precision
     from bench.training.data import load_training_data
 
     work = job.cell.workload
@@ -52,7 +52,7 @@ def measure(job: Job) -> Measurement:
     if (work.dtype, work.engine) != ("fp32", "eager"):
         raise ValueError(f"training speed is measured in fp32, eager; this cell is {work.dtype}, {work.engine}")
     recipe = Recipe(epochs=1, batch_size=work.batch_size)
-    exact_fp32()
+    set_product_precision("fp32")
     torch.manual_seed(job.settings.seed)
     data = load_training_data(job.cell.model, work.task, recipe, seed=job.settings.seed).to(work.device)
     unread = load_training_data(job.cell.model, work.task, recipe, seed=job.settings.seed, prepares=False)

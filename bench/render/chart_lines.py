@@ -25,7 +25,7 @@ from bench.render.chart import (
 )
 from bench.render.frame import WORK_KEYS, row_name, varying
 from bench.render.layout import Sheet
-from bench.render.lines import Quantity
+from bench.render.lines import LIMIT_COLOR, Quantity
 from bench.render.style import SeriesStyle
 from bench.render.ticks import LENGTH_LABEL
 
@@ -59,7 +59,16 @@ def _traces(rows: pandas.DataFrame, quantity: Quantity, styles: Mapping[str, Ser
         line, band = _series(series.sort_values("seq_len"), quantity, styles[label], keys)
         lines.append(line)
         bands += [band] if band else []
-    return (*bands, *lines, *_caveat(rows, quantity))
+    return (*bands, *lines, *_limit(rows, quantity), *_caveat(rows, quantity))
+
+
+def _limit(rows: pandas.DataFrame, quantity: Quantity) -> list[Trace]:
+    if quantity.limit is None:
+        return []
+    ends = [float(rows["seq_len"].min()), float(rows["seq_len"].max())]
+    style = {"color": LIMIT_COLOR, "width": 1.5}
+    level = {"x": ends, "y": [quantity.limit] * 2, "hoverinfo": "skip", "line": style}
+    return [{"type": "scatter", "mode": "lines", "name": plotly_text(quantity.limit_label), "uid": "limit", **level}]
 
 
 def _caveat(rows: pandas.DataFrame, quantity: Quantity) -> list[Trace]:

@@ -18,6 +18,7 @@ from bench.render.frame import cells as one_per_cell
 from bench.render.frame import constant_work, failed, unstable, varying
 from bench.render.growing import growth_blocks
 from bench.render.judged import other_scopes_table, sentence, verdict_table
+from bench.render.limit import limit_blocks
 from bench.render.method import how_numbers_were_made, how_to_make_it_again, machine_and_software
 from bench.render.quadratic import where_quadratic
 from bench.render.report_data import ReportData
@@ -33,17 +34,23 @@ def build_document(
     drawings: Sequence[Drawing],
     effects: Sequence[EffectFigure] = (),
     looks: Mapping[str, Sequence[Block]] | None = None,
+    beside_peers: Sequence[Block] = (),
+    saturation: Sequence[Block] = (),
 ) -> Document:
-    """`frame` is prepared; `drawings` and `effects` are the figures that were written, `looks` what trained models look like, by section title."""
+    """`frame` is prepared; `drawings` and `effects` are the figures that were written, `looks` what trained models look like, by section title,
+    `beside_peers` the standing comparison, `saturation` what ladders came to."""
     cells = one_per_cell(frame)
     sections = {
         **_answer(data, study),
+        **_section("Beside the peers", beside_peers),
         **_effects(data, study, cells, effects),
         **({} if data.plan.question and data.plan.question.predictions else {"Which is faster": answer(frame, data)}),
         "Can this machine be trusted?": _trust(data.control, data.findings),
         "Matched sizes": _matching(frame),
         "Cost": _cost(cells),
         "Figures": _figures(drawings, absent(frame, data.plan.metrics)),
+        **_section("Saturation", saturation),
+        **_section("How far from what the device allows", limit_blocks(cells)),
         "How cost grows with n": growth_blocks(study),
         "Where n^2 lives": where_quadratic(data.plan),
         "Accuracy": _accuracy(frame, data),
@@ -60,6 +67,11 @@ def build_document(
         notice=_notice(data),
         sections=tuple(Section(title=title, blocks=blocks) for title, blocks in sections.items()),
     )
+
+
+def _section(title: str, blocks: Sequence[Block]) -> dict[str, tuple[Block, ...]]:
+    """Left out where there is nothing to say."""
+    return {title: tuple(blocks)} if blocks else {}
 
 
 def _answer(data: ReportData, study: Study) -> dict[str, tuple[Block, ...]]:

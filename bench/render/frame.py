@@ -9,6 +9,7 @@ import pandas
 
 from bench.analysis.series import by_part
 from bench.render.numbers import count
+from bench.roofline import COLUMNS as ROOFLINE
 from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
@@ -17,7 +18,7 @@ TRAINING_KEYS = ["model", "seq_len", "size", "task", "recipe", "width", "depth",
 TEXT_COLUMNS = (
     "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),
-    *("memory_source", "score_name", "attention_effective", "precision_effective"),
+    *("memory_source", "score_name", "attention_effective", "precision_effective", "engine_effective", "spatial_effective"),
 )
 FLAG_COLUMNS = ("latency_stable", "flops_agree", "quick")
 NUMBER_COLUMNS = (
@@ -30,6 +31,7 @@ NUMBER_COLUMNS = (
     *("score", "score_low", "score_high", "num_seeds", "train_s", "train_images_per_s", "train_flops", "learning_rate", "num_trials"),
     *("loop_images_per_s", "plain_images_per_s", "loop_of_bound", "loop_of_bound_low", "loop_of_bound_high"),
     *("loop_over_plain", "loop_over_plain_low", "loop_over_plain_high"),
+    *("ceiling_flops_per_s", "ceiling_bytes_per_s", *ROOFLINE),
 )
 
 
@@ -40,12 +42,11 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
     batch is. A cell in several parts of the plan has a row in each; `cells` has one of each again.
     """
     frame = by_part(rows.reset_index(drop=True), parts)
-    for name in TEXT_COLUMNS:
-        frame[name] = [_text(value) for value in _column(frame, name)]
-    for name in NUMBER_COLUMNS:
-        frame[name] = pandas.to_numeric(pandas.Series(_column(frame, name), dtype=object), errors="coerce").astype(float)
-    for name in FLAG_COLUMNS:
-        frame[name] = pandas.Series([_flag(value) for value in _column(frame, name)], dtype=object)
+    texts = {name: [_text(value) for value in _column(frame, name)] for name in TEXT_COLUMNS}
+    amounts = {name: pandas.to_numeric(pandas.Series(_column(frame, name), dtype=object), errors="coerce") for name in NUMBER_COLUMNS}
+    flags = {name: pandas.Series([_flag(value) for value in _column(frame, name)], dtype=object) for name in FLAG_COLUMNS}
+    # at once: pandas warns of a frame that got so many columns one by one
+    frame = pandas.DataFrame({**dict(frame.items()), **texts, **{name: column.astype(float) for name, column in amounts.items()}, **flags})
     frame["label"] = _labels(frame)
     frame["size"] = _sizes(frame)
     return frame

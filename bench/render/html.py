@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from bench.render.tables import Table
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE_ROWS = 200
 TONES = {
-    "good": ("supported",),
-    "bad": ("refuted", "failed", "out_of_memory", "timed_out", "killed"),
+    "good": ("supported", "met"),
+    "bad": ("refuted", "missed", "failed", "out_of_memory", "timed_out", "killed"),
     "open": ("undecided", "predicted"),
 }
 # as they would end a script element, or a line of JavaScript
@@ -53,8 +52,8 @@ def tone(text: str) -> str:
 
 
 def safe_json(data: Any) -> Markup:
-    """JSON that may stand in a script element, whatever its texts are."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """JSON that may stand in a script element, whatever its texts are; a dataclass is an object of its fields."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=vars)
     return Markup(text.translate(UNSAFE))
 
 
@@ -63,7 +62,7 @@ def _has_chart(document: Document) -> bool:
 
 
 def _chart_data(chart: Chart) -> Markup:
-    return safe_json(asdict(chart))
+    return safe_json(chart)
 
 
 def _rest(table: Table) -> Markup:

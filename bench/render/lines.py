@@ -16,13 +16,15 @@ from bench.render.style import HOLLOW, SeriesStyle, slug
 from bench.render.ticks import length_axis, log_value_axis, value_axis
 
 INTERVAL_WIDTH = 1.2
+LIMIT_COLOR = "#555555"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
     """What is on the y axis: columns of the value and its bounds (empty: none), the divisor into the unit of `label`, and how ticks read.
 
-    `hollow` picks the rows whose markers are hollow, `hollow_label` says why.
+    `hollow` picks the rows whose markers are hollow, `hollow_label` says why. `limit`: a value with a line of its own, in the unit of `label`, and
+    what the legend calls it.
     """
 
     value: str
@@ -34,6 +36,8 @@ class Quantity:
     logarithmic: bool = True
     hollow: Callable[[pandas.DataFrame], pandas.Series] | None = None
     hollow_label: str = ""
+    limit: float | None = None
+    limit_label: str = ""
 
 
 def draw_lines(sheet: Sheet, quantity: Quantity, styles: dict[str, SeriesStyle]) -> Figure:
@@ -43,11 +47,13 @@ def draw_lines(sheet: Sheet, quantity: Quantity, styles: dict[str, SeriesStyle])
     lengths = sorted(set(measured["seq_len"]))
     bounds = [measured[column] for column in (quantity.value, quantity.low, quantity.high) if column]
     extent = pandas.concat(bounds) / quantity.divisor
-    limits = [value for value in extent if value > 0]
+    limits = [value for value in (*extent, quantity.limit) if value is not None and value > 0]
 
     def draw(axis: Axes, panel: pandas.DataFrame) -> None:
         for label, series in panel.groupby("label", sort=False):
             _draw_series(axis, series.sort_values("seq_len"), quantity, styles[label], f"series-{slug(label)}")
+        if quantity.limit is not None:
+            axis.axhline(quantity.limit, color=LIMIT_COLOR, linewidth=INTERVAL_WIDTH, zorder=1, gid="limit")
         length_axis(axis, lengths)
         set_axis = log_value_axis if quantity.logarithmic else value_axis
         set_axis(axis, limits, quantity.text, quantity.label)
@@ -75,4 +81,6 @@ def _handles(rows: pandas.DataFrame, quantity: Quantity, styles: dict[str, Serie
     ]
     if quantity.hollow is not None and quantity.hollow(rows).any():
         handles.append(Line2D([], [], color="#555555", linestyle="", marker="o", markerfacecolor=HOLLOW, label=quantity.hollow_label))
+    if quantity.limit is not None:
+        handles.append(Line2D([], [], color=LIMIT_COLOR, linewidth=INTERVAL_WIDTH, label=quantity.limit_label))
     return handles

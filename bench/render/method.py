@@ -39,8 +39,10 @@ def _by_metric(plan: Plan, num_rounds: str) -> dict[str, str]:
             f"{settings.sample_s:g} s of samples after warm-up); the median over rounds, with the 95 % t-interval over rounds on the log scale."
         ),
         "ceiling": (
-            "Ceilings: the best matrix product, copy and chain of tiny operators of this device, measured in every round like a cell; MFU is "
-            "model FLOPs per second over the first. A step is bound by whichever of the three takes it longest."
+            "Ceilings: the best matrix product (the table's ceiling_kernel names whose, where several were tried), copy and chain of tiny operators "
+            "of this device, measured in every round like a cell; MFU is model FLOPs per second over the first. A step is bound by whichever of the "
+            "three takes it longest. What the device allows is the larger of two times, by its FLOPs and by the bytes that a step with a "
+            "separate AdamW update moves at least."
         ),
         "memory": "Memory: the peak of live tensors in a pass of its own, split into weights, gradients, optimizer state and activations.",
         "energy": "Energy: the device's own total-energy counter over windows of seconds; empty where there is none.",

@@ -14,7 +14,13 @@ TIME_UNITS = ((1e-3, 1e-6, "ns"), (1.0, 1e-3, "us"), (1e3, 1.0, "ms"), (math.inf
 """Upper bound, size of the unit (both in ms) and its name."""
 
 
+LARGEST_PLAIN, LARGEST_FIXED = 1e15, 1e6
+"""Numbers from here on, and from here on those with an interval, are shown in powers of ten: a bound may have three hundred digits."""
+
+
 def is_empty(value: Any) -> bool:
+    if isinstance(value, (float, int, str)):  # nearly all of them, and there are many: NaN alone differs from itself
+        return value != value
     return value is None or bool(pandas.isna(value))
 
 
@@ -22,6 +28,8 @@ def significant(value: float, digits: int = DIGITS) -> str:
     """Rounded to `digits` digits, never in powers of ten below 10^15, trailing zeros kept: 4.20, 12.3, 123."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    if abs(value) >= LARGEST_PLAIN:
+        return f"{value:.{digits - 1}e}"
     rounded = float(f"{value:.{digits - 1}e}")
     return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
 
@@ -49,13 +57,13 @@ def whole(value: Any) -> str:
     return "" if is_empty(value) else f"{value:.0f}"
 
 
-def bytes_text(value: Any) -> str:
+def bytes_text(value: Any, digits: int = DIGITS) -> str:
     """12.3 MiB."""
     if is_empty(value):
         return ""
     power = min(int(math.log2(abs(value)) // 10), len(BYTE_UNITS) - 1) if abs(value) >= 1 else 0
     scaled = value / 1024**power
-    return f"{significant(scaled) if power else f'{scaled:.0f}'} {BYTE_UNITS[power]}"
+    return f"{significant(scaled, digits) if power else f'{scaled:.0f}'} {BYTE_UNITS[power]}"
 
 
 def duration(value_ms: Any) -> str:
@@ -71,15 +79,15 @@ def interval_ms(value_ms: Any, low_ms: Any, high_ms: Any) -> str:
         return f"{significant(value_ms / scale)} {unit}"
     value, low, high = value_ms / scale, low_ms / scale, high_ms / scale
     decimals = _decimals(value, high - low)
-    return f"{value:.{decimals}f} {unit} [{low:.{decimals}f}, {high:.{decimals}f}]"
+    return f"{_fixed(value, decimals)} {unit} [{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
 
 
 def fraction(value: Any, low: Any = None, high: Any = None) -> str:
     """0.972 [0.960, 0.984]."""
     if is_empty(value):
         return ""
-    bounds = "" if is_empty(low) or is_empty(high) else f" [{low:.3f}, {high:.3f}]"
-    return f"{value:.3f}{bounds}"
+    bounds = "" if is_empty(low) or is_empty(high) else f" [{_fixed(low, 3)}, {_fixed(high, 3)}]"
+    return f"{_fixed(value, 3)}{bounds}"
 
 
 def ratio(value: Any, low: Any = None, high: Any = None) -> str:
@@ -89,7 +97,7 @@ def ratio(value: Any, low: Any = None, high: Any = None) -> str:
     if is_empty(low) or is_empty(high):
         return significant(value)
     decimals = min(_decimals(value, high - low) + 1, DIGITS)
-    return f"{value:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
+    return f"{_fixed(value, decimals)} [{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
 
 
 def percent(value: Any) -> str:
@@ -100,6 +108,10 @@ def percent(value: Any) -> str:
 def signed_percent(value: Any) -> str:
     """A fraction as +0.12 %."""
     return "" if is_empty(value) else f"{100 * value:+.2f} %"
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{value:.{decimals}f}" if abs(value) < LARGEST_FIXED else f"{value:.1e}"
 
 
 def _decimals(value: float, width: float) -> int:

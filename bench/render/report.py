@@ -19,9 +19,12 @@ from bench.render.frame import prepare
 from bench.render.growth_figures import draw_exponents
 from bench.render.html import to_html
 from bench.render.judged import verdicts_json
+from bench.render.limit import draw_limits
 from bench.render.markdown import to_markdown
 from bench.render.report_data import ReportData
 from bench.render.roofline import draw_rooflines
+from bench.render.saturation import saturation_section
+from bench.render.standing import standing_section
 from bench.render.study import study_of
 from bench.render.style import figure_style, series_styles
 from bench.render.weights import weights_section
@@ -40,19 +43,29 @@ def write_report(data: ReportData, folder: Path) -> list[Path]:
     study = study_of(frame, data)
     styles = series_styles([*frame["label"], *frame["model"]])
     with figure_style():
-        drawings = [*draw_figures(frame, data.plan), *draw_exponents(study.growth, styles), *draw_rooflines(frame, styles)]
+        drawings = [*draw_figures(frame, data.plan), *draw_exponents(study.growth, styles)]
+        drawings += [*draw_rooflines(frame, styles), *draw_limits(frame, styles)]
         weights = weights_section(data.records, data.plan)
         fits = fits_section(data.records, data.plan)
+        standing = standing_section(frame, data, study.doubt)
+        saturation = saturation_section(frame, data, styles)
         effects = list(draw_effects(data.plan.parts, study.effects))
-        drawn = {**{d.name: d.figure for d in drawings}, **{e.name: e.figure for e in effects}, **weights.figures, **fits.figures}
+        drawn = {
+            **{d.name: d.figure for d in drawings},
+            **{e.name: e.figure for e in effects},
+            **weights.figures,
+            **fits.figures,
+            **standing.figures,
+            **saturation.figures,
+        }
         images = {(name, kind): image for name, figure in drawn.items() for kind, image in _images(figure).items()}
     looks = {"What the fits look like": fits.blocks, "What the weights look like": weights.blocks}
-    document = build_document(frame, data, study, drawings, effects, looks)
+    document = build_document(frame, data, study, drawings, effects, looks, standing.blocks, saturation.blocks)
     vectors = {name: content for (name, kind), content in images.items() if kind == "svg"}
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     written = [_write(figures / f"{name}.{kind}", content) for (name, kind), content in images.items()]
-    judged = {**verdicts_json(data, study.verdicts, study.doubt), **effects_json(study)}
+    judged = {**verdicts_json(data, study.verdicts, study.doubt), **effects_json(study), **standing.told}
     verdicts = json.dumps(judged, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     written.insert(0, _write(folder / "verdicts.json", verdicts.encode()))
     written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))
@@ -63,7 +76,7 @@ def write_report(data: ReportData, folder: Path) -> list[Path]:
 def _images(figure: Figure) -> dict[str, bytes]:
     """In every format. The layout is worked out once: it takes longer than the drawing."""
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # not "none": that leaves a placeholder, for which every file is drawn twice
     return {kind: _image(figure, kind) for kind in FORMATS}
 
 

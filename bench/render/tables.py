@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas
 
+from bench.analysis.series import row_values
 from bench.intervals import MAX_STABLE_WIDTH
 from bench.render import numbers
 from bench.render.frame import TRAINING_KEYS, varying, work_text
@@ -203,7 +204,7 @@ def work_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
 
 def table(frame: pandas.DataFrame, columns: Sequence[Column], keep: tuple[str, ...] = ()) -> Table:
     """Each cell by its column's rule; columns that are empty throughout are left out, except those in `keep`."""
-    records = frame.to_dict("records")
+    records = row_values(frame)
     texts = [[column.text(record) for record in records] for column in columns]
     shown = [i for i, column in enumerate(columns) if column.header in keep or any(texts[i])]
     return Table(

@@ -6,6 +6,7 @@ out, here and in the counters that must agree with it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -25,8 +26,7 @@ class Polynomial:
         object.__setattr__(self, "coefficients", tuple(trimmed))
 
     def __add__(self, other: Polynomial) -> Polynomial:
-        longest = max(len(self.coefficients), len(other.coefficients))
-        return Polynomial(tuple(self.degree(i) + other.degree(i) for i in range(longest)))
+        return _sum((self, other))
 
     def __mul__(self, factor: int | Polynomial) -> Polynomial:
         if isinstance(factor, int):
@@ -97,7 +97,11 @@ class Cost:
         return _sum(t.params for t in self.terms if scope in (None, t.scope) and t.params.varying() != ZERO)
 
     def macs(self, scope: str | None = None) -> Polynomial:
-        return _sum(t.macs for t in self.terms if scope in (None, t.scope))
+        return self._all_macs if scope is None else _sum(t.macs for t in self.terms if t.scope == scope)
+
+    @functools.cached_property
+    def _all_macs(self) -> Polynomial:
+        return _sum(t.macs for t in self.terms)
 
     def flops(self, scope: str | None = None) -> Polynomial:
         """Forward FLOPs of one sample."""
@@ -138,7 +142,9 @@ def layer_norm(name: str, width: int, *, scope: str = "blocks") -> Term:
 
 
 def _sum(polynomials: Iterable[Polynomial]) -> Polynomial:
-    total = ZERO
+    total: list[int] = []
     for polynomial in polynomials:
-        total = total + polynomial
-    return total
+        total += [0] * (len(polynomial.coefficients) - len(total))
+        for i, coefficient in enumerate(polynomial.coefficients):
+            total[i] += coefficient
+    return Polynomial(tuple(total))

@@ -10,16 +10,17 @@ from torch import Tensor, nn
 
 from models.layers.cost import ONE, ZERO, Cost, N, Polynomial, Term, constant, linear
 from models.layers.initialise import EMBEDDING_STD
-from models.layers.shape import Interface, Shape, num_data_tokens
+from models.layers.patches import cut_patches
+from models.layers.shape import Interface, Shape, num_data_tokens, patch_of
 from models.layers.stem import ConvolutionStem, convolution_stem_cost
 
 POSITIONS = ("none", "learned", "sinusoidal")
 
 
 class Embedding(nn.Module):
-    """`(batch, data tokens, patch_dim)` floats or `(batch, data tokens)` ids -> `(batch, seq_len, width)`.
+    """`(batch, data tokens, patch_dim)` floats, `(batch, data tokens)` ids or `(batch, channels, height, width)` images -> `(batch, seq_len, width)`.
 
-    Patches are cut beforehand and meet one linear layer, the same mathematics as ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Token
+    Patches, cut beforehand or here, meet one linear layer, the same mathematics as ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Token
     embeddings are scaled by sqrt(width) where positions are sinusoidal (arXiv 1706.03762, Sec. 3.4). The class token, if any, comes first. With
     `stem` convolution the patches are one image, so that none can be padding; `convolution` is its formulation (`models.layers.stem`).
     `num_tokens`: of a part of the sequence, how many vectors it takes up (None: all of them).
@@ -45,10 +46,11 @@ class Embedding(nn.Module):
         self.dropout = 0.0
         self.scale = 1.0
         self.project: nn.Module
+        self.patch_side = patch_of(interface.patch_dim)[1] if interface.input == "images" else None
         if stem == "convolution":
             data_tokens = num_data_tokens(shape.seq_len, pool)
             self.project = ConvolutionStem(interface, data_tokens=data_tokens, width=width, convolution=convolution)
-        elif interface.input == "patches":
+        elif interface.input != "tokens":
             self.project = nn.Linear(interface.patch_dim, width)
         else:
             self.project = nn.Embedding(interface.vocab_size, width)
@@ -63,7 +65,7 @@ class Embedding(nn.Module):
             self.positions = None
 
     def forward(self, data: Tensor) -> Tensor:
-        tokens = self.project(data)
+        tokens = self.project(data if self.patch_side is None else cut_patches(data, self.patch_side))
         if self.scale != 1.0:
             tokens = tokens * self.scale
         if self.class_token is not None:
@@ -92,7 +94,7 @@ def embedding_cost(shape: Shape, interface: Interface, *, pool: str, positions: 
     width = shape.width
     if stem == "convolution":
         first = convolution_stem_cost(interface, width, data_tokens=data_tokens).within("stem")
-    elif interface.input == "patches":
+    elif interface.input != "tokens":
         projection = linear(
             "patch_projection",
             interface.patch_dim,

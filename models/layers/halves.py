@@ -62,8 +62,10 @@ class HalvesEmbedding(nn.Module):
 def target_interface(interface: Interface, target_vocab: int) -> Interface:
     """What the target half reads: ids of its own vocabulary (0: that of the source).
 
-    Raises ValueError for a vocabulary of patches, and for one that lacks ids which the data may hold.
+    Raises ValueError for images, which have no halves, for a vocabulary of patches, and for one that lacks ids which the data may hold.
     """
+    if interface.input == "images":
+        raise ValueError("input must be patches or tokens where the data have a source and a target, not 'images'")
     require_non_negative("target_vocab", target_vocab)
     if target_vocab and interface.input != "tokens":
         raise ValueError(f"target_vocab must be 0 with input={interface.input}, which has no vocabulary, not {target_vocab}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
-INPUTS = ("patches", "tokens")
+INPUTS = ("patches", "tokens", "images")
 OUTPUTS = ("class", "tokens")
 POOLS = ("cls", "mean")
 NO_POOL = "none"
+COLOURS = (3, 1)
+"""Channels that an image may have: a patch of p x p pixels holds 3 p^2 numbers or, where there is no such p, p^2."""
 ADDED_LATER = {"added_later": True}
 """Metadata of a field that older plans do not have: at its default it is left out of JSON, so that their ids stand."""
 
@@ -37,7 +40,8 @@ class Shape:
 class Interface:
     """What goes in and what comes out.
 
-    In: `(batch, data tokens, patch_dim)` floats or `(batch, data tokens)` ids. Out: `(batch, num_classes)` for `class`; for `tokens`, an answer at
+    In: `(batch, data tokens, patch_dim)` floats, `(batch, data tokens)` ids, or `(batch, channels, height, width)` images of patches of `patch_dim`
+    numbers (`image_sides`). Out: `(batch, num_classes)` for `class`; for `tokens`, an answer at
     every token, `(batch, data tokens, num_classes)`, without pooling or class token.
     """
 
@@ -52,10 +56,33 @@ class Interface:
         require_one_of("output", self.output, OUTPUTS)
         for name in ("patch_dim", "vocab_size", "num_classes"):
             require_positive(name, getattr(self, name))
+        if self.input == "images":
+            patch_of(self.patch_dim)
 
     def pooling(self, pool: str) -> str:
         """The pooling that a family's option `pool` comes to: none where every token answers for itself."""
         return NO_POOL if self.output == "tokens" else pool
+
+
+def patch_of(patch_dim: int) -> tuple[int, int]:
+    """(channels, side in pixels) of a square patch of `patch_dim` numbers. Raises ValueError where there is none."""
+    for channels in COLOURS:
+        side = math.isqrt(patch_dim // channels)
+        if channels * side * side == patch_dim:
+            return channels, side
+    raise ValueError(f"patch_dim must be a square, or three times one, to be a patch of an image, not {patch_dim}")
+
+
+def image_grid(data_tokens: int) -> tuple[int, int]:
+    """(rows, columns) of the patches of an image: a square where one holds them, otherwise one row."""
+    rows = math.isqrt(data_tokens)
+    return (rows, rows) if rows * rows == data_tokens else (1, data_tokens)
+
+
+def image_sides(data_tokens: int, patch_dim: int) -> tuple[int, int, int]:
+    """(channels, height, width) in pixels of the image whose patches are the data tokens."""
+    (rows, columns), (channels, side) = image_grid(data_tokens), patch_of(patch_dim)
+    return channels, rows * side, columns * side
 
 
 def num_data_tokens(seq_len: int, pool: str) -> int:

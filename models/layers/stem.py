@@ -14,12 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, Polynomial, Term, constant, linear
-from models.layers.shape import Interface, require_one_of
+from models.layers.shape import Interface, patch_of, require_one_of
 
 STEMS = ("linear", "convolution")
 KERNEL, STRIDE, MARGIN = 3, 2, 1
-COLOURS = (3, 1)
-"""Channels that an image may have: a patch of p x p pixels holds 3 p^2 numbers or, where there is no such p, p^2."""
 
 
 def _native(image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -50,15 +48,6 @@ def require_stem(stem: str, interface: Interface) -> None:
     _, side = patch_of(interface.patch_dim)
     if side < STRIDE or side & (side - 1):
         raise ValueError(f"the side of a patch must be a power of two, 2 or more, with stem={stem}, not {side}: each convolution halves it")
-
-
-def patch_of(patch_dim: int) -> tuple[int, int]:
-    """(channels, side in pixels) of a square patch of `patch_dim` numbers. Raises ValueError where there is none."""
-    for channels in COLOURS:
-        side = math.isqrt(patch_dim // channels)
-        if channels * side * side == patch_dim:
-            return channels, side
-    raise ValueError(f"patch_dim must be a square, or three times one, with a convolutional stem, not {patch_dim}")
 
 
 def grid_of(data_tokens: int) -> tuple[int, int]:

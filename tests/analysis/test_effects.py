@@ -435,3 +435,11 @@ def test_every_measure_has_its_estimator() -> None:
         timings={"a": {i: 1.0 + i for i in range(3)}, "b": dict.fromkeys(range(3), 2.0)},
     )
     assert {effect.measure.name for effect in effects(part, seen)} == set(MEASURES)
+
+
+@pytest.mark.parametrize(("equal", "doubt"), [(False, "answers of new differ"), (True, ""), (None, "")])
+def test_times_of_unequal_answers_are_doubted_and_named(equal: bool | None, doubt: str) -> None:
+    timings = {"a": {0: 2.0, 1: 2.1, 2: 2.0, 3: 2.1}, "b": {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}}
+    part, seen = two_arms(new_row={"equal": equal}, timings=timings)
+    effect = one(part, seen, "latency_ms")
+    assert (effect.doubt, effect.shown) == (doubt, not doubt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import pytest
@@ -109,21 +110,21 @@ def test_a_claim_is_supported_by_one_run_and_refuted_by_another(name: str) -> No
 @pytest.mark.parametrize("name", CASES)
 def test_a_quick_run_decides_nothing(name: str) -> None:
     supporting, _ = CASES[name]
-    quick = Evidence(**{**vars(supporting), "quick": True, "doubt": "A quick run."})
+    quick = dataclasses.replace(supporting, quick=True, doubt="A quick run.")
     assert verdict_on(name, quick).answer == UNDECIDED
 
 
 @pytest.mark.parametrize("name", [name for name, claim in BY_NAME.items() if claim.timed])
 def test_a_noisy_machine_decides_nothing_that_is_timed(name: str) -> None:
     supporting, _ = CASES[name]
-    noisy = Evidence(**{**vars(supporting), "doubt": "The control leaves out 1."})
+    noisy = dataclasses.replace(supporting, doubt="The control leaves out 1.")
     assert verdict_on(name, noisy).answer == UNDECIDED
 
 
 @pytest.mark.parametrize("name", [name for name, claim in BY_NAME.items() if not claim.timed])
 def test_a_noisy_machine_changes_nothing_that_is_counted(name: str) -> None:
     supporting, _ = CASES[name]
-    noisy = Evidence(**{**vars(supporting), "doubt": "The control leaves out 1."})
+    noisy = dataclasses.replace(supporting, doubt="The control leaves out 1.")
     assert verdict_on(name, noisy).answer == SUPPORTED
 
 
@@ -148,7 +149,7 @@ def test_a_model_that_grows_with_its_length_says_nothing_about_growth() -> None:
     """Matched parameters change the width from length to length: that is not the scaling of one shape."""
     changing = evidence(Made(model="gmlp", costs=QUADRATIC))
     widths = changing.frame.assign(width=range(len(changing.frame)))
-    verdict = verdict_on("gmlp_flops_quadratic", Evidence(**{**vars(changing), "frame": widths}))
+    verdict = verdict_on("gmlp_flops_quadratic", dataclasses.replace(changing, frame=widths))
     assert verdict.answer == UNDECIDED
     assert "Not in this run" in verdict.finding.reason
 
@@ -181,7 +182,7 @@ def test_the_scope_that_speaks_does_not_depend_on_its_answer() -> None:
 
 def test_unusable_cells_stay_out_of_fits() -> None:
     whole = evidence(Made(model="gmlp", latency=quadratic))
-    few = Evidence(**{**vars(whole), "usable": frozenset(f"cell-0-{n}" for n in (17, 65, 257))})
+    few = dataclasses.replace(whole, usable=frozenset(f"cell-0-{n}" for n in (17, 65, 257)))
     verdict = verdict_on("gmlp_time_quadratic", few)
     assert verdict.answer == UNDECIDED
     assert "6 of 9 lengths left out" in verdict.finding.reason
@@ -201,7 +202,7 @@ def test_the_longest_grid_speaks_before_the_policy() -> None:
 def test_a_series_that_changes_its_kernel_is_about_neither() -> None:
     mixed = evidence(Made(model="vit", attention="auto", costs=QUADRATIC))
     kernels = ["math"] * 4 + ["flash"] * 5
-    changed = Evidence(**{**vars(mixed), "frame": mixed.frame.assign(attention_effective=kernels)})
+    changed = dataclasses.replace(mixed, frame=mixed.frame.assign(attention_effective=kernels))
     for name in ("explicit_attention_memory_quadratic", "fused_attention_memory_linear"):
         assert "Not in this run" in verdict_on(name, changed).finding.reason
 
@@ -209,21 +210,21 @@ def test_a_series_that_changes_its_kernel_is_about_neither() -> None:
 def test_predicted_memory_is_said_to_be_predicted() -> None:
     found = evidence(Made(model="gmlp", costs=LINEAR))
     sources = ["live_storages"] * 8 + ["predicted"]
-    predicted = Evidence(**{**vars(found), "frame": found.frame.assign(memory_source=sources)})
+    predicted = dataclasses.replace(found, frame=found.frame.assign(memory_source=sources))
     assert "Predicted, not measured, at n = 4097." in verdict_on("gmlp_activations_linear", predicted).finding.reason
 
 
 def test_a_length_that_one_model_cannot_run_keeps_the_claim_open() -> None:
     found = evidence(*pair(FAST, SLOW))
     failed = found.frame.assign(status=["measured"] * 2 + ["out_of_memory"] + ["measured"] * 3)
-    verdict = verdict_on("gmlp_faster_than_vit", Evidence(**{**vars(found), "frame": failed}))
+    verdict = verdict_on("gmlp_faster_than_vit", dataclasses.replace(found, frame=failed))
     assert verdict.answer == UNDECIDED
     assert "not told apart at n = 257" in verdict.finding.reason
 
 
 def test_fits_that_lack_the_shortest_length_do_not_refute_that_the_term_is_hidden_there() -> None:
     whole = evidence(Made(model="gmlp", latency=steep))
-    few = Evidence(**{**vars(whole), "usable": frozenset(f"cell-0-{n}" for n in (129, 257, 513, 1025, 2049, 4097))})
+    few = dataclasses.replace(whole, usable=frozenset(f"cell-0-{n}" for n in (129, 257, 513, 1025, 2049, 4097)))
     verdict = verdict_on("quadratic_hidden_below", few)
     assert verdict.answer == UNDECIDED
     assert "shorter lengths did not enter the fit" in verdict.finding.reason

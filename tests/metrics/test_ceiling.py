@@ -149,7 +149,8 @@ def test_a_measurement_fills_the_columns(monkeypatch: pytest.MonkeyPatch, dtype:
     monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (16, 8, 8))})
     job = ceiling.calibration_job("cpu", dtype, Settings(sample_s=0.001))
     values = ceiling.measure(job).values
-    assert all(values[column] > 0 for column in ceiling.COLUMNS)
+    assert all(values[column] > 0 for column in ceiling.RATES)
+    assert values["ceiling_kernel"] in ("torch.mm", "oneDNN")
     assert values["threads"] == torch.get_num_threads()
     assert ceiling.summarise([]) == dict.fromkeys(ceiling.COLUMNS)
 
@@ -181,11 +182,52 @@ def test_the_fastest_is_the_least_without_the_first_call() -> None:
 
 def test_a_shape_that_would_not_fit_its_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (8, 16, 8))})
+    monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm})
     slow_then_fast = (1.0, 1.0, 1.0, 1.0, 0.5)
-    short = ceiling._product_rate("cpu", torch.float32, PlannedStopwatch(*slow_then_fast), time_s=6.0)
-    assert short == (2 * 8**3, (8, 8, 8))
-    ample = ceiling._product_rate("cpu", torch.float32, PlannedStopwatch(1.0, *(1.0,) * 10, 0.5), time_s=20.0)
-    assert ample == (2 * 2 * 8**3 / 0.5, (8, 16, 8))
+    short = ceiling._best_product("cpu", torch.float32, PlannedStopwatch(*slow_then_fast), time_s=6.0)
+    assert short == ceiling.Product(rate=2 * 8**3, shape=(8, 8, 8), kernel="torch.mm")
+    ample = ceiling._best_product("cpu", torch.float32, PlannedStopwatch(1.0, *(1.0,) * 10, 0.5), time_s=20.0)
+    assert ample == ceiling.Product(rate=2 * 2 * 8**3 / 0.5, shape=(8, 16, 8), kernel="torch.mm")
+
+
+@pytest.mark.parametrize(("first", "second", "winner"), [(1.0, 0.5, "oneDNN"), (0.5, 1.0, "torch.mm")])
+def test_the_faster_kernel_is_the_ceiling(monkeypatch: pytest.MonkeyPatch, first: float, second: float, winner: str) -> None:
+    """Each has four seconds: so many samples, and one before them that does not count."""
+    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8),)})
+    monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm, "oneDNN": ceiling._torch_mm})
+    watch = PlannedStopwatch(*(first,) * (1 + round(4 / first)), second)
+    best = ceiling._best_product("cpu", torch.float32, watch, time_s=8.0)
+    assert (best.kernel, best.rate) == (winner, 2 * 8**3 / 0.5)
+
+
+def test_both_kernels_compute_the_product_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ones, each entry is the inner size; oneDNN reads the weights as a layer holds them."""
+    monkeypatch.setattr(torch, "rand", torch.ones)
+    for name, prepare in ceiling._kernels("cpu", torch.float32).items():
+        out = prepare((3, 5, 2), "cpu", torch.float32)()
+        assert isinstance(out, torch.Tensor)
+        assert torch.equal(out, torch.full((3, 2), 5.0)), name
+
+
+def test_without_onednn_the_ceiling_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(ceiling._kernels("cuda", torch.float32)) == {"torch.mm"}
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert set(ceiling._kernels("cpu", torch.float32)) == {"torch.mm"}
+
+
+def test_every_kernel_that_won_a_round_is_named_and_old_records_name_none() -> None:
+    def kernel_of(names: tuple[str | None, ...]) -> Any:
+        named = [{} if name is None else {"ceiling_kernel": name} for name in names]
+
+        def outcome(job: Job) -> Outcome:
+            found = outcome_of(job)
+            return found if job.metric != "ceiling" else dataclasses.replace(found, values={**found.values, **named[job.repeat]})
+
+        return rows_of(stored(planned(seq="17", models="vit"), outcome))["ceiling_kernel"].iloc[0]
+
+    assert kernel_of(("oneDNN", "torch.mm", "oneDNN")) == "oneDNN | torch.mm"
+    assert kernel_of(("oneDNN", None, "oneDNN")) == "oneDNN"
+    assert kernel_of((None, None, None)) is None
 
 
 def test_copies_count_what_is_read_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from bench.peers.counterpart import redraw
 from tests.contracts.checks import assert_close_to_largest
 
 OUTPUT_TOLERANCE = 1e-5
@@ -32,23 +33,6 @@ class Comparison:
 def cut(images: Tensor, side: int) -> Tensor:
     """`(batch, channels, height, width)` -> `(batch, patches, channels x side x side)`, in the order of a convolution's weight."""
     return rearrange(images, "b c (h p) (w q) -> b (h w) (c p q)", p=side, q=side)
-
-
-def redraw(model: nn.Module) -> None:
-    """Every parameter anew: norms around one, spatial weights and head small, so that the signal neither dies nor explodes over the depth."""
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name and name.endswith("weight"):
-                parameter.normal_(mean=1.0, std=0.1)
-            elif "gating.weights" in name:
-                parameter.normal_(std=0.05)
-            elif "gating.biases" in name:
-                parameter.normal_(mean=1.0, std=0.1)
-            elif name.endswith("bias") or name.startswith("head"):
-                parameter.normal_(std=0.02)
-            else:
-                parameter.normal_(std=parameter.shape[-1] ** -0.5 if parameter.dim() == 2 else 0.5)
 
 
 def use_epsilon(model: nn.Module, value: float, *, but: str = "never") -> None:

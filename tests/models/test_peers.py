@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from bench.counters import fused_encoder_path_disabled
+from bench.peers.pairs import timm_gmlp, timm_vit, torch_transformer, torchvision_vit
 from models import gmlp, transformer, vit
 from models.layers.shape import Interface, Shape
 from tests.models.comparison import Comparison, assert_equal, compare, cut, use_epsilon
-from tests.models.peer_names import deit_pairs, gmlp_pairs, torch_pairs, torchvision_pairs
 
 BATCH = 2
 EPSILON = 1e-6
@@ -54,6 +54,11 @@ class PeerEncoder(nn.Module):
         return logits
 
 
+def torch_pairs(depth: int) -> dict[str, str]:
+    """For `PeerEncoder`."""
+    return torch_transformer(depth, "layers.{}".format)
+
+
 @pytest.fixture
 def no_fused_encoder() -> Iterator[None]:
     """torch's fused encoder layer is other code for the same mathematics, and only runs where no gradient is taken."""
@@ -66,7 +71,7 @@ def test_gmlp_equals_timm() -> None:
     model, peer = variant(gmlp, "gmlp-s"), timm.create_model("gmlp_s16_224")
     use_epsilon(model, EPSILON, but="gating")
     pixels = images()
-    assert_equal(compare(model, peer, gmlp_pairs(30), cut(pixels, 16), pixels))
+    assert_equal(compare(model, peer, timm_gmlp(30), cut(pixels, 16), pixels))
 
 
 def test_vit_equals_timm() -> None:
@@ -74,7 +79,7 @@ def test_vit_equals_timm() -> None:
     model, peer = variant(vit, "deit-s"), timm.create_model("deit_small_patch16_224")
     use_epsilon(model, EPSILON)
     pixels = images()
-    assert_equal(compare(model, peer, deit_pairs(12), cut(pixels, 16), pixels))
+    assert_equal(compare(model, peer, timm_vit(12), cut(pixels, 16), pixels))
 
 
 @pytest.mark.usefixtures("no_fused_encoder")
@@ -84,7 +89,7 @@ def test_vit_equals_torchvision() -> None:
     model, peer = variant(vit, "vit-b16"), vit_b_16()
     use_epsilon(model, EPSILON)
     pixels = images()
-    assert_equal(compare(model, peer, torchvision_pairs(12), cut(pixels, 16), pixels))
+    assert_equal(compare(model, peer, torchvision_vit(12), cut(pixels, 16), pixels))
 
 
 @pytest.mark.usefixtures("no_fused_encoder")

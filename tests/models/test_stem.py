@@ -10,8 +10,8 @@ from torch import Tensor
 from bench.counters import count_with_torch
 from bench.training.patches import cut_patches
 from models import vit
-from models.layers.shape import Interface, Shape
-from models.layers.stem import STEM_CONVOLUTIONS, ConvolutionStem, grid_of, patch_of, require_stem, stage_channels
+from models.layers.shape import Interface, Shape, patch_of
+from models.layers.stem import STEM_CONVOLUTIONS, ConvolutionStem, grid_of, require_stem, stage_channels
 from tests.contracts.checks import assert_close_to_largest, randomise
 
 SIZES = [(3, 4, 16), (1, 2, 9), (3, 8, 6), (1, 4, 5)]
@@ -121,7 +121,7 @@ def test_the_native_convolution_costs_what_is_counted(n: int) -> None:
         (Interface(input="tokens"), "stem must be linear with input=tokens, not 'convolution'"),
         (Interface(patch_dim=3 * 6 * 6), "the side of a patch must be a power of two, 2 or more, with stem=convolution, not 6"),
         (Interface(patch_dim=3), "the side of a patch must be a power of two, 2 or more, with stem=convolution, not 1"),
-        (Interface(patch_dim=50), "patch_dim must be a square, or three times one, with a convolutional stem, not 50"),
+        (Interface(patch_dim=50), "patch_dim must be a square, or three times one, to be a patch of an image, not 50"),
     ],
 )
 def test_what_is_no_image_is_refused(interface: Interface, rule: str) -> None:

@@ -1,0 +1,123 @@
+"""Is each family at least as fast as what a user would pick instead?
+
+Prediction: with its best engine every family takes less time than the fastest of its peers as shipped, in every cell, and on a CPU in fp32 at most
+0.6 times as much on the geometric mean for inference and 0.8 for training (the report judges these bounds in a section of their own). Peers run the
+matrix products that torch picks by default, without a fused gate or packed weights; with the same engine they should come close, since the
+architecture is the same. Weights are copied from one side to the other, and outputs (in training gradients too) compared, before anything is timed: a
+cell whose answers differ is left out and named. On a CPU models have width 192 and depth 2; depth 2 weighs the embedding, the head and the cost of a
+call more than depth 6 would. Eager beside eager, and the same engine on both sides, are shown without a goal: they tell the code
+from the engine.
+
+Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
+torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).
+
+Cost: about 45 minutes on one thread of a CPU; a GPU about three, most of it compiling, not run yet; --quick three minutes on a CPU.
+"""
+
+from bench.spec import LOWER, Ablation, Arm, Grid, Prediction
+
+CPU_ENGINES = {"infer": "onednn", "train": "onednn"}
+CUDA_ENGINES = {"infer": "graph", "train": "compile"}
+"""The best engine of each phase; chosen before the run, from others: the best of several in one run would look better than it is."""
+PHASES = ("infer", "train")
+EAGER, COMPILE, GRAPH = "eager", "compile", "graph"
+BEST = "ours, best engine"
+TIMM, TORCHVISION, LUCIDRAINS, TORCH_NN = "timm", "torchvision", "lucidrains", "torch.nn"
+
+METRICS = {"metrics": "params,flops,equality,latency,ceiling", "input": "images"}
+WIDTH, DEPTH = 192, 2
+SIZES = {"width": str(WIDTH), "depth": str(DEPTH)}
+GMLP_SIZES = {**SIZES, "ffn_width": str(6 * WIDTH)}
+VIT_SIZES = {**SIZES, "heads": "3", "ffn_width": str(4 * WIDTH)}
+"""Heads as in DeiT-Ti, of the same width."""
+TRANSFORMER_SIZES = {**VIT_SIZES, "heads": "6"}
+"""torch's fused encoder layer refuses an odd number of heads: with three the peer would be slower than a user need have it."""
+LENGTHS, BATCHES = "17,65,197,257,1025", "1,32"
+BESIDE = {"seq": "17,257"}
+"""Where peers run with our engine too: it has no goal, and every length would double the run."""
+FAMILIES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "gMLP": (
+        "gmlp+pool=mean",
+        GMLP_SIZES,
+        {TIMM: "python:bench.peers.timm:gmlp", LUCIDRAINS: "python:bench.peers.g_mlp_pytorch:gmlp"},
+    ),
+    "ViT": (
+        "vit",
+        VIT_SIZES,
+        {
+            TIMM: "python:bench.peers.timm:vit",
+            TORCHVISION: "python:bench.peers.torchvision:vit",
+            LUCIDRAINS: "python:bench.peers.vit_pytorch:vit",
+        },
+    ),
+    "Transformer": ("transformer", TRANSFORMER_SIZES, {TORCH_NN: "python:bench.peers.torch_nn:transformer"}),
+}
+"""By title: our model, its sizes, and the same sizes as its peers build them."""
+
+BF16 = {**METRICS, "dtype": "bf16"}
+MIXER_SIZES = {"width": "512", "depth": "8", "ffn_width": "2048"}
+PUBLISHED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "gMLP-S": ("gmlp-s", {"seq": "196", "batch": "32,256"}, {TIMM: "timm:gmlp_s16_224"}),
+    "DeiT-S": ("deit-s", {"seq": "197", "batch": "32,256"}, {TIMM: "timm:deit_small_patch16_224"}),
+    "Mixer-S/16": (
+        "metaformer+mixer=token_mlp+positions=none",
+        {"seq": "196", "batch": "32,256", **MIXER_SIZES},
+        {TIMM: "python:bench.peers.timm:mixer"},
+    ),
+    "ViT-B/16": ("vit-b16", {"seq": "197", "batch": "32,256"}, {TORCHVISION: "torchvision:vit_b_16"}),
+    "gMLP-S, longer": ("gmlp-s", {"seq": "784,1024,4096", "batch": "32"}, {TIMM: "timm:gmlp_s16_224"}),
+    "DeiT-S, longer": ("deit-s", {"seq": "785,1025,4097", "batch": "32"}, {TIMM: "timm:deit_small_patch16_224"}),
+}
+"""By title: our model, where it is timed, and the checkpoint's shape as its library builds it. Lengths: square images, and a class token for ViT."""
+
+
+def arms(model: str, peers: dict[str, str], best: str, engines: tuple[str, ...], beside: dict[str, str]) -> tuple[Arm, ...]:
+    """Ours with its best engine, which all others are compared with; ours and every peer with each of `engines`; a peer as shipped is eager.
+
+    `beside`: flags of the peers that are not.
+    """
+    ours = [Arm(name=f"ours, {engine}", flags={"models": model, "engine": engine}) for engine in engines if engine != best]
+    theirs = [
+        Arm(name=peer, flags={"models": name, "engine": engine})
+        if engine == EAGER
+        else Arm(name=f"{peer}, {engine}", flags={"models": name, "engine": engine, **beside})
+        for peer, name in peers.items()
+        for engine in engines
+    ]
+    return (Arm(name=BEST, flags={"models": model, "engine": best}), *ours, *theirs)
+
+
+def grid(title: str, phase: str, flags: dict[str, str], chosen: tuple[Arm, ...]) -> Grid:
+    return Grid(name=f"{title}, {phase}", flags={**flags, "phase": phase}, arms=chosen, baseline=BEST)
+
+
+def same_sizes(lengths: str, batches: str, beside: dict[str, str], *phases: str) -> tuple[Grid, ...]:
+    return tuple(
+        grid(
+            title,
+            phase,
+            {**METRICS, **sizes, "seq": lengths, "batch": batches},
+            arms(model, peers, CPU_ENGINES[phase], (EAGER, CPU_ENGINES[phase]), beside),
+        )
+        for title, (model, sizes, peers) in FAMILIES.items()
+        for phase in phases
+    )
+
+
+def faster(title: str, phase: str, peer: str) -> Prediction:
+    because = "the same products by a faster kernel, and a large batch in pieces that fit a cache"
+    return Prediction(part=f"{title}, {phase}", arm=BEST, against=peer, measure="latency_ms", expected=LOWER, because=because)
+
+
+ABLATION = Ablation(
+    cpu=same_sizes(LENGTHS, BATCHES, BESIDE, *PHASES),
+    cuda=tuple(
+        grid(title, phase, {**BF16, **flags}, arms(model, peers, CUDA_ENGINES[phase], (EAGER, COMPILE, GRAPH), {}))
+        for title, (model, flags, peers) in PUBLISHED.items()
+        for phase in PHASES
+    ),
+    quick=same_sizes("17,65", "1", {}, "infer"),
+    predictions=tuple(faster(title, phase, peer) for title, (_, _, peers) in FAMILIES.items() for phase in PHASES for peer in peers),
+    rounds=3,
+    sample_s=0.3,
+)

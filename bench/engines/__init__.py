@@ -1,0 +1,116 @@
+"""How a model is executed: one engine per file, chosen as `name+option=value`. This is the contract; it imports no torch.
+
+An engine's file holds `Config` (its options, a frozen dataclass), `refusal(config, workload)`, why it cannot run a workload (empty: it can), and
+`prepare(model, data, config, *, trains)`. `HIDES_OPERATORS` says that what it runs is not visible to torch's dispatch modes, operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bench import catalog
+from bench.spec import OptionValue, RequestError, Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+EAGER = "eager"
+Call = Callable[[], "Tensor"]
+Facts = Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineChoice:
+    """An engine and its options, as typed: `compile+mode=max-autotune`."""
+
+    name: str
+    options: tuple[tuple[str, OptionValue], ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "+".join((self.name, *(f"{name}={_text(value)}" for name, value in self.options)))
+
+
+def _no_facts() -> Facts:
+    return {}
+
+
+def _as_it_is(call: Call) -> Call:
+    return call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A model ready to run. `forward` takes the place of the model; `wrap` is put around a whole step, which in training holds the backward and the
+    optimizer too. `facts`, asked for after the first step: columns that say what really ran, `engine_effective` among them."""
+
+    forward: Callable[[Tensor], Tensor]
+    wrap: Callable[[Call], Call] = _as_it_is
+    facts: Callable[[], Facts] = field(default=_no_facts)
+
+
+class Engine(Protocol):
+    HIDES_OPERATORS: bool
+    Config: Callable[..., Any]
+
+    def refusal(self, config: Any, workload: Workload) -> str: ...
+
+    def prepare(self, model: nn.Module, data: Tensor, config: Any, *, trains: bool) -> Prepared: ...
+
+
+def parse_engine(text: str) -> EngineChoice:
+    """Raises RequestError for an engine, an option or a value that there is not."""
+    name, *settings = text.split("+")
+    catalog.require("engines", name)
+    known = {option.name: option for option in catalog.options(name, "engines")}
+    options = []
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key not in known:
+            raise catalog.unknown(f"option of engine {name}:", key, tuple(known), "bench list engines")
+        options.append((key, _value(f"option {key} of engine {name}", value, known[key])))
+    if len({key for key, _ in options}) < len(options):
+        raise RequestError(f"an option of engine {name} is given twice in {text!r}", "leave one out")
+    choice = EngineChoice(name=name, options=tuple(sorted(option for option in options if option[1] != known[option[0]].default)))
+    try:
+        config_of(choice)
+    except ValueError as error:
+        raise RequestError(f"engine {text!r}: {error}", "see: bench list engines") from error
+    return choice
+
+
+def config_of(choice: EngineChoice) -> Any:
+    return catalog.load("engines", choice.name).Config(**dict(choice.options))
+
+
+def refusal(workload: Workload) -> str:
+    """Why the workload's engine cannot run it here; empty where it can."""
+    choice = parse_engine(workload.engine)
+    return str(catalog.load("engines", choice.name).refusal(config_of(choice), workload))
+
+
+def hides_operators(engine: str) -> bool:
+    return bool(catalog.load("engines", parse_engine(engine).name).HIDES_OPERATORS)
+
+
+def prepare(engine: str, model: nn.Module, data: Tensor, *, trains: bool) -> Prepared:
+    choice = parse_engine(engine)
+    prepared: Prepared = catalog.load("engines", choice.name).prepare(model, data, config_of(choice), trains=trains)
+    return prepared
+
+
+def _value(what: str, text: str, option: catalog.Option) -> OptionValue:
+    if not text:
+        example = "true" if option.kind == "bool" else option.default
+        raise RequestError(f"{what} has no value", f"write {option.name}={example}")
+    if option.kind != "bool":
+        return text
+    if text not in ("true", "false"):
+        raise RequestError(f"{what} must be true or false, not {text!r}", f"write {option.name}=true")
+    return text == "true"
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

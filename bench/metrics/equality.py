@@ -1,0 +1,223 @@
+"""Whether what is timed computes what it should: a peer beside our model of equal weights, an engine beside the same model in eager mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.engines import parse_engine
+from bench.metrics import Measurement, Repeat
+from bench.spec import Cell, Job, ModelSpec, Record
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bench.step import Step
+
+REPEAT: Repeat = "once"
+COLUMNS = ("output_error", "gradient_error", "equal_to", "equal", "differences")
+FP32_TOLERANCES, LOW_TOLERANCES = (1e-5, 1e-4), (3e-2, 1e-1)
+"""Of outputs and gradients: the largest difference, as a share of the largest value; in fp32, and in every dtype of fewer bits."""
+SMALLEST_SHARE = 1e-2
+"""A gradient that is zero but for rounding is held against this share of the largest of all gradients."""
+EAGER = "eager"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Outputs of one forward pass and, in the train phase, the gradients of all parameters from the same upstream gradient."""
+
+    outputs: Tensor
+    gradients: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What a step is compared with. `prepare` brings its model to equal weights; `by_name` gives the reference's gradients their names there.
+
+    `differences`: what was taken out of a peer for the comparison, and is in it when it is timed.
+    """
+
+    name: str
+    reference: nn.Module
+    prepare: Callable[[nn.Module], None]
+    by_name: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+    differences: str = ""
+
+
+def measure(job: Job) -> Measurement:
+    """Outputs and gradients on the cell's data, with weights drawn anew so that no answer is zero. No optimizer step is made.
+
+    A model that is not ours is compared with the one of ours that computes the same (`bench.peers.counterpart`), any other with itself in eager mode;
+    eager mode itself with nothing, nor a training step that is recorded and replayed. A peer's is compared as it is recorded.
+
+    Raises ValueError where weights cannot be copied.
+    """
+    import torch
+
+    from bench.step import attention_backend, build_step
+
+    cell = job.cell
+    with torch.device(cell.workload.device):
+        comparison = _comparison(cell)
+    if comparison is None:
+        return Measurement(values=dict.fromkeys(COLUMNS))
+    with attention_backend(cell.workload.attention):
+        step = build_step(cell, seed=job.settings.seed, prepare=comparison.prepare)
+        found = _found(step, cell)
+        expected = _answers(comparison.reference, _own_model(cell.model, comparison.reference), step.data, cell)
+    told = {"equal_to": comparison.name, "differences": comparison.differences or None}
+    return Measurement(values={**errors(found, expected, comparison, cell.workload.dtype), **told})
+
+
+def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
+    """The columns as measured; None where nothing was."""
+    values = records[-1].outcome.values if records else {}
+    return {column: values.get(column) for column in COLUMNS}
+
+
+def errors(found: Answers, expected: Answers, comparison: Comparison, dtype: str) -> dict[str, Any]:
+    """`output_error`, `gradient_error` (None without gradients) and whether both are within the tolerances of the dtype.
+
+    An error that is no finite number, as of answers that are none, is None too, and the two are not equal.
+    """
+    output = _error(found.outputs, expected.outputs)
+    gradient = _gradient_error(found.gradients, comparison.by_name(expected.gradients)) if expected.gradients else None
+    allowed, allowed_gradient = FP32_TOLERANCES if dtype == "fp32" else LOW_TOLERANCES
+    is_equal = output <= allowed and (gradient is None or gradient <= allowed_gradient)
+    found_errors = {"output_error": output, "gradient_error": gradient}
+    return {
+        **{name: error if error is not None and math.isfinite(error) else None for name, error in found_errors.items()},
+        "equal": is_equal,
+    }
+
+
+def _comparison(cell: Cell) -> Comparison | None:
+    from bench.build import family_of, is_counted
+
+    model = cell.model
+    if is_counted(model):
+        family = family_of(model.family)
+        if counterpart := family.counterpart_of(_config(model)):
+            return _with_ours(cell, counterpart)
+    if cell.workload.engine == EAGER or _replays_training(cell):
+        return None
+    return _with_eager(cell)
+
+
+def _replays_training(cell: Cell) -> bool:
+    """A recorded training step has no gradients to look at, and what it records is eager mode itself."""
+    return cell.workload.phase == "train" and parse_engine(cell.workload.engine).name == "graph"
+
+
+def _with_ours(cell: Cell, counterpart: Any) -> Comparison:
+    from bench.build import build_model
+    from bench.peers.counterpart import as_theirs, copy_weights, prepare_ours, prepare_peer, redraw
+    from models.layers.shape import patch_of
+
+    spec = ours_of(cell.model, counterpart)
+    reference = build_model(spec)
+    redraw(reference)
+    prepare_ours(reference, counterpart)
+    depth, channels = spec.shape.depth, patch_of(spec.interface.patch_dim)[0]
+
+    def prepare(model: nn.Module) -> None:
+        peer = _own_model(cell.model, model)
+        prepare_peer(peer, counterpart)
+        copy_weights(reference, peer, counterpart, depth, channels)
+
+    def by_name(gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return {theirs: as_theirs(gradients[name], name, counterpart, channels) for name, theirs in counterpart.pairs(depth).items()}
+
+    placed = _placed(reference, cell)
+    return Comparison(name=spec.name, reference=placed, prepare=prepare, by_name=by_name, differences=counterpart.differences)
+
+
+def ours_of(model: ModelSpec, counterpart: Any) -> ModelSpec:
+    """The model of ours that a peer is compared with: of the same sizes, reading the same data."""
+    options = tuple(sorted(counterpart.options.items()))
+    name = "+".join((counterpart.family, *(f"{key}={value}" for key, value in options)))
+    return ModelSpec(name=name, family=counterpart.family, options=options, shape=model.shape, interface=model.interface)
+
+
+def _with_eager(cell: Cell) -> Comparison:
+    from bench.build import build_model
+    from bench.peers.counterpart import redraw
+
+    reference = build_model(cell.model)
+    redraw(reference)
+    weights = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
+
+    def prepare(model: nn.Module) -> None:
+        model.load_state_dict(weights)
+
+    return Comparison(name=f"{cell.model.name}, eager", reference=_placed(reference, cell), prepare=prepare, by_name=dict)
+
+
+def _placed(reference: nn.Module, cell: Cell) -> nn.Module:
+    """In the cell's precision and phase, as `build_step` does it."""
+    from bench.step import PARAMETER_DTYPES, cast
+
+    cast(reference, PARAMETER_DTYPES[cell.workload.dtype])
+    return reference.train(cell.workload.phase == "train")
+
+
+def _found(step: Step, cell: Cell) -> Answers:
+    """In the infer phase what the timed call answers, the second time: an engine may record the first and replay it from then on."""
+    if cell.workload.phase == "train":
+        return _answers(step.forward, _own_model(cell.model, step.model), step.data, cell)
+    step.call()
+    return Answers(outputs=step.call().clone(), gradients={})
+
+
+def _answers(forward: Callable[[Tensor], Tensor], model: nn.Module, data: Tensor, cell: Cell) -> Answers:
+    import torch
+
+    work = cell.workload
+    trains = work.phase == "train"
+    autocast = torch.autocast(work.device, dtype=torch.bfloat16, enabled=work.dtype == "bf16-autocast")
+    with torch.set_grad_enabled(trains), autocast:
+        outputs = forward(data)
+    if not trains:
+        return Answers(outputs=outputs.clone(), gradients={})
+    upstream = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0)).to(outputs)
+    if outputs.requires_grad:  # a model without parameters has no backward
+        outputs.backward(upstream)
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return Answers(outputs=outputs.detach().clone(), gradients=gradients)
+
+
+def _gradient_error(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+    """The worst of all parameters. Infinite where one has a gradient in one of the two only."""
+    if set(found) != set(expected):
+        return float("inf")
+    largest = max((float(gradient.abs().max()) for gradient in expected.values()), default=0.0)
+    return max((_error(found[name], expected[name].reshape(found[name].shape), SMALLEST_SHARE * largest) for name in expected), default=0.0)
+
+
+def _error(found: Tensor, expected: Tensor, smallest: float = 0.0) -> float:
+    """The largest difference as a share of the largest expected value, or of `smallest`. Infinite for what is no number, and for something where
+    nothing is expected."""
+    difference = float((found.double() - expected.double()).abs().max())
+    scale = max(float(expected.abs().max()), smallest)
+    if math.isnan(difference) or (difference and not scale):
+        return float("inf")
+    return difference / scale if difference else 0.0
+
+
+def _own_model(spec: ModelSpec, model: nn.Module) -> nn.Module:
+    """The library's own module, whose names are those of a counterpart's pairs; any other model itself."""
+    from bench.build import family_of, is_counted
+
+    if not is_counted(spec):
+        return model
+    found: nn.Module = family_of(spec.family).own_model(model)
+    return found
+
+
+def _config(model: ModelSpec) -> Any:
+    from bench.build import config_of
+
+    return config_of(model)

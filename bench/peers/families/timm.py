@@ -1,0 +1,157 @@
+"""`timm:NAME`: a model of timm (Wightman, github.com/huggingface/pytorch-image-models) as published, without its weights."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench.faults import one_line
+from bench.peers import counted
+from bench.peers.adapter import adapted, unadapted
+from bench.peers.counterpart import Counterpart
+from bench.peers.libraries import library
+from bench.peers.published import Facts, image_arguments, published_spec, require_images
+from bench.peers.published import unknown_sizes as unknown_sizes_of
+from bench.peers.timm import PUBLISHED
+from bench.spec import ModelSpec, OptionValue, RequestError
+from models.layers.cost import Cost
+from models.layers.shape import Interface, Shape
+
+COUNTED = True
+USES_HEADS = True
+NOMINAL_FFN_RATIO = 4
+REFERENCE_OPTIONS: dict[str, str] = {}
+VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`model`: timm's name. Of the shape only seq_len is asked for; the rest is as published."""
+
+    shape: Shape
+    interface: Interface
+    model: str
+
+    def __post_init__(self) -> None:
+        require_images(f"timm:{self.model}", self.interface)
+
+    @property
+    def facts(self) -> Facts:
+        return facts_of(self.model)
+
+    @property
+    def pool(self) -> str:
+        return self.facts.pool
+
+    @property
+    def data_tokens(self) -> int:
+        return self.shape.seq_len - self.facts.num_extra
+
+
+def spec_of(
+    name: str, options: tuple[tuple[str, OptionValue], ...], *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str
+) -> ModelSpec:
+    """Raises RequestError for what cannot be built. `sizes` has no meaning here."""
+    facts = facts_of(str(dict(options)["model"]))
+    return published_spec(name, "timm", options, facts, seq_len=seq_len, input=input, task=task)
+
+
+def build(config: Config) -> nn.Module:
+    return adapted(counted.built_anywhere(lambda: _created(config)), config.interface, reads_images=True)
+
+
+def cost(config: Config) -> Cost:
+    return _counted(config).cost
+
+
+def uses_attention(config: Config) -> bool:
+    return _counted(config).uses_attention
+
+
+def unknown_sizes(config: Config) -> tuple[str, ...]:
+    return unknown_sizes_of(config.facts)
+
+
+def counterpart_of(config: Config) -> Counterpart | None:
+    return PUBLISHED.get(config.model.partition(".")[0])
+
+
+def own_model(model: nn.Module) -> nn.Module:
+    return unadapted(model)
+
+
+@functools.lru_cache(maxsize=64)
+def facts_of(model: str) -> Facts:
+    """Read off the model, built on `meta`. Raises RequestError for an unknown name, or a model that cuts no image into patches."""
+    _require_known(model)
+    with torch.device("meta"):
+        built = counted.built_anywhere(lambda: library("timm").create_model(model))
+    embedding = getattr(built, "patch_embed", getattr(built, "stem", None))
+    patches, side = getattr(embedding, "num_patches", None), getattr(embedding, "patch_size", None)
+    if not isinstance(patches, int) or not isinstance(side, (int, tuple)):
+        raise RequestError(
+            f"timm:{model} cuts no image into patches, so it has no seq_len", "name a model of tokens, such as timm:gmlp_s16_224"
+        )
+    num_extra = int(getattr(built, "num_prefix_tokens", 0))
+    return Facts(
+        seq_len=patches + num_extra,
+        num_extra=num_extra,
+        patch_side=side if isinstance(side, int) else int(side[0]),
+        num_classes=int(getattr(built, "num_classes", 0)),
+        sizes=_sizes(built),
+    )
+
+
+def _require_known(model: str) -> None:
+    found = library("timm")
+    if not found.is_model(model):
+        near = difflib.get_close_matches(model, found.list_models(), n=1, cutoff=0.5)
+        guess = f"did you mean timm:{near[0]}? " if near else ""
+        raise RequestError(f"timm has no model {model!r}", f"{guess}see: python -c 'import timm; print(timm.list_models())'")
+
+
+def _sizes(model: nn.Module) -> dict[str, int]:
+    """Of a model whose blocks are one list, all of one width; nothing of any other."""
+    blocks = getattr(model, "blocks", None)
+    width = getattr(model, "embed_dim", None)
+    if not isinstance(blocks, (nn.Sequential, nn.ModuleList)) or not len(blocks) or not isinstance(width, int):
+        return {}
+    block = blocks[0]
+    heads = _attribute(block, "attn.num_heads")
+    ffn_width = _attribute(block, "mlp.fc1.out_features") or _attribute(block, "mlp_channels.fc1.out_features")
+    found = {"width": width, "depth": len(blocks), "heads": heads, "ffn_width": ffn_width}
+    return {name: value for name, value in found.items() if isinstance(value, int)}
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), owner)
+
+
+def _created(config: Config) -> nn.Module:
+    """Only what differs from the published model is asked for: not every model takes every argument."""
+    facts, image = config.facts, image_arguments(config.interface, config.data_tokens)
+    asked: dict[str, Any] = {}
+    if config.interface.num_classes != facts.num_classes:
+        asked["num_classes"] = config.interface.num_classes
+    if image["channels"] != 3:
+        asked["in_chans"] = image["channels"]
+    if image["patch_side"] != facts.patch_side:
+        asked["patch_size"] = image["patch_side"]
+    if asked.get("patch_size") or config.shape.seq_len != facts.seq_len:
+        asked["img_size"] = image["sides"]
+    try:
+        model: nn.Module = library("timm").create_model(config.model, **asked)
+    except (TypeError, AssertionError) as error:
+        what = ", ".join(f"{name}={value}" for name, value in asked.items())
+        raise ValueError(f"timm:{config.model} does not take {what} ({one_line(error)})") from error
+    return model
+
+
+@functools.lru_cache(maxsize=256)
+def _counted(config: Config) -> counted.Counted:
+    return counted.count(lambda: build(config), config.interface, config.data_tokens)

@@ -1,0 +1,142 @@
+"""`torchvision:NAME`: a vision transformer of torchvision as published, without its weights."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench.peers import counted
+from bench.peers.adapter import adapted, unadapted
+from bench.peers.counterpart import Counterpart
+from bench.peers.libraries import library
+from bench.peers.published import Facts, image_arguments, published_spec, require_images
+from bench.peers.published import unknown_sizes as unknown_sizes_of
+from bench.peers.torchvision import PUBLISHED
+from bench.spec import ModelSpec, OptionValue, RequestError
+from models.layers.cost import Cost
+from models.layers.shape import Interface, Shape
+
+COUNTED = True
+USES_HEADS = True
+NOMINAL_FFN_RATIO = 4
+REFERENCE_OPTIONS: dict[str, str] = {}
+VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`model`: torchvision's name. Of the shape only seq_len is asked for, of square images; the rest is as published."""
+
+    shape: Shape
+    interface: Interface
+    model: str
+
+    def __post_init__(self) -> None:
+        require_images(f"torchvision:{self.model}", self.interface)
+        image = image_arguments(self.interface, self.data_tokens)
+        if image["sides"][0] != image["sides"][1] or image["channels"] != 3:
+            square = (self.data_tokens, self.facts.num_extra)
+            raise ValueError(
+                f"torchvision:{self.model} reads square images of three channels, not {square[0]} patches of {image['channels']} channels"
+            )
+
+    @property
+    def facts(self) -> Facts:
+        return facts_of(self.model)
+
+    @property
+    def pool(self) -> str:
+        return self.facts.pool
+
+    @property
+    def data_tokens(self) -> int:
+        return self.shape.seq_len - self.facts.num_extra
+
+
+def spec_of(
+    name: str, options: tuple[tuple[str, OptionValue], ...], *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str
+) -> ModelSpec:
+    """Raises RequestError for what cannot be built. `sizes` has no meaning here."""
+    facts = facts_of(str(dict(options)["model"]))
+    return published_spec(name, "torchvision", options, facts, seq_len=seq_len, input=input, task=task)
+
+
+def build(config: Config) -> nn.Module:
+    return adapted(counted.built_anywhere(lambda: _created(config)), config.interface, reads_images=True)
+
+
+def cost(config: Config) -> Cost:
+    return _counted(config).cost
+
+
+def uses_attention(config: Config) -> bool:
+    return _counted(config).uses_attention
+
+
+def unknown_sizes(config: Config) -> tuple[str, ...]:
+    return unknown_sizes_of(config.facts)
+
+
+def counterpart_of(config: Config) -> Counterpart | None:
+    return PUBLISHED.get(config.model)
+
+
+def own_model(model: nn.Module) -> nn.Module:
+    return unadapted(model)
+
+
+@functools.lru_cache(maxsize=64)
+def facts_of(model: str) -> Facts:
+    """Read off the model, built on `meta`. Raises RequestError for an unknown name, or a model that is no vision transformer."""
+    built = _published(model)
+    if not isinstance(built, library("torchvision").models.VisionTransformer):
+        raise RequestError(f"torchvision:{model} cuts no image into patches, so it has no seq_len", "try torchvision:vit_b_16")
+    found: Any = built
+    sizes = {
+        "width": found.hidden_dim,
+        "depth": len(found.encoder.layers),
+        "heads": found.encoder.layers[0].num_heads,
+        "ffn_width": found.mlp_dim,
+    }
+    return Facts(seq_len=found.seq_length, num_extra=1, patch_side=found.patch_size, num_classes=found.num_classes, sizes=sizes)
+
+
+def _published(model: str) -> nn.Module:
+    models = library("torchvision").models
+    if model not in models.list_models(module=models):
+        near = difflib.get_close_matches(model, models.list_models(module=models), n=1, cutoff=0.5)
+        guess = f"did you mean torchvision:{near[0]}? " if near else ""
+        raise RequestError(f"torchvision has no model {model!r}", f"{guess}try torchvision:vit_b_16")
+    with torch.device("meta"):
+        return counted.built_anywhere(lambda: models.get_model(model, weights=None))
+
+
+def _created(config: Config) -> nn.Module:
+    """By name as published; by its class, with the sizes read off it, where the patches have another side, which no name takes."""
+    models, facts = library("torchvision").models, config.facts
+    image = image_arguments(config.interface, config.data_tokens)
+    side, num_classes = image["sides"][0], config.interface.num_classes
+    if image["patch_side"] == facts.patch_side:
+        by_name: nn.Module = models.get_model(config.model, weights=None, image_size=side, num_classes=num_classes)
+        return by_name
+    sizes = facts.sizes
+    by_class: nn.Module = models.VisionTransformer(
+        image_size=side,
+        patch_size=image["patch_side"],
+        num_layers=sizes["depth"],
+        num_heads=sizes["heads"],
+        hidden_dim=sizes["width"],
+        mlp_dim=sizes["ffn_width"],
+        num_classes=num_classes,
+    )
+    return by_class
+
+
+@functools.lru_cache(maxsize=256)
+def _counted(config: Config) -> counted.Counted:
+    return counted.count(lambda: build(config), config.interface, config.data_tokens)

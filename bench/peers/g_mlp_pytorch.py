@@ -1,0 +1,29 @@
+"""lucidrains' gMLP (Wang, github.com/lucidrains/g-mlp-pytorch), at any sizes, as shipped: einsum for the gate, patches cut by einops."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from bench.peers.counterpart import Counterpart
+from bench.peers.libraries import library
+from bench.peers.pairs import lucidrains_gmlp
+from models.layers.shape import image_sides, patch_of, require_divisible
+
+READS = "images"
+COUNTERPARTS = {"gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=lucidrains_gmlp)}
+
+
+def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
+    """`gMLPVision`: mean pooling, no class token. Raises ValueError for an ffn_width that is no multiple of the width, as it takes the ratio."""
+    require_divisible("ffn_width", ffn_width, "width", width)
+    channels, height, breadth = image_sides(seq_len, patch_dim)
+    model: nn.Module = library("g_mlp_pytorch").gMLPVision(
+        image_size=(height, breadth),
+        patch_size=patch_of(patch_dim)[1],
+        channels=channels,
+        num_classes=num_classes,
+        dim=width,
+        depth=depth,
+        ff_mult=ffn_width // width,
+    )
+    return model

@@ -1,0 +1,18 @@
+"""Importing a library that may not be installed."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from bench.peers.names import missing_library
+
+
+def library(name: str, needed_by: str = "") -> ModuleType:
+    """Raises RequestError, naming what installs it, where it is absent."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+        raise missing_library(error.name, needed_by or f"{name}'s models") from error

@@ -1,0 +1,82 @@
+"""How an outside model is named in a request. Imports no torch and none of the libraries."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections import Counter
+
+from bench.spec import OptionValue, RequestError
+from models.layers.shape import POOLS
+
+PUBLISHERS = ("timm", "torchvision")
+"""Libraries whose models have names, and sizes of their own."""
+OUTSIDE = (*PUBLISHERS, "python")
+LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch")
+INSTALL = "pip install 'gmlp-bench[peers]'"
+EXAMPLES = {"timm": "timm:gmlp_s16_224", "torchvision": "torchvision:vit_b_16", "python": "python:bench.peers.timm:gmlp"}
+
+Options = tuple[tuple[str, OptionValue], ...]
+
+
+def outside_family(entry: str) -> str:
+    """The prefix of an entry of `--models` that names an outside model; empty for any other entry."""
+    prefix, colon, _ = entry.partition(":")
+    return prefix if colon and prefix in OUTSIDE else ""
+
+
+def parse_outside(entry: str) -> Options:
+    """The options of a ModelSpec: `model`, or `factory` with `pool` and `arguments` where they are given.
+
+    Raises RequestError for what is no name, for options that cannot be passed on, and where the library is not installed.
+    """
+    family = outside_family(entry)
+    name, *settings = entry.removeprefix(f"{family}:").split("+")
+    pattern = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*" if family == "python" else r"\w+(\.\w+)*"
+    if not re.fullmatch(pattern, name, re.ASCII):
+        form = "python:package.module:factory" if family == "python" else f"{family}:NAME"
+        raise RequestError(f"{entry!r} is not of the form {form}", f"try {EXAMPLES[family]}")
+    if family == "python":
+        return tuple(sorted({"factory": name, **_settings(entry, settings)}.items()))
+    if settings:
+        raise RequestError(f"{family}:{name} is built as published and takes no options, found {settings[0]!r}", f"try {family}:{name}")
+    require_library(family, f"{family}:{name}")
+    return (("model", name),)
+
+
+def require_library(library: str, needed_by: str) -> None:
+    """Raise RequestError, naming what installs it, where a library is absent."""
+    if importlib.util.find_spec(library) is None:
+        raise missing_library(library, needed_by)
+
+
+def missing_library(library: str, needed_by: str) -> RequestError:
+    return RequestError(f"{needed_by} needs the library {library}, which is not installed", INSTALL)
+
+
+def read_arguments(text: str) -> dict[str, OptionValue]:
+    """The arguments that are passed on to a factory: whole numbers and `true` or `false` as such, all else as text."""
+    pairs = (setting.partition("=") for setting in text.split("+") if setting)
+    return {key: _value(value) for key, _, value in pairs}
+
+
+def _settings(entry: str, settings: list[str]) -> dict[str, OptionValue]:
+    for setting in settings:
+        if not re.fullmatch(r"[A-Za-z_]\w*=.+", setting):
+            raise RequestError(
+                f"{setting!r} in {entry!r} is not of the form argument=value", "write python:package.module:factory+key=value"
+            )
+    keys = Counter(setting.partition("=")[0] for setting in settings)
+    if twice := [key for key, count in keys.items() if count > 1]:
+        raise RequestError(f"argument {twice[0]} is given twice in {entry!r}", "leave one out")
+    pool = [setting.partition("=")[2] for setting in settings if setting.startswith("pool=")]
+    if pool and pool[0] not in POOLS:
+        raise RequestError(f"pool={pool[0]} in {entry!r} must be one of {', '.join(POOLS)}", "cls: one of its tokens is a class token")
+    arguments = "+".join(sorted(setting for setting in settings if not setting.startswith("pool=")))
+    return {**({"pool": pool[0]} if pool else {}), **({"arguments": arguments} if arguments else {})}
+
+
+def _value(text: str) -> OptionValue:
+    if re.fullmatch(r"[+-]?\d{1,18}", text):
+        return int(text)
+    return {"true": True, "false": False}.get(text, text)

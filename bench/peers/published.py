@@ -1,0 +1,81 @@
+"""Models with names and sizes of their own: what is read off one as its library builds it, and the spec that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.spec import ModelSpec, OptionValue, RequestError
+from bench.task_info import Images, info_of
+from models.layers.shape import Interface, Shape, image_sides, patch_of
+
+COLOUR_CHANNELS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """A published model as it is. `num_extra`: tokens beside those of the data (class token, registers); `sizes`: those that can be read off it."""
+
+    seq_len: int
+    num_extra: int
+    patch_side: int
+    num_classes: int
+    sizes: Mapping[str, int]
+
+    @property
+    def pool(self) -> str:
+        return "cls" if self.num_extra == 1 else "mean"
+
+
+def published_spec(
+    name: str, family: str, options: tuple[tuple[str, OptionValue], ...], facts: Facts, *, seq_len: int | None, input: str, task: str
+) -> ModelSpec:
+    """Its own side, patch and classes, or those of the task; another seq_len through the side of its images.
+
+    Raises RequestError for what is no image, and a length that does not fit.
+    """
+    n = seq_len or facts.seq_len
+    if n <= facts.num_extra:
+        raise RequestError(
+            f"{name} has {facts.num_extra} tokens beside those of the image, so --seq {n} leaves none", f"try --seq {facts.seq_len}"
+        )
+    interface = _task_interface(name, facts, n, task) if task else _own_interface(name, facts, input)
+    sizes = {size: facts.sizes.get(size, 1) for size in ("width", "depth", "heads", "ffn_width")}
+    return ModelSpec(name=name, family=family, options=options, shape=Shape(seq_len=n, **sizes), interface=interface)
+
+
+def image_arguments(interface: Interface, data_tokens: int) -> dict[str, Any]:
+    """`channels`, `sides` (height, width) and `patch_side` of the images that a model of this interface reads."""
+    channels, height, width = image_sides(data_tokens, interface.patch_dim)
+    return {"channels": channels, "sides": (height, width), "patch_side": patch_of(interface.patch_dim)[1]}
+
+
+def unknown_sizes(facts: Facts) -> tuple[str, ...]:
+    return tuple(size for size in ("width", "depth", "heads", "ffn_width") if size not in facts.sizes)
+
+
+def require_images(name: str, interface: Interface) -> None:
+    """Raises ValueError for an interface that a model of images cannot read or answer."""
+    if interface.input == "tokens" or interface.output != "class":
+        raise ValueError(f"{name} reads images and answers with one class, not input={interface.input}, output={interface.output}")
+    patch_of(interface.patch_dim)
+
+
+def _own_interface(name: str, facts: Facts, input: str) -> Interface:
+    if input == "tokens":
+        raise RequestError(f"{name} reads images, not --input tokens", "leave --input out, or write --input images")
+    if not facts.num_classes:
+        raise RequestError(f"{name} has no classes of its own", "add a --task, whose classes it then has, or name another model")
+    return Interface(input="images", patch_dim=COLOUR_CHANNELS * facts.patch_side**2, num_classes=facts.num_classes)
+
+
+def _task_interface(name: str, facts: Facts, seq_len: int, task: str) -> Interface:
+    info = info_of(task)
+    if not isinstance(info.reads, Images):
+        raise RequestError(f"{name} reads images, and task {task} has none", "try --task digits or cifar10")
+    if facts.num_extra > 1:
+        raise RequestError(
+            f"{name} has {facts.num_extra} tokens beside those of the image; tasks take models with one or none", "leave --task out"
+        )
+    return info.interface(seq_len, facts.pool)

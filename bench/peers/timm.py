@@ -1,0 +1,72 @@
+"""timm's models (Wightman, github.com/huggingface/pytorch-image-models), at any sizes, as shipped: patches cut by a strided convolution."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from bench.peers.counterpart import VISION_EPSILON, Counterpart
+from bench.peers.libraries import library
+from bench.peers.pairs import timm_gmlp, timm_mixer, timm_vit
+from models.layers.shape import image_sides, num_data_tokens, patch_of
+
+READS = "images"
+MIXER = {"mixer": "token_mlp", "positions": "none", "pool": "mean"}
+COUNTERPARTS = {
+    "gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=timm_gmlp, epsilon=VISION_EPSILON, epsilon_but="gating"),
+    "vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=timm_vit, epsilon=VISION_EPSILON),
+    "mixer": Counterpart(family="metaformer", options=MIXER, pairs=timm_mixer, epsilon=VISION_EPSILON),
+}
+PUBLISHED = {
+    **{f"gmlp_{size}16_224": COUNTERPARTS["gmlp"] for size in ("ti", "s", "b")},
+    **{f"{name}_{size}_patch16_224": COUNTERPARTS["vit"] for name in ("deit", "vit") for size in ("tiny", "small", "base")},
+    **{f"mixer_{size}_224": COUNTERPARTS["mixer"] for size in ("s16", "s32", "b16", "b32", "l16", "l32")},
+}
+"""The published models that these are, by name."""
+HALF = 0.5
+"""timm takes widths as ratios and rounds down."""
+
+
+def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
+    """gMLP as in `gmlp_s16_224`: mean pooling, no class token."""
+    timm = library("timm.models.mlp_mixer")
+    return _mixer(
+        *(seq_len, width, depth, patch_dim, num_classes),
+        mlp_ratio=(ffn_width + HALF) / width,
+        block_layer=timm.SpatialGatingBlock,
+        mlp_layer=timm.GatedMlp,
+    )
+
+
+def mixer(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
+    """MLP-Mixer as in `mixer_s16_224`: half of the width hidden over tokens, mean pooling."""
+    return _mixer(seq_len, width, depth, patch_dim, num_classes, mlp_ratio=(HALF, (ffn_width + HALF) / width))
+
+
+def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
+    """ViT as in `deit_small_patch16_224`: a class token, learned positions."""
+    channels, height, breadth = image_sides(num_data_tokens(seq_len, "cls"), patch_dim)
+    model: nn.Module = library("timm.models.vision_transformer").VisionTransformer(
+        img_size=(height, breadth),
+        patch_size=patch_of(patch_dim)[1],
+        in_chans=channels,
+        num_classes=num_classes,
+        embed_dim=width,
+        depth=depth,
+        num_heads=heads,
+        mlp_ratio=(ffn_width + HALF) / width,
+    )
+    return model
+
+
+def _mixer(seq_len: int, width: int, depth: int, patch_dim: int, num_classes: int, **options: object) -> nn.Module:
+    channels, height, breadth = image_sides(seq_len, patch_dim)
+    model: nn.Module = library("timm.models.mlp_mixer").MlpMixer(
+        img_size=(height, breadth),
+        patch_size=patch_of(patch_dim)[1],
+        in_chans=channels,
+        num_classes=num_classes,
+        embed_dim=width,
+        num_blocks=depth,
+        **options,
+    )
+    return model

@@ -1,0 +1,38 @@
+"""torch's own encoder, `torch.nn.TransformerEncoder`: post-norm, ReLU, between the embedding and the head that our Transformer has."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from bench.peers.counterpart import Counterpart
+from bench.peers.pairs import torch_transformer
+from models.layers.embedding import Embedding
+from models.layers.head import Head
+from models.layers.shape import Interface, Shape
+
+POOL = "cls"
+COUNTERPARTS = {"transformer": Counterpart(family="transformer", options={"pool": POOL}, pairs=torch_transformer)}
+
+
+class Encoder(nn.Module):
+    """Patches, images or token ids -> `(batch, num_classes)`."""
+
+    def __init__(self, shape: Shape, interface: Interface) -> None:
+        super().__init__()
+        self.embedding = Embedding(shape, interface, pool=POOL, positions="sinusoidal")
+        layer = nn.TransformerEncoderLayer(shape.width, shape.heads, shape.ffn_width, dropout=0.0, batch_first=True)
+        # nested tensors are for padding, and refused with a warning for an odd number of heads
+        self.encoder = nn.TransformerEncoder(layer, shape.depth, enable_nested_tensor=False)
+        self.head = Head(shape.width, interface.num_classes, pool=POOL)
+
+    def forward(self, data: Tensor) -> Tensor:
+        answers: Tensor = self.head(self.encoder(self.embedding(data)))
+        return answers
+
+
+def transformer(
+    seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int, input: str, vocab_size: int
+) -> nn.Module:
+    """A class token, sinusoidal positions. Where no gradient is taken torch runs its fused encoder layer."""
+    shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
+    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes))

@@ -1,0 +1,190 @@
+"""The report's section on ladders: what fits, where throughput saturates, and how far a sequence can go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+from matplotlib.figure import Figure
+
+from bench.analysis.saturation import NEAR, Saturation, saturations
+from bench.analysis.series import timings_of
+from bench.render import numbers
+from bench.render.document import Block, FigureBlock, TableBlock
+from bench.render.frame import WORK_KEYS, cells, varying
+from bench.render.report_data import ReportData
+from bench.render.saturation_figures import draw_saturation
+from bench.render.style import SeriesStyle
+from bench.render.tables import LATENCY, LENGTH, MODEL, Column, Row, Table, number, plain, table, work_columns
+from bench.spec import NO_ATTENTION, PREDICTED, Cell, Ladder, Plan
+
+NEAR_TEXT = f"{100 * NEAR:.0f} %"
+MEMORY_DIGITS = 6
+"""Of an amount of memory that stands beside its limit."""
+EAGER_TEXT = "What fits is predicted for an eager step: engines with packed weights, graphs and compile need more."
+BATCH_CAPTION = (
+    "Throughput against batch. A ladder climbs to the largest batch whose step fits the memory by prediction; one more is predicted not to. "
+    f"{EAGER_TEXT} Peak throughput is the best rung seen, of several, so a little too high; the batch that gives {NEAR_TEXT} of it is "
+    "the smallest rung that does, its "
+    "share paired by round. Brackets hold 95 % intervals over rounds."
+)
+SEQ_CAPTION = (
+    "The longest found whose step fits the memory by prediction, at the model's size there: at a matched budget width and ffn_width shrink as n "
+    f"grows, until no size is left. {EAGER_TEXT}"
+)
+LATENCY_COLUMNS = ("latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
+TOP_COLUMNS = (*LATENCY_COLUMNS, "peak_memory_bytes", "memory_source", "tokens_per_s", "width")
+"""What is shown of the largest rung alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaturationSection:
+    """Its blocks, and the figures that they name; both empty where the run holds no ladder."""
+
+    blocks: tuple[Block, ...]
+    figures: Mapping[str, Figure]
+
+
+def saturation_section(frame: pandas.DataFrame, data: ReportData, styles: Mapping[str, SeriesStyle]) -> SaturationSection:
+    """`frame` is prepared. Call inside `style.figure_style`."""
+    found = saturations(cells(frame), data.plan.ladders, timings_of(data.rounds))
+    drawings = list(draw_saturation(found, styles))
+    figures = [
+        FigureBlock(name=d.name, title=d.title, caption=d.caption, missing=d.missing, wide=d.wide, chart=d.chart, table=d.table)
+        for d in drawings
+    ]
+    tables = ((batch_table(found), BATCH_CAPTION), (length_table(found), SEQ_CAPTION))
+    shown = [TableBlock(table=table, caption=caption) for table, caption in tables if table.rows]
+    return SaturationSection(blocks=(*figures, *shown), figures={d.name: d.figure for d in drawings})
+
+
+def batch_table(found: Sequence[Saturation]) -> Table:
+    rows = _rows(found, "batch")
+    columns = (
+        *_places(rows, LENGTH),
+        number("largest", "largest batch that fits", numbers.exact),
+        *_memory_columns(),
+        Column(header="one more needs", text=lambda row: _bytes(row["beyond_bytes"]), key="beyond_bytes"),
+        *(Column(header="peak samples/s", text=_throughput, key="best_per_s"), number("best_size", "at batch", numbers.exact)),
+        number("near_size", f"{NEAR_TEXT} of it from batch", numbers.exact),
+        Column(header="share there", text=_share, key="near_share"),
+        Column(header="largest one", text=lambda row: row["top"], numeric=False, badge=True),
+    )
+    return table(rows, columns, keep=("model", "n"))
+
+
+def length_table(found: Sequence[Saturation]) -> Table:
+    rows = _rows(found, "seq")
+    columns = (
+        *_places(rows, number("batch_size", "batch", numbers.exact)),
+        number("largest", "longest n that fits", numbers.exact),
+        *_memory_columns(),
+        Column(header="longer", text=_longer, numeric=False),
+        *(number("width", "width there", numbers.whole), LATENCY, number("tokens_per_s", "tokens/s there", numbers.count)),
+        Column(header="longest one", text=lambda row: row["top"], numeric=False, badge=True),
+    )
+    return table(rows, columns, keep=("model",))
+
+
+def ladder_table(plan: Plan) -> Table:
+    """What a plan's ladders climb to, before anything is measured."""
+    by_id = {planned.cell.cell_id: planned for planned in plan.cells}
+    rows = [{**_planned_row(ladder, by_id[ladder.cells[0]].cell), **_ladder_row(ladder)} for ladder in plan.ladders]
+    columns = (
+        *(plain("model"), plain("size", "climbs"), plain("work", "workload"), number("largest", "largest", numbers.exact)),
+        *(number("peak_bytes", "peak", _bytes), plain("memory"), Column(header="next", text=_longer, numeric=False)),
+    )
+    return table(pandas.DataFrame(rows), columns, keep=("model",))
+
+
+def _planned_row(ladder: Ladder, cell: Cell) -> Row:
+    """From any of its cells: what its rungs share."""
+    work, climbs_batch = cell.workload, ladder.axis == "batch"
+    kernel = () if work.attention == NO_ATTENTION else (f"attention {work.attention}",)
+    return {
+        "model": cell.model.name,
+        "size": f"batch at n = {cell.model.shape.seq_len}" if climbs_batch else f"n at batch {work.batch_size}",
+        "work": ", ".join((work.phase, work.engine, work.dtype, *kernel)),
+    }
+
+
+def _ladder_row(ladder: Ladder) -> Row:
+    return {
+        "largest": ladder.largest,
+        "peak_bytes": ladder.peak_bytes,
+        "memory": f"{numbers.bytes_text(ladder.memory_bytes)}, {ladder.memory_source}",
+        "beyond": ladder.beyond,
+        "beyond_bytes": ladder.beyond_bytes,
+        "ends_because": ladder.ends_because,
+    }
+
+
+def _rows(found: Sequence[Saturation], axis: str) -> pandas.DataFrame:
+    rows = [_row(each) for each in found if each.ladder.axis == axis]
+    return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=["label", "seq_len", "size", *WORK_KEYS])
+
+
+def _row(found: Saturation) -> Row:
+    """The largest rung's row, or without one that of the last below, less its own values; and what the ladder came to."""
+    last, best, near, share = found.rungs.iloc[-1].to_dict(), found.best or {}, found.near or {}, found.near_share
+    shared = {name: last[name] for name in ("label", "seq_len", "size", "batch_size", *WORK_KEYS)}
+    own = {name: (found.top or {}).get(name) for name in TOP_COLUMNS}
+    values = {
+        **{f"best_{name}": best.get(f"throughput_{name}") for name in ("per_s", "low_per_s", "high_per_s")},
+        "best_is_stable": best.get("latency_stable"),
+        "best_size": best.get("batch_size"),
+        "near_size": near.get("batch_size"),
+        **{f"near_{name}": getattr(share, place, None) for name, place in (("share", "estimate"), ("low", "low"), ("high", "high"))},
+    }
+    return {**shared, **own, **_ladder_row(found.ladder), **values, "top": _state(found)}
+
+
+def _state(found: Saturation) -> str:
+    """What became of the largest rung."""
+    return str(found.top["status"]) if found.top else "not run: too slow"
+
+
+def _places(rows: pandas.DataFrame, *others: Column) -> tuple[Column, ...]:
+    size = (plain("size"),) if varying(rows, ("size",)) else ()
+    work = work_columns(rows.assign(batching="")) if len(rows) else ()
+    return (MODEL, *others, *size, *work)
+
+
+def _memory_columns() -> tuple[Column, ...]:
+    return (
+        number("peak_bytes", "predicted peak", _bytes),
+        Column(header="measured peak", text=_measured, key="peak_memory_bytes"),
+        plain("memory"),
+    )
+
+
+def _measured(row: Row) -> str:
+    return "" if row["memory_source"] == PREDICTED else _bytes(row["peak_memory_bytes"])
+
+
+def _bytes(value: Any) -> str:
+    return numbers.bytes_text(value, MEMORY_DIGITS)
+
+
+def _throughput(row: Row) -> str:
+    text = _bounded(row["best_per_s"], row["best_low_per_s"], row["best_high_per_s"], numbers.count)
+    return f"{text}, unstable" if row["best_is_stable"] is False else text
+
+
+def _share(row: Row) -> str:
+    return _bounded(row["near_share"], row["near_low"], row["near_high"], lambda value: f"{value:.3f}")
+
+
+def _bounded(value: Any, low: Any, high: Any, text: Callable[[float], str]) -> str:
+    if numbers.is_empty(value):
+        return ""
+    return text(value) if numbers.is_empty(low) else f"{text(value)} [{text(low)}, {text(high)}]"
+
+
+def _longer(row: Mapping[str, Any]) -> str:
+    """What lies above the largest, and why it is not in the ladder."""
+    if numbers.is_empty(row["beyond_bytes"]):
+        return f"{numbers.exact(row['beyond'])}: {row['ends_because']}"
+    return f"{numbers.exact(row['beyond'])} needs {_bytes(row['beyond_bytes'])}"

@@ -1,0 +1,120 @@
+"""How near a cell came to what its device allows: the time of a step by the ceilings that were measured in its round, over what it took.
+
+    roofline     max(FLOPs of the step / ceiling_flops_per_s, compulsory bytes / ceiling_bytes_per_s)
+
+Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009, which also
+ties compulsory traffic to the operational intensity.
+
+FLOPs are model FLOPs. Bytes are those that a step with a cold cache, and with a separate AdamW update, moves at least, in closed form from what the
+plan stores: no intermediate is in them, however large. An update that is fused into backward would move fewer. A model whose
+weights stay in a cache from one step to the next may take less than its bandwidth allows. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.intervals import geometric_interval
+from bench.spec import PlannedCell, Record
+from models.layers.cost import Term
+
+COLUMNS = ("compulsory_bytes", "roofline_ms", "roofline_share", "roofline_share_low", "roofline_share_high")
+MS_PER_S = 1e3
+ID_BYTES = 8
+TOKEN_TABLE, CLASS_TOKEN = "token_embedding", "class_token"
+"""Last words of the names of terms: a table of which only rows are read, and a token that does not come from the data."""
+UPDATE_PASSES = 8
+"""Of AdamW over the bytes of the weights: weights read and written, gradients written and read, two moments read and written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemBytes:
+    """Bytes of a number among the weights and patches, and among the answers."""
+
+    stored: int
+    answered: int
+
+
+ITEM_BYTES = {
+    "fp32": ItemBytes(stored=4, answered=4),
+    "tf32": ItemBytes(stored=4, answered=4),
+    "bf16": ItemBytes(stored=2, answered=2),
+    "bf16-autocast": ItemBytes(stored=4, answered=2),
+}
+
+
+def step_flops(planned: PlannedCell) -> int:
+    """Model FLOPs of one step on the whole batch; in the train phase with the backward pass. What a fused kernel computes again is not in them."""
+    cost, work = planned.sizing.cost, planned.cell.workload
+    flops = cost.train_flops() if work.phase == "train" else cost.flops()
+    return flops.at(planned.cell.model.shape.seq_len) * work.batch_size
+
+
+def compulsory_bytes(planned: PlannedCell) -> int | None:
+    """Bytes that one step must read and write once the cache is cold; None for a dtype whose size is not known, or where no cost is.
+
+    infer   weights read once, batch read once, answers written once
+    train   weights read by forward and by backward, then `UPDATE_PASSES`; batch read once. Activations kept for backward are left out: they
+            could be computed again. The weights of a first layer, whose input needs no gradient, are not read by backward
+
+    Of a table of token vectors as many rows are read as the batch has tokens, at most all; backward reads none.
+    """
+    work, size = planned.cell.workload, ITEM_BYTES.get(planned.cell.workload.dtype)
+    if size is None or not planned.sizing.terms:
+        return None
+    trains, n = work.phase == "train", planned.cell.model.shape.seq_len
+    tokens = work.batch_size * _num_data_tokens(planned)
+    read = sum(_params_read(term, n, tokens * planned.cell.model.shape.width, trains) for term in planned.sizing.terms)
+    written = UPDATE_PASSES * planned.sizing.cost.params().at(n) if trains else 0
+    return (read + written) * size.stored + _batch_bytes(planned, tokens, size) + (0 if trains else _answer_bytes(planned, tokens, size))
+
+
+def roofline_of(planned: PlannedCell, latencies: Sequence[Record], ceilings: Sequence[Record]) -> Mapping[str, Any]:
+    """The values of `COLUMNS`, empty where there are no ceilings. The share is a geometric mean over the rounds that have both, each paired with the
+    ceilings of its own round, with a 95 % t-interval on the log scale (none for one round); `roofline_ms` is the median of the same rounds."""
+    moved = compulsory_bytes(planned)
+    by_round = {record.repeat: record.outcome.values for record in ceilings}
+    pairs = [(record.outcome.values["latency_ms"], by_round[record.repeat]) for record in latencies if record.repeat in by_round]
+    if moved is None or not pairs:
+        return {**dict.fromkeys(COLUMNS), "compulsory_bytes": moved}
+    flops = step_flops(planned)
+    allowed = [_allowed_ms(flops, moved, ceiling) for _, ceiling in pairs]
+    shares = [ms / latency_ms for ms, (latency_ms, _) in zip(allowed, pairs, strict=True)]
+    interval = geometric_interval(shares)
+    found = (interval.estimate, interval.low, interval.high) if interval else (shares[0], None, None)
+    return dict(zip(COLUMNS, (moved, statistics.median(allowed), *found), strict=True))
+
+
+def _allowed_ms(flops: float, moved: float, ceiling: Mapping[str, Any]) -> float:
+    return MS_PER_S * max(flops / float(ceiling["ceiling_flops_per_s"]), moved / float(ceiling["ceiling_bytes_per_s"]))
+
+
+def _params_read(term: Term, n: int, looked_up: int, trains: bool) -> int:
+    """Numbers of a term that forward and, while training, backward read; `looked_up`: numbers that a lookup of all tokens of the batch reads."""
+    params = term.params.at(n)
+    if _last_word(term) == TOKEN_TABLE:
+        return min(params, looked_up)
+    has_products = bool(term.macs.coefficients)
+    return params * (1 + (trains and not (has_products and term.backward_products < 2)))
+
+
+def _num_data_tokens(planned: PlannedCell) -> int:
+    has_class_token = any(_last_word(term) == CLASS_TOKEN and term.params.coefficients for term in planned.sizing.terms)
+    return planned.cell.model.shape.seq_len - has_class_token
+
+
+def _batch_bytes(planned: PlannedCell, tokens: int, size: ItemBytes) -> int:
+    interface = planned.cell.model.interface
+    return tokens * (ID_BYTES if interface.input == "tokens" else interface.patch_dim * size.stored)
+
+
+def _answer_bytes(planned: PlannedCell, tokens: int, size: ItemBytes) -> int:
+    interface, batch = planned.cell.model.interface, planned.cell.workload.batch_size
+    return (tokens if interface.output == "tokens" else batch) * interface.num_classes * size.answered
+
+
+def _last_word(term: Term) -> str:
+    return term.name.rpartition(".")[2]

@@ -1,0 +1,25 @@
+"""Cutting images into patches inside a model, and putting them together again: views and one copy, no product."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from models.layers.shape import image_grid
+
+
+def cut_patches(images: Tensor, side: int) -> Tensor:
+    """`(batch, channels, rows x side, columns x side)` -> `(batch, rows x columns, channels x side x side)`.
+
+    Patches run row by row over the image; inside one the order is channel, row, column, that of a convolution's flattened weight, so that a linear
+    layer on patches is ViT's strided convolution (arXiv 2010.11929, Sec. 3.1).
+    """
+    # (batch, channels, rows, side, columns, side)
+    grid = images.unflatten(3, (-1, side)).unflatten(2, (-1, side))
+    return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def fold_patches(patches: Tensor, channels: int, side: int) -> Tensor:
+    """The inverse of `cut_patches` on a grid that is a square where there is one and otherwise one row (`image_grid`)."""
+    rows, columns = image_grid(patches.shape[1])
+    grid = patches.unflatten(2, (channels, side, side)).unflatten(1, (rows, columns))
+    return grid.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)

@@ -1,0 +1,67 @@
+"""Token MLP: a hidden layer over tokens, the same for every channel: MLP-Mixer's token mixing (Tolstikhin et al., arXiv 2105.01601, Sec. 2).
+
+In a MetaFormer block (`metaformer+mixer=token_mlp+positions=none`) it is MLP-Mixer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.cost import Cost, N, Term, constant
+from models.layers.initialise import initialise_linears
+from models.layers.padding import zero_padding
+from models.layers.shape import require_non_negative, require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`token_hidden`: hidden tokens (0: half of the width, as in all published sizes; arXiv 2105.01601, Table 1, D_S)."""
+
+    seq_len: int
+    width: int
+    token_hidden: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("seq_len", "width"):
+            require_positive(name, getattr(self, name))
+        require_non_negative("token_hidden", self.token_hidden)
+
+    @property
+    def hidden(self) -> int:
+        return self.token_hidden or max(1, self.width // 2)
+
+
+class TokenMLP(nn.Module):
+    """`(batch, n, width)` -> the same: W2 GELU(W1 x) over tokens, each channel for itself."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.expand = nn.Linear(config.seq_len, config.hidden)
+        self.contract = nn.Linear(config.hidden, config.seq_len)
+
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        if valid is not None:
+            tokens = zero_padding(tokens, valid)
+        mixed: Tensor = self.contract(F.gelu(self.expand(tokens.transpose(1, 2))))
+        return mixed.transpose(1, 2)
+
+
+def build(config: Config) -> TokenMLP:
+    module = TokenMLP(config)
+    initialise_linears(module)
+    return module
+
+
+def cost(config: Config) -> Cost:
+    """Two products of n x hidden weights for every channel: linear in n, unlike spatial gating, as long as the hidden layer does not grow with it."""
+    hidden, products = config.hidden, N * (config.hidden * config.width)
+    return Cost(
+        (
+            Term(name="expand", params=N * hidden, macs=products),
+            Term(name="expand_bias", params=constant(hidden)),
+            Term(name="contract", params=N * hidden + N, macs=products),
+        )
+    )

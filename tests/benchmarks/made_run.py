@@ -1,0 +1,87 @@
+"""A run of any number of rows with invented measurements, stored as `bench run` stores one, without measuring anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.jobs import jobs
+from bench.plan import build_plan
+from bench.record import RECORDS, StoredRun, start_run
+from bench.request import parse_request
+from bench.spec import MEASURED, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings, canonical_json
+
+MODELS = ("gmlp", "vit", "transformer")
+BATCHES = (1, 8, 32, 128)
+SHORTEST = 17
+NS_PER_FLOP = 1e-2
+SLOW_ROUNDS = 0.01
+"""By how much one round is slower than the one before; the fourth is as fast as the first."""
+
+
+def plan_of_rows(num_rows: int) -> Plan:
+    """At least that many cells: three models of one shape, four batch sizes, and adjacent lengths, since the twins n and n - 1 are looked at too."""
+    num_lengths = math.ceil(num_rows / (len(MODELS) * len(BATCHES)))
+    request = parse_request(
+        models=",".join(MODELS),
+        seq=",".join(str(n) for n in range(SHORTEST, SHORTEST + num_lengths)),
+        width="64",
+        depth="2",
+        batch=",".join(map(str, BATCHES)),
+        metrics="params,flops,latency",
+    )
+    return build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu", name="made")
+
+
+def made_run(folder: Path, num_rows: int) -> StoredRun:
+    """The run, which `folder` then holds."""
+    plan = plan_of_rows(num_rows)
+    run = StoredRun(folder=folder, plan=plan, environment={"cpu_model": "none", "num_cores": 2}, records=tuple(_records(plan)))
+    start_run(folder, plan, run.environment)
+    (folder / RECORDS).write_text("".join(canonical_json(record) + "\n" for record in run.records), encoding="utf-8")
+    return run
+
+
+def record_of(job: Job, planned: PlannedCell) -> Record:
+    """What measuring the cell might have given."""
+    return Record(
+        subject_id=job.subject_id,
+        metric=job.metric,
+        repeat=job.repeat,
+        control=job.control,
+        environment_id="e",
+        code_version="v",
+        outcome=_outcome(job, planned),
+    )
+
+
+def _records(plan: Plan) -> Iterator[Record]:
+    by_id = {planned.cell.cell_id: planned for planned in plan.cells}
+    for job in jobs(plan):
+        yield record_of(job, by_id[job.cell.cell_id])
+
+
+def _outcome(job: Job, planned: PlannedCell) -> Outcome:
+    sizing, n = planned.sizing, job.cell.model.shape.seq_len
+    flops = sizing.cost.flops().at(n)
+    if job.metric == "params":
+        return Outcome(status=MEASURED, values={name: getattr(sizing, name) for name in ("params", "params_seq", "params_blocks")})
+    if job.metric == "flops":
+        share = sizing.cost.flops().degree(2) * n**2 / flops
+        counts = {"flops": flops, "flops_fvcore": flops, "flops_torch": flops, "flops_agree": True}
+        return Outcome(status=MEASURED, values={**counts, "flops_quadratic_share": share})
+    batch = job.cell.workload.batch_size
+    ms = 1e-6 * NS_PER_FLOP * flops * batch * (1 + SLOW_ROUNDS * (job.repeat % 3))
+    values = {
+        "latency_ms": ms,
+        "device_latency_ms": None,
+        "first_call_ms": 2 * ms,
+        "compile_s": None,
+        "threads": 1,
+        "attention_effective": "flash" if job.cell.workload.attention == "auto" else "none",
+        "precision_effective": "fp32",
+        "batch_size": batch,
+        "seq_len": n,
+    }
+    return Outcome(status=MEASURED, values=values, samples={"wall_ms": tuple(ms * (1 + 0.001 * place) for place in range(20))})

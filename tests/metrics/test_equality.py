@@ -1,0 +1,190 @@
+"""Every peer computes what our model of the same sizes computes, forward and gradients; whatever differs is noticed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench.metrics import equality
+from bench.peers import counterpart as weights
+from bench.peers.counterpart import Counterpart
+from bench.peers.pairs import timm_gmlp
+from bench.request import parse_request
+from bench.sizing import SizedModel, resolve_models
+from bench.spec import MEASURED, Cell, Job, ModelSpec, Outcome, Record, Workload
+
+SIZES = {"width": "32", "depth": "2", "heads": "4", "ffn_width": "64"}
+PEERS = {
+    "timm:gmlp": "gmlp+pool=mean",
+    "g_mlp_pytorch:gmlp": "gmlp+pool=mean",
+    "timm:vit": "vit+pool=cls",
+    "torchvision:vit": "vit+pool=cls",
+    "vit_pytorch:vit": "vit+pool=cls",
+    "torch_nn:transformer": "transformer+pool=cls",
+    "timm:mixer": "metaformer+mixer=token_mlp+pool=mean+positions=none",
+}
+LIBRARIES = {"timm": "timm", "g_mlp_pytorch": "g_mlp_pytorch", "vit_pytorch": "vit_pytorch"}
+
+
+def resolved(models: str, n: int = 17, **sizes: str) -> ModelSpec:
+    (sized,) = resolve_models(parse_request(models=models, seq=str(n), **sizes))
+    assert isinstance(sized, SizedModel)
+    return sized.model
+
+
+def peer(name: str, n: int = 17) -> ModelSpec:
+    if library := LIBRARIES.get(name.partition(":")[0]):
+        pytest.importorskip(library)
+    return resolved(f"python:bench.peers.{name}", n, **SIZES)
+
+
+def measured(model: ModelSpec, **work: Any) -> dict[str, Any]:
+    job = Job(cell=Cell(model=model, workload=Workload(batch_size=2, **work)), metric="equality", repeat=0)
+    return dict(equality.measure(job).values)
+
+
+@pytest.mark.parametrize("n", [17, 65])
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_computes_what_ours_computes(name: str, n: int) -> None:
+    found = measured(peer(name, n), phase="train")
+    assert found["equal_to"] == PEERS[name]
+    assert found["output_error"] <= 1e-5
+    assert found["gradient_error"] <= 1e-4
+    assert found["equal"]
+
+
+@pytest.mark.parametrize("name", ["timm:vit", "torch_nn:transformer"])
+def test_inference_runs_the_code_of_inference(name: str) -> None:
+    found = measured(peer(name))
+    assert (found["equal"], found["gradient_error"]) == (True, None)
+
+
+def test_one_row_of_patches_equals_too() -> None:
+    assert measured(peer("timm:gmlp", 18), phase="train")["equal"]
+
+
+@pytest.mark.parametrize("spoilt", ["blocks.1.mlp_channels.gate.proj.weight", "head.bias", "stem.proj.weight"])
+def test_a_spoilt_weight_is_noticed(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = weights.copy_weights
+
+    def copy_and_spoil(model: nn.Module, peer: nn.Module, *others: Any) -> None:
+        copy(model, peer, *others)
+        with torch.no_grad():
+            peer.get_parameter(spoilt).view(-1)[0] += 0.1
+
+    monkeypatch.setattr(weights, "copy_weights", copy_and_spoil)
+    found = measured(peer("timm:gmlp"))
+    assert found["output_error"] > 1e-5
+    assert not found["equal"]
+
+
+def test_a_wrong_gradient_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = weights.copy_weights
+
+    def copy_and_spoil(model: nn.Module, peer: nn.Module, *others: Any) -> None:
+        copy(model, peer, *others)
+        peer.get_parameter("blocks.0.mlp_channels.gate.proj.bias").register_hook(lambda found: found * 1.01)
+
+    monkeypatch.setattr(weights, "copy_weights", copy_and_spoil)
+    found = measured(peer("timm:gmlp"), phase="train")
+    assert found["output_error"] <= 1e-5
+    assert found["gradient_error"] > 1e-4
+    assert not found["equal"]
+
+
+def test_a_weight_without_counterpart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.peers import timm
+
+    def short(depth: int) -> dict[str, str]:
+        return {ours: theirs for ours, theirs in timm_gmlp(depth).items() if theirs != "head.bias"}
+
+    monkeypatch.setitem(timm.COUNTERPARTS, "gmlp", Counterpart(family="gmlp", options={"pool": "mean"}, pairs=short))
+    with pytest.raises(ValueError, match=r"weights cannot be copied: head.* has no counterpart"):
+        measured(peer("timm:gmlp"))
+
+
+def test_eager_mode_of_ours_has_nothing_to_be_compared_with() -> None:
+    model = resolved("gmlp", 17, **SIZES)
+    assert measured(model) == dict.fromkeys(equality.COLUMNS)
+
+
+class Shifted:
+    """An engine that answers a little more than the model."""
+
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def prepare(self, _choice: str, model: nn.Module, _data: Tensor, **_: Any) -> Any:
+        from bench.engines import Prepared
+
+        return Prepared(forward=lambda data: model(data) * (1 + self.by))
+
+
+def test_the_call_that_is_timed_is_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is right at first, and wrong from the second call on."""
+    from bench import engines
+
+    def recorded(call: engines.Call) -> engines.Call:
+        answers = [call()]
+
+        def replay() -> Tensor:
+            answers.append(answers[-1] * 1.01)
+            return answers[-2]
+
+        return replay
+
+    monkeypatch.setattr(engines, "prepare", lambda _choice, model, _data, **_: engines.Prepared(forward=model, wrap=recorded))
+    found = measured(resolved("vit", 17, **SIZES), engine="compile")
+    assert not found["equal"]
+    assert found["output_error"] == pytest.approx(0.01, rel=1e-2)
+
+
+@pytest.mark.parametrize(("by", "equal"), [(0.0, True), (1e-3, False)])
+def test_an_engine_is_compared_with_eager_mode(by: float, equal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import engines
+
+    monkeypatch.setattr(engines, "prepare", Shifted(by).prepare)
+    model = resolved("vit", 17, **SIZES)
+    found = measured(model, engine="compile", phase="train")
+    assert found["equal_to"] == "vit, eager"
+    assert found["equal"] is equal
+    assert found["output_error"] == pytest.approx(by, rel=1e-2)
+    assert found["gradient_error"] == pytest.approx(by, rel=1e-2)
+
+
+def test_a_users_model_that_is_called_through_an_adapter_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import engines
+
+    monkeypatch.setattr(engines, "prepare", Shifted(0.0).prepare)
+    model = resolved("python:tests.peers.made_models:averaging")
+    found = measured(model, engine="compile", phase="train")
+    assert found["equal_to"] == "python:tests.peers.made_models:averaging, eager"
+    assert (found["equal"], found["gradient_error"]) == (True, 0.0)
+
+
+def test_a_gradient_of_zero_is_held_against_the_largest() -> None:
+    comparison = equality.Comparison(name="x", reference=nn.Identity(), prepare=lambda _: None, by_name=dict)
+    big, noise = torch.tensor([1.0]), torch.tensor([1e-7])
+    expected = equality.Answers(outputs=big, gradients={"a": big, "b": torch.zeros(1)})
+    found = dataclasses.replace(expected, gradients={"a": big, "b": noise})
+    assert equality.errors(found, expected, comparison, "fp32")["gradient_error"] == pytest.approx(1e-5)
+    wrong = dataclasses.replace(expected, gradients={"a": big, "b": torch.tensor([1e-3])})
+    assert not equality.errors(wrong, expected, comparison, "fp32")["equal"]
+    without = dataclasses.replace(expected, gradients={"a": big})
+    assert equality.errors(without, expected, comparison, "fp32") == {"output_error": 0.0, "gradient_error": None, "equal": False}
+    none = dataclasses.replace(expected, gradients={})
+    assert not equality.errors(none, expected, comparison, "fp32")["equal"]
+    broken = dataclasses.replace(expected, outputs=torch.tensor([float("nan")]))
+    assert equality.errors(broken, expected, comparison, "fp32") == {"output_error": None, "gradient_error": 0.0, "equal": False}
+
+
+def test_the_summary_is_what_was_measured() -> None:
+    values = {"output_error": 1e-7, "gradient_error": None, "equal_to": "vit", "equal": True, "differences": None}
+    outcome = Outcome(status=MEASURED, values=values)
+    one = Record(subject_id="s", metric="equality", repeat=0, control=False, environment_id="e", code_version="c", outcome=outcome)
+    assert equality.summarise([one]) == values
+    assert set(equality.summarise([])) == set(equality.COLUMNS)

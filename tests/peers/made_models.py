@@ -1,0 +1,65 @@
+"""A user's own models, as `python:tests.peers.made_models:NAME` names them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Averaging(nn.Module):
+    """`(batch, tokens, patch_dim)` -> the mean patch, classified."""
+
+    def __init__(self, patch_dim: int, num_classes: int, hidden: int = 0) -> None:
+        super().__init__()
+        self.classify = (
+            nn.Sequential(nn.Linear(patch_dim, hidden), nn.Linear(hidden, num_classes)) if hidden else nn.Linear(patch_dim, num_classes)
+        )
+
+    def forward(self, patches: Tensor) -> Tensor:
+        answers: Tensor = self.classify(patches.mean(dim=1))
+        return answers
+
+
+class Attending(nn.Module):
+    """torch's own attention layer over token ids."""
+
+    def __init__(self, width: int, heads: int, vocab_size: int, num_classes: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.classify = nn.Linear(width, num_classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        tokens = self.embedding(ids)
+        mixed, _ = self.attention(tokens, tokens, tokens, need_weights=False)
+        answers: Tensor = self.classify(mixed.mean(dim=1))
+        return answers
+
+
+def averaging(patch_dim: int, num_classes: int, hidden: int = 0) -> nn.Module:
+    return Averaging(patch_dim, num_classes, hidden)
+
+
+def attending(width: int, heads: int, vocab_size: int, num_classes: int) -> nn.Module:
+    return Attending(width, heads, vocab_size, num_classes)
+
+
+def stubborn(patch_dim: int) -> nn.Module:
+    raise RuntimeError(f"no model of {patch_dim}\nwith a second line")
+
+
+def nothing() -> str:
+    return "no model"
+
+
+def mistaken() -> nn.Module:
+    """Its model cannot take what is fed to it."""
+    return nn.Linear(5, 5)
+
+
+def reading() -> nn.Module:
+    """It reads a number while it builds, which the `meta` device has not."""
+    return nn.Linear(192, int(torch.tensor([3]).item()))
+
+
+NOT_CALLABLE = 3

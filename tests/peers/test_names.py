@@ -1,0 +1,82 @@
+"""How outside models are named, and what is refused in one line before any library is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from bench.peers import names
+from bench.request import ModelRequest, parse_models, parse_request
+from bench.spec import RequestError
+
+
+def test_names_and_their_options() -> None:
+    found = parse_models("gmlp,torchvision:vit_b_16,python:a.b:f+pool=cls+size=3+deep=true+kind=x")
+    assert found[0].family == "gmlp"
+    assert found[1] == ModelRequest(name="torchvision:vit_b_16", family="torchvision", options=(("model", "vit_b_16"),))
+    assert found[2].family == "python"
+    assert found[2].options == (("arguments", "deep=true+kind=x+size=3"), ("factory", "a.b:f"), ("pool", "cls"))
+    assert names.read_arguments("deep=true+kind=x+size=3") == {"deep": True, "kind": "x", "size": 3}
+    assert [model.is_outside for model in found] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("timm:", "'timm:' is not of the form timm:NAME"),
+        ("timm:hf-hub:someone/some", "is not of the form timm:NAME"),
+        ("torchvision:vit_b_16+depth=3", "takes no options, found 'depth=3'"),
+        ("python:os", "is not of the form python:package.module:factory"),
+        ("python:os:path:join", "is not of the form python:package.module:factory"),
+        ("python:a:f+size", "'size' in 'python:a:f+size' is not of the form argument=value"),
+        ("python:a:f+size=1+size=2", "argument size is given twice"),
+        ("python:a:f+pool=max", "pool=max in 'python:a:f+pool=max' must be one of cls, mean"),
+        ("timmm:x", "unknown model 'timmm:x'"),
+    ],
+)
+def test_what_is_no_name_is_refused(entry: str, said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse_models(entry)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_missing_library_is_one_line_that_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(RequestError) as caught:
+        parse_models("timm:gmlp_s16_224")
+    assert str(caught.value) == "timm:gmlp_s16_224 needs the library timm, which is not installed"
+    assert caught.value.hint == "pip install 'gmlp-bench[peers]'"
+
+
+def test_published_models_have_sizes_and_a_length_of_their_own() -> None:
+    assert parse_request(models="torchvision:vit_b_16").seq_lens == ()
+    with pytest.raises(RequestError, match="published models have sizes of their own"):
+        parse_request(models="torchvision:vit_b_16", depth="3")
+    with pytest.raises(RequestError, match="--seq is missing"):
+        parse_request(models="python:a:f")
+
+
+def test_naming_imports_no_library() -> None:
+    probe = (
+        "import sys, bench.request as r; r.parse_models('torchvision:vit_b_16,python:bench.peers.timm:gmlp'); print(sorted(sys.modules))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+    assert not any(f"'{name}'" in loaded for name in ("torch", "timm", "torchvision", "bench.peers.timm"))
+
+
+def test_every_counterpart_is_of_a_family_and_pools_as_it_says() -> None:
+    import importlib
+
+    from bench import catalog
+
+    for library in ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "torch_nn"):
+        module: Any = importlib.import_module(f"bench.peers.{library}")
+        for factory, found in module.COUNTERPARTS.items():
+            assert callable(getattr(module, factory))
+            catalog.require("families", found.family)
+            assert found.options["pool"] in ("cls", "mean")

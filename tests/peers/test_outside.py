@@ -1,0 +1,210 @@
+"""Outside models in a plan: sizes as published or outright, costs that are counted, and one line for what cannot be built."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+from bench.build import build_model, cost_of, num_data_tokens_of, uses_attention
+from bench.cli import main
+from bench.describe import description
+from bench.metrics import flops, params
+from bench.peers.families import python
+from bench.plan import build_plan, check_plan
+from bench.request import parse_request
+from bench.spec import Cell, Job, ModelSpec, Plan, Recipe, RequestError, Settings, Workload, from_json, to_json
+from bench.step import synthetic_batch
+from bench.telling import listening
+
+MADE = "python:tests.peers.made_models"
+SIZES = {"width": "32", "depth": "2", "heads": "4", "ffn_width": "64"}
+
+
+def planned(models: str, **flags: str) -> Plan:
+    return build_plan(parse_request(models=models, **flags), settings=Settings(), recipe=Recipe(), device="cpu")
+
+
+def spec(models: str, **flags: str) -> ModelSpec:
+    return planned(models, **flags).cells[0].cell.model
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("timm:gmlp_s16_224", "gmlp-s"),
+        ("timm:deit_small_patch16_224", "deit-s"),
+        ("torchvision:vit_b_16", "vit-b16"),
+    ],
+)
+def test_a_published_model_costs_what_our_closed_form_of_it_says(name: str, ours: str) -> None:
+    pytest.importorskip(name.partition(":")[0])
+    theirs, closed = planned(name).cells[0], planned(ours).cells[0]
+    n = theirs.cell.model.shape.seq_len
+    assert n == closed.cell.model.shape.seq_len
+    assert theirs.sizing.params == closed.sizing.params
+    assert theirs.sizing.cost.flops().at(n) == closed.sizing.cost.flops().at(n)
+    assert theirs.sizing.cost.train_flops().at(n) == closed.sizing.cost.train_flops().at(n)
+    assert [theirs.size(size) for size in ("width", "depth", "heads", "ffn_width")] == [
+        closed.size(size) for size in ("width", "depth", "heads", "ffn_width")
+    ]
+    assert theirs.cell.workload.attention == closed.cell.workload.attention
+
+
+def test_what_is_not_known_of_a_published_model_is_none_and_not_zero() -> None:
+    found = planned("torchvision:vit_b_16", seq="17,5").cells
+    assert [cell.cell.model.shape.seq_len for cell in found] == [17, 5]
+    assert found[0].cell.model.interface.input == "images"
+    assert (found[0].sizing.params_seq, found[0].sizing.params_blocks) == (None, None)
+    described = description(found[0])
+    assert (described["flops_by_degree"], described["quadratic_equals_linear_at"], described["params_seq"]) == (None, None, None)
+
+
+def test_what_is_counted_at_one_length_is_in_no_statement_about_growth() -> None:
+    from bench.analysis.crossing import closed_pairs, equal_terms
+    from bench.analysis.degrees import flops_by_degree, quadratic_home
+
+    plan = planned("vit,torchvision:vit_b_16", seq="17,5", **SIZES)
+    assert set(flops_by_degree(plan)["model"]) == set(quadratic_home(plan)["model"]) == {"vit"}
+    assert closed_pairs(plan) == []
+    assert {found.model for found in equal_terms(plan)} == {"vit"}
+
+
+@pytest.mark.parametrize("phase", ["infer", "train"])
+def test_both_counters_agree_on_a_model_with_a_convolution(phase: str) -> None:
+    model = spec("python:bench.peers.torchvision:vit", seq="17", **SIZES)
+    job = Job(cell=Cell(model=model, workload=Workload(phase=phase)), metric="flops", repeat=0)
+    values = flops.measure(job).values
+    closed = planned("vit", seq="17", **SIZES).cells[0].sizing.cost
+    assert values["flops"] == values["flops_fvcore"] == values["flops_torch"] == closed.flops().at(17)
+    assert values["flops_quadratic_share"] is None
+    assert values.get("flops_train") == (closed.train_flops().at(17) if phase == "train" else None)
+    assert params.measure(job).values == {"params": closed.params().at(17), "params_seq": None, "params_blocks": None}
+
+
+def test_a_disagreement_of_the_counters_fails_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import counters
+
+    monkeypatch.setattr(counters, "count_with_fvcore", lambda *_: 7)
+    model = spec("python:bench.peers.torchvision:vit", seq="17", **SIZES)
+    with pytest.raises(counters.CountError, match="fvcore 7"):
+        flops.measure(Job(cell=Cell(model=model, workload=Workload()), metric="flops", repeat=0))
+
+
+def test_a_plan_with_outside_models_is_read_again_and_held_to_its_cost() -> None:
+    plan = planned("gmlp,torchvision:vit_b_16", seq="17", **SIZES)
+    again = from_json(Plan, json.loads(json.dumps(to_json(plan))))
+    assert again == plan
+    check_plan(again, "plan.json")
+    data = to_json(plan)
+    data["cells"][1]["sizing"]["params"] += 1
+    with pytest.raises(RequestError, match="parameters of torchvision:vit_b_16 are not those of its cost"):
+        check_plan(from_json(Plan, data), "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "said"),
+    [
+        ("timm:gmlp_s", {}, "timm has no model 'gmlp_s'"),
+        ("timm:resnet18", {}, "timm:resnet18 cuts no image into patches"),
+        ("torchvision:resnet18", {}, "torchvision:resnet18 cuts no image into patches"),
+        ("torchvision:vit_b", {}, "torchvision has no model 'vit_b'"),
+        ("torchvision:vit_b_16", {"seq": "19"}, "reads square images of three channels, not 18 patches"),
+        ("torchvision:vit_b_16", {"input": "tokens"}, "reads images, not --input tokens"),
+        ("torchvision:vit_b_16", {"task": "copy", "seq": "17"}, "reads images, and task copy has none"),
+        ("python:bench.peers.vit_pytorch:vit", {"seq": "17"}, "takes width, so its sizes must be set outright"),
+        ("python:bench.peers.g_mlp_pytorch:gmlp", {"seq": "17", "width": "32", "ffn_width": "40"}, "ffn_width must be a multiple of width"),
+        ("python:nowhere.at_all:f", {"seq": "17"}, "python:nowhere.at_all cannot be imported: ModuleNotFoundError"),
+        (f"{MADE}:absent", {"seq": "17"}, "has no function absent"),
+        (f"{MADE}:NOT_CALLABLE", {"seq": "17"}, "has no function NOT_CALLABLE"),
+        (f"{MADE}:nothing", {"seq": "17"}, "must return a torch.nn.Module, not str"),
+        (f"{MADE}:stubborn", {"seq": "17"}, "cannot be built and counted at seq_len 17: no model of 192"),
+        (f"{MADE}:mistaken", {"seq": "17"}, "cannot be built and counted at seq_len 17: "),
+        (f"{MADE}:averaging+colour=red", {"seq": "17"}, "refuses its arguments: TypeError"),
+    ],
+)
+def test_what_cannot_be_built_is_one_line(name: str, flags: dict[str, str], said: str) -> None:
+    if name.startswith("timm") or "pytorch" in name:
+        pytest.importorskip(name.removeprefix("python:bench.peers.").partition(":")[0])
+    with pytest.raises(RequestError) as caught:
+        planned(name, **flags)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_user_factory_is_called_with_what_it_names() -> None:
+    plain, hidden = spec(f"{MADE}:averaging", seq="17"), spec(f"{MADE}:averaging+hidden=4", seq="17")
+    assert cost_of(plain).params().at(17) == 192 * 10 + 10
+    assert cost_of(hidden).params().at(17) == 192 * 4 + 4 + 4 * 10 + 10
+    assert cost_of(plain).macs().at(17) == 192 * 10
+    assert cost_of(plain).train_flops().at(17) == 2 * 2 * 192 * 10  # the data need no gradient
+    sizing = planned(f"{MADE}:averaging", seq="17").cells[0]
+    assert [sizing.size(size) for size in ("width", "depth", "heads", "ffn_width")] == [None] * 4
+    assert not uses_attention(plain)
+
+
+def test_attention_inside_torchs_own_layer_is_seen() -> None:
+    found = spec(f"{MADE}:attending", seq="17", width="32", input="tokens")
+    assert uses_attention(found)
+    products = 17 * (3 * 32 * 32 + 32 * 32) + 2 * 17 * 17 * 32 + 32 * 10
+    assert cost_of(found).macs().at(17) == products
+    assert build_model(found)(*synthetic_batch(Cell(model=found, workload=Workload(batch_size=2)))[:1]).shape == (2, 10)
+
+
+def test_a_model_that_reads_numbers_while_it_builds_is_counted_all_the_same() -> None:
+    assert cost_of(spec(f"{MADE}:reading", seq="17")).macs().at(17) == 17 * 192 * 3
+
+
+def test_what_is_imported_is_told() -> None:
+    python._module.cache_clear()
+    told: list[str] = []
+    with listening(told.append):
+        spec(f"{MADE}:averaging", seq="17")
+    assert len(told) == 1
+    assert told[0].startswith("imported tests.peers.made_models from ")
+
+
+def test_a_missing_library_of_a_peer_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "g_mlp_pytorch", None)
+    with pytest.raises(RequestError, match="needs the library g_mlp_pytorch, which is not installed") as caught:
+        planned("python:bench.peers.g_mlp_pytorch:gmlp", seq="19", **SIZES)
+    assert caught.value.hint == "pip install 'gmlp-bench[peers]'"
+
+
+@pytest.mark.parametrize("name", ["torchvision:vit", "torch_nn:transformer"])
+def test_a_task_is_read_in_patches_folded_where_need_be(name: str) -> None:
+    """Digits are 8 x 8 px of one channel; torchvision takes three."""
+    task = "cifar10" if name.startswith("torchvision") else "digits"
+    model = spec(f"python:bench.peers.{name}", seq="17", task=task, **SIZES)
+    assert model.interface.input == "patches"
+    assert num_data_tokens_of(model) == 16
+    built = build_model(model).eval()
+    patches = torch.randn(2, 16, model.interface.patch_dim)
+    assert built(patches, None).shape == (2, 10)
+    with pytest.raises(ValueError, match="valid must be None"):
+        built(patches, torch.ones(2, 16, dtype=torch.bool))
+
+
+def test_folded_patches_are_the_image_that_the_model_reads() -> None:
+    from bench.peers.adapter import Adapter
+    from bench.training.patches import cut_patches
+
+    model = build_model(spec("python:bench.peers.torchvision:vit", seq="17", task="cifar10", **SIZES)).eval()
+    assert isinstance(model, Adapter)
+    torch.nn.init.normal_(model.model.get_parameter("heads.head.weight"))  # torchvision's head starts at zero
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.allclose(model(cut_patches(images, 8)), model.model(images), atol=1e-6)
+        assert not torch.allclose(model(cut_patches(images, 8).flip(1)), model.model(images), atol=1e-3)
+
+
+def test_describe_takes_a_published_model_at_its_own_length(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["describe", "torchvision:vit_b_16", "--json"])
+    assert ended.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["seq_len"], found["width"], found["flops"]) == (197, 768, 2 * 17_563_828_224)
+    assert [term["name"] for term in found["terms"]] == ["counted", "counted.rest"]
