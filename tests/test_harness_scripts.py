@@ -156,6 +156,7 @@ def test_repetitions_pair_by_round_and_a_control_that_is_off_is_not_counted() ->
 
 def test_the_second_half_is_busy() -> None:
     assert busy_repetitions(5) == [False, False, True, True, True]
+    assert busy_repetitions(4, first=True) == [True, True, False, False]
 
 
 def test_a_machine_kept_busy_is_left_idle_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """How far each cell is from the roofline of its device, which side of the roof is above it, and what the rest of its time goes to.
 
-`roofline_share` is a column of the table (`bench.roofline`): what no implementation can beat, over what was measured. `regimes` judges the step as it
+`roofline_share` is a column of the table (`bench.roofline`): the least time by the ceilings of the same round, over what was measured. `regimes` judges the step as it
 is written, operator by operator; here the step is held against the best one that there could be.
 """
 

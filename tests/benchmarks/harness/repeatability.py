@@ -33,19 +33,30 @@ LATENCIES = "latencies.csv"
 
 def measure(
     out: Annotated[Path, typer.Option(help="Folder of the session.")],
-    repetitions: Annotated[int, typer.Option(min=2, help="Small runs; the second half on a busy machine.")] = 48,
+    repetitions: Annotated[int, typer.Option(min=2, help="Small runs; one half of them on a busy machine.")] = 48,
     rounds: Annotated[int, typer.Option(min=2, help="Rounds of bench.")] = 7,
-    burners: Annotated[int, typer.Option(min=1, help="Processes that keep the machine busy.")] = 2,
+    burners: Annotated[int, typer.Option(min=0, help="Processes that keep the machine busy; 0 where something else does.")] = 2,
+    busy_first: Annotated[bool, typer.Option(help="The first half on the busy machine, not the second.")] = False,
     peers_every: Annotated[int, typer.Option(min=1, help="The peers take part in every so-manieth repetition.")] = 1,
 ) -> None:
     """Repeat small runs of bench and the peers, half of them on a busy machine; write tables and a page.
 
     Example: python -m tests.benchmarks.harness.repeatability --out results/2026-11-22_cpu_harness_repeatability
     """
-    start_folder(out, {"repetitions": repetitions, "rounds": rounds, "burners": burners, "peers_every": peers_every, "cells": list(CELLS)})
+    start_folder(
+        out,
+        {
+            "repetitions": repetitions,
+            "rounds": rounds,
+            "burners": burners,
+            "busy_first": busy_first,
+            "peers_every": peers_every,
+            "cells": list(CELLS),
+        },
+    )
     latencies = _so_far(out / LATENCIES)
     done = set(latencies["repetition"]) if len(latencies) else set()
-    for number, busy in enumerate(busy_repetitions(repetitions)):
+    for number, busy in enumerate(busy_repetitions(repetitions, first=busy_first)):
         if number in done:
             continue
         terminal.say(f"repetition {number + 1} of {repetitions}{', busy' if busy else ''}")
@@ -103,8 +114,8 @@ def summarise(out: Path, latencies: pandas.DataFrame) -> None:
 def _sections(control: pandas.DataFrame, ratios: pandas.DataFrame) -> Sequence[str]:
     run = "\n".join(f"- **{name}**: {DESCRIPTIONS[name]}" for name in (BENCH, *PEERS))
     return [
-        f"`bench run {' '.join(CELLS)}` and the peers on the same two modules, again and again; the second half with processes that burn a core "
-        f"each. A peer takes one process per model. What was run:\n\n{run}",
+        f"`bench run {' '.join(CELLS)}` and the peers on the same two modules, again and again; one half on a machine kept "
+        f"busy. A peer takes one process per model. What was run:\n\n{run}",
         "The A/A control: one cell timed under two names, its ratio with a 99 % interval. `expected`: how many of the intervals may hold 1 if "
         "they are what they say (central 95 % of the binomial); widths are high over low, less one:",
         markdown_table(control),

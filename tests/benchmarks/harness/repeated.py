@@ -131,6 +131,6 @@ def _holding(name: str, part: pandas.DataFrame, mean: Interval | None) -> dict[s
     return {"holds": int(holds.sum()), "expected": f"{low} to {high}"}
 
 
-def busy_repetitions(num: int) -> Sequence[bool]:
-    """The second half is measured on a busy machine."""
-    return [number >= num // 2 for number in range(num)]
+def busy_repetitions(num: int, *, first: bool = False) -> Sequence[bool]:
+    """The second half is measured on a busy machine, or the first."""
+    return [(number >= num // 2) != first for number in range(num)]
