@@ -1,7 +1,7 @@
 """How far each cell is from the roofline of its device, which side of the roof is above it, and what the rest of its time goes to.
 
 `roofline_share` is a column of the table (`bench.roofline`): the least time by the ceilings of the same round, over what was measured. `regimes`
-judges the step as it is built, by the bytes that it moves and the operators that it launches; here both are shares of the measured time.
+judges the step as it is written, operator by operator; here it is held against the least that it could take.
 """
 
 from __future__ import annotations
