@@ -11,7 +11,7 @@ from the engine.
 Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
 torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).
 
-Cost: about 45 minutes on one thread of a CPU; a GPU about three, most of it compiling, not run yet; --quick three minutes on a CPU.
+Cost: about an hour on one thread of a CPU; a GPU about three, most of it compiling, not run yet; --quick three minutes on a CPU.
 """
 
 from bench.spec import LOWER, Ablation, Arm, Grid, Prediction

@@ -11,12 +11,12 @@ from typing import Any
 import pandas
 
 from bench.analysis.series import Timings
+from bench.engines import EAGER
 from bench.intervals import Interval, geometric_interval
 from bench.spec import MEASURED, Part
 
 OURS = "ours"
 BEST_ARM = "ours, best engine"
-EAGER = "eager"
 SHIPPED = "best engine / as shipped"
 """The kind of pair that the bounds are about: ours with its best engine, the peer as a user gets it (eager)."""
 FASTEST = "the fastest peer"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.analysis.quadratic import UNDECIDED
-from bench.analysis.standing import EAGER, FASTEST, OURS, Contender, Mean, Pair, Place, Standing
+from bench.analysis.standing import FASTEST, OURS, Contender, Mean, Pair, Place, Standing
+from bench.engines import EAGER
 from bench.intervals import Interval
 from bench.spec import Part, Prediction
 

@@ -6,7 +6,7 @@
                           them (McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", 1995)
     ceiling_launch_s      seconds per operator of a long chain of tiny ones (adding 1 to 16 numbers, called from Python): a step of k
                           operators can hardly take less than k times as long
-    ceiling_kernel        which product was the fastest: `torch.mm` or `oneDNN`; empty in records that knew torch.mm alone
+    ceiling_kernel        which product was the fastest: `torch.mm`, `oneDNN` or `oneDNN packed`; empty in records that knew torch.mm alone
 
 The best of the repeats within a process, the median over rounds. A ceiling belongs to the device, its threads and the arithmetic, not to a
 cell: one job per round measures it for all cells that share these.

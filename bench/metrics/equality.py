@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.engines import parse_engine
+from bench.engines import EAGER, parse_engine
 from bench.metrics import Measurement, Repeat
 from bench.spec import Cell, Job, ModelSpec, Record
 
@@ -22,7 +22,6 @@ FP32_TOLERANCES, LOW_TOLERANCES = (1e-5, 1e-4), (3e-2, 1e-1)
 """Of outputs and gradients: the largest difference, as a share of the largest value; in fp32, and in every dtype of fewer bits."""
 SMALLEST_SHARE = 1e-2
 """A gradient that is zero but for rounding is held against this share of the largest of all gradients."""
-EAGER = "eager"
 
 
 @dataclass(frozen=True, kw_only=True)

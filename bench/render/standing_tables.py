@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bench.analysis.kernel_share import KernelShare
-from bench.analysis.standing import EAGER, FASTEST, SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
+from bench.analysis.standing import FASTEST, SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
 from bench.analysis.standing_bounds import CELL_BOUND, Judgement, answer_below, is_bound, places_text
+from bench.engines import EAGER
 from bench.intervals import Interval
 from bench.render import numbers
 from bench.render.tables import Table

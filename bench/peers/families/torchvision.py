@@ -40,9 +40,8 @@ class Config:
         require_images(f"torchvision:{self.model}", self.interface)
         image = image_arguments(self.interface, self.data_tokens)
         if image["sides"][0] != image["sides"][1] or image["channels"] != 3:
-            square = (self.data_tokens, self.facts.num_extra)
             raise ValueError(
-                f"torchvision:{self.model} reads square images of three channels, not {square[0]} patches of {image['channels']} channels"
+                f"torchvision:{self.model} reads square images of three channels, not {self.data_tokens} patches of {image['channels']} channels"
             )
 
     @property
