@@ -168,6 +168,7 @@ def ablate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
     threads: Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")] = "",
+    allocator: Annotated[str, typer.Option(help="keep or system; see: bench run --help.", metavar="POLICY")] = Flags().allocator,
     rounds: Annotated[str, typer.Option(help="Timing rounds (default: the question's own).", metavar="N")] = "",
     seeds: Annotated[str, typer.Option(help="Training seeds (default: the question's own).", metavar="N")] = Flags().seeds,
     limit_s: Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")] = "",
@@ -185,7 +186,17 @@ def ablate(
         return
     wanted = _wanted_ablations(name, every, out)
     catalog.require("executors", executor)
-    chosen = Flags(threads=threads, rounds=rounds, seeds=seeds, limit_s=limit_s, seed=seed, data_root=data_root, quick=quick, device=device)
+    chosen = Flags(
+        threads=threads,
+        allocator=allocator,
+        rounds=rounds,
+        seeds=seeds,
+        limit_s=limit_s,
+        seed=seed,
+        data_root=data_root,
+        quick=quick,
+        device=device,
+    )
     announce_data_root(chosen)
     resolved = environment.resolve_device(to_device(chosen))
     if every:
@@ -204,6 +215,7 @@ def peers(
     phase: Annotated[str, typer.Option(help="Only these phases: infer, train.", metavar="LIST")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
     threads: Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")] = "",
+    allocator: Annotated[str, typer.Option(help="keep or system; see: bench run --help.", metavar="POLICY")] = Flags().allocator,
     rounds: Annotated[str, typer.Option(help="Timing rounds.", metavar="N")] = "",
     limit_s: Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")] = "",
     seed: Annotated[str, typer.Option(help="Seed of weights, data and order.", metavar="N")] = "0",
@@ -215,7 +227,7 @@ def peers(
     from bench.ablation import Narrowing, plan_ablation
 
     catalog.require("executors", executor)
-    chosen = Flags(threads=threads, rounds=rounds, limit_s=limit_s, seed=seed, quick=quick, device=device)
+    chosen = Flags(threads=threads, allocator=allocator, rounds=rounds, limit_s=limit_s, seed=seed, quick=quick, device=device)
     resolved = environment.resolve_device(to_device(chosen))
     wanted = plan_ablation(PEERS, chosen, resolved, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
     _show_or_measure(wanted, dry_run, out, executor, as_json)

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import bench
+from bench.allocator import KEEP, allocator_name
 from bench.spec import RequestError, content_id
 
 MUST_AGREE = (
     "cpu_model",
     "num_cores",
     "threads",
+    "allocator",
     "gpu",
     "gpu_driver",
     "cuda_version",
@@ -28,13 +30,14 @@ BUSY_WINDOW_S = 0.5
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "fvcore", "einops")
 
 
-def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
+def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> dict[str, Any]:
     """Every fact that is at hand; None where the machine does not tell. Memory in bytes, clocks in MHz, load as processes."""
     facts: dict[str, Any] = {
         "machine": platform.machine(),
         "cpu_model": cpu_model(),
         "num_cores": num_cores(),
         "threads": threads,
+        "allocator": f"{allocator_name() or 'unknown'}, {allocator}",
         "memory_bytes": _memory_line("MemTotal"),
         "memory_available_bytes": available_memory_bytes(),
         "cpu_governor": _first_line(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),

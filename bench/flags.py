@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from bench import environment
+from bench.allocator import ALLOCATORS, KEEP
 from bench.recipe import RECIPE_KEYS, parse_recipe
 from bench.request import (
     DEFAULT_BATCH,
@@ -81,6 +82,9 @@ class Flags:
     memory: Annotated[str, _flag("What max may fill: 24GiB. Stated, plans repeat (else 80 % of the device's).", "SIZE", "Workload")] = ""
     device: Annotated[str, _flag("auto, cpu or cuda.", "DEVICE", "Workload")] = "auto"
     threads: Annotated[str, _flag("CPU threads of a job (default: half of the cores).", "N", "Workload")] = ""
+    allocator: Annotated[
+        str, _flag("keep: jobs keep freed memory for their next step; system: as the system's allocator has it.", "POLICY", "Workload")
+    ] = KEEP
     rounds: Annotated[str, _flag(f"Timing rounds (default {DEFAULT_ROUNDS}; {QUICK_ROUNDS} with --quick).", "N", "Measuring")] = ""
     limit_s: Annotated[str, _flag("Longest time of one job (default 60; 20 with --quick; training: 3600).", "SECONDS", "Measuring")] = ""
     seed: Annotated[str, _flag("Seed of weights, data and order.", "N", "Measuring")] = "0"
@@ -137,6 +141,7 @@ def to_settings(flags: Flags) -> Settings:
         quick=quick,
         seed=whole_number("--seed", flags.seed, low=0, high=MAX_SIZE),
         lr_trials=whole_number("--lr-trials", flags.lr_trials, low=0, high=MAX_COUNT),
+        allocator=one_of("--allocator", flags.allocator, ALLOCATORS),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench import catalog
+from bench.allocator import ALLOCATORS
 from bench.build import can_generate, config_of, cost_of, dropping_places_of, generating_models, uses_attention
 from bench.engines import parse_engine, refusal
 from bench.longest import LENGTHS
@@ -333,6 +334,8 @@ def _require_settings(plan: Plan) -> None:
     for name in ("rounds", "seeds", "threads", "train_threads"):
         _require_range(name, getattr(settings, name), MAX_COUNT)
     check_recipe(plan.recipe)
+    if settings.allocator not in ALLOCATORS:
+        raise ValueError(f"its allocator is {settings.allocator!r}, not one of {', '.join(ALLOCATORS)}")
     if settings.seed < 0:
         raise ValueError("its seed is negative")
     if not 0 <= settings.lr_trials <= MAX_COUNT or (TUNING in plan.metrics) != bool(settings.lr_trials):

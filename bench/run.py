@@ -45,7 +45,7 @@ class RunResult:
 def execute(plan: Plan, folder: Path, progress: Progress, *, executor: str = DEFAULT_EXECUTOR) -> RunResult:
     """Measure what the folder lacks of the plan. A KeyboardInterrupt ends the run early; the records so far stay."""
     device = plan.cells[0].cell.workload.device
-    facts = environment.inspect_environment(threads=plan.settings.threads, device=device)
+    facts = environment.inspect_environment(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
     _start_or_continue(plan, folder, facts)
     interrupted = False
     with RecordWriter(folder) as writer:

@@ -285,7 +285,7 @@ class Ablation:
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a
-    timed job, `train_threads` of a training job."""
+    timed job, `train_threads` of a training job. `allocator`: `keep` where jobs keep the memory that they free (`bench.allocator`)."""
 
     rounds: int = 7
     seeds: int = 3
@@ -297,6 +297,7 @@ class Settings:
     quick: bool = False
     seed: int = 0
     lr_trials: int = field(default=0, metadata=ADDED_LATER)
+    allocator: str = field(default="system", metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bench.allocator import fault_counter
 from bench.intervals import median_interval
 
 MAX_INNER_LOOP = 100_000
@@ -47,7 +48,8 @@ class Stopwatch(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """`wall_s` and `device_s`: seconds per call, one value per sample of `inner_loop` calls each. `steady`: the warm-up settled."""
+    """`wall_s` and `device_s`: seconds per call, one value per sample of `inner_loop` calls each. `steady`: the warm-up settled. `page_faults`: per
+    sampled call, None where the system does not count them."""
 
     first_call_s: float
     wall_s: tuple[float, ...]
@@ -55,6 +57,7 @@ class Timing:
     inner_loop: int
     warmup_calls: int
     steady: bool
+    page_faults: float | None = None
 
 
 class WallStopwatch:
@@ -82,7 +85,10 @@ def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = R
     first = stopwatch.sample(call, 1).wall_s
     warmup, steady = _warm_up(call, stopwatch, rules)
     inner_loop = _calibrate(warmup[-1], stopwatch.overhead_s, rules)
+    faults_so_far = fault_counter()
+    faults_before = faults_so_far() if faults_so_far else 0
     samples = _sample(call, stopwatch, inner_loop, rules)
+    page_faults = (faults_so_far() - faults_before) / (len(samples) * inner_loop) if faults_so_far else None
     return Timing(
         first_call_s=first,
         wall_s=tuple(s.wall_s for s in samples),
@@ -90,6 +96,7 @@ def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = R
         inner_loop=inner_loop,
         warmup_calls=len(warmup),
         steady=steady,
+        page_faults=page_faults,
     )
 
 

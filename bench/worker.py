@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import catalog
+from bench.allocator import KEEP, keep_freed_memory
 from bench.faults import is_out_of_memory, one_line
 from bench.spec import MEASURED, Job, Outcome
 
@@ -31,8 +32,9 @@ def run_job(job: Job) -> Outcome:
 
 
 def prepare_process(job: Job) -> None:
-    """Threads first, before any tensor exists; on CPU, a bound on memory, so that too much is an error and not the end of the machine."""
+    """Threads and allocator first, before any tensor exists; on CPU, a bound on memory, so that too much is an error and not the machine's end."""
     set_threads(job)
+    choose_allocator(job)
     if job.cell.workload.device == "cpu":
         _bound_memory()
 
@@ -42,6 +44,12 @@ def set_threads(job: Job) -> None:
 
     trains = job.recipe is not None
     torch.set_num_threads(job.settings.train_threads if trains else job.settings.threads)
+
+
+def choose_allocator(job: Job) -> None:
+    """Keep freed memory where the settings say so, but for a metric that measures what a process holds."""
+    if job.settings.allocator == KEEP and not getattr(catalog.load("metrics", job.metric), "MEASURES_PROCESS", False):
+        keep_freed_memory()
 
 
 def _measure(job: Job) -> tuple[str, str, dict[str, Any], dict[str, tuple[float, ...]]]:

@@ -62,7 +62,7 @@ def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_r
     plan = planned()
     folder, _ = run.choose_folder(plan, "", datetime.date(2026, 11, 1))
     first = jobs(plan)[0]
-    facts = environment.inspect_environment(threads=1, device="cpu")
+    facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
     run._start_or_continue(plan, folder, facts)
     with RecordWriter(folder) as writer:
         writer.append(run._record(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
@@ -81,7 +81,7 @@ def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPa
     run.execute(plan, folder, Silent(), executor="inline")
     with pytest.raises(RequestError, match="another plan"):
         run.execute(planned(batch="2"), folder, Silent(), executor="inline")
-    true_facts = environment.inspect_environment(threads=1, device="cpu")
+    true_facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
     monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "cpu_model": "another"})
     with pytest.raises(RequestError, match="another cpu_model"):
         run.execute(plan, folder, Silent(), executor="inline")

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from bench.spec import Job, Outcome
-from bench.worker import run_job, set_threads
+from bench.worker import choose_allocator, run_job, set_threads
 
 
 class Executor:
@@ -18,4 +18,5 @@ class Executor:
 
     def run(self, job: Job) -> Outcome:
         set_threads(job)
+        choose_allocator(job)
         return run_job(job)

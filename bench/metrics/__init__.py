@@ -5,6 +5,7 @@
     measure    (Job) -> Measurement, in a worker process that does nothing else; may import torch
     NEEDS_TASK optional: True where a cell without a task cannot be measured
     shared_by  optional: (Cell, Settings) -> facts; cells that agree on all of them share one measurement ("once" and "round")
+    MEASURES_PROCESS optional: True where the memory that a process holds is what is measured, so that none is kept for the sake of speed
     summarise  (measured records of one cell, by repeat) -> column values; pure, imports no torch
 
 A value that could not be measured is None, never 0.

@@ -27,6 +27,8 @@ COLUMNS = (
     "num_rounds",
     "num_samples",
     "threads",
+    "page_faults",
+    "allocator_effective",
     "attention_effective",
     "precision_effective",
     "engine_effective",
@@ -39,6 +41,7 @@ def measure(job: Job) -> Measurement:
     """Build the step, time it, and note which attention kernel and precision really ran."""
     import torch
 
+    from bench.allocator import effective_allocator
     from bench.effective import attention_kernel, precision, spatial_kernel
     from bench.environment import gpu_clocks
     from bench.step import attention_backend, build_step
@@ -66,6 +69,8 @@ def measure(job: Job) -> Measurement:
             "warmup_calls": timing.warmup_calls,
             "steady": timing.steady,
             "threads": torch.get_num_threads(),
+            "page_faults": timing.page_faults,
+            "allocator_effective": effective_allocator(),
             **effective,
             "precision_effective": precision(work),
             **(gpu_clocks() if work.device == "cuda" else {}),
@@ -99,6 +104,8 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
         "num_rounds": len(rounds),
         "num_samples": len(samples),
         "threads": values[0]["threads"],
+        "page_faults": _median(v.get("page_faults") for v in values),  # of older versions neither is known
+        "allocator_effective": _only(found for v in values if (found := v.get("allocator_effective"))) or None,
         "attention_effective": _only(v["attention_effective"] for v in values),
         "precision_effective": _only(v["precision_effective"] for v in values),
         # records of older versions have neither

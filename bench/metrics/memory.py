@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from bench.step import Step
 
 REPEAT: Repeat = "once"
+MEASURES_PROCESS = True
 COLUMNS = (
     "peak_memory_bytes",
     "weight_bytes",

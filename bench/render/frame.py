@@ -18,14 +18,22 @@ TRAINING_KEYS = ["model", "seq_len", "size", "task", "recipe", "width", "depth",
 TEXT_COLUMNS = (
     "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),
-    *("memory_source", "score_name", "attention_effective", "precision_effective", "engine_effective", "spatial_effective"),
+    *(
+        "memory_source",
+        "score_name",
+        "attention_effective",
+        "precision_effective",
+        "engine_effective",
+        "spatial_effective",
+        "allocator_effective",
+    ),
 )
 FLAG_COLUMNS = ("latency_stable", "flops_agree", "quick")
 NUMBER_COLUMNS = (
     *("seq_len", "batch_size", "budget", "budget_error", "width", "depth", "heads", "ffn_width", "params", "params_seq", "params_blocks"),
     *("flops", "flops_quadratic_share", "flops_train", "latency_ms", "latency_low_ms", "latency_high_ms"),
     *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),
-    *("num_rounds", "num_samples", "threads", "peak_memory_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"),
+    *("num_rounds", "num_samples", "threads", "page_faults", "peak_memory_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"),
     *("activation_bytes", "rss_bytes", "energy_j", "accuracy", "accuracy_low", "accuracy_high", "accuracy_top5", "train_accuracy"),
     *("exact_accuracy", "exact_accuracy_low", "exact_accuracy_high", "perplexity", "perplexity_low", "perplexity_high"),
     *("score", "score_low", "score_high", "num_seeds", "train_s", "train_images_per_s", "train_flops", "learning_rate", "num_trials"),
