@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas
 
+from bench.analysis.series import row_values
 from bench.render.chart import (
     MARKER_PIXELS,
     Chart,
@@ -117,7 +118,7 @@ def _hover(series: pandas.DataFrame, quantity: Quantity, keys: tuple[str, ...], 
     columns = dict.fromkeys(("label", "seq_len", "size", "status", *keys, *_columns(quantity)))
     return [
         hover_text((row_name(row, keys), _value(row, quantity), f"{row['status']}{f', {quantity.hollow_label}' if flag else ''}"))
-        for row, flag in zip(series[list(columns)].to_dict("records"), hollow, strict=True)
+        for row, flag in zip(row_values(series[list(columns)]), hollow, strict=True)
     ]
 
 

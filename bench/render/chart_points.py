@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pandas
 
 from bench.analysis.front import pareto_front
+from bench.analysis.series import row_values
 from bench.render.chart import (
     MARKER_PIXELS,
     SYMBOLS,
@@ -71,7 +72,7 @@ def _series(name: str, series: pandas.DataFrame, style: SeriesStyle) -> Trace:
         "y": values,
         "error_y": error_bars(values, *bounds, style.color),
         "hoverinfo": "text",
-        "hovertext": [_hover(row) for row in series[list(HOVERED)].to_dict("records")],
+        "hovertext": [_hover(row) for row in row_values(series[list(HOVERED)])],
         "marker": {
             "color": style.color,
             "size": MARKER_PIXELS,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas
 
+from bench.analysis.series import row_values
 from bench.render import numbers, tables
 from bench.render.answer import answer
 from bench.render.document import CELLS_ANCHOR, Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
@@ -85,7 +86,7 @@ def _answer(data: ReportData, study: Study) -> dict[str, tuple[Block, ...]]:
 
 def _effects(data: ReportData, study: Study, cells: pandas.DataFrame, figures: Sequence[EffectFigure]) -> dict[str, tuple[Block, ...]]:
     shown = [FigureBlock(name=f.name, title=f.title, caption=f.caption, wide=f.wide) for f in figures]
-    blocks = effect_blocks(data, study, {row["cell_id"]: row for row in cells.to_dict("records")})
+    blocks = effect_blocks(data, study, {row["cell_id"]: row for row in row_values(cells)})
     return {"Effects and their cost": (*shown, *blocks)} if blocks else {}
 
 

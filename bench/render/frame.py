@@ -50,7 +50,8 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
     batch is. A cell in several parts of the plan has a row in each; `cells` has one of each again.
     """
     frame = by_part(rows.reset_index(drop=True), parts)
-    texts = {name: [_text(value) for value in _column(frame, name)] for name in TEXT_COLUMNS}
+    # as objects: going through a column of pandas' own strings makes each anew
+    texts = {name: pandas.Series([_text(value) for value in _column(frame, name)], dtype=object) for name in TEXT_COLUMNS}
     amounts = {name: pandas.to_numeric(pandas.Series(_column(frame, name), dtype=object), errors="coerce") for name in NUMBER_COLUMNS}
     flags = {name: pandas.Series([_flag(value) for value in _column(frame, name)], dtype=object) for name in FLAG_COLUMNS}
     # at once: pandas warns of a frame that got so many columns one by one

@@ -8,6 +8,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Growth, Measure
+from bench.analysis.series import row_values
 from bench.render import frame as frames
 from bench.render.chart_lines import chart_lines
 from bench.render.chart_tables import lines_table
@@ -35,7 +36,7 @@ def draw_exponents(found: Sequence[Growth], styles: Mapping[str, SeriesStyle]) -
 
 def _rows(growth: Growth) -> Iterator[dict[str, Any]]:
     """One per step, as the cell at its longer end with the exponent beside."""
-    by_length = {int(row["seq_len"]): row for row in growth.series.rows.to_dict("records")}
+    by_length = {int(row["seq_len"]): row for row in row_values(growth.series.rows)}
     for step in growth.exponents.exponents:
         bounds = {LOW: step.exponent.low, HIGH: step.exponent.high} if growth.measure.timed else {LOW: None, HIGH: None}
         yield {**by_length[step.longer], VALUE: step.exponent.estimate, **bounds}

@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.effects import Observations
-from bench.analysis.series import Timings
+from bench.analysis.series import Timings, row_values
 from bench.render.report_data import ReportData
 from bench.spec import MEASURED, Record, training_id
 from bench.tuning import recipe_of
@@ -25,7 +25,7 @@ def observations_of(frame: pandas.DataFrame, data: ReportData, timings: Timings)
     trainings = _trainings(data)
     found = {cell_id: values for cell_id, values in trainings.items() if values}
     return Observations(
-        rows={row["cell_id"]: row for row in frame.to_dict("records")},
+        rows={row["cell_id"]: row for row in row_values(frame)},
         scores=data.scores,
         data_ids={cell_id: str(records[0].outcome.values.get("data_id") or "") for cell_id, records in found.items()},
         seed_values={name: _by_cell(found, told) for name, told in PER_SEED.items()},

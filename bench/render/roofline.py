@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench.analysis.regimes import LAUNCH, regimes
+from bench.analysis.series import row_values
 from bench.render import frame as frames
 from bench.render import numbers
 from bench.render.chart import (
@@ -173,7 +174,7 @@ def _series(name: str, series: pandas.DataFrame, style: SeriesStyle) -> Trace:
         "x": plain_values(series[X]),
         "y": plain_values(series[Y]),
         "hoverinfo": "text",
-        "hovertext": [_hover(row) for row in series.to_dict("records")],
+        "hovertext": [_hover(row) for row in row_values(series)],
         "marker": {**marker, "line": {"color": style.color, "width": 1}},
     }
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from bench.analysis.kernel_share import KernelShare, kernel_shares
 from bench.analysis.quadratic import UNDECIDED
-from bench.analysis.series import timings_of
+from bench.analysis.series import row_values, timings_of
 from bench.analysis.standing import FASTEST, Mean, Standing, standing_of
 from bench.analysis.standing_bounds import BOUND_DEVICE, BOUND_DTYPE, MET, MISSED, Judgement, judge_bounds, lacking_arms
 from bench.render import numbers
@@ -62,7 +62,7 @@ class StandingSection:
 def standing_section(frame: pandas.DataFrame, data: ReportData, doubt: str) -> StandingSection:
     """`frame` is prepared; `doubt`: why nothing timed may be decided. Call inside `style.figure_style`."""
     timings = timings_of(data.rounds)
-    standing = standing_of(data.plan.parts, {row["cell_id"]: row for row in frame.to_dict("records")}, timings)
+    standing = standing_of(data.plan.parts, {row["cell_id"]: row for row in row_values(frame)}, timings)
     if standing is None:
         return StandingSection()
     lacking = lacking_arms(data.plan.parts, data.plan.question.predictions if data.plan.question else ())
