@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +42,24 @@ class Counted:
             for place, (times, macs) in enumerate(found)
         ]
         return Cost((replace(terms[0], params=constant(self.params)), *terms[1:]))
+
+
+class Countable(Protocol):
+    """The config of a model that is counted; equal ones make equal models."""
+
+    @property
+    def interface(self) -> Interface: ...
+
+    @property
+    def data_tokens(self) -> int: ...
+
+    def __hash__(self) -> int: ...
+
+
+@functools.lru_cache(maxsize=512)
+def of(build: Callable[[Any], nn.Module], config: Countable) -> Counted:
+    """That of the model which `build` makes of the config, once for each."""
+    return count(lambda: build(config), config.interface, config.data_tokens)
 
 
 def count(build: Callable[[], nn.Module], interface: Interface, data_tokens: int) -> Counted:

@@ -11,6 +11,7 @@ from bench.task_info import Images, info_of
 from models.layers.shape import Interface, Shape, image_sides, patch_of
 
 COLOUR_CHANNELS = 3
+SIZES = ("width", "depth", "heads", "ffn_width")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,31 @@ class Facts:
     def pool(self) -> str:
         return "cls" if self.num_extra == 1 else "mean"
 
+    @property
+    def unknown_sizes(self) -> tuple[str, ...]:
+        return tuple(size for size in SIZES if size not in self.sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedConfig:
+    """`model`: the library's name. Of the shape only seq_len is asked for; the rest is as published."""
+
+    shape: Shape
+    interface: Interface
+    model: str
+
+    @property
+    def facts(self) -> Facts:
+        raise NotImplementedError
+
+    @property
+    def pool(self) -> str:
+        return self.facts.pool
+
+    @property
+    def data_tokens(self) -> int:
+        return self.shape.seq_len - self.facts.num_extra
+
 
 def published_spec(
     name: str, family: str, options: tuple[tuple[str, OptionValue], ...], facts: Facts, *, seq_len: int | None, input: str, task: str
@@ -41,7 +67,7 @@ def published_spec(
             f"{name} has {facts.num_extra} tokens beside those of the image, so --seq {n} leaves none", f"try --seq {facts.seq_len}"
         )
     interface = _task_interface(name, facts, n, task) if task else _own_interface(name, facts, input)
-    sizes = {size: facts.sizes.get(size, 1) for size in ("width", "depth", "heads", "ffn_width")}
+    sizes = {size: facts.sizes.get(size, 1) for size in SIZES}
     return ModelSpec(name=name, family=family, options=options, shape=Shape(seq_len=n, **sizes), interface=interface)
 
 
@@ -49,10 +75,6 @@ def image_arguments(interface: Interface, data_tokens: int) -> dict[str, Any]:
     """`channels`, `sides` (height, width) and `patch_side` of the images that a model of this interface reads."""
     channels, height, width = image_sides(data_tokens, interface.patch_dim)
     return {"channels": channels, "sides": (height, width), "patch_side": patch_of(interface.patch_dim)[1]}
-
-
-def unknown_sizes(facts: Facts) -> tuple[str, ...]:
-    return tuple(size for size in ("width", "depth", "heads", "ffn_width") if size not in facts.sizes)
 
 
 def require_images(name: str, interface: Interface) -> None:

@@ -26,9 +26,7 @@ from models.layers.shape import Interface, Shape, num_data_tokens, require_one_o
 
 COUNTED = True
 USES_HEADS = True
-NOMINAL_FFN_RATIO = 4
 REFERENCE_OPTIONS: dict[str, str] = {}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 SIZES = ("width", "depth", "heads", "ffn_width")
 SET_OUTRIGHT = ("width", "ffn_width")
 INTERFACE_WORDS = ("input", "patch_dim", "num_classes", "vocab_size")
@@ -87,11 +85,11 @@ def build(config: Config) -> nn.Module:
 
 
 def cost(config: Config) -> Cost:
-    return _counted(config).cost
+    return counted.of(build, config).cost
 
 
 def uses_attention(config: Config) -> bool:
-    return _counted(config).uses_attention
+    return counted.of(build, config).uses_attention
 
 
 def unknown_sizes(config: Config) -> tuple[str, ...]:
@@ -170,8 +168,3 @@ def _created(config: Config) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ValueError(f"python:{config.factory} must return a torch.nn.Module, not {type(model).__name__}")
     return model
-
-
-@functools.lru_cache(maxsize=256)
-def _counted(config: Config) -> counted.Counted:
-    return counted.count(lambda: build(config), config.interface, config.data_tokens)

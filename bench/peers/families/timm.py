@@ -15,27 +15,19 @@ from bench.peers import counted
 from bench.peers.adapter import adapted, unadapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.libraries import library
-from bench.peers.published import Facts, image_arguments, published_spec, require_images
-from bench.peers.published import unknown_sizes as unknown_sizes_of
+from bench.peers.published import Facts, PublishedConfig, image_arguments, published_spec, require_images
 from bench.peers.timm import PUBLISHED
 from bench.spec import ModelSpec, OptionValue, RequestError
 from models.layers.cost import Cost
-from models.layers.shape import Interface, Shape
 
 COUNTED = True
 USES_HEADS = True
-NOMINAL_FFN_RATIO = 4
 REFERENCE_OPTIONS: dict[str, str] = {}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(PublishedConfig):
     """`model`: timm's name. Of the shape only seq_len is asked for; the rest is as published."""
-
-    shape: Shape
-    interface: Interface
-    model: str
 
     def __post_init__(self) -> None:
         require_images(f"timm:{self.model}", self.interface)
@@ -43,14 +35,6 @@ class Config:
     @property
     def facts(self) -> Facts:
         return facts_of(self.model)
-
-    @property
-    def pool(self) -> str:
-        return self.facts.pool
-
-    @property
-    def data_tokens(self) -> int:
-        return self.shape.seq_len - self.facts.num_extra
 
 
 def spec_of(
@@ -66,15 +50,15 @@ def build(config: Config) -> nn.Module:
 
 
 def cost(config: Config) -> Cost:
-    return _counted(config).cost
+    return counted.of(build, config).cost
 
 
 def uses_attention(config: Config) -> bool:
-    return _counted(config).uses_attention
+    return counted.of(build, config).uses_attention
 
 
 def unknown_sizes(config: Config) -> tuple[str, ...]:
-    return unknown_sizes_of(config.facts)
+    return config.facts.unknown_sizes
 
 
 def counterpart_of(config: Config) -> Counterpart | None:
@@ -150,8 +134,3 @@ def _created(config: Config) -> nn.Module:
         what = ", ".join(f"{name}={value}" for name, value in asked.items())
         raise ValueError(f"timm:{config.model} does not take {what} ({one_line(error)})") from error
     return model
-
-
-@functools.lru_cache(maxsize=256)
-def _counted(config: Config) -> counted.Counted:
-    return counted.count(lambda: build(config), config.interface, config.data_tokens)
