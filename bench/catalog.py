@@ -1,4 +1,4 @@
-"""Finds families, mixers, metrics, tasks, ablations and executors by folder: the file's name is the name.
+"""Finds families, mixers, metrics, tasks, ablations, executors, engines and exports by folder: the file's name is the name.
 
 Names, summaries, options and variants are read from the source text, so that listing and checking a request import no torch; `load` imports the one
 module that was asked for.
@@ -25,6 +25,7 @@ FOLDERS = {
     "ablations": "ablations",
     "executors": "bench.executors",
     "engines": "bench.engines",
+    "exports": "bench.exports",
 }
 SINGULAR = {
     "families": "family",
@@ -34,6 +35,7 @@ SINGULAR = {
     "ablations": "ablation",
     "executors": "executor",
     "engines": "engine",
+    "exports": "export",
 }
 CONFIG_SIZES = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 

@@ -19,6 +19,7 @@ from bench.flags import Flags, announce_data_root, to_device, with_flags
 from bench.peers.names import PUBLISHERS, outside_family
 from bench.planning import command_line, plan_of_flags, plan_to_run, require_data_of
 from bench.spec import Plan, RequestError
+from bench.stopping import Stop
 from bench.telling import listening
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Out = Annotated[str, typer.Option("--out", help="The exact folder of the run.", metavar="FOLDER", rich_help_panel="Output")]
 PlanFile = Annotated[str, typer.Option("--plan", help="Run somebody else's plan.json (or run folder) again, here.", metavar="FILE")]
+Retry = Annotated[
+    str,
+    typer.Option("--retry", help="Measure again: failed jobs, unstable latencies (as many rounds more), corrupt lines.", metavar="LIST"),
+]
 Resume = Annotated[str, typer.Option("--resume", help="Finish an interrupted run.", metavar="RUN")]
 RunFolder = Annotated[str, typer.Argument(help="A run's folder, such as results/2026-11-20_cpu_gmlp-vit.", metavar="RUN")]
 
@@ -68,14 +73,23 @@ def run(
     flags: Flags,
     plan_file: PlanFile = "",
     resume: Resume = "",
+    retry: Retry = "",
     out: Out = "",
     executor: Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")] = "process",
+    address: Annotated[
+        str, typer.Option(help="With --on ray: the cluster (default: RAY_ADDRESS, or one of this machine).", metavar="ADDRESS")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
     catalog.require("executors", executor)
+    again = _retries(retry)
+    if address:
+        if executor != "ray":
+            raise RequestError("--address is that of a Ray cluster", "add --on ray")
+        os.environ["RAY_ADDRESS"] = address
     plan, folder = plan_to_run(flags, plan_file, resume, out)
-    _measure(plan, folder, out, executor, as_json)
+    _measure(plan, folder, out, executor, as_json, again)
 
 
 @app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
@@ -139,7 +153,7 @@ def list_(
     kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).")] = "",
     as_json: Json = False,
 ) -> None:
-    """List families, mixers, metrics, tasks, ablations, executors and engines."""
+    """List families, mixers, metrics, tasks, ablations, executors, engines and exports."""
     if kind and kind not in LIST_KINDS:
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
     found = [_listed(k, name) for k in ([kind] if kind else LIST_KINDS) for name in catalog.names(k)]
@@ -253,15 +267,28 @@ def report(
     terminal.say(f"report: {path}")
 
 
-@app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
+@app.command(
+    epilog="Examples: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy; "
+    "bench compare results/before results/after --fail-if 'latency_ms>1.05'"
+)
 def compare(
     run: RunFolder,
+    other: Annotated[str, typer.Argument(help="A second run of the same cells, to be held against the first.", metavar="RUN_B")] = "",
     x: Annotated[str, typer.Option("--x", help="params, flops, latency_ms or train_s.", metavar="COST")] = "params",
     y: Annotated[str, typer.Option("--y", help="accuracy or score.", metavar="QUALITY")] = "accuracy",
+    fail_if: Annotated[
+        str, typer.Option("--fail-if", help="Two runs: exit 1 where a ratio passes this for certain: 'latency_ms>1.05'.", metavar="BOUND")
+    ] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Two runs: Markdown on stdout, as for a pull request.")] = False,
     out: Annotated[str, typer.Option("--out", help="Folder of the page and figure (default: the report's).", metavar="FOLDER")] = "",
     as_json: Json = False,
 ) -> None:
-    """Cost against quality: the Pareto front, a figure with intervals, and which differences are significant."""
+    """Cost against quality of one run: the Pareto front and which differences are significant. Or two runs, cell by cell: what became slower?"""
+    if other:
+        _compare_two(run, other, fail_if, out, "json" if as_json else "markdown" if markdown else "text")
+        return
+    if fail_if or markdown:
+        raise RequestError(f"{'--fail-if' if fail_if else '--markdown'} compares two runs", "name a second one: bench compare RUN_A RUN_B")
     terminal.say(f"comparison: {present.show_comparison(_read(run), x, y, Path(out) if out else None, as_json)}")
 
 
@@ -279,6 +306,21 @@ def check(run: RunFolder, as_json: Json = False) -> None:
         terminal.print_table(("", "finding", "advice"), rows) if rows else terminal.say("nothing to object to")
     if serious:
         raise typer.Exit(EXIT_FAILED)
+
+
+@app.command(epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
+def export(
+    run: RunFolder,
+    to: Annotated[str, typer.Option("--to", help="The program to export to; see: bench list exports.", metavar="PROGRAM")],
+    target: Annotated[str, typer.Option("--target", help="Folder or address (default: below the run's folder).", metavar="TARGET")] = "",
+) -> None:
+    """Write a run's figures and training curves in the form of another program, from the records; what that needs is not installed by itself."""
+    catalog.require("exports", to)
+    try:
+        told = catalog.load("exports", to).export(_read(run), target)
+    except ModuleNotFoundError as error:
+        raise RequestError(f"--to {to} needs the package {error.name}", f"pip install {error.name}") from error
+    terminal.say(f"exported; look at it with: {told}")
 
 
 @app.command(epilog="Example: bench env --calibrate")
@@ -342,20 +384,25 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     terminal.say(f"warning: {message}")
 
 
-def _measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: bool) -> None:
-    """Run what is missing of a plan, in its own folder where one is given; then table and report."""
-    from bench.run import choose_folder, execute, finished, records_so_far
+def _retries(text: str) -> tuple[str, ...]:
+    from bench.jobs import RETRIES
+    from bench.request import several_of
 
-    folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today())
+    return several_of("--retry", text, RETRIES) if text else ()
+
+
+def _measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: bool, retry: Sequence[str] = ()) -> None:
+    """Run what is missing of a plan, in its own folder where one is given; then table and report."""
+    from bench.run import choose_folder, execute, finished, jobs_ahead
+
+    folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today(), again=bool(retry))
     if complete:
         terminal.say(f"{folder} is complete already; its table again:")
         _conclude(finished(folder), as_json)
         return
     require_data_of(plan)
-    from bench.jobs import expected_jobs
-
-    with terminal.JobProgress(expected_jobs(plan, records_so_far(folder))) as progress:
-        result = execute(plan, folder, progress, executor=executor)
+    with terminal.JobProgress(jobs_ahead(plan, folder, retry)) as progress, Stop(terminal.notice) as stop:
+        result = execute(plan, folder, progress, executor=executor, retry=retry, stop=stop)
     _conclude(result, as_json)
 
 
@@ -456,6 +503,17 @@ def _conclude(result: RunResult, as_json: bool) -> None:
         terminal.say(f"interrupted; finish it with: bench run --resume {stored.folder}")
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.num_failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _compare_two(first: str, second: str, fail_if: str, out: str, form: str) -> None:
+    from bench.render.two_runs import parse_bound
+
+    bound = parse_bound(fail_if) if fail_if else None
+    failing = present.show_two_runs(_read(first), _read(second), bound, Path(out) if out else None, form)
+    for text in failing:
+        terminal.say(f"fails {fail_if}: {text}")
+    if failing:
         raise typer.Exit(EXIT_FAILED)
 
 

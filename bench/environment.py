@@ -26,6 +26,8 @@ MUST_AGREE = (
     "operating_system",
     "code_version",
 )
+SAME_MACHINE = ("cpu_model", "num_cores", "threads", "allocator", "gpu")
+"""Without these in common, times of two runs say nothing of what changed between them."""
 BUSY_WINDOW_S = 0.5
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "fvcore", "einops")
 
@@ -113,7 +115,17 @@ def busy_cores(seconds: float = BUSY_WINDOW_S) -> float | None:
 def gpu_facts() -> dict[str, Any]:
     """Name, memory, driver, clocks and power limit of the first GPU through NVML; None each where there is none."""
     facts: dict[str, Any] = dict.fromkeys(
-        ("gpu", "gpu_count", "gpu_memory_bytes", "gpu_driver", "gpu_clock_mhz", "gpu_max_clock_mhz", "gpu_throttle_reasons", "cuda_version")
+        (
+            "gpu",
+            "gpu_count",
+            "gpu_processes",
+            "gpu_memory_bytes",
+            "gpu_driver",
+            "gpu_clock_mhz",
+            "gpu_max_clock_mhz",
+            "gpu_throttle_reasons",
+            "cuda_version",
+        )
     )
     try:
         import pynvml
@@ -125,6 +137,7 @@ def gpu_facts() -> dict[str, Any]:
         handle = _first_visible_gpu(pynvml)
         facts["gpu"] = _text(pynvml.nvmlDeviceGetName(handle))
         facts["gpu_count"] = pynvml.nvmlDeviceGetCount()
+        facts["gpu_processes"] = sum(p.pid != os.getpid() for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
         facts["gpu_memory_bytes"] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
         facts["gpu_driver"] = _text(pynvml.nvmlSystemGetDriverVersion())
         facts["cuda_version"] = _torch_cuda_version()

@@ -5,6 +5,7 @@ Imports no torch.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -16,6 +17,10 @@ from bench.spec import Cell, Job, Plan, PlannedCell, Record, Settings, base_reci
 from bench.task_info import info_of
 from bench.tuning import TUNING, recipe_of, trial_recipes
 
+FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
+RETRIES = (FAILED, UNSTABLE, CORRUPTED)
+"""What may be measured again."""
+LATENCY = "latency"
 HOPELESS = ("timed_out", "out_of_memory")
 """What ended so is not tried again in later rounds."""
 NOMINAL_FLOPS_PER_S = {"cpu": 6e10, "cuda": 2e13}
@@ -36,7 +41,7 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     seeds = [m for m in plan.metrics if repeats[m] == "seed"]
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
     found = _cell_jobs(plan, once, 0)
-    control = control_cell(plan) if "latency" in rounds else None
+    control = control_cell(plan) if LATENCY in rounds else None
     for repeat in range(plan.settings.rounds if rounds else 0):
         found += _round(plan, rounds, repeat, control)
     found += _trial_jobs(plan, trials)
@@ -121,10 +126,21 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
     return _step_flops(planned) / (NOMINAL_FLOPS_PER_S[device] * (settings.threads if device == "cpu" else 1))
 
 
+def rounds_of_cells(plan: Plan, cells: Sequence[PlannedCell], first: int) -> list[Job]:
+    """As many rounds as the plan has, of these cells alone, numbered from `first`; with the control where its cell is among them."""
+    metrics = [metric for metric in plan.metrics if catalog.load("metrics", metric).REPEAT == "round"]
+    if not cells or LATENCY not in metrics:
+        return []
+    control = control_cell(plan)
+    own = control if any(planned.cell == control for planned in cells) else None
+    part = dataclasses.replace(plan, cells=tuple(cells))
+    return [job for repeat in range(first, first + plan.settings.rounds) for job in _round(part, metrics, repeat, own)]
+
+
 def _round(plan: Plan, metrics: Sequence[str], repeat: int, control: Cell | None) -> list[Job]:
     found = _cell_jobs(plan, metrics, repeat)
     if control is not None:
-        found.append(Job(cell=control, metric="latency", repeat=repeat, control=True, settings=plan.settings))
+        found.append(Job(cell=control, metric=LATENCY, repeat=repeat, control=True, settings=plan.settings))
     random.Random(f"{plan.settings.seed}/{repeat}").shuffle(found)
     return found
 

@@ -25,9 +25,9 @@ def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[Pl
         raise RequestError("--resume goes on in its own folder; --out cannot be added", "leave --out out")
     announce_data_root(flags)
     from bench.plan import check_plan
-    from bench.record import read_plan, read_run
+    from bench.record import read_plan, read_plan_of_run
 
-    plan = read_run(Path(resume)).plan if resume else read_plan(Path(plan_file))
+    plan = read_plan_of_run(Path(resume)) if resume else read_plan(Path(plan_file))
     check_plan(plan, source, is_own_run=bool(resume))
     environment.resolve_device(plan.cells[0].cell.workload.device)
     if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog, terminal
-from bench.spec import Plan, RequestError, to_json
+from bench.spec import MEASURED, Plan, RequestError, to_json
 
 if TYPE_CHECKING:
     import pandas
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bench.analysis.trust import Finding
     from bench.record import StoredRun
     from bench.render.report_data import ReportData
+    from bench.render.two_runs import Bound
 
 
 def write_run_table(stored: StoredRun) -> None:
@@ -82,7 +83,7 @@ def findings_of_runs(runs: Sequence[StoredRun]) -> list[Finding]:
 def _findings(rows: pandas.DataFrame, runs: Sequence[StoredRun]) -> list[Finding]:
     from bench.analysis.trust import findings
     from bench.merge import merge_runs
-    from bench.table import num_missing
+    from bench.table import num_missing, rounds_of
 
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return findings(
@@ -91,6 +92,8 @@ def _findings(rows: pandas.DataFrame, runs: Sequence[StoredRun]) -> list[Finding
         busiest.environment,
         metrics=merge_runs(runs).plan.metrics,
         num_missing=sum(num_missing(run) for run in runs),
+        timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
+        rounds=[rounds_of(run) for run in runs],
     )
 
 
@@ -130,6 +133,31 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
         terminal.print_text("\n" + "\n".join(notes(found)))
     writing(target, lambda: write_comparison(found, target))
     return target / f"{axes.name}.md"
+
+
+def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> list[str]:
+    """One run against another, as text, markdown or json; as comparison.md in the folder, where one is given. Returns what passes the bound."""
+    from bench.files import write_text
+    from bench.render.markdown import to_markdown
+    from bench.render.two_runs import cells_table, changes_table, compare_two, document_of, families_table, json_of, sentences
+
+    found = compare_two(first, second)
+    page = to_markdown(document_of(found, bound))
+    if form == "json":
+        terminal.print_json(json_of(found, bound))
+    elif form == "markdown":
+        terminal.print_text(page)
+    else:
+        titled = {"latency": cells_table(found), "families": families_table(found), "other changes": changes_table(found)}
+        for title, table in titled.items():
+            if table.rows:
+                terminal.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
+        terminal.print_text("\n" + "\n".join(sentences(found)))
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        writing(folder, lambda: write_text(folder / "comparison.md", page))
+        terminal.say(f"comparison: {folder / 'comparison.md'}")
+    return found.failing(bound) if bound else []
 
 
 def _chance(task: str) -> float | None:

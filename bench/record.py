@@ -1,4 +1,8 @@
-"""A run's folder on disk: plan.json, environment.json and records.jsonl, one line per outcome, appended and fsynced by one process."""
+"""A run's folder on disk: plan.json, environment.json and records.jsonl, one line per outcome, appended and fsynced by one process.
+
+Each line ends with a checksum of the rest (CRC-32), so that a line is read as it was written or not at all. A later line of the same key (a job that was
+tried again) takes the place of the earlier one, which stays in the file.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,26 @@ import contextlib
 import fcntl
 import functools
 import gc
+import io
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.files import write_json
-from bench.spec import SCHEMA_VERSION, Plan, Record, RequestError, canonical_json, from_json, to_json
+from bench.files import write_atomically, write_json
+from bench.spec import PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RequestError, canonical_json, from_json, to_json
 
 PLAN, ENVIRONMENT, RECORDS = "plan.json", "environment.json", "records.jsonl"
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""From a schema version to the function that lifts one record's data to the next version."""
+CORRUPT = "records.corrupt"
+"""Where lines that cannot be read are put aside, as they are, before their jobs are run again."""
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda data: {**data, "schema": 2}}
+"""From a schema version to the function that lifts one record's data to the next version. Schema 2 is schema 1 with a checksum at the end of a line."""
+CHECKSUM = b',"checksum":"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,21 +48,25 @@ class StoredRun:
 
 
 class RecordWriter:
-    """Appends records; a second writer on the same folder is refused. A torn last line of a killed run is cut off first."""
+    """Appends records; a second writer on the same folder is refused. A torn last line of a killed run is cut off first.
 
-    def __init__(self, folder: Path) -> None:
+    `put_corrupt_aside`: lines that cannot be read are moved to `records.corrupt` first; `num_corrupt` says how many. The others stay byte for byte.
+    """
+
+    def __init__(self, folder: Path, *, put_corrupt_aside: bool = False) -> None:
         self._path = folder / RECORDS
+        self._put_corrupt_aside = put_corrupt_aside
+        self.num_corrupt = 0
 
     def __enter__(self) -> Self:
-        self._file = open(self._path, "a+b")
+        self._file = self._locked()
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            self._cut_torn_line()
+            if self._put_corrupt_aside:
+                self._part()
+        except BaseException:
             self._file.close()
-            raise RequestError(
-                f"{self._path.parent} is being written by another process", "wait for it, or choose another --out"
-            ) from error
-        self._cut_torn_line()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -63,19 +76,43 @@ class RecordWriter:
         """Write one line and wait until the disk has it. Raises OSError where it cannot; what was written before stays whole."""
         position = self._file.seek(0, os.SEEK_END)
         try:
-            self._file.write(canonical_json(record).encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            _write_through(self._file, line_of(record))
         except OSError:
             self._file.truncate(position)
             raise
 
+    def _locked(self) -> io.FileIO:
+        file = open(self._path, "a+b", buffering=0)  # what a full disk refuses must not be left in a buffer, to be written after all
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise RequestError(
+                f"{self._path.parent} is being written by another process", "wait for it, or choose another --out"
+            ) from error
+        return file
+
     def _cut_torn_line(self) -> None:
         self._file.seek(0)
-        content = self._file.read()
+        content = self._file.readall()
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             self._file.truncate(whole)
+
+    def _part(self) -> None:
+        """Put the bad lines aside, on disk before the good ones take the file's place."""
+        self._file.seek(0)
+        *lines, _ = self._file.readall().split(b"\n")
+        bad = [line for line in lines if not _is_record(line)]
+        self.num_corrupt = len(bad)
+        if not bad:
+            return
+        with open(self._path.with_name(CORRUPT), "ab", buffering=0) as aside:
+            _write_through(aside, _joined(bad))
+        good = _joined(line for line in lines if line not in bad)
+        write_atomically(self._path, lambda temporary: _write_file(temporary, good))
+        old, self._file = self._file, self._locked()
+        old.close()
 
 
 def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
@@ -103,17 +140,28 @@ def collector_off() -> Iterator[None]:
 @collector_off()
 def read_run(folder: Path) -> StoredRun:
     """Read a run's folder. Raises RequestError, saying what is wrong with which file."""
-    if not folder.is_dir():
-        raise RequestError(f"there is no run folder {folder}", "name a folder below results/")
-    environment = _read_json(folder / ENVIRONMENT)
-    if not isinstance(environment, dict):
-        raise RequestError(f"{folder / ENVIRONMENT} does not hold an object", "restore it, or measure again")
+    plan = read_plan_of_run(folder)
     return StoredRun(
         folder=folder,
-        plan=parse_plan(_read_json(folder / PLAN), folder / PLAN),
-        environment=environment,
+        plan=plan,
+        environment=read_environment(folder),
         records=tuple(read_records(folder / RECORDS)),
     )
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Raises RequestError where it is not there, or no object."""
+    found = _read_json(folder / ENVIRONMENT)
+    if not isinstance(found, dict):
+        raise RequestError(f"{folder / ENVIRONMENT} does not hold an object", "restore it, or measure again")
+    return found
+
+
+def read_plan_of_run(folder: Path) -> Plan:
+    """Raises RequestError where there is no such folder, or no plan in it."""
+    if not folder.is_dir():
+        raise RequestError(f"there is no run folder {folder}", "name a folder below results/")
+    return parse_plan(_read_json(folder / PLAN), folder / PLAN)
 
 
 def read_plan(path: Path) -> Plan:
@@ -125,8 +173,8 @@ def parse_plan(data: object, source: Path) -> Plan:
     """A plan from its JSON data. Raises RequestError where it is none, or of another schema."""
     hint = "write one with: bench plan ... --out FILE"
     schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA_VERSION:
-        raise RequestError(f"{source} is not a plan of schema {SCHEMA_VERSION} (it says {schema!r})", hint)
+    if schema != PLAN_SCHEMA:
+        raise RequestError(f"{source} is not a plan of schema {PLAN_SCHEMA} (it says {schema!r})", hint)
     try:
         plan: Plan = from_json(Plan, data)
     except ValueError as error:
@@ -134,33 +182,94 @@ def parse_plan(data: object, source: Path) -> Plan:
     return plan
 
 
-def read_records(path: Path) -> list[Record]:
-    """All whole records. A torn last line is dropped with a warning; any other bad line raises RequestError with its number."""
+def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
+    """All whole records, the last of each key. A torn last line is dropped with a warning; any other bad line raises RequestError with its number, or
+    is skipped."""
+    lines, torn = _lines(path)
+    if torn:
+        warnings.warn(f"{path}: the last line is torn (a killed run) and was dropped", stacklevel=2)
+    found: dict[tuple[str, str, int, bool], Record] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = _parse_record(line)
+        except ValueError as error:
+            if skip_corrupt:
+                continue
+            raise RequestError(
+                f"{path}, line {number}, is corrupt: {error}",
+                "restore the file, or measure that job again: bench run --resume RUN --retry corrupt",
+            ) from error
+        found[record.key] = record
+    return list(found.values())
+
+
+def line_of(record: Record) -> bytes:
+    """The record as its line, checksum and newline included."""
+    body = canonical_json(record).encode()
+    return body[:-1] + CHECKSUM + b'%08x"}\n' % zlib.crc32(body)
+
+
+def _lines(path: Path) -> tuple[list[bytes], bytes]:
+    """The whole lines of a file, and what follows the last; nothing where there is no file."""
     if not path.exists():
-        return []
+        return [], b""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
     *lines, torn = content.split(b"\n")
-    if torn:
-        warnings.warn(f"{path}: the last line is torn (a killed run) and was dropped", stacklevel=2)
-    return [_parse_record(line, path, number) for number, line in enumerate(lines, start=1)]
+    return lines, torn
 
 
-def _parse_record(line: bytes, path: Path, number: int) -> Record:
+def _is_record(line: bytes) -> bool:
     try:
-        data = json.loads(line)
-        while isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] in UPGRADES:
-            data = UPGRADES[data["schema"]](data)
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA_VERSION:
-            raise ValueError(f"not a record of schema {SCHEMA_VERSION}")
-        record: Record = from_json(Record, data)
-    except ValueError as error:
-        raise RequestError(
-            f"{path}, line {number}, is corrupt: {error}", "restore the file, or remove that line to measure it again"
-        ) from error
+        _parse_record(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse_record(line: bytes) -> Record:
+    """Raises ValueError, saying what is wrong, for anything but a line as it was written."""
+    head, mark, tail = line.rpartition(CHECKSUM)
+    body = head + b"}" if mark else line
+    if mark and tail != b'%08x"}' % zlib.crc32(body):
+        raise ValueError("its checksum does not fit")
+    try:
+        data = json.loads(body, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(data, dict) or isinstance(data.get("schema"), bool) or not isinstance(data.get("schema"), int):
+        raise ValueError("not a record")
+    if bool(mark) != (data["schema"] > 1):
+        raise ValueError(f"schema {data['schema']} {'with a' if mark else 'without its'} checksum")
+    while data["schema"] in UPGRADES:
+        data = UPGRADES[data["schema"]](data)
+    if data["schema"] != RECORD_SCHEMA:
+        raise ValueError(f"not a record of schema {RECORD_SCHEMA} or earlier")
+    record: Record = from_json(Record, data)
     return record
+
+
+def _joined(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    with open(path, "wb", buffering=0) as file:
+        _write_through(file, content)
+
+
+def _write_through(file: io.FileIO, content: bytes) -> None:
+    """Write all of it, and wait until the disk has it."""
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+    os.fsync(file.fileno())
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _read_json(path: Path) -> object:

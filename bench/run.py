@@ -5,16 +5,42 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from bench import catalog, environment
-from bench.files import write_json
-from bench.jobs import HOPELESS, estimated_job_seconds, expected_jobs, hopeless_key, missing_jobs
-from bench.record import ENVIRONMENT, RECORDS, RecordWriter, StoredRun, read_plan, read_records, read_run, start_run
-from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, RequestError, is_trained
+from bench.files import TEMPORARY, write_json
+from bench.jobs import (
+    CORRUPTED,
+    FAILED,
+    HOPELESS,
+    LATENCY,
+    UNSTABLE,
+    estimated_job_seconds,
+    expected_jobs,
+    hopeless_key,
+    missing_jobs,
+    rounds_of_cells,
+)
+from bench.record import (
+    ENVIRONMENT,
+    PLAN,
+    RECORDS,
+    RecordWriter,
+    StoredRun,
+    read_environment,
+    read_plan,
+    read_plan_of_run,
+    read_records,
+    read_run,
+    start_run,
+)
+from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, RequestError, Workload, is_trained
+from bench.stopping import Stop
+from bench.table import rows_of
 from bench.telling import listening
 from bench.tuning import TUNING, recipe_of, trial_ids
 
@@ -42,15 +68,29 @@ class RunResult:
     num_failed: int
 
 
-def execute(plan: Plan, folder: Path, progress: Progress, *, executor: str = DEFAULT_EXECUTOR) -> RunResult:
-    """Measure what the folder lacks of the plan. A KeyboardInterrupt ends the run early; the records so far stay."""
+def execute(
+    plan: Plan,
+    folder: Path,
+    progress: Progress,
+    *,
+    executor: str = DEFAULT_EXECUTOR,
+    retry: Sequence[str] = (),
+    stop: Stop | None = None,
+) -> RunResult:
+    """Measure what the folder lacks of the plan. A KeyboardInterrupt ends the run at once, `stop` after the round in hand; the records so far stay.
+
+    `retry`: what of RETRIES is measured again. `failed`: jobs that were not measured; the new outcome takes the old one's place. `unstable`: cells
+    whose latency is, together with those that they are compared with, get as many rounds again; the earlier ones stay. `corrupt`: lines that cannot be read
+    are put aside, and their jobs run again.
+    """
     device = plan.cells[0].cell.workload.device
-    facts = environment.inspect_environment(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
+    inspect = getattr(catalog.load("executors", executor), "inspect_environment", environment.inspect_environment)
+    facts = inspect(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
     _start_or_continue(plan, folder, facts)
     interrupted = False
-    with RecordWriter(folder) as writer:
+    with RecordWriter(folder, put_corrupt_aside=CORRUPTED in retry) as writer:
         try:
-            _execute_missing(plan, folder, facts, writer, progress, executor)
+            _Execution(plan=plan, folder=folder, facts=facts, writer=writer, progress=progress, stop=stop).run(executor, retry)
         except KeyboardInterrupt:
             interrupted = True
     _note_end(folder)
@@ -81,22 +121,24 @@ def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
     return not any(True for _ in missing_jobs(plan, records))
 
 
-def records_so_far(folder: Path) -> list[Record]:
-    """What a run's folder holds already; nothing where there is none."""
-    return read_records(folder / RECORDS)
+def jobs_ahead(plan: Plan, folder: Path, retry: Sequence[str] = ()) -> list[Job]:
+    """What is to be run in a folder, as far as it is known beforehand. All of the plan where there is no folder yet."""
+    records = read_records(folder / RECORDS, skip_corrupt=CORRUPTED in retry)
+    ahead = expected_jobs(plan, [record for record in records if not (FAILED in retry and is_failure(record))])
+    return [*ahead, *(_further_rounds(plan, read_run(folder)) if UNSTABLE in retry and not ahead and records else ())]
 
 
-def choose_folder(plan: Plan, out: str, today: datetime.date) -> tuple[Path, bool]:
+def choose_folder(plan: Plan, out: str, today: datetime.date, *, again: bool = False) -> tuple[Path, bool]:
     """Where the run goes, and whether it is there already, complete.
 
     `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is
-    continued and a finished one is left alone beside a new one.
+    continued and a finished one is left alone beside a new one. `again`: something of it is to be measured again, so that it counts as unfinished.
     """
     if out:
         folder = Path(out)
-        return folder, _holds_complete(folder, plan)
-    for folder in sorted(Path("results").glob(f"*_{plan.name}*")):
-        if _same_plan(folder, plan) and not _holds_complete(folder, plan):
+        return folder, not again and _holds_complete(folder, plan)
+    for folder in sorted(Path("results").glob(f"*_{plan.name}*"), reverse=again):
+        if _same_plan(folder, plan) and (again or not _holds_complete(folder, plan)):
             return folder, False
     device = plan.cells[0].cell.workload.device
     stem = f"{today.isoformat()}_{device}_{plan.name}"
@@ -118,13 +160,19 @@ def report_folder(run_folder: Path) -> Path:
 def _start_or_continue(plan: Plan, folder: Path, facts: Mapping[str, Any]) -> None:
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file, not a folder", "choose another --out")
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists() or all(map(_is_of_a_start, folder.iterdir())):
+        if (folder / PLAN).exists() and not _same_plan(folder, plan):
+            raise RequestError(f"{folder} holds another plan", "choose another --out")
         start_run(folder, plan, facts)
         return
-    stored = read_run(folder)
-    if stored.plan.plan_id != plan.plan_id:
+    if read_plan_of_run(folder).plan_id != plan.plan_id:
         raise RequestError(f"{folder} holds a run of another plan", "choose another --out")
-    _require_same_environment(folder, stored.environment, facts)
+    _require_same_environment(folder, read_environment(folder), facts)
+
+
+def _is_of_a_start(path: Path) -> bool:
+    """Is it what a start that was killed before it was through may leave? The environment is written last."""
+    return path.name == PLAN or (path.name.startswith(".") and path.name.endswith(TEMPORARY))
 
 
 def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -136,36 +184,96 @@ def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapp
             )
 
 
-def _execute_missing(plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, executor: str) -> None:
-    """Jobs that depend on the outcomes of others (the winners of trials) are known, and follow, once those are in."""
-    records = read_records(folder / RECORDS)
-    with _executor(executor) as runner, listening(progress.told):
-        while queue := list(missing_jobs(plan, records)):
-            records += _execute(queue, plan, folder, facts, writer, progress, runner)
+@dataclass(frozen=True, kw_only=True)
+class _Execution:
+    """One start of the program on one folder."""
+
+    plan: Plan
+    folder: Path
+    facts: Mapping[str, Any]
+    writer: RecordWriter
+    progress: Progress
+    stop: Stop | None
+
+    def run(self, executor: str, retry: Sequence[str]) -> None:
+        """Jobs that depend on the outcomes of others (the winners of trials) are known, and follow, once those are in."""
+        records = read_records(self.folder / RECORDS)
+        if FAILED in retry:
+            records = [record for record in records if not is_failure(record)]
+        with _executor(executor) as runner, listening(self.progress.told):
+            while queue := list(missing_jobs(self.plan, records)):
+                records += self._run_jobs(queue, records, runner)
+            if UNSTABLE in retry:
+                self._run_jobs(_further_rounds(self.plan, read_run(self.folder)), records, runner)
+
+    def _run_jobs(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:
+        """In order; where the executor runs several at once, in the order in which they end."""
+        cells = {p.cell.cell_id: p for p in self.plan.cells}
+        ahead = {j.key: estimated_job_seconds(j, cells[j.cell.cell_id], self.plan) for j in (*expected_jobs(self.plan, before), *queue)}
+        estimates = _Estimates(ahead)
+        hopeless: set[tuple[str, str, bool]] = set()
+        records: list[Record] = []
+        run_many = getattr(runner, "run_many", None) or functools.partial(_one_by_one, runner)
+        for job, outcome in run_many(self._wanted(queue, hopeless, estimates)):
+            records.append(self._keep(job, outcome))
+            if outcome.status in HOPELESS:
+                hopeless.add(hopeless_key(job))
+            estimates.done(job, outcome)
+            self.progress.finished(job, outcome, left_s=estimates.left_s())
+        if self.stop and self.stop.requested and len(records) < len(queue):
+            raise KeyboardInterrupt
+        return records
+
+    def _wanted(self, queue: Sequence[Job], hopeless: Container[tuple[str, str, bool]], estimates: _Estimates) -> Iterator[Job]:
+        """One after the other, as they are asked for; none that has become hopeless, and none of another round once a stop is requested."""
+        unit: tuple[Any, ...] = ()
+        for job in queue:
+            if hopeless_key(job) in hopeless:
+                estimates.done(job, None)
+                continue
+            if self.stop and self.stop.requested and _unit(job) != unit:
+                return
+            unit = _unit(job)
+            self.progress.starting(job)
+            if self.stop:
+                self.stop.at_once = job.recipe is not None  # a training goes on from its checkpoint: nothing is lost by it
+            yield dataclasses.replace(job, scratch=str((self.folder / SCRATCH).resolve()))
+
+    def _keep(self, job: Job, outcome: Outcome) -> Record:
+        record = _record(job, outcome, self.facts)
+        try:
+            self.writer.append(record)
+        except OSError as error:
+            kept = f"what was measured before is whole; make room and go on with: bench run --resume {self.folder}"
+            raise OSError(error.errno, f"{error.strerror or error} ({kept})", str(self.folder / RECORDS)) from error
+        _clean_scratch(self.folder / SCRATCH, job)
+        return record
 
 
-def _execute(
-    queue: Sequence[Job], plan: Plan, folder: Path, facts: Mapping[str, Any], writer: RecordWriter, progress: Progress, runner: Any
-) -> list[Record]:
-    cells = {p.cell.cell_id: p for p in plan.cells}
-    ahead = {j.key: estimated_job_seconds(j, cells[j.cell.cell_id], plan) for j in expected_jobs(plan, read_records(folder / RECORDS))}
-    estimates = _Estimates(ahead)
-    hopeless: set[tuple[str, str, bool]] = set()
-    records: list[Record] = []
-    for job in queue:
-        if hopeless_key(job) in hopeless:
-            estimates.done(job, None)
-            continue
-        progress.starting(job)
-        outcome = runner.run(dataclasses.replace(job, scratch=str((folder / SCRATCH).resolve())))
-        records.append(_record(job, outcome, facts))
-        writer.append(records[-1])
-        _clean_scratch(folder / SCRATCH, job)
-        if outcome.status in HOPELESS:
-            hopeless.add(hopeless_key(job))
-        estimates.done(job, outcome)
-        progress.finished(job, outcome, left_s=estimates.left_s())
-    return records
+def _one_by_one(runner: Any, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
+    for job in jobs:
+        yield job, runner.run(job)
+
+
+def _unit(job: Job) -> tuple[Any, ...]:
+    """What a run that was asked to stop still finishes: the round of a timed job; of any other, the job."""
+    if catalog.load("metrics", job.metric).REPEAT == "round":
+        return ("round", job.repeat)
+    return job.key
+
+
+def _further_rounds(plan: Plan, stored: StoredRun) -> list[Job]:
+    """As many rounds again for the cells whose latency is unstable and those of the same length and work, numbered on."""
+    rows = rows_of(stored)
+    unstable = set(rows.loc[rows["latency_stable"].eq(False), "cell_id"]) if "latency_stable" in rows else set()
+    groups = {_group(planned.cell) for planned in plan.cells if planned.cell.cell_id in unstable}
+    first = max((record.repeat for record in stored.records if record.metric == LATENCY), default=-1) + 1
+    return rounds_of_cells(plan, [p for p in plan.cells if _group(p.cell) in groups], first)
+
+
+def _group(cell: Cell) -> tuple[int, Workload]:
+    """What cells that are compared with one another share; the kernel is each one's own."""
+    return cell.model.shape.seq_len, dataclasses.replace(cell.workload, attention="", recipe=None)
 
 
 def _clean_scratch(scratch: Path, job: Job) -> None:
@@ -218,7 +326,7 @@ def _record(job: Job, outcome: Outcome, facts: Mapping[str, Any]) -> Record:
 
 def _note_end(folder: Path) -> None:
     """The load at the end, beside that at the beginning: a busy machine is seen afterwards."""
-    facts = dict(read_run(folder).environment)
+    facts = read_environment(folder)
     write_json(folder / ENVIRONMENT, {**facts, "load_at_end": environment.load()})
 
 

@@ -16,7 +16,7 @@ from models.layers.cost import Cost, Polynomial, Term
 from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
 from models.layers.shape import ADDED_LATER, Interface, Shape, require_one_of
 
-SCHEMA_VERSION = 1
+PLAN_SCHEMA, RECORD_SCHEMA = 1, 2
 ID_LENGTH = 12
 
 PHASES = ("infer", "train")
@@ -359,7 +359,7 @@ class Recipe:
 class Plan:
     """A resolved request: what will be measured, what will not and why, and how. Written before the first measurement."""
 
-    schema: int = SCHEMA_VERSION
+    schema: int = PLAN_SCHEMA
     name: str
     command: str
     created: str
@@ -428,7 +428,7 @@ class Outcome:
 class Record:
     """One line of records.jsonl: an outcome and all that is needed to know what it is the outcome of."""
 
-    schema: int = SCHEMA_VERSION
+    schema: int = RECORD_SCHEMA
     subject_id: str
     metric: str
     repeat: int

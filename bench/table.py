@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bench import catalog
-from bench.files import write_atomically
+from bench.files import write_atomically, write_text
 from bench.intervals import CONTROL_LEVEL, paired_ratio
 from bench.jobs import missing_jobs, shared_ids
 from bench.recipe import recipe_changes
@@ -146,11 +147,12 @@ def num_missing(run: StoredRun) -> int:
 
 
 def write_table(rows: pd.DataFrame, folder: Path) -> None:
-    """table.csv and table.parquet. Text that a spreadsheet would take for a formula is quoted with an apostrophe in the CSV."""
+    """table.csv, table.json and table.parquet. Text that a spreadsheet would take for a formula is quoted with an apostrophe in the CSV."""
     safe = rows.copy()
     for column in (c for c in rows.columns if not pd.api.types.is_numeric_dtype(rows[c])):
         safe[column] = safe[column].map(_no_formula)
     write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False))
+    write_text(folder / "table.json", json.dumps(json_rows(rows), indent=1, allow_nan=False) + "\n")
     write_atomically(folder / "table.parquet", lambda path: rows.to_parquet(path, index=False))
 
 

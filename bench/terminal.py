@@ -5,17 +5,21 @@ rich is imported by what draws with it: every start of the program would wait fo
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self
 
 from bench.spec import MEASURED, Job, Outcome
 from bench.tuning import TUNING
 
+P = ParamSpec("P")
 MIN_WIDTH = 160
 MINUTE_S = 60.0
 PLAIN_REPORT_S = 15.0
@@ -46,8 +50,15 @@ def print_text(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """A remark: a path, a warning, a finding."""
-    sys.stderr.write(text + "\n")
+    """A remark: a path, a warning, a finding. Where nobody can read it any more, as on a terminal that has gone, it is lost."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
+
+
+def notice(text: str) -> None:
+    """A remark from within a signal handler, past every buffer."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode())
 
 
 def error(message: str, hint: str = "") -> None:
@@ -61,6 +72,17 @@ def duration_text(seconds: float) -> str:
     if seconds < MINUTE_S:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / MINUTE_S:.0f} min" if seconds < 60 * MINUTE_S else f"{seconds / 3600:.1f} h"
+
+
+def _heard_or_lost(method: Callable[P, None]) -> Callable[P, None]:
+    """What cannot be shown any more, since the terminal has gone, must not end the run."""
+
+    @functools.wraps(method)
+    def attempt(*args: P.args, **kwargs: P.kwargs) -> None:
+        with contextlib.suppress(OSError):
+            method(*args, **kwargs)
+
+    return attempt
 
 
 class JobProgress:
@@ -96,10 +118,12 @@ class JobProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._bar.stop()
 
+    @_heard_or_lost
     def starting(self, job: Job) -> None:
         self._job = _job_text(job)
         self._bar.update(self._task, description=_escaped(self._job))
 
+    @_heard_or_lost
     def told(self, text: str) -> None:
         """What the job in hand says of itself, behind its name; elsewhere than on a terminal a line now and then."""
         self._bar.update(self._task, description=_escaped(f"{self._job}: {text}"))
@@ -107,6 +131,7 @@ class JobProgress:
             self._last_line = time.monotonic()
             say(f"{self._num_done} of {self._num_jobs} jobs; {self._job}: {text}")
 
+    @_heard_or_lost
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
         self._num_done += 1
         left = f"{duration_text(left_s)} left" if left_s > 0 else ""

@@ -49,7 +49,8 @@ class Stopwatch(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """`wall_s` and `device_s`: seconds per call, one value per sample of `inner_loop` calls each. `steady`: the warm-up settled. `page_faults`: per
-    sampled call, None where the system does not count them."""
+    sampled call, None where the system does not count them. `processor_share`: processor time of this process over wall time, while sampling;
+    `timer_share`: what reading the timer takes of a sample."""
 
     first_call_s: float
     wall_s: tuple[float, ...]
@@ -58,6 +59,8 @@ class Timing:
     warmup_calls: int
     steady: bool
     page_faults: float | None = None
+    processor_share: float | None = None
+    timer_share: float = 0.0
 
 
 class WallStopwatch:
@@ -87,7 +90,9 @@ def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = R
     inner_loop = _calibrate(warmup[-1], stopwatch.overhead_s, rules)
     faults_so_far = fault_counter()
     faults_before = faults_so_far() if faults_so_far else 0
+    wall_before, processor_before = time.perf_counter(), time.process_time()
     samples = _sample(call, stopwatch, inner_loop, rules)
+    wall_s, processor_s = time.perf_counter() - wall_before, time.process_time() - processor_before
     page_faults = (faults_so_far() - faults_before) / (len(samples) * inner_loop) if faults_so_far else None
     return Timing(
         first_call_s=first,
@@ -97,6 +102,8 @@ def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = R
         warmup_calls=len(warmup),
         steady=steady,
         page_faults=page_faults,
+        processor_share=processor_s / wall_s if wall_s > 0 else None,
+        timer_share=stopwatch.overhead_s / (inner_loop * statistics.median(s.wall_s for s in samples)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,18 @@ def _measure(job: Job) -> tuple[str, str, dict[str, Any], dict[str, tuple[float,
         status = "out_of_memory" if is_out_of_memory(error) else getattr(error, "outcome_status", "failed")
         samples = getattr(error, "outcome_samples", {})
         return status, f"{type(error).__name__}: {one_line(error)}", {}, _tuples(samples)
+    if strays := [name for part in (found.values, found.samples) for name, value in part.items() if not _is_finite(value)]:
+        return "failed", f"ValueError: {strays[0]} is or holds no finite number", {}, {}
     return MEASURED, "", dict(found.values), _tuples(found.samples)
+
+
+def _is_finite(value: Any) -> bool:
+    """Can it be written down? NaN and infinity are no measurement."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_is_finite, value))
 
 
 def _tuples(samples: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from bench.record import RECORDS, read_run
 from bench.table import num_missing, rows_of
+from tests.processes import wait_for_lines, worker_and_server
 from tests.specimens import ROOT, SABOTAGE_METRIC, bench_command, copy_of_the_program, environment_of, run_bench
 
 SMALL = ("--width", "16", "--depth", "1", "--batch", "1")
@@ -24,6 +25,8 @@ EXPECTED = {
     20: ("killed", "SIGKILL"),
     21: ("failed", "exit code 3"),
     22: ("measured", None),
+    23: ("killed", "SIGSEGV"),
+    24: ("failed", "survived is or holds no finite number"),
 }
 
 
@@ -66,7 +69,7 @@ def test_a_run_with_faults_still_has_table_and_report(sabotaged: tuple[Path, Any
     folder, ran = sabotaged
     run = Path(json.loads(ran.stdout)["run"])
     names = {p.name for p in (folder / run).iterdir()}
-    assert names == {"plan.json", "environment.json", "records.jsonl", "table.csv", "table.parquet"}
+    assert names == {"plan.json", "environment.json", "records.jsonl", "table.csv", "table.json", "table.parquet"}
     report = (folder / "reports" / run.name / "report.md").read_text()
     assert "planted failure" in report
 
@@ -83,7 +86,7 @@ def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> N
         text=True,
         preexec_fn=_mind_interrupts,
     ) as first:
-        _wait_for_records(tmp_path, 3)
+        wait_for_lines(tmp_path, f"results/*/{RECORDS}", 3)
         first.send_signal(signal.SIGINT)
         _, err = first.communicate(timeout=60)
     assert first.returncode == 130, err
@@ -120,15 +123,6 @@ def _mind_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _wait_for_records(folder: Path, num: int) -> None:
-    for _ in range(1200):
-        found = list(folder.glob(f"results/*/{RECORDS}"))
-        if found and found[0].read_bytes().count(b"\n") >= num:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"no {num} records in {os.listdir(folder)}")
-
-
 def test_without_a_compiler_the_compiled_cell_fails_and_says_so(tmp_path: Path) -> None:
     request = (
         "run",
@@ -159,3 +153,87 @@ def test_without_a_compiler_the_compiled_cell_fails_and_says_so(tmp_path: Path) 
     assert found["eager"]["status"] == "measured"
     assert found["compile"]["status"] == "failed"
     assert "compiler" in found["compile"]["reason"]
+
+
+FEW_ROUNDS = 12
+ROUNDS_OF_TWO = (
+    "run",
+    "--models",
+    "vit",
+    "--seq",
+    "17,18",
+    *SMALL,
+    "--metrics",
+    "latency",
+    "--rounds",
+    str(FEW_ROUNDS),
+    "--quick",
+    "--out",
+    "mine",
+)
+
+
+def test_a_fork_server_that_dies_is_replaced(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        bench_command(*ROUNDS_OF_TWO),
+        cwd=tmp_path,
+        env=environment_of(ROOT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        wait_for_lines(tmp_path, f"mine/{RECORDS}", 3)
+        _, server = worker_and_server(run.pid)
+        while server is None:
+            _, server = worker_and_server(run.pid)
+        os.kill(server, signal.SIGKILL)
+        _, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err
+    stored = read_run(tmp_path / "mine")
+    assert num_missing(stored) == 0
+    assert {record.outcome.status for record in stored.records} == {"measured"}
+
+
+def test_a_full_disk_ends_the_run_in_one_line_and_it_goes_on_later(tmp_path: Path) -> None:
+    def bound_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+
+    full = subprocess.run(
+        bench_command(*ROUNDS_OF_TWO),
+        cwd=tmp_path,
+        env=environment_of(ROOT),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=bound_files,
+    )
+    assert full.returncode == 1, full.stderr
+    assert "Traceback" not in full.stderr
+    assert "what was measured before is whole" in full.stderr
+    before = read_run(tmp_path / "mine").records
+    assert 0 < len(before) < 4 * FEW_ROUNDS
+    again = run_bench(ROOT, tmp_path, *ROUNDS_OF_TWO)
+    assert again.returncode == 0, again.stderr
+    assert read_run(tmp_path / "mine").records[: len(before)] == before
+
+
+WRONG_CLOCK = """
+import random
+import time
+
+true_time = time.time
+time.time = lambda: true_time() + random.uniform(-1e5, 1e5)
+"""
+
+
+def test_a_clock_that_jumps_does_no_harm(tmp_path: Path) -> None:
+    program = copy_of_the_program(tmp_path / "program")
+    (program / "sitecustomize.py").write_text(WRONG_CLOCK)
+    ran = run_bench(program, tmp_path, *ROUNDS_OF_TWO)
+    assert ran.returncode == 0, ran.stderr
+    records = read_run(tmp_path / "mine").records
+    assert len(records) == 4 * FEW_ROUNDS
+    assert all(0 <= record.outcome.start_s < 60 for record in records if record.outcome.start_s is not None)
+    assert all(0 <= record.outcome.duration_s < 60 for record in records if record.outcome.duration_s is not None)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,11 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.plan import build_plan
-from bench.record import RECORDS, RecordWriter, read_plan, read_records, read_run, start_run
+from bench.record import CORRUPT, RECORDS, RecordWriter, line_of, read_plan, read_records, read_run, start_run
 from bench.request import parse_request
-from bench.spec import Outcome, Recipe, Record, RequestError, Settings, canonical_json, from_json, to_json
+from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings, canonical_json, content_id, from_json, to_json
 
-STORED = Path(__file__).parent / "data" / "records_schema_1.jsonl"
+DATA = Path(__file__).parent / "data"
+SHAPE_OF_SCHEMA = {2: "SHAPE"}
+"""What a record of each schema is made of: whoever changes that raises RECORD_SCHEMA, says in UPGRADES how the old are read, stores a file of the new
+one in tests/data, and writes its shape here."""
+
+
+def json_lines() -> st.SearchStrategy[bytes]:
+    """JSON that is almost a record: its fields, with other values."""
+    scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=8)
+    values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=8), scalars, max_size=3)
+    names = st.sampled_from([*(f.name for f in dataclasses.fields(Record)), "status", "checksum"])
+    return st.dictionaries(names, values, max_size=9).map(lambda data: json.dumps(data).encode())
 
 
 def record(repeat: int, **values: float) -> Record:
@@ -39,7 +54,7 @@ def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
 @given(cut=st.integers(min_value=1, max_value=200))
 def test_a_torn_tail_is_dropped_wherever_it_was_torn(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("run")
-    lines = [canonical_json(record(r)).encode() + b"\n" for r in range(3)]
+    lines = [line_of(record(r)) for r in range(3)]
     content = b"".join(lines)
     torn = content[: len(content) - min(cut, len(lines[2]) - 1)]
     (folder / RECORDS).write_bytes(torn)
@@ -51,13 +66,15 @@ def test_a_torn_tail_is_dropped_wherever_it_was_torn(cut: int, tmp_path_factory:
 
 
 def test_a_corrupt_line_in_the_middle_is_refused_by_number(tmp_path: Path) -> None:
-    good = canonical_json(record(0))
-    (tmp_path / RECORDS).write_text(f"{good}\n{good[:40]}\n{good}\n")
+    good = line_of(record(0))
+    (tmp_path / RECORDS).write_bytes(good + good[:40] + b"\n" + good)
     with pytest.raises(RequestError, match="line 2, is corrupt"):
         read_records(tmp_path / RECORDS)
 
 
-@pytest.mark.parametrize("line", ["[]", "3", '{"schema": 99}', '{"schema": 1}', "null"])
+@pytest.mark.parametrize(
+    "line", ["[]", "3", '{"schema": 99}', '{"schema": 1}', "null", '{"schema": true}', "[" * 100_000, '{"schema": 1, "a": NaN}']
+)
 def test_what_is_json_but_no_record_is_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / RECORDS).write_text(line + "\n")
     with pytest.raises(RequestError, match="line 1, is corrupt"):
@@ -81,8 +98,9 @@ def test_a_full_disk_leaves_what_was_written_whole(tmp_path: Path, monkeypatch: 
     assert read_records(tmp_path / RECORDS) == [record(0)]
 
 
-def test_a_stored_file_of_schema_1_still_loads() -> None:
-    records = read_records(STORED)
+@pytest.mark.parametrize("schema", range(1, RECORD_SCHEMA + 1))
+def test_a_stored_file_of_every_schema_still_loads(schema: int) -> None:
+    records = read_records(DATA / f"records_schema_{schema}.jsonl")
     assert [(r.metric, r.outcome.status) for r in records] == [("latency", "measured"), ("memory", "killed"), ("accuracy", "measured")]
 
 
@@ -110,3 +128,91 @@ def test_json_has_one_form_per_value() -> None:
     assert first == canonical_json(from_json(Record, json.loads(first)))
     with pytest.raises(ValueError, match="JSON compliant"):
         canonical_json(record(1, a=float("nan")))
+
+
+def test_what_a_record_is_made_of_changes_with_its_schema_only() -> None:
+    fields = {kind.__name__: {f.name: str(f.type) for f in dataclasses.fields(kind)} for kind in (Record, Outcome)}
+    assert content_id(fields) == SHAPE_OF_SCHEMA[RECORD_SCHEMA]
+
+
+@given(place=st.floats(min_value=0, max_value=1, exclude_max=True), bit=st.integers(min_value=0, max_value=7))
+def test_no_flipped_bit_is_accepted(place: float, bit: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It is refused; or, where it hits a line's end, that line and the next are; or, at the last line's end, the torn line is dropped."""
+    path = tmp_path_factory.mktemp("run") / RECORDS
+    content = bytearray(b"".join(line_of(record(r)) for r in range(3)))
+    content[int(place * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = read_records(path)
+        except RequestError as error:
+            assert "is corrupt" in str(error)
+        else:
+            assert found == [record(0), record(1)]
+
+
+@given(line=st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | json_lines())
+def test_whatever_a_line_holds_is_a_record_or_refused(line: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("run") / RECORDS
+    path.write_bytes(line + b"\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(RequestError, match="is corrupt"):
+            read_records(path)
+
+
+def test_a_later_line_of_the_same_job_takes_the_place_of_the_earlier(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path) as writer:
+        for latency in (1.0, 2.0):
+            writer.append(record(0, latency_ms=latency))
+        writer.append(record(1))
+    assert read_records(tmp_path / RECORDS) == [record(0, latency_ms=2.0), record(1)]
+
+
+def test_corrupt_lines_are_put_aside_as_they_are(tmp_path: Path) -> None:
+    bad = b"\x00\xff no record\r"
+    (tmp_path / RECORDS).write_bytes(line_of(record(0)) + bad + b"\n" + line_of(record(1)) + b"torn")
+    with RecordWriter(tmp_path, put_corrupt_aside=True) as writer:
+        assert writer.num_corrupt == 1
+        with pytest.raises(RequestError, match="another process"), RecordWriter(tmp_path):
+            pass
+        writer.append(record(2))
+    assert (tmp_path / RECORDS).read_bytes() == b"".join(line_of(record(r)) for r in range(3))
+    assert (tmp_path / CORRUPT).read_bytes() == bad + b"\n"
+
+
+def test_a_disk_that_takes_half_a_line_leaves_what_was_written_whole(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk: the first write beyond it is cut, the next refused."""
+    code = HALF_A_LINE.format(folder=str(tmp_path))
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["1", "2"]
+
+
+HALF_A_LINE = """
+import resource
+from pathlib import Path
+from bench.record import RECORDS, RecordWriter, line_of, read_records
+from bench.spec import Outcome, Record
+
+def record(repeat):
+    outcome = Outcome(status="measured", values={{"latency_ms": 1.5}})
+    return Record(subject_id="a", metric="latency", repeat=repeat, control=False, environment_id="e", code_version="v", outcome=outcome)
+
+folder = Path({folder!r})
+limit = len(line_of(record(0))) * 3 // 2
+with RecordWriter(folder) as writer:
+    writer.append(record(0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        writer.append(record(1))
+    except OSError:
+        pass
+    else:
+        raise AssertionError("the limit was not felt")
+    print(len(read_records(folder / RECORDS)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    writer.append(record(1))
+print(len(read_records(folder / RECORDS)))
+"""

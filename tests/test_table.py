@@ -171,7 +171,7 @@ def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
     rows = rows_of(stored(planned(), lambda _: Outcome(status="failed", reason="x")))
     rows["reason"] = "=HYPERLINK(1)"
     write_table(rows, tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["table.csv", "table.parquet"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["table.csv", "table.json", "table.parquet"]
     assert pd.read_csv(tmp_path / "table.csv")["reason"].tolist() == ["'=HYPERLINK(1)"] * 4
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "table.parquet"), rows, check_dtype=False)
 

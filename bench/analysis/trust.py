@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
+
+from bench.intervals import drifts
 
 MAX_BUSY_CORES = 0.5
 """Processor time of others, in cores, above which they compete with the run."""
+MIN_PROCESSOR_SHARE = 0.95
+MAX_PAGE_FAULTS = 1000
+"""A thousand faults are a millisecond or two, on what was seen."""
+MAX_TIMER_SHARE = 0.01
+MAX_SHARE_OF_JOBS = 0.1
+"""What befell more of the timed jobs than this is serious."""
+MIN_DRIFT_ROUNDS = 4
+SLOWDOWNS = {
+    0x0000000000000004: "power limit",
+    0x0000000000000008: "hardware slowdown",
+    0x0000000000000020: "heat, by software",
+    0x0000000000000040: "heat, by hardware",
+    0x0000000000000080: "power brake",
+}
+"""NVML's nvmlClocksThrottleReason* (nvml.h): the bits that mean less than what was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +51,23 @@ def findings(
     *,
     metrics: Sequence[str],
     num_missing: int,
+    timed: Sequence[Mapping[str, Any]] = (),
+    rounds: Sequence[pd.DataFrame] = (),
 ) -> list[Finding]:
-    """All findings, serious ones first."""
+    """All findings, serious ones first. `timed`: what every timed job noted beside its time; `rounds`: of each run, the latency of each cell in each
+    round."""
     found = [
         *_missing(num_missing),
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows),
         *_failed(rows),
         *_competition(environment),
+        *_taken_away(timed),
+        *_page_faults(timed),
+        *_timer(timed),
+        *_throttled(timed),
+        *_other_gpu_processes(environment),
+        *_common_drift(rounds),
         *_code(environment),
         *_quick(rows),
     ]
@@ -97,6 +125,76 @@ def _competition(environment: Mapping[str, Any]) -> Iterator[Finding]:
             advice="it competed with the run; measure again on an idle machine",
             serious=True,
         )
+
+
+def _taken_away(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Processor time that jobs of one thread did not get while they were timed. One that waits for a GPU may well sleep."""
+    on_cpu = [values for values in timed if values.get("threads") == 1 and "gpu_clock_mhz" not in values]
+    shares = [share for values in on_cpu if (share := values.get("processor_share")) is not None]
+    lacking = [share for share in shares if share < MIN_PROCESSOR_SHARE]
+    if lacking:
+        yield Finding(
+            text=f"{len(lacking)} of {len(shares)} timed jobs had the processor for less than {MIN_PROCESSOR_SHARE:.0%} of the time (least: {min(lacking):.0%})",
+            advice="other work competed with them during the run; measure again on an idle machine, or with fewer threads",
+            serious=len(lacking) > MAX_SHARE_OF_JOBS * len(shares),
+        )
+
+
+def _page_faults(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Memory that was given back to the system and taken again at every step."""
+    known = [faults for values in timed if (faults := values.get("page_faults")) is not None]
+    many = [faults for faults in known if faults > MAX_PAGE_FAULTS]
+    if many:
+        yield Finding(
+            text=f"{len(many)} of {len(known)} timed jobs took more than {MAX_PAGE_FAULTS:,} pages from the system at every step (most: {max(many):,.0f})",
+            advice="their times are partly the allocator's, and the same in every round; measure with --allocator keep",
+            serious=len(many) > MAX_SHARE_OF_JOBS * len(known),
+        )
+
+
+def _timer(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    coarse = [share for values in timed if (share := values.get("timer_share")) is not None and share > MAX_TIMER_SHARE]
+    if coarse:
+        yield Finding(
+            text=f"reading the timer took up to {max(coarse):.1%} of a sample, in {len(coarse)} of {len(timed)} timed jobs",
+            advice="the timer is too slow for steps so short; enlarge --batch",
+            serious=False,
+        )
+
+
+def _throttled(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    known = [int(reasons) for values in timed if (reasons := values.get("gpu_throttle_reasons")) is not None]
+    found = {name: sum(bool(reasons & bit) for reasons in known) for bit, name in SLOWDOWNS.items()}
+    if named := {name: num for name, num in found.items() if num}:
+        yield Finding(
+            text=f"the GPU was slowed down in {', '.join(f'{num} of {len(known)} timed jobs ({name})' for name, num in named.items())}",
+            advice="cool it, raise its power limit or fix its clocks; ratios paired by round suffer less than times",
+            serious=max(named.values()) > MAX_SHARE_OF_JOBS * len(known),
+        )
+
+
+def _other_gpu_processes(environment: Mapping[str, Any]) -> Iterator[Finding]:
+    if environment.get("device") == "cuda" and (num := environment.get("gpu_processes")):
+        yield Finding(
+            text=f"{num} other processes were on the GPU when the run began",
+            advice="they share its memory and its time; measure on a GPU of one's own",
+            serious=True,
+        )
+
+
+def _common_drift(rounds: Sequence[pd.DataFrame]) -> Iterator[Finding]:
+    """Does everything become slower or faster from round to round?"""
+    for run in rounds:
+        logs = run.assign(log=np.log(run["latency_ms"])).pivot_table(index="cell_id", columns="round", values="log").dropna()
+        if logs.empty or logs.shape[1] < MIN_DRIFT_ROUNDS:
+            continue
+        by_round = [math.exp(value) for value in logs.mean()]
+        if drifts(by_round):
+            yield Finding(
+                text=f"the last round took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, all cells together, and those between rise or fall",
+                advice="the machine changed under it (heat, clocks, neighbours): use ratios paired by round, and measure again for times",
+                serious=False,
+            )
 
 
 def _code(environment: Mapping[str, Any]) -> Iterator[Finding]:

@@ -20,11 +20,14 @@ from bench.peers.names import LIBRARIES
 from bench.spec import Job, Outcome, from_json, to_json
 from bench.telling import listening, tell
 
-PRELOAD = ["__main__", "bench.preload"]
+PRELOAD = ["__main__", "bench.unattended", "bench.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"  # a run's own, so that its first round compiles for real
 PARENT_DEATH_SIGNAL = 1
 STOP_GRACE_S = 5.0
+UNKNOWN_EXIT_CODE = 255
+"""What a fork server that has died leaves to be read of its children, which die with it."""
+SERVER_DIED = "the fork server died"
 
 
 class Executor:
@@ -37,24 +40,38 @@ class Executor:
 
     def __enter__(self) -> Self:
         self._compiled = tempfile.TemporaryDirectory(prefix="gmlp-bench-compiled-")
-        # the server of Python 3.11 ignores this process's sys.path, and what it cannot import it silently leaves out
-        with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path), COMPILE_CACHE: self._compiled.name}):
-            warm = self._context.Process(target=_nothing)
-            warm.start()
-            warm.join()
+        warm = self._context.Process(target=_nothing)
+        self._start(warm)
+        warm.join()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._compiled.cleanup()
 
     def run(self, job: Job) -> Outcome:
-        """Start, wait no longer than the job's limit, and account for however it ended."""
+        """Start, wait no longer than the job's limit, and account for however it ended. A job whose server died under it is run again, once."""
+        outcome = self._run(job)
+        return self._run(job) if outcome.reason == SERVER_DIED else outcome
+
+    def _start(self, process: Any) -> None:
+        """Where there is no server, or it has died, one is started with this environment first."""
+        # the server of Python 3.11 ignores this process's sys.path, and what it cannot import it silently leaves out
+        with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path), COMPILE_CACHE: self._compiled.name}):
+            process.start()
+
+    def _run(self, job: Job) -> Outcome:
         receive, send = self._context.Pipe(duplex=False)
         started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         start = time.perf_counter()
-        process = self._context.Process(target=_child, args=(send, to_json(job), time.time()), daemon=True)
-        process.start()
-        send.close()
+        process = self._context.Process(target=_child, args=(send, to_json(job), time.monotonic()), daemon=True)
+        try:
+            self._start(process)
+        except (EOFError, OSError) as error:
+            if isinstance(error, ConnectionError | EOFError):
+                return Outcome(status="failed", reason=SERVER_DIED, started_at=started_at)
+            raise
+        finally:
+            send.close()
         try:
             outcome = _wait(process, receive, limit_s(job))
         finally:
@@ -90,6 +107,8 @@ def _died(exit_code: int | None) -> Outcome:
         name = signal.Signals(-exit_code).name
         hint = " (often the kernel, short of memory)" if -exit_code == signal.SIGKILL else ""
         return Outcome(status="killed", reason=f"the worker was killed by {name}{hint}")
+    if exit_code == UNKNOWN_EXIT_CODE:
+        return Outcome(status="failed", reason=SERVER_DIED)
     return Outcome(status="failed", reason=f"the worker ended without an outcome, exit code {exit_code}")
 
 
@@ -109,9 +128,9 @@ def _child(send: Connection, data: Any, asked_at: float) -> None:
 
     from bench import worker
 
-    started = time.time() - asked_at
+    started = time.monotonic() - asked_at  # one clock for all processes, which nobody sets
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    _die_with_parent()
+    die_with_parent()
     _require_prepared_server()
     job = from_json(Job, data)
     worker.prepare_process(job)
@@ -135,7 +154,7 @@ def _require_prepared_server() -> None:
             raise AssertionError(f"the fork server has {num_threads} threads; something preloaded starts threads at import")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """On Linux, a job does not outlive the run that started it (the server ends with the run)."""
     import ctypes
 

@@ -70,6 +70,8 @@ def measure(job: Job) -> Measurement:
             "steady": timing.steady,
             "threads": torch.get_num_threads(),
             "page_faults": timing.page_faults,
+            "processor_share": timing.processor_share,
+            "timer_share": timing.timer_share,
             "allocator_effective": effective_allocator(),
             **effective,
             "precision_effective": precision(work),

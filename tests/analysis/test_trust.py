@@ -19,6 +19,14 @@ def rows(**columns: Any) -> pd.DataFrame:
     )
 
 
+def rounds(by_round: list[float]) -> pd.DataFrame:
+    """Three cells that become slower alike."""
+    return pd.DataFrame(
+        [(f"c{cell}", place, (cell + 1) * factor) for cell in range(3) for place, factor in enumerate(by_round)],
+        columns=["cell_id", "round", "latency_ms"],
+    )
+
+
 def found(table: pd.DataFrame, **changes: Any) -> list[str]:
     given: dict[str, Any] = {"control": CONTROL, "environment": CLEAN, "metrics": ("latency",), "num_missing": 0, **changes}
     return [f.text for f in findings(table, **given)]
@@ -27,6 +35,8 @@ def found(table: pd.DataFrame, **changes: Any) -> list[str]:
 def test_a_clean_run_has_no_findings() -> None:
     assert found(rows()) == []
     assert found(rows(), control=None, metrics=("params",)) == []
+    timed = {"threads": 1, "processor_share": 1.0, "page_faults": 3.0, "timer_share": 1e-4, "gpu_throttle_reasons": 1}
+    assert found(rows(), timed=[timed, {}], rounds=[rounds([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0]), rounds([1.0, 2.0, 3.0])]) == []
 
 
 @pytest.mark.parametrize(
@@ -41,6 +51,18 @@ def test_a_clean_run_has_no_findings() -> None:
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}}, "other work took 1.5 of 2 cores", True),
         (rows(), {"environment": {**CLEAN, "git_dirty": True}}, "the code differed", False),
         (rows(quick=True), {}, "quick run", False),
+        (rows(), {"timed": [{"threads": 1, "processor_share": 0.5}] * 2}, "2 of 2 timed jobs had the processor for less", True),
+        (
+            rows(),
+            {"timed": [{"threads": 1, "processor_share": 0.5}] + [{"threads": 1, "processor_share": 1.0}] * 19},
+            "1 of 20 timed",
+            False,
+        ),
+        (rows(), {"timed": [{"page_faults": 24_000.0}]}, "1 of 1 timed jobs took more than 1,000 pages", True),
+        (rows(), {"timed": [{"timer_share": 0.02}, {"timer_share": 0.0}]}, "reading the timer took up to 2.0%", False),
+        (rows(), {"timed": [{"gpu_throttle_reasons": 0x44}] * 3}, "3 of 3 timed jobs (heat, by hardware)", True),
+        (rows(), {"environment": {**CLEAN, "device": "cuda", "gpu_processes": 2}}, "2 other processes were on the GPU", True),
+        (rows(), {"rounds": [rounds([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])]}, "the last round took +60% time", False),
     ],
 )
 def test_each_finding(table: pd.DataFrame, changes: dict[str, Any], words: str, serious: bool) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bench.jobs import jobs
 from bench.plan import build_plan
-from bench.record import RECORDS, StoredRun, start_run
+from bench.record import RECORDS, StoredRun, line_of, start_run
 from bench.request import parse_request
-from bench.spec import MEASURED, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings, canonical_json
+from bench.spec import MEASURED, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings
 
 MODELS = ("gmlp", "vit", "transformer")
 BATCHES = (1, 8, 32, 128)
@@ -39,7 +39,7 @@ def made_run(folder: Path, num_rows: int) -> StoredRun:
     plan = plan_of_rows(num_rows)
     run = StoredRun(folder=folder, plan=plan, environment={"cpu_model": "none", "num_cores": 2}, records=tuple(_records(plan)))
     start_run(folder, plan, run.environment)
-    (folder / RECORDS).write_text("".join(canonical_json(record) + "\n" for record in run.records), encoding="utf-8")
+    (folder / RECORDS).write_bytes(b"".join(map(line_of, run.records)))
     return run
 
 

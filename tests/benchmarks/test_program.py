@@ -10,7 +10,7 @@ from bench.flags import Flags
 from bench.jobs import estimated_seconds, jobs
 from bench.planning import plan_of_flags
 from bench.record import RecordWriter
-from bench.spec import ModelSpec, canonical_json
+from bench.spec import ModelSpec
 from bench.table import rows_of
 from models.layers.shape import Shape
 from tests.benchmarks.conftest import Against, import_pandas, loop, run_python, wall_seconds
@@ -64,7 +64,7 @@ def test_plan(against: Against, num_rows: int) -> None:
 def test_record_append(against: Against, tmp_path: Path) -> None:
     plan = plan_of_rows(1)
     records = [record_of(job, plan.cells[0]) for job in jobs(plan) if job.cell == plan.cells[0].cell]
-    lines = [canonical_json(record).encode() for record in records]
+    lines = [line_of(record) for record in records]
 
     def append() -> None:
         with RecordWriter(tmp_path) as writer:

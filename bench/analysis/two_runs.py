@@ -1,0 +1,138 @@
+"""Two runs of the same cells, one against the other: is a cell's latency in the second lower, higher, or can the rounds not tell?
+
+Rounds of different runs are not paired: nothing ties the third round of one to the third of the other. So each cell has two independent samples of
+log latencies, whose means are compared by a t-test with moderated variances (`bench.analysis.moderation`), for each run on its own, and degrees of
+freedom by Satterthwaite; Holm's correction for the number of cells. A rank test would need more rounds than seven to pass that correction.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.analysis.moderation import Prior, prior_of
+from bench.analysis.significance import holm, t_test
+
+LEVEL = 0.95
+FASTER, SLOWER, UNDECIDED, NOT_COMPARABLE = "faster", "slower", "no difference shown", "not comparable"
+MIN_ROUNDS = 2
+Readings = Mapping[int, float]
+"""Latency by round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellComparison:
+    """`ratio`: latency in the second run over that in the first, geometric means over rounds, with the 95 % interval of this cell alone. `p_adjusted`
+    holds the error over all cells. Where nothing can be compared, all of them are None and `reason` says why."""
+
+    cell_id: str
+    verdict: str
+    reason: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_adjusted: float | None = None
+    rounds: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyComparison:
+    """The geometric mean of the ratios over a family's compared cells, with its 95 % interval over rounds: what slows a whole round slows all cells."""
+
+    family: str
+    num_cells: int
+    ratio: float
+    low: float
+    high: float
+
+
+def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings], reasons: Mapping[str, str]) -> list[CellComparison]:
+    """All cells of either run, in the order of the first. `reasons`: why a cell must not be compared, by id."""
+    ids = list(dict.fromkeys([*first, *second, *reasons]))
+    compared = [cell for cell in ids if not (reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {})))]
+    priors = [_prior([run[cell] for cell in compared]) for run in (first, second)]
+    tests = {cell: _test((first[cell], second[cell]), priors) for cell in compared}
+    adjusted = dict(zip(compared, holm([tests[cell][2] for cell in compared]), strict=True))
+    found = []
+    for cell in ids:
+        rounds = (len(first.get(cell, {})), len(second.get(cell, {})))
+        if cell not in tests:
+            reason = reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {}))
+            found.append(CellComparison(cell_id=cell, verdict=NOT_COMPARABLE, reason=reason, rounds=rounds))
+            continue
+        difference, half, _ = tests[cell]
+        found.append(
+            CellComparison(
+                cell_id=cell,
+                verdict=_verdict(difference, adjusted[cell]),
+                ratio=math.exp(difference),
+                low=math.exp(difference - half),
+                high=math.exp(difference + half),
+                p_adjusted=adjusted[cell],
+                rounds=rounds,
+            )
+        )
+    return found
+
+
+def compare_families(
+    first: Mapping[str, Readings], second: Mapping[str, Readings], compared: Sequence[CellComparison], families: Mapping[str, str]
+) -> Iterator[FamilyComparison]:
+    """One per family with compared cells that share two rounds at least in each run. `families`: by cell id."""
+    by_family: dict[str, list[str]] = {}
+    for comparison in compared:
+        if comparison.ratio is not None:
+            by_family.setdefault(families[comparison.cell_id], []).append(comparison.cell_id)
+    for family, cells in by_family.items():
+        means = [_means_by_round([run[cell] for cell in cells]) for run in (first, second)]
+        if min(map(len, means)) >= MIN_ROUNDS:
+            difference = statistics.fmean(means[1]) - statistics.fmean(means[0])
+            half, _ = t_test(difference, [(statistics.variance(values) / len(values), len(values) - 1) for values in means], LEVEL)
+            low, high = math.exp(difference - half), math.exp(difference + half)
+            yield FamilyComparison(family=family, num_cells=len(cells), ratio=math.exp(difference), low=low, high=high)
+
+
+def _lack(first: Readings, second: Readings) -> str:
+    for name, readings in (("first", first), ("second", second)):
+        if len(readings) < MIN_ROUNDS:
+            return f"{len(readings)} rounds in the {name} run, and {MIN_ROUNDS} are needed"
+    return ""
+
+
+def _prior(cells: Sequence[Readings]) -> Prior:
+    return prior_of([_variance(readings) for readings in cells], [len(readings) - 1 for readings in cells])
+
+
+def _test(samples: tuple[Readings, Readings], priors: Sequence[Prior]) -> tuple[float, float, float]:
+    """The difference of mean logs, half its interval, and the p-value of none."""
+    first, second = (_logs(readings) for readings in samples)
+    difference = statistics.fmean(second) - statistics.fmean(first)
+    parts: list[tuple[float, Any]] = []
+    for readings, prior in zip(samples, priors, strict=True):
+        variance, degrees = prior.moderate(_variance(readings), len(readings) - 1)
+        parts.append((variance / len(readings), degrees))
+    half, p_value = t_test(difference, parts, LEVEL)
+    return difference, half, p_value
+
+
+def _verdict(difference: float, p_adjusted: float) -> str:
+    if p_adjusted >= 1 - LEVEL:
+        return UNDECIDED
+    return SLOWER if difference > 0 else FASTER
+
+
+def _means_by_round(cells: Sequence[Readings]) -> list[float]:
+    """Of the rounds that all cells have."""
+    common = set.intersection(*(set(readings) for readings in cells))
+    return [statistics.fmean(math.log(readings[place]) for readings in cells) for place in sorted(common)]
+
+
+def _variance(readings: Readings) -> float:
+    return statistics.variance(_logs(readings))
+
+
+def _logs(readings: Readings) -> list[float]:
+    return [math.log(value) for value in readings.values()]

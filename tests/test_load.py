@@ -1,0 +1,43 @@
+"""One line of pandas: a run's table by `bench.load`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+
+import bench
+from bench.record import read_run
+from bench.spec import RequestError
+from bench.table import json_rows, rows_of, write_table
+
+RUN = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
+
+
+def test_a_run_is_its_rows() -> None:
+    found = bench.load(RUN)
+    pandas.testing.assert_frame_equal(found, rows_of(read_run(RUN)))
+    assert len(found.query("seq_len == 257")) > 0
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="there is no run folder"):
+        bench.load(tmp_path / "nothing")
+    with pytest.raises(TypeError, match="needs the folder of a run"):
+        bench.load()
+
+
+def test_importing_bench_imports_no_pandas() -> None:
+    code = "import sys, bench; assert 'pandas' not in sys.modules and 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_table_is_written_in_every_form(tmp_path: Path) -> None:
+    rows = bench.load(RUN)
+    write_table(rows, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"table.csv", "table.json", "table.parquet"}
+    assert json.loads((tmp_path / "table.json").read_text()) == json_rows(rows)

@@ -1,0 +1,129 @@
+"""Signals: the first stops after the round in hand, the second at once; what was measured stays, and no worker is recorded as killed by them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.record import RECORDS, read_run
+from bench.spec import MEASURED, Record
+from bench.stopping import SIGNALS, Stop
+from tests.processes import wait_for_lines
+from tests.specimens import ROOT, bench_command, environment_of, run_bench
+
+ROUNDS, PER_ROUND = 30, 4  # two cells, the control, and the ceilings that they share
+REQUEST = (
+    *("run", "--models", "vit", "--seq", "17,18", "--width", "16", "--depth", "1", "--batch", "1", "--metrics", "latency"),
+    *("--rounds", str(ROUNDS), "--quick", "--out", "mine"),
+)
+
+
+@contextlib.contextmanager
+def started(folder: Path, **streams: int) -> Iterator[subprocess.Popen[str]]:
+    """The run, once it has some records. In a session of its own: signals to the group reach its workers and server too."""
+    with subprocess.Popen(
+        bench_command(*REQUEST),
+        cwd=folder,
+        env=environment_of(ROOT),
+        text=True,
+        preexec_fn=_mind_signals,
+        start_new_session=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+    ) as run:
+        wait_for_lines(folder, f"mine/{RECORDS}", PER_ROUND + 1)
+        yield run
+
+
+def _mind_signals() -> None:
+    """A shell that starts the tests in the background leaves interrupts ignored, and children inherit that."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def records(folder: Path) -> tuple[Record, ...]:
+    return read_run(folder / "mine").records
+
+
+def is_whole(found: tuple[Record, ...]) -> bool:
+    """Every outcome a measurement, none twice, and not all of them."""
+    keys = {record.key for record in found}
+    return len(keys) == len(found) < ROUNDS * PER_ROUND and {record.outcome.status for record in found} == {MEASURED}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, tmp_path: Path) -> None:
+    with started(tmp_path) as run:
+        os.killpg(run.pid, number)  # as a terminal sends it, to the workers too
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert "stopping after the round in hand" in err
+    assert "--resume mine" in err
+    found = records(tmp_path)
+    assert is_whole(found)
+    assert len(found) % PER_ROUND == 0
+
+
+def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
+    with started(tmp_path) as run:
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert "Traceback" not in err
+    assert is_whole(records(tmp_path))
+
+
+def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    with started(tmp_path, stdin=inside, stdout=inside, stderr=inside) as run:
+        os.close(inside)
+        os.close(terminal)  # from here on every write fails
+        os.killpg(run.pid, signal.SIGHUP)  # what the system does where the terminal is the session's own
+        assert run.wait(timeout=60) == 130
+    found = records(tmp_path)
+    assert is_whole(found)
+    assert (tmp_path / "mine" / "table.csv").exists()
+    again = run_bench(ROOT, tmp_path, "run", "--resume", "mine")
+    assert again.returncode == 0, again.stderr
+    assert len(records(tmp_path)) == ROUNDS * PER_ROUND
+    assert records(tmp_path)[: len(found)] == found
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    """nohup, and a shell's background job."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Stop(print) as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not stop.requested
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_training_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on from its checkpoint."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Stop(print) as stop:
+            stop.at_once = True
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.requested
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with Stop(print):
+        pass
+    assert [signal.getsignal(number) for number in SIGNALS] == before
