@@ -17,6 +17,9 @@ TIME_UNITS = ((1e-3, 1e-6, "ns"), (1.0, 1e-3, "us"), (1e3, 1.0, "ms"), (math.inf
 LARGEST_PLAIN, LARGEST_FIXED = 1e15, 1e6
 """Numbers from here on, and from here on those with an interval, are shown in powers of ten: a bound may have three hundred digits."""
 
+LARGEST_SPAN = 1e4
+"""A ratio's interval that spans more than this factor says nothing of the ratio."""
+
 
 def is_empty(value: Any) -> bool:
     if isinstance(value, (float, int, str)):  # nearly all of them, and there are many: NaN alone differs from itself
@@ -91,11 +94,14 @@ def fraction(value: Any, low: Any = None, high: Any = None) -> str:
 
 
 def ratio(value: Any, low: Any = None, high: Any = None) -> str:
-    """1.42 [1.38, 1.46], and with three decimals where the interval is narrow: 1.002 [0.990, 1.014]."""
+    """1.42 [1.38, 1.46], and with three decimals where the interval is narrow: 1.002 [0.990, 1.014]. Where it excludes nothing, as of two rounds
+    among many comparisons, it is not spelled out."""
     if is_empty(value):
         return ""
     if is_empty(low) or is_empty(high):
         return significant(value)
+    if low <= 0 or high / low > LARGEST_SPAN:
+        return f"{significant(value)} (interval open)"
     decimals = min(_decimals(value, high - low) + 1, DIGITS)
     return f"{_fixed(value, decimals)} [{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
 
