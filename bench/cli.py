@@ -267,10 +267,7 @@ def report(
     terminal.say(f"report: {path}")
 
 
-@app.command(
-    epilog="Examples: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy; "
-    "bench compare results/before results/after --fail-if 'latency_ms>1.05'"
-)
+@app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
 def compare(
     run: RunFolder,
     other: Annotated[str, typer.Argument(help="A second run of the same cells, to be held against the first.", metavar="RUN_B")] = "",

@@ -137,11 +137,12 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
 
 def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> list[str]:
     """One run against another, as text, markdown or json; as comparison.md in the folder, where one is given. Returns what passes the bound."""
+    from bench.environment import MUST_AGREE, SAME_MACHINE
     from bench.files import write_text
     from bench.render.markdown import to_markdown
     from bench.render.two_runs import cells_table, changes_table, compare_two, document_of, families_table, json_of, sentences
 
-    found = compare_two(first, second)
+    found = compare_two(first, second, named=MUST_AGREE, same=SAME_MACHINE)
     page = to_markdown(document_of(found, bound))
     if form == "json":
         terminal.print_json(json_of(found, bound))

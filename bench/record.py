@@ -1,7 +1,7 @@
 """A run's folder on disk: plan.json, environment.json and records.jsonl, one line per outcome, appended and fsynced by one process.
 
-Each line ends with a checksum of the rest (CRC-32), so that a line is read as it was written or not at all. A later line of the same key (a job that was
-tried again) takes the place of the earlier one, which stays in the file.
+Each line ends with a checksum of the rest (CRC-32), so that a line is read as it was written or not at all. A later line of the same key (a job
+that was tried again) takes the place of the earlier one, which stays in the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLAN, ENVIRONMENT, RECORDS = "plan.json", "environment.json", "records.jsonl"
 CORRUPT = "records.corrupt"
 """Where lines that cannot be read are put aside, as they are, before their jobs are run again."""
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda data: {**data, "schema": 2}}
-"""From a schema version to the function that lifts one record's data to the next version. Schema 2 is schema 1 with a checksum at the end of a line."""
+"""From a schema version to the function that lifts one record's data to the next version. Schema 2 is schema 1 with a checksum in each line."""
 CHECKSUM = b',"checksum":"'
 
 
@@ -82,7 +82,8 @@ class RecordWriter:
             raise
 
     def _locked(self) -> io.FileIO:
-        file = open(self._path, "a+b", buffering=0)  # what a full disk refuses must not be left in a buffer, to be written after all
+        # no buffer: what a full disk refuses must not be left in one, to be written after all
+        file = open(self._path, "a+b", buffering=0)  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

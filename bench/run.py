@@ -80,8 +80,8 @@ def execute(
     """Measure what the folder lacks of the plan. A KeyboardInterrupt ends the run at once, `stop` after the round in hand; the records so far stay.
 
     `retry`: what of RETRIES is measured again. `failed`: jobs that were not measured; the new outcome takes the old one's place. `unstable`: cells
-    whose latency is, together with those that they are compared with, get as many rounds again; the earlier ones stay. `corrupt`: lines that cannot be read
-    are put aside, and their jobs run again.
+    whose latency is, together with those that they are compared with, get as many rounds again; the earlier ones stay. `corrupt`: lines that cannot
+    be read are put aside, and their jobs run again.
     """
     device = plan.cells[0].cell.workload.device
     inspect = getattr(catalog.load("executors", executor), "inspect_environment", environment.inspect_environment)
@@ -214,7 +214,9 @@ class _Execution:
         hopeless: set[tuple[str, str, bool]] = set()
         records: list[Record] = []
         run_many = getattr(runner, "run_many", None) or functools.partial(_one_by_one, runner)
-        for job, outcome in run_many(self._wanted(queue, hopeless, estimates)):
+        planned = {job.key: job for job in queue}
+        for ended, outcome in run_many(self._wanted(queue, hopeless, estimates)):
+            job = planned[ended.key]
             records.append(self._keep(job, outcome))
             if outcome.status in HOPELESS:
                 hopeless.add(hopeless_key(job))
@@ -227,17 +229,18 @@ class _Execution:
     def _wanted(self, queue: Sequence[Job], hopeless: Container[tuple[str, str, bool]], estimates: _Estimates) -> Iterator[Job]:
         """One after the other, as they are asked for; none that has become hopeless, and none of another round once a stop is requested."""
         unit: tuple[Any, ...] = ()
-        for job in queue:
-            if hopeless_key(job) in hopeless:
-                estimates.done(job, None)
+        scratch = str((self.folder / SCRATCH).resolve())
+        for planned in queue:
+            if hopeless_key(planned) in hopeless:
+                estimates.done(planned, None)
                 continue
-            if self.stop and self.stop.requested and _unit(job) != unit:
+            if self.stop and self.stop.requested and _unit(planned) != unit:
                 return
-            unit = _unit(job)
-            self.progress.starting(job)
+            unit = _unit(planned)
+            self.progress.starting(planned)
             if self.stop:
-                self.stop.at_once = job.recipe is not None  # a training goes on from its checkpoint: nothing is lost by it
-            yield dataclasses.replace(job, scratch=str((self.folder / SCRATCH).resolve()))
+                self.stop.at_once = planned.recipe is not None  # a training goes on from its checkpoint: nothing is lost by it
+            yield dataclasses.replace(planned, scratch=scratch)
 
     def _keep(self, job: Job, outcome: Outcome) -> Record:
         record = _record(job, outcome, self.facts)

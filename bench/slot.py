@@ -1,7 +1,7 @@
 """A place where jobs run that is not the run's own process: `python -m bench.slot THREADS DEVICE ALLOCATOR`.
 
-Lines of JSON: first it says what it is (`facts`); then, for each job on stdin, what the job tells (`told`) and what became of it (`outcome`). It runs jobs
-as `--on process` does, and ends with its parent or its input.
+Lines of JSON: first it says what it is (`facts`); then, for each job on stdin, what the job tells (`told`) and what became of it (`outcome`). It
+runs jobs as `--on process` does, and ends with its parent or its input.
 """
 
 from __future__ import annotations

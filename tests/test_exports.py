@@ -43,7 +43,7 @@ def test_tensorboard_reads_the_curves_back(tmp_path: Path) -> None:
 
 def test_mlflow_reads_the_rows_back(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
-    stored, address = read_run(TRAINED), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    stored, address = read_run(TRAINED), (tmp_path / "mlruns").as_uri()
     catalog.load("exports", "mlflow").export(stored, address)
     client = mlflow.MlflowClient(tracking_uri=address)
     experiment = client.get_experiment_by_name(TRAINED.name)

@@ -1,5 +1,5 @@
-"""SIGKILL at random moments, of the run, of its worker, or of all its processes: nothing that was written is lost, and what is finished later is as if
-nobody had interfered.
+"""SIGKILL at random moments, of the run, its worker, its server, or all of them: nothing that was written is lost, and what is finished later is as
+if nobody had interfered.
 
 BENCH_KILLS=200 pytest tests/test_kills.py makes two hundred kills; the everyday run makes a few.
 """

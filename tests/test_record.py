@@ -19,7 +19,7 @@ from bench.request import parse_request
 from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings, canonical_json, content_id, from_json, to_json
 
 DATA = Path(__file__).parent / "data"
-SHAPE_OF_SCHEMA = {2: "SHAPE"}
+SHAPE_OF_SCHEMA = {2: "7a881f270e2c"}
 """What a record of each schema is made of: whoever changes that raises RECORD_SCHEMA, says in UPGRADES how the old are read, stores a file of the new
 one in tests/data, and writes its shape here."""
 
@@ -144,12 +144,11 @@ def test_no_flipped_bit_is_accepted(place: float, bit: int, tmp_path_factory: py
     path.write_bytes(content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            found = read_records(path)
-        except RequestError as error:
-            assert "is corrupt" in str(error)
+        if content.endswith(b"\n"):
+            with pytest.raises(RequestError, match="is corrupt"):
+                read_records(path)
         else:
-            assert found == [record(0), record(1)]
+            assert read_records(path) == [record(0), record(1)]
 
 
 @given(line=st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | json_lines())

@@ -27,7 +27,7 @@ REQUEST = (
 
 
 @contextlib.contextmanager
-def started(folder: Path, **streams: int) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, stream: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
     """The run, once it has some records. In a session of its own: signals to the group reach its workers and server too."""
     with subprocess.Popen(
         bench_command(*REQUEST),
@@ -36,7 +36,9 @@ def started(folder: Path, **streams: int) -> Iterator[subprocess.Popen[str]]:
         text=True,
         preexec_fn=_mind_signals,
         start_new_session=True,
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+        stdin=None if stream == subprocess.PIPE else stream,
+        stdout=stream,
+        stderr=stream,
     ) as run:
         wait_for_lines(folder, f"mine/{RECORDS}", PER_ROUND + 1)
         yield run
@@ -84,7 +86,7 @@ def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
-    with started(tmp_path, stdin=inside, stdout=inside, stderr=inside) as run:
+    with started(tmp_path, inside) as run:
         os.close(inside)
         os.close(terminal)  # from here on every write fails
         os.killpg(run.pid, signal.SIGHUP)  # what the system does where the terminal is the session's own
@@ -109,7 +111,7 @@ def test_what_was_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_training_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_stops_at_once() -> None:
     """It goes on from its checkpoint."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -1,4 +1,6 @@
-"""Variances of many small samples, each moderated by what the others say of variances (Smyth 2004, "Linear models and empirical Bayes methods", Sec. 6).
+"""Variances of many small samples, each moderated by what the others say of variances.
+
+Smyth 2004, "Linear models and empirical Bayes methods", Sec. 6.
 
 Seven rounds tell little of one cell's spread, and a small variance by chance would pass for a finding. The variances of all cells together tell how
 much variances differ at all: a scaled inverse chi-squared prior is fitted to them by the moments of their logarithms, and each cell's own estimate is

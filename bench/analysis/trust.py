@@ -134,7 +134,8 @@ def _taken_away(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     lacking = [share for share in shares if share < MIN_PROCESSOR_SHARE]
     if lacking:
         yield Finding(
-            text=f"{len(lacking)} of {len(shares)} timed jobs had the processor for less than {MIN_PROCESSOR_SHARE:.0%} of the time (least: {min(lacking):.0%})",
+            text=f"{len(lacking)} of {len(shares)} timed jobs had the processor for less than {MIN_PROCESSOR_SHARE:.0%} of the time "
+            f"(least: {min(lacking):.0%})",
             advice="other work competed with them during the run; measure again on an idle machine, or with fewer threads",
             serious=len(lacking) > MAX_SHARE_OF_JOBS * len(shares),
         )
@@ -146,7 +147,8 @@ def _page_faults(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     many = [faults for faults in known if faults > MAX_PAGE_FAULTS]
     if many:
         yield Finding(
-            text=f"{len(many)} of {len(known)} timed jobs took more than {MAX_PAGE_FAULTS:,} pages from the system at every step (most: {max(many):,.0f})",
+            text=f"{len(many)} of {len(known)} timed jobs took more than {MAX_PAGE_FAULTS:,} pages from the system at every step "
+            f"(most: {max(many):,.0f})",
             advice="their times are partly the allocator's, and the same in every round; measure with --allocator keep",
             serious=len(many) > MAX_SHARE_OF_JOBS * len(known),
         )
@@ -191,7 +193,7 @@ def _common_drift(rounds: Sequence[pd.DataFrame]) -> Iterator[Finding]:
         by_round = [math.exp(value) for value in logs.mean()]
         if drifts(by_round):
             yield Finding(
-                text=f"the last round took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, all cells together, and those between rise or fall",
+                text=f"the last round took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, all cells together",
                 advice="the machine changed under it (heat, clocks, neighbours): use ratios paired by round, and measure again for times",
                 serious=False,
             )

@@ -40,7 +40,7 @@ class CellComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyComparison:
-    """The geometric mean of the ratios over a family's compared cells, with its 95 % interval over rounds: what slows a whole round slows all cells."""
+    """The geometric mean of the ratios over a family's compared cells, with its 95 % interval over rounds: a slow round slows all cells."""
 
     family: str
     num_cells: int

@@ -1,9 +1,9 @@
 """The contract of an executor: one file, `bench/executors/<name>.py`, found by the catalog.
 
-Executor   a context manager made without arguments; `run(job)` returns the job's `Outcome` and never raises for what happens inside the job; what the
+Executor   a context manager made without arguments; `run(job)` returns the job's `Outcome`, never raises for what happens inside the job; what the
            job tells of its progress (`bench.telling`) it passes on by telling it in the parent process
-run_many   optional, of the Executor: (jobs) -> pairs of job and outcome, in the order in which they end; it takes a job from the iterator only when it
-           can start it
+run_many   optional, of the Executor: (jobs) -> pairs of job and outcome, in the order in which they end; it takes a job from the iterator only when
+           it can start it
 inspect_environment
            optional, of the module: as that of `bench.environment`, for where the jobs will run, if that is not here
 """

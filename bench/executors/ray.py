@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -74,9 +75,8 @@ class Executor:
             outcome = _outcome(done)
             if outcome is None:
                 losses[job.key] += 1
-                tell(
-                    f"a worker or node of the Ray cluster was lost; {'giving the job up' if losses[job.key] >= MAX_LOSSES else 'the job runs again'}"
-                )
+                what = "giving the job up" if losses[job.key] >= MAX_LOSSES else "the job runs again"
+                warnings.warn(f"a worker or node of the Ray cluster was lost; {what}", stacklevel=2)
                 free += _replacements(slot, job)
                 if losses[job.key] < MAX_LOSSES:
                     again.append(job)
@@ -154,14 +154,15 @@ def _slots(threads: int, device: str, allocator: str) -> tuple[_Slot, ...]:
     asked = {actor.facts.remote(): (actor, node) for actor, node in actors}
     answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=START_LIMIT_S) if asked else ([], [])
     for reference in late:
-        tell(
-            f"node {asked[reference][1][:8]} of the Ray cluster is left out: it did not start within {START_LIMIT_S:g} s (its CPUs may be taken)"
+        node = asked[reference][1][:8]
+        warnings.warn(
+            f"node {node} of the Ray cluster is left out: nothing heard in {START_LIMIT_S:g} s (are its CPUs taken?)", stacklevel=2
         )
     found = [_Slot(*asked[reference], facts) for reference in asked if reference in answered and (facts := _facts(reference))]
     agreeing = [slot for slot in found if not _difference(found[0], slot)]
     for slot in found:
         if difference := _difference(found[0], slot):
-            tell(f"node {slot.node[:8]} of the Ray cluster is left out: {difference}")
+            warnings.warn(f"node {slot.node[:8]} of the Ray cluster is left out: {difference}", stacklevel=2)
     if not agreeing:
         raise RequestError(
             f"no node of the Ray cluster has {f'{threads} CPUs' if kind == 'CPU' else 'a GPU'} to run jobs on",

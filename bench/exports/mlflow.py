@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,9 +19,11 @@ PARAMETERS = (
 
 def export(stored: StoredRun, target: str) -> str:
     """One experiment, named as the run, in the tracking store at `target` (default: a folder `mlruns` in the run's folder)."""
+    if not target or target.startswith("file:"):
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # a folder needs no server and no database; MLflow asks to be told so
     import mlflow
 
-    address = target or f"sqlite:///{stored.folder.resolve() / 'mlflow.db'}"
+    address = target or (stored.folder.resolve() / "mlruns").as_uri()
     client = mlflow.MlflowClient(tracking_uri=address)
     name = stored.folder.resolve().name
     known = client.get_experiment_by_name(name)

@@ -14,10 +14,10 @@ def export(stored: StoredRun, target: str) -> str:
 
     folder = Path(target) if target else stored.folder / "tensorboard"
     for curve in curves_of(stored):
-        with SummaryWriter(str(folder / curve.name)) as writer:  # type: ignore[no-untyped-call]
+        with SummaryWriter(str(folder / curve.name)) as writer:
             for name, values in curve.series.items():
                 for epoch, value in enumerate(values, start=1):
-                    writer.add_scalar(name, value, epoch)  # type: ignore[no-untyped-call]
+                    writer.add_scalar(name, value, epoch)
             for name, value in curve.totals.items():
-                writer.add_scalar(f"final/{name}", value, 0)  # type: ignore[no-untyped-call]
+                writer.add_scalar(f"final/{name}", value, 0)
     return f"tensorboard --logdir {folder}"

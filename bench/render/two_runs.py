@@ -1,4 +1,4 @@
-"""`bench compare RUN_A RUN_B` as data and text: per cell faster, slower, no difference shown or not comparable; what else changed; what fails a bound."""
+"""`bench compare RUN_A RUN_B` as data and text: what became faster or slower, what cannot be compared, what else changed, what fails a bound."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from bench.analysis.two_runs import (
     compare_cells,
     compare_families,
 )
-from bench.environment import MUST_AGREE, SAME_MACHINE
 from bench.record import StoredRun
 from bench.render import numbers
 from bench.render.document import Block, Bullets, Document, Paragraph, Section, TableBlock
@@ -110,25 +109,26 @@ def parse_bound(text: str) -> Bound:
     return Bound(column=column, above=sign == ">", value=float(value))
 
 
-def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
-    """Every cell of either run. Raises RequestError where the runs have no cell in common."""
+def compare_two(first: StoredRun, second: StoredRun, *, named: Sequence[str], same: Sequence[str]) -> TwoRuns:
+    """Every cell of either run. Of the facts about machine and software those in `named` are told where they differ, and those in `same` must not,
+    or no time is compared. Raises RequestError where the runs have no cell in common."""
     rows = [rows_of(run) for run in (first, second)]
     if not set(rows[0]["cell_id"]) & set(rows[1]["cell_id"]):
         raise RequestError(
             f"{first.folder} and {second.folder} have no cell in common", "run the same request twice: bench run --plan RUN/plan.json"
         )
     timings = [timings_of(rounds_of(run)) for run in (first, second)]
-    cells = compare_cells(*timings, _reasons(first, second, rows))
+    cells = compare_cells(timings[0], timings[1], _reasons(first, second, rows, same))
     every = pandas.concat(rows).drop_duplicates("cell_id")
     families = dict(zip(every["cell_id"], every["family"], strict=True))
     return TwoRuns(
         first=first.folder.resolve().name,
         second=second.folder.resolve().name,
         names=_names(every),
-        differing=_differing(first, second, MUST_AGREE),
+        differing=_differing(first, second, named),
         cells=tuple(sorted(cells, key=lambda c: ORDER.index(c.verdict))),
-        families=tuple(compare_families(*timings, cells, families)),
-        changes=(*_counted_changes(*rows), *_score_changes(first, second)),
+        families=tuple(compare_families(timings[0], timings[1], cells, families)),
+        changes=(*_counted_changes(rows[0], rows[1]), *_score_changes(first, second)),
     )
 
 
@@ -214,9 +214,9 @@ def _answer(found: TwoRuns, bound: Bound | None) -> Iterator[Block]:
 
 def _about_cells(found: TwoRuns) -> str:
     return (
-        f"Geometric means over rounds, second over first, each with its own 95 % interval. Verdicts hold for all {len(found.cells)} cells together (Holm, "
-        "5 %): t-test on log latencies, variances moderated over the cells of a run. Times of two runs were not measured side by side: what the "
-        "machine did differently is in the ratios."
+        f"Geometric means over rounds, second over first, each with its own 95 % interval. Verdicts hold for all {len(found.cells)} cells "
+        "together (Holm, 5 %): t-test on log latencies, variances moderated over the cells of a run. Times of two runs were not measured side "
+        "by side: what the machine did differently is in the ratios."
     )
 
 
@@ -235,11 +235,11 @@ def _differing(first: StoredRun, second: StoredRun, keys: Sequence[str]) -> dict
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame]) -> dict[str, str]:
+def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame], same: Sequence[str]) -> dict[str, str]:
     """Why cells cannot be compared: they are in one run only, were not measured, or the machines differ."""
     if not all("latency" in run.plan.metrics for run in (first, second)):
         return {}
-    machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in _differing(first, second, SAME_MACHINE).items())
+    machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in _differing(first, second, same).items())
     states = [dict(zip(found["cell_id"], found["status"], strict=True)) for found in rows]
     found: dict[str, str] = {}
     for cell in dict.fromkeys([*states[0], *states[1]]):
@@ -299,7 +299,7 @@ def _score_changes(first: StoredRun, second: StoredRun) -> list[Change]:
 
 
 def _same_items(first: Scores, second: Scores) -> bool:
-    return first.shape[1] == second.shape[1] >= 2
+    return bool(first.shape[1] == second.shape[1] >= 2)
 
 
 def _data_ids(run: StoredRun) -> dict[str, Any]:

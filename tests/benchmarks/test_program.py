@@ -9,7 +9,7 @@ from bench.budget import PARAMS_TOLERANCE, Match, Target, match
 from bench.flags import Flags
 from bench.jobs import estimated_seconds, jobs
 from bench.planning import plan_of_flags
-from bench.record import RecordWriter
+from bench.record import RecordWriter, line_of
 from bench.spec import ModelSpec
 from bench.table import rows_of
 from models.layers.shape import Shape

@@ -45,7 +45,7 @@ REQUEST = (
 def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    found: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     found.add_node(num_cpus=1)
     yield found
     found.shutdown()
