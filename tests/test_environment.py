@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +40,7 @@ def fake_nvml(**overrides: Any) -> SimpleNamespace:
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetName": lambda _: b"Planted GPU",
         "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=1)],
         "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=2**30),
         "nvmlSystemGetDriverVersion": lambda: "555.1",
         "nvmlDeviceGetClockInfo": lambda *_: 1500,
@@ -52,6 +54,7 @@ def test_a_gpu_is_described_through_nvml(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
     facts = environment.gpu_facts()
     assert (facts["gpu"], facts["gpu_count"], facts["gpu_memory_bytes"], facts["gpu_driver"]) == ("Planted GPU", 2, 2**30, "555.1")
+    assert facts["gpu_processes"] == 1
     assert (facts["gpu_clock_mhz"], facts["gpu_max_clock_mhz"], facts["gpu_throttle_reasons"]) == (1500, 1980, 4)
 
 
