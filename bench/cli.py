@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
 import os
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from bench import catalog, environment, present, terminal
+from bench import carry_out, catalog, environment, present, terminal
+from bench.allocator import KEEP
+from bench.carry_out import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG
 from bench.flags import Flags, announce_data_root, to_device, with_flags
 from bench.peers.names import PUBLISHERS, outside_family
-from bench.planning import command_line, plan_of_flags, plan_to_run, require_data_of
-from bench.spec import Plan, RequestError
-from bench.stopping import Stop
+from bench.planning import command_line, plan_of_flags, plan_to_run, runs_elsewhere
+from bench.spec import RequestError
 from bench.telling import listening
 
 if TYPE_CHECKING:
     from bench.record import StoredRun
-    from bench.run import RunResult
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
 LIST_KINDS = tuple(catalog.FOLDERS)
 PEERS = "peers"
 """The question of `ablations/` that `bench peers` answers."""
-EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Allocator = Annotated[str, typer.Option(help="keep or system; see: bench run --help.", metavar="POLICY")]
+DataRoot = Annotated[str, typer.Option("--data-root", help="Folder with data sets.", metavar="DIR")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")]
+Executor = Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")]
+LimitS = Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")]
+Seed = Annotated[str, typer.Option(help="Seed of weights, data and order.", metavar="N")]
+Threads = Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")]
 Out = Annotated[str, typer.Option("--out", help="The exact folder of the run.", metavar="FOLDER", rich_help_panel="Output")]
 PlanFile = Annotated[str, typer.Option("--plan", help="Run somebody else's plan.json (or run folder) again, here.", metavar="FILE")]
 Retry = Annotated[
@@ -75,7 +79,7 @@ def run(
     resume: Resume = "",
     retry: Retry = "",
     out: Out = "",
-    executor: Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")] = "process",
+    executor: Executor = "process",
     address: Annotated[
         str, typer.Option(help="With --on ray: the cluster (default: RAY_ADDRESS, or one of this machine).", metavar="ADDRESS")
     ] = "",
@@ -88,8 +92,8 @@ def run(
         if executor != "ray":
             raise RequestError("--address is that of a Ray cluster", "add --on ray")
         os.environ["RAY_ADDRESS"] = address
-    plan, folder = plan_to_run(flags, plan_file, resume, out)
-    _measure(plan, folder, out, executor, as_json, again)
+    plan, folder = plan_to_run(flags, plan_file, resume, out, elsewhere=runs_elsewhere(executor))
+    carry_out.measure(plan, folder, out, executor, as_json, again)
 
 
 @app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
@@ -106,7 +110,7 @@ def plan(
         from bench.spec import to_json
 
         present.writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
-    _showplan_of_flags(wanted, as_json)
+    carry_out.show_plan(wanted, as_json)
 
 
 @app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
@@ -179,26 +183,26 @@ def ablate(
     quick: Annotated[
         bool, typer.Option("--quick", help="A first look: a small grid, 3 rounds, 1 seed; its verdicts stay undecided.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
-    threads: Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")] = "",
-    allocator: Annotated[str, typer.Option(help="keep or system; see: bench run --help.", metavar="POLICY")] = Flags().allocator,
+    dry_run: DryRun = False,
+    device: Device = "auto",
+    threads: Threads = "",
+    allocator: Allocator = KEEP,
     rounds: Annotated[str, typer.Option(help="Timing rounds (default: the question's own).", metavar="N")] = "",
-    seeds: Annotated[str, typer.Option(help="Training seeds (default: the question's own).", metavar="N")] = Flags().seeds,
-    limit_s: Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")] = "",
-    seed: Annotated[str, typer.Option(help="Seed of weights, data and order.", metavar="N")] = "0",
-    data_root: Annotated[str, typer.Option("--data-root", help="Folder with data sets.", metavar="DIR")] = "",
+    seeds: Annotated[str, typer.Option(help="Training seeds (default: the question's own).", metavar="N")] = "3",
+    limit_s: LimitS = "",
+    seed: Seed = "0",
+    data_root: DataRoot = "",
     out: Out = "",
-    executor: Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")] = "process",
+    executor: Executor = "process",
     as_json: Json = False,
 ) -> None:
     """Answer one question of ablations/, or all: measure its grid and write the report with its verdicts. An unfinished run is continued."""
     from bench.ablation import listing
 
     if listed:
-        _show_ablations(listing(), as_json)
+        carry_out.show_ablations(listing(), as_json)
         return
-    wanted = _wanted_ablations(name, every, out)
+    wanted = carry_out.wanted_ablations(name, every, out)
     catalog.require("executors", executor)
     chosen = Flags(
         threads=threads,
@@ -214,27 +218,27 @@ def ablate(
     announce_data_root(chosen)
     resolved = environment.resolve_device(to_device(chosen))
     if every:
-        _ablate_all(wanted, chosen, resolved, executor, dry_run, as_json)
+        carry_out.ablate_all(wanted, chosen, resolved, executor, dry_run, as_json)
     else:
-        _ablate(wanted[0], chosen, resolved, out, executor, dry_run, as_json)
+        carry_out.ablate_one(wanted[0], chosen, resolved, out, executor, dry_run, as_json)
 
 
 @app.command(epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
 def peers(
     quick: Annotated[bool, typer.Option("--quick", help="A first look: n = 17 and 65, batch 1, inference, 3 rounds.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")] = False,
+    dry_run: DryRun = False,
     models: Annotated[str, typer.Option(help="Only these of ours, beside their peers (default: all).", metavar="LIST")] = "",
     seq: Annotated[str, typer.Option(help="Other sequence lengths.", metavar="LIST")] = "",
     batch: Annotated[str, typer.Option(help="Other batch sizes.", metavar="LIST")] = "",
     phase: Annotated[str, typer.Option(help="Only these phases: infer, train.", metavar="LIST")] = "",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
-    threads: Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")] = "",
-    allocator: Annotated[str, typer.Option(help="keep or system; see: bench run --help.", metavar="POLICY")] = Flags().allocator,
+    device: Device = "auto",
+    threads: Threads = "",
+    allocator: Allocator = KEEP,
     rounds: Annotated[str, typer.Option(help="Timing rounds.", metavar="N")] = "",
-    limit_s: Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")] = "",
-    seed: Annotated[str, typer.Option(help="Seed of weights, data and order.", metavar="N")] = "0",
+    limit_s: LimitS = "",
+    seed: Seed = "0",
     out: Out = "",
-    executor: Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")] = "process",
+    executor: Executor = "process",
     as_json: Json = False,
 ) -> None:
     """Ours beside timm, torchvision, lucidrains and torch.nn: equal answers first, then paired times. An unfinished run is continued."""
@@ -244,7 +248,7 @@ def peers(
     chosen = Flags(threads=threads, allocator=allocator, rounds=rounds, limit_s=limit_s, seed=seed, quick=quick, device=device)
     resolved = environment.resolve_device(to_device(chosen))
     wanted = plan_ablation(PEERS, chosen, resolved, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
-    _show_or_measure(wanted, dry_run, out, executor, as_json)
+    carry_out.show_or_measure(wanted, dry_run, out, executor, as_json)
 
 
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_gmlp-vit")
@@ -386,121 +390,6 @@ def _retries(text: str) -> tuple[str, ...]:
     from bench.request import several_of
 
     return several_of("--retry", text, RETRIES) if text else ()
-
-
-def _measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: bool, retry: Sequence[str] = ()) -> None:
-    """Run what is missing of a plan, in its own folder where one is given; then table and report."""
-    from bench.run import choose_folder, execute, finished, jobs_ahead
-
-    folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today(), again=bool(retry))
-    if complete:
-        terminal.say(f"{folder} is complete already; its table again:")
-        _conclude(finished(folder), as_json)
-        return
-    require_data_of(plan)
-    with terminal.JobProgress(jobs_ahead(plan, folder, retry)) as progress, Stop(terminal.notice) as stop:
-        result = execute(plan, folder, progress, executor=executor, retry=retry, stop=stop)
-    _conclude(result, as_json)
-
-
-def _wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
-    names = catalog.names("ablations")
-    if not name and not every:
-        raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
-    if every and name:
-        raise RequestError(f"--all answers every question, and {name} is one of them", "leave one of them out")
-    if every and out:
-        raise RequestError("--out names the folder of one run, and --all makes several", "leave --out out")
-    if name:
-        catalog.require("ablations", name)
-    return names if every else (name,)
-
-
-def _ablate(name: str, chosen: Flags, device: str, out: str, executor: str, dry_run: bool, as_json: bool) -> None:
-    from bench.ablation import plan_ablation
-
-    _show_or_measure(plan_ablation(name, chosen, device, command_line()), dry_run, out, executor, as_json)
-
-
-def _show_or_measure(plan: Plan, dry_run: bool, out: str, executor: str, as_json: bool) -> None:
-    if dry_run:
-        _showplan_of_flags(plan, as_json)
-    else:
-        _measure(plan, None, out, executor, as_json)
-
-
-def _ablate_all(names: Sequence[str], chosen: Flags, device: str, executor: str, dry_run: bool, as_json: bool) -> None:
-    """One after the other; what cannot be run here is named, and the others go on. The list of results ends it: the one document with --json, or
-    in a dry run the list of plans."""
-    from bench.ablation import listing, plan_ablation
-
-    failed = False
-    plans: list[dict[str, Any]] = []
-    for place, name in enumerate(names, start=1):
-        terminal.say(f"{place} of {len(names)}: {name}")
-        try:
-            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-                if dry_run and as_json:
-                    plans.append(_plan_json(plan_ablation(name, chosen, device, command_line())))
-                else:
-                    _ablate(name, chosen, device, "", executor, dry_run, as_json=False)
-        except RequestError as wrong:
-            terminal.error(f"{name}: {wrong}", wrong.hint)
-            failed = True
-        except typer.Exit as ended:
-            if ended.exit_code not in (0, EXIT_FAILED):
-                raise
-            failed = failed or bool(ended.exit_code)
-    if not dry_run:
-        _show_ablations(listing(), as_json)
-    elif as_json:
-        terminal.print_json(plans)
-    if failed:
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _showplan_of_flags(wanted: Plan, as_json: bool) -> None:
-    from bench.jobs import estimated_seconds
-
-    if as_json:
-        terminal.print_json(_plan_json(wanted))
-        return
-    present.show_plan(wanted)
-    terminal.say(f"{len(wanted.cells)} cells, about {terminal.duration_text(estimated_seconds(wanted))}")
-
-
-def _plan_json(wanted: Plan) -> dict[str, Any]:
-    from bench.jobs import estimated_seconds
-    from bench.spec import to_json
-
-    return {"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)}
-
-
-def _show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        terminal.print_json(found)
-        return
-    terminal.print_table(
-        ("name", "question", "cost", "last run"), [tuple(e[k] or "" for k in ("name", "question", "cost", "last")) for e in found]
-    )
-
-
-def _conclude(result: RunResult, as_json: bool) -> None:
-    """Table, report, paths, and the exit code that says how it went."""
-    stored = result.stored
-    present.write_run_table(stored)
-    report_path = present.write_run_report(stored, None) if result.complete or stored.records else None
-    present.show_run(stored, as_json)
-    terminal.say(f"results: {stored.folder}")
-    if report_path:
-        terminal.say(f"report: {report_path}")
-    for finding in present.findings_of(stored):
-        terminal.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
-    if not result.complete:
-        terminal.say(f"interrupted; finish it with: bench run --resume {stored.folder}")
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if result.num_failed:
-        raise typer.Exit(EXIT_FAILED)
 
 
 def _compare_two(first: str, second: str, fail_if: str, out: str, form: str) -> None:

@@ -11,11 +11,16 @@ from bench.flags import Flags, announce_data_root, to_device, to_recipe, to_requ
 from bench.spec import Plan, RequestError
 
 
-def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[Plan, Path | None]:
+def runs_elsewhere(executor: str) -> bool:
+    """Does the executor say itself where its jobs run? Then this machine need not have what they need."""
+    return hasattr(catalog.load("executors", executor), "inspect_environment")
+
+
+def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str, *, elsewhere: bool = False) -> tuple[Plan, Path | None]:
     """The plan from flags, from a file, or of the run to resume; for the last, also its folder."""
     source = plan_file or resume
     if not source:
-        return plan_of_flags(flags), None
+        return plan_of_flags(flags, may_be_elsewhere=elsewhere), None
     if (plan_file and resume) or flags.given():
         other = "--resume" if plan_file and resume else flags.given()[0]
         raise RequestError(
@@ -29,6 +34,8 @@ def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str) -> tuple[Pl
 
     plan = read_plan_of_run(Path(resume)) if resume else read_plan(Path(plan_file))
     check_plan(plan, source, is_own_run=bool(resume))
+    if elsewhere:
+        return plan, Path(resume) if resume else None
     environment.resolve_device(plan.cells[0].cell.workload.device)
     if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
         raise RequestError(f"the plan asks for more threads than the {environment.num_cores()} cores here", "plan anew with --threads")

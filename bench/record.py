@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.files import write_atomically, write_json
+from bench.files import write_bytes, write_json
 from bench.spec import PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RequestError, canonical_json, from_json, to_json
 
 PLAN, ENVIRONMENT, RECORDS = "plan.json", "environment.json", "records.jsonl"
@@ -111,7 +111,7 @@ class RecordWriter:
         with open(self._path.with_name(CORRUPT), "ab", buffering=0) as aside:
             _write_through(aside, _joined(bad))
         good = _joined(line for line in lines if line not in bad)
-        write_atomically(self._path, lambda temporary: _write_file(temporary, good))
+        write_bytes(self._path, good)
         old, self._file = self._file, self._locked()
         old.close()
 
@@ -254,11 +254,6 @@ def _parse_record(line: bytes) -> Record:
 
 def _joined(lines: Iterable[bytes]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with open(path, "wb", buffering=0) as file:
-        _write_through(file, content)
 
 
 def _write_through(file: io.FileIO, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from bench.faults import is_out_of_memory
 from bench.record import RECORDS, read_run
 from bench.table import num_missing, rows_of
-from tests.processes import wait_for_lines, worker_and_server
+from tests.processes import started, worker_and_server
 from tests.specimens import ROOT, SABOTAGE_METRIC, bench_command, copy_of_the_program, environment_of, run_bench
 
 SMALL = ("--width", "16", "--depth", "1", "--batch", "1")
@@ -77,16 +80,7 @@ def test_a_run_with_faults_still_has_table_and_report(sabotaged: tuple[Path, Any
 def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> None:
     rounds = 24  # enough that the interrupt comes long before the end
     request = ("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "latency", "--rounds", str(rounds), "--quick")
-    with subprocess.Popen(
-        bench_command(*request),
-        cwd=tmp_path,
-        env=environment_of(ROOT),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=_mind_interrupts,
-    ) as first:
-        wait_for_lines(tmp_path, f"results/*/{RECORDS}", 3)
+    with started(tmp_path, *request, num_lines=3) as first:
         first.send_signal(signal.SIGINT)
         _, err = first.communicate(timeout=60)
     assert first.returncode == 130, err
@@ -116,11 +110,6 @@ def test_a_finished_run_named_by_out_only_shows_its_table_again(tmp_path: Path) 
     other = run_bench(ROOT, tmp_path, *request[:-2], "--batch", "2", "--out", "mine")
     assert other.returncode == 2
     assert "another plan" in other.stderr
-
-
-def _mind_interrupts() -> None:
-    """A shell that starts the tests in the background leaves interrupts ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_without_a_compiler_the_compiled_cell_fails_and_says_so(tmp_path: Path) -> None:
@@ -174,17 +163,8 @@ ROUNDS_OF_TWO = (
 
 
 def test_a_fork_server_that_dies_is_replaced(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        bench_command(*ROUNDS_OF_TWO),
-        cwd=tmp_path,
-        env=environment_of(ROOT),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as run:
-        wait_for_lines(tmp_path, f"mine/{RECORDS}", 3)
-        _, server = worker_and_server(run.pid)
+    with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3) as run:
+        server = None
         while server is None:
             _, server = worker_and_server(run.pid)
         os.kill(server, signal.SIGKILL)
@@ -237,3 +217,82 @@ def test_a_clock_that_jumps_does_no_harm(tmp_path: Path) -> None:
     assert len(records) == 4 * FEW_ROUNDS
     assert all(0 <= record.outcome.start_s < 60 for record in records if record.outcome.start_s is not None)
     assert all(0 <= record.outcome.duration_s < 60 for record in records if record.outcome.duration_s is not None)
+
+
+TREC_NAMES = ("ABBR:exp", "DESC:manner", "ENTY:cremat", "HUM:ind", "LOC:city", "NUM:dist")
+TREC_FILES = {"train_5500.label": 5452, "TREC_10.label": 500}
+
+
+def make_trec(root: Path) -> Path:
+    folder = root / "trec"
+    folder.mkdir(parents=True)
+    for name, num_items in TREC_FILES.items():
+        (folder / name).write_text("".join(f"{TREC_NAMES[item % 6]} What is {item} ?\n" for item in range(num_items)))
+    return folder
+
+
+def test_data_that_vanish_during_a_run_cost_their_trainings_and_no_more(tmp_path: Path) -> None:
+    data = make_trec(tmp_path / "data")
+    request = ("run", "--models", "vit", "--seq", "16", *SMALL, "--task", "trec", "--metrics", "params,latency,accuracy", "--quick")
+    trained = ("--epochs", "1", "--seeds", "2", "--data-root", str(data.parent), "--out", "mine")
+    with started(tmp_path, *request, *trained, num_lines=2) as run:
+        data.rename(tmp_path / "elsewhere")
+        _, err = run.communicate(timeout=120)
+    assert run.returncode == 1, err
+    assert "Traceback" not in err
+    assert "train_5500.label" in err
+    before = read_run(tmp_path / "mine").records
+    assert {r.outcome.status for r in before if r.metric != "accuracy"} == {"measured"}
+    assert [r.outcome.status for r in before if r.metric == "accuracy"] == ["failed", "failed"]
+    assert "train_5500.label" in before[-1].outcome.reason
+    (tmp_path / "elsewhere").rename(data)
+    again = run_bench(ROOT, tmp_path, *request, *trained, "--retry", "failed")
+    assert again.returncode == 0, again.stderr
+    after = read_run(tmp_path / "mine").records
+    assert {r.outcome.status for r in after} == {"measured"}
+    assert [r for r in before if r.outcome.status == "measured"] == [r for r in after if r.metric != "accuracy"]
+
+
+def test_a_folder_that_becomes_read_only_is_told_in_one_line_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3, prepare=_obey_permissions) as run:
+        folder.chmod(0o555)
+        _, err = run.communicate(timeout=120)
+    assert run.returncode == 1, err
+    assert "Traceback" not in err
+    assert len([line for line in err.splitlines() if "error:" in line]) == 1
+    assert "Permission denied" in err
+    before = read_run(folder).records
+    refused = subprocess.run(
+        bench_command("report", "mine"), cwd=tmp_path, env=environment_of(ROOT), capture_output=True, text=True, timeout=120, check=False,
+        preexec_fn=_obey_permissions,
+    )  # fmt: skip
+    assert refused.returncode in (1, 2)
+    assert "Traceback" not in refused.stderr
+    folder.chmod(0o755)
+    again = run_bench(ROOT, tmp_path, *ROUNDS_OF_TWO)
+    assert again.returncode == 0, again.stderr
+    after = read_run(folder).records
+    assert after[: len(before)] == before
+    assert len(after) == 4 * FEW_ROUNDS
+
+
+def _obey_permissions() -> None:
+    """Root may write everywhere; without these capabilities it may not."""
+    override_access, override_search, drop_from_bounding_set = 1, 2, 24
+    for capability in (override_access, override_search):
+        ctypes.CDLL(None).prctl(drop_from_bounding_set, capability, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (torch.AcceleratorError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_cuda_raises_for_want_of_memory_is_known(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected

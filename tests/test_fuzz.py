@@ -8,19 +8,26 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import string
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench import catalog, cli
+from bench import carry_out, catalog, cli, terminal
 from bench.flags import Flags
+from bench.record import RECORDS, read_run
 from bench.spec import DEVICES
+from tests.specimens import ROOT, run_bench
 
 NUM_EXAMPLES = int(os.environ.get("BENCH_FUZZ", "200"))
-FLAGS = sorted("--" + name.replace("_", "-") for name in Flags.__dataclass_fields__ if name not in ("data_root", "download", "out"))
-SWITCHES = ("--quick", "--json", "--download")
+FLAGS = sorted("--" + name.replace("_", "-") for name in Flags.__dataclass_fields__ if name not in ("data_root", "download"))
+OTHER_FLAGS = ("--resume", "--plan", "--retry", "--on", "--address", "--fail-if", "--x", "--y", "--to")
+PLACES = ("", "new", "new/er", "mine", "spoilt", "mine/plan.json", "é 🙂")
+"""What may be written to: nothing outside of the test's own folder."""
+SWITCHES = ("--quick", "--json", "--markdown")
 WORDS = (
     *catalog.names("families"),
     *catalog.names("metrics"),
@@ -56,32 +63,52 @@ WORDS = (
         "1e9",
         "nan",
     ),
-    *("", ",", "+", "=", "a=b", "..", "../..", "/", "\0", "--", "-", "24GiB", "17,17", "1,,2", "é", "🙂", "$(ls)", "`ls`", "<b>", "[red]"),
+    *("", ",", "+", "=", "a=b", "..", "../..", "/", "--", "-", "24GiB", "17,17", "1,,2", "é", "🙂", "$(ls)", "`ls`", "<b>", "[red]"),
 )
-JUNK = st.text(alphabet=string.printable + "é🙂\0", max_size=12)
+JUNK = st.text(alphabet=string.printable + "é🙂", max_size=12)
 VALUES = st.sampled_from(WORDS) | JUNK | st.integers(-(10**20), 10**20).map(str) | st.floats().map(str)
-OPTIONS = st.tuples(st.sampled_from(FLAGS), VALUES) | st.tuples(st.sampled_from(SWITCHES)) | st.tuples(JUNK)
+OPTIONS = (
+    st.tuples(st.sampled_from((*FLAGS, *OTHER_FLAGS)), VALUES)
+    | st.tuples(st.sampled_from(("--out", "--target", "--resume", "--plan")), st.sampled_from(PLACES))
+    | st.tuples(st.sampled_from(SWITCHES))
+    | st.tuples(JUNK)
+)
 SMALL = ("--width", "8", "--depth", "1", "--metrics", "params")
 """First, so that what is typed after it stands."""
 
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    """Of commands that measure nothing."""
-    command = draw(st.sampled_from(["plan", "describe", "list", "report", "check", "compare", "ablate", "run"]))
+    """Of all commands but `env`, which reads nothing but its two switches."""
+    command = draw(st.sampled_from(["plan", "describe", "list", "report", "check", "compare", "export", "ablate", "run"]))
     typed = [part for option in draw(st.lists(OPTIONS, max_size=4)) for part in option]
-    if command == "plan":
-        return ["plan", "--models", draw(st.sampled_from(["vit", "gmlp", "transformer"])), "--seq", "17", *SMALL, *typed]
-    if command in ("run", "ablate"):
-        return [command, *(["positions", "--dry-run"] if command == "ablate" else ["--dry-run"]), *typed]
-    return [command, *draw(st.lists(VALUES, max_size=2)), *typed]
+    if command == "run" and draw(st.booleans()):
+        return [command, *typed]
+    if command in ("plan", "run"):
+        return [command, "--models", draw(st.sampled_from(["vit", "gmlp", "transformer"])), "--seq", "17", *SMALL, *typed]
+    if command == "ablate":
+        return [command, "positions", "--dry-run", *typed]
+    return [command, *draw(st.lists(st.sampled_from(PLACES) | VALUES, max_size=2)), *typed]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, and a run with a spoilt record."""
+    folder = tmp_path_factory.mktemp("runs")
+    measured = run_bench(ROOT, folder, "run", "--models", "vit,gmlp", "--seq", "17", *SMALL, "--out", "mine")
+    assert measured.returncode == 0, measured.stderr
+    shutil.copytree(folder / "mine", folder / "spoilt")
+    (folder / "spoilt" / RECORDS).write_bytes(b"spoilt\n")
+    return folder
 
 
 @pytest.mark.filterwarnings("ignore")
 @given(arguments=command_lines())
 @settings(max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_no_command_line_ends_in_a_traceback(arguments: list[str], tmp_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_no_command_line_ends_in_a_traceback(arguments: list[str], runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to where something would be measured: that is another test's."""
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr(carry_out, "measure", lambda plan, *_: terminal.print_text(plan.plan_id))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         cli.main(arguments)
@@ -91,3 +118,4 @@ def test_no_command_line_ends_in_a_traceback(arguments: list[str], tmp_path: str
         assert err.getvalue().strip(), arguments
     if ended.value.code == 0:
         assert out.getvalue().strip() or err.getvalue().strip(), arguments
+    assert len(read_run(runs / "mine").records) == 2, arguments

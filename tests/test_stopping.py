@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pty
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bench.record import RECORDS, read_run
+from bench.record import read_run
 from bench.spec import MEASURED, Record
 from bench.stopping import SIGNALS, Stop
-from tests.processes import wait_for_lines
-from tests.specimens import ROOT, bench_command, environment_of, run_bench
+from tests.processes import started
+from tests.specimens import ROOT, run_bench
 
 ROUNDS, PER_ROUND = 30, 4  # two cells, the control, and the ceilings that they share
 REQUEST = (
     *("run", "--models", "vit", "--seq", "17,18", "--width", "16", "--depth", "1", "--batch", "1", "--metrics", "latency"),
     *("--rounds", str(ROUNDS), "--quick", "--out", "mine"),
 )
-
-
-@contextlib.contextmanager
-def started(folder: Path, stream: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
-    """The run, once it has some records. In a session of its own: signals to the group reach its workers and server too."""
-    with subprocess.Popen(
-        bench_command(*REQUEST),
-        cwd=folder,
-        env=environment_of(ROOT),
-        text=True,
-        preexec_fn=_mind_signals,
-        start_new_session=True,
-        stdin=None if stream == subprocess.PIPE else stream,
-        stdout=stream,
-        stderr=stream,
-    ) as run:
-        wait_for_lines(folder, f"mine/{RECORDS}", PER_ROUND + 1)
-        yield run
-
-
-def _mind_signals() -> None:
-    """A shell that starts the tests in the background leaves interrupts ignored, and children inherit that."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
 
 
 def records(folder: Path) -> tuple[Record, ...]:
@@ -62,7 +35,7 @@ def is_whole(found: tuple[Record, ...]) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, tmp_path: Path) -> None:
-    with started(tmp_path) as run:
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
         os.killpg(run.pid, number)  # as a terminal sends it, to the workers too
         _, err = run.communicate(timeout=60)
     assert run.returncode == 130, err
@@ -74,7 +47,7 @@ def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, 
 
 
 def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
-    with started(tmp_path) as run:
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
         run.send_signal(signal.SIGINT)
         time.sleep(0.02)
         run.send_signal(signal.SIGINT)
@@ -86,7 +59,7 @@ def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
-    with started(tmp_path, inside) as run:
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1, stream=inside) as run:
         os.close(inside)
         os.close(terminal)  # from here on every write fails
         os.killpg(run.pid, signal.SIGHUP)  # what the system does where the terminal is the session's own

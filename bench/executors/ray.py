@@ -1,7 +1,7 @@
 """Runs jobs on a Ray cluster, one at a time on each node's CPUs or on each GPU; the cluster at RAY_ADDRESS, or one of this machine alone.
 
 Every slot runs `bench.slot` in a process of its own, so that a job is measured as `--on process` measures it. Nodes whose machine, software or code
-differs from the first one's are left out and named: their times must not be mixed.
+differs from that of most slots are left out and named: their times must not be mixed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOST = "lost_workers"
 
 
 def inspect_environment(*, threads: int, device: str, allocator: str) -> dict[str, Any]:
-    """The facts of the first node that can run jobs. Raises RequestError where none can."""
+    """The facts of the nodes that run the jobs. Raises RequestError where none can."""
     slots = _slots(threads, device, allocator)
     return dict(slots[0].facts)
 
@@ -141,7 +141,7 @@ def _connect() -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _slots(threads: int, device: str, allocator: str) -> tuple[_Slot, ...]:
-    """All that agree with the first. Raises RequestError where there is none."""
+    """All of the most common kind of node. Raises RequestError where there is none."""
     ray = _connect()
     kind = "GPU" if device == "cuda" else "CPU"
     places = [
@@ -159,9 +159,9 @@ def _slots(threads: int, device: str, allocator: str) -> tuple[_Slot, ...]:
             f"node {node} of the Ray cluster is left out: nothing heard in {START_LIMIT_S:g} s (are its CPUs taken?)", stacklevel=2
         )
     found = [_Slot(*asked[reference], facts) for reference in asked if reference in answered and (facts := _facts(reference))]
-    agreeing = [slot for slot in found if not _difference(found[0], slot)]
+    agreeing = _largest_group(found)
     for slot in found:
-        if difference := _difference(found[0], slot):
+        if difference := _difference(agreeing[0], slot):
             warnings.warn(f"node {slot.node[:8]} of the Ray cluster is left out: {difference}", stacklevel=2)
     if not agreeing:
         raise RequestError(
@@ -201,9 +201,16 @@ def _got(reference: Any) -> Any:
         return None
 
 
-def _difference(first: _Slot, other: _Slot) -> str:
-    pairs = ((key, first.facts.get(key), other.facts.get(key)) for key in MUST_AGREE)
-    return next((f"{key} is {theirs!r} there and {ours!r} on the first node" for key, ours, theirs in pairs if ours != theirs), "")
+def _largest_group(slots: list[_Slot]) -> list[_Slot]:
+    """The slots of the most common kind of node; of several the same one every time, so that an interrupted run goes on."""
+    kinds = Counter(str(slot.facts["environment_id"]) for slot in slots)
+    chosen = max(kinds, key=lambda kind: (kinds[kind], kind), default="")
+    return [slot for slot in slots if slot.facts["environment_id"] == chosen]
+
+
+def _difference(chosen: _Slot, other: _Slot) -> str:
+    pairs = ((key, chosen.facts.get(key), other.facts.get(key)) for key in MUST_AGREE)
+    return next((f"{key} is {theirs!r} there and {ours!r} on the nodes that are used" for key, ours, theirs in pairs if ours != theirs), "")
 
 
 def _replacements(lost: _Slot, job: Job) -> list[_Slot]:

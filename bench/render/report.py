@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bench.files import write_atomically
+from bench.files import write_bytes
 from bench.render.content import build_document
 from bench.render.effect_figures import draw_effects
 from bench.render.effects import effects_json
@@ -87,9 +87,5 @@ def _image(figure: Figure, kind: str) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    write_atomically(path, lambda temporary: _write_bytes(temporary, content))
+    write_bytes(path, content)
     return path
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

@@ -1,8 +1,13 @@
-"""A real cluster of two nodes on this machine: a run is complete though a worker is killed under it, and says so."""
+"""A real cluster of two nodes on this machine: a run is complete though a worker or a node is lost under it, and says so; a node that differs is
+left out.
+
+BENCH_RAY_DEMO=1 pytest tests/executors/test_ray.py runs the grid of `make demo` on it as well, and kills a worker.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,10 +18,10 @@ from typing import Any
 import pytest
 
 from bench.executors.ray import LOST
-from bench.record import RECORDS, read_run
+from bench.record import read_run
 from bench.spec import MEASURED
 from bench.table import num_missing
-from tests.processes import wait_for_lines
+from tests.processes import started
 from tests.specimens import ROOT, bench_command, environment_of
 
 ray = pytest.importorskip("ray")
@@ -63,28 +68,78 @@ def slot_processes() -> list[int]:
     return found
 
 
+def ended_slots() -> bool:
+    """Are they gone, within ten seconds?"""
+    for _ in range(100):
+        if not slot_processes():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def losses(folder: Path) -> int:
+    """What the outcomes of a complete run say of lost workers."""
+    stored = read_run(folder / "mine")
+    assert num_missing(stored) == 0
+    assert {record.outcome.status for record in stored.records} == {MEASURED}
+    assert len({record.key for record in stored.records}) == len(stored.records)
+    return sum(record.outcome.values.get(LOST, 0) for record in stored.records)
+
+
 def test_a_run_is_complete_though_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
-    variables = {**environment_of(ROOT), "RAY_ADDRESS": cluster.address}
-    with subprocess.Popen(
-        bench_command(*REQUEST), cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as run:
-        wait_for_lines(tmp_path, f"mine/{RECORDS}", 20)
+    with started(tmp_path, *REQUEST, num_lines=20, variables={"RAY_ADDRESS": cluster.address}) as run:
         slots = slot_processes()
         assert len(slots) == 2
         os.kill(slots[0], signal.SIGKILL)
         _, err = run.communicate(timeout=300)
     assert run.returncode == 0, err
-    stored = read_run(tmp_path / "mine")
-    assert num_missing(stored) == 0
-    assert {record.outcome.status for record in stored.records} == {MEASURED}
-    assert sum(record.outcome.values.get(LOST, 0) for record in stored.records) == 1
+    assert losses(tmp_path) == 1
     assert "lost" in err
     assert "Traceback" not in err
-    for _ in range(100):
-        if not slot_processes():
-            break
-        time.sleep(0.1)
-    assert slot_processes() == []
+    assert ended_slots()
+
+
+def test_a_run_is_complete_though_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
+    node = cluster.add_node(num_cpus=1)
+    with started(tmp_path, *REQUEST, num_lines=20, variables={"RAY_ADDRESS": cluster.address}) as run:
+        assert len(slot_processes()) == 3
+        cluster.remove_node(node, allow_graceful=False)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 0, err
+    assert losses(tmp_path) == 1
+    assert "lost" in err
+    assert ended_slots()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a node with fewer cores than the others needs two")
+def test_a_node_that_differs_is_left_out_and_named(cluster: Any, tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # what the node inherits
+    try:
+        node = cluster.add_node(num_cpus=1)
+    finally:
+        os.sched_setaffinity(0, cores)
+    try:
+        with started(tmp_path, *REQUEST, num_lines=5, variables={"RAY_ADDRESS": cluster.address}) as run:
+            _, err = run.communicate(timeout=300)
+    finally:
+        cluster.remove_node(node)
+    assert run.returncode == 0, err
+    assert f"is left out: num_cores is 1 there and {len(cores)} on the nodes that are used" in err
+    assert losses(tmp_path) == 0
+
+
+@pytest.mark.skipif("BENCH_RAY_DEMO" not in os.environ, reason="takes as long as make demo: set BENCH_RAY_DEMO=1")
+def test_the_demo_grid_is_complete_though_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
+    (found,) = re.findall(r"^DEMO := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    request = ("run", *found.replace("\\\n", " ").split(), "--threads", "1", "--on", "ray", "--out", "mine")
+    with started(tmp_path, *request, num_lines=40, variables={"RAY_ADDRESS": cluster.address}) as run:
+        os.kill(slot_processes()[0], signal.SIGKILL)
+        out, err = run.communicate(timeout=3000)
+    assert run.returncode == 0, err
+    assert losses(tmp_path) == 1
+    assert "lost" in err
+    assert "gmlp" in out
 
 
 def test_without_a_cluster_one_of_this_machine_is_started(tmp_path: Path) -> None:

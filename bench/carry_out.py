@@ -1,0 +1,138 @@
+"""From a plan to its table, report and exit code: measuring it, showing it, answering the questions of `ablations/` with it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bench import catalog, present, terminal
+from bench.flags import Flags
+from bench.planning import command_line, require_data_of
+from bench.spec import Plan, RequestError
+from bench.stopping import Stop
+
+if TYPE_CHECKING:
+    from bench.run import RunResult
+
+EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+
+
+def measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: bool, retry: Sequence[str] = ()) -> None:
+    """Run what is missing of a plan, in its own folder where one is given; then table and report."""
+    from bench.run import choose_folder, execute, finished, jobs_ahead
+
+    folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today(), again=bool(retry))
+    if complete:
+        terminal.say(f"{folder} is complete already; its table again:")
+        _conclude(finished(folder), as_json)
+        return
+    require_data_of(plan)
+    with terminal.JobProgress(jobs_ahead(plan, folder, retry)) as progress, Stop(terminal.notice) as stop:
+        result = execute(plan, folder, progress, executor=executor, retry=retry, stop=stop)
+    _conclude(result, as_json)
+
+
+def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
+    names = catalog.names("ablations")
+    if not name and not every:
+        raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
+    if every and name:
+        raise RequestError(f"--all answers every question, and {name} is one of them", "leave one of them out")
+    if every and out:
+        raise RequestError("--out names the folder of one run, and --all makes several", "leave --out out")
+    if name:
+        catalog.require("ablations", name)
+    return names if every else (name,)
+
+
+def ablate_one(name: str, chosen: Flags, device: str, out: str, executor: str, dry_run: bool, as_json: bool) -> None:
+    from bench.ablation import plan_ablation
+
+    show_or_measure(plan_ablation(name, chosen, device, command_line()), dry_run, out, executor, as_json)
+
+
+def show_or_measure(plan: Plan, dry_run: bool, out: str, executor: str, as_json: bool) -> None:
+    if dry_run:
+        show_plan(plan, as_json)
+    else:
+        measure(plan, None, out, executor, as_json)
+
+
+def ablate_all(names: Sequence[str], chosen: Flags, device: str, executor: str, dry_run: bool, as_json: bool) -> None:
+    """One after the other; what cannot be run here is named, and the others go on. The list of results ends it: the one document with --json, or
+    in a dry run the list of plans."""
+    from bench.ablation import listing, plan_ablation
+
+    failed = False
+    plans: list[dict[str, Any]] = []
+    for place, name in enumerate(names, start=1):
+        terminal.say(f"{place} of {len(names)}: {name}")
+        try:
+            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+                if dry_run and as_json:
+                    plans.append(_plan_json(plan_ablation(name, chosen, device, command_line())))
+                else:
+                    ablate_one(name, chosen, device, "", executor, dry_run, as_json=False)
+        except RequestError as wrong:
+            terminal.error(f"{name}: {wrong}", wrong.hint)
+            failed = True
+        except typer.Exit as ended:
+            if ended.exit_code not in (0, EXIT_FAILED):
+                raise
+            failed = failed or bool(ended.exit_code)
+    if not dry_run:
+        show_ablations(listing(), as_json)
+    elif as_json:
+        terminal.print_json(plans)
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def show_plan(wanted: Plan, as_json: bool) -> None:
+    from bench.jobs import estimated_seconds
+
+    if as_json:
+        terminal.print_json(_plan_json(wanted))
+        return
+    present.show_plan(wanted)
+    terminal.say(f"{len(wanted.cells)} cells, about {terminal.duration_text(estimated_seconds(wanted))}")
+
+
+def _plan_json(wanted: Plan) -> dict[str, Any]:
+    from bench.jobs import estimated_seconds
+    from bench.spec import to_json
+
+    return {"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)}
+
+
+def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        terminal.print_json(found)
+        return
+    terminal.print_table(
+        ("name", "question", "cost", "last run"), [tuple(e[k] or "" for k in ("name", "question", "cost", "last")) for e in found]
+    )
+
+
+def _conclude(result: RunResult, as_json: bool) -> None:
+    """Table, report, paths, and the exit code that says how it went."""
+    stored = result.stored
+    present.write_run_table(stored)
+    report_path = present.write_run_report(stored, None) if result.complete or stored.records else None
+    present.show_run(stored, as_json)
+    terminal.say(f"results: {stored.folder}")
+    if report_path:
+        terminal.say(f"report: {report_path}")
+    for finding in present.findings_of(stored):
+        terminal.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
+    if not result.complete:
+        terminal.say(f"interrupted; finish it with: bench run --resume {stored.folder}")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if result.num_failed:
+        raise typer.Exit(EXIT_FAILED)
