@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -25,7 +26,9 @@ EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 
 def measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: bool, retry: Sequence[str] = ()) -> None:
     """Run what is missing of a plan, in its own folder where one is given; then table and report."""
-    from bench.run import choose_folder, execute, finished, jobs_ahead
+    from bench.record import RECORDS
+    from bench.run import execute, finished, jobs_ahead
+    from bench.run_folder import choose_folder
 
     folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today(), again=bool(retry))
     if complete:
@@ -33,8 +36,14 @@ def measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: b
         _conclude(finished(folder), as_json)
         return
     require_data_of(plan)
-    with terminal.JobProgress(jobs_ahead(plan, folder, retry)) as progress, Stop(terminal.notice) as stop:
+    ahead = jobs_ahead(plan, folder, retry)
+    if (folder / RECORDS).exists():
+        terminal.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
+    with terminal.JobProgress(ahead) as progress, Stop(terminal.notice) as stop:
         result = execute(plan, folder, progress, executor=executor, retry=retry, stop=stop)
+    if stop.urgent:  # whoever asks twice does not wait for figures
+        terminal.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
+        _tell_how_to_finish(folder)
     _conclude(result, as_json)
 
 
@@ -132,7 +141,11 @@ def _conclude(result: RunResult, as_json: bool) -> None:
     for finding in present.findings_of(stored):
         terminal.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
     if not result.complete:
-        terminal.say(f"interrupted; finish it with: bench run --resume {stored.folder}")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        _tell_how_to_finish(stored.folder)
     if result.num_failed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _tell_how_to_finish(folder: Path) -> NoReturn:
+    terminal.say(f"interrupted; finish it with: bench run --resume {shlex.quote(str(folder))}")
+    raise typer.Exit(EXIT_INTERRUPTED)

@@ -44,7 +44,7 @@ Retry = Annotated[
     typer.Option("--retry", help="Measure again: failed jobs, unstable latencies (as many rounds more), corrupt lines.", metavar="LIST"),
 ]
 Resume = Annotated[str, typer.Option("--resume", help="Finish an interrupted run.", metavar="RUN")]
-RunFolder = Annotated[str, typer.Argument(help="A run's folder, such as results/2026-11-20_cpu_gmlp-vit.", metavar="RUN")]
+RunFolder = Annotated[str, typer.Argument(help="A run's folder, such as results/2026-11-20_cpu_digits.", metavar="RUN")]
 
 
 class Commands(TyperGroup):
@@ -88,6 +88,8 @@ def run(
     """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
     catalog.require("executors", executor)
     again = _retries(retry)
+    if again and not (flags.models or resume or plan_file):
+        raise RequestError("--retry measures again what a run holds", "name the run: --resume RUN, or make the same request again")
     if address:
         if executor != "ray":
             raise RequestError("--address is that of a Ray cluster", "add --on ray")
@@ -251,7 +253,7 @@ def peers(
     carry_out.show_or_measure(wanted, dry_run, out, executor, as_json)
 
 
-@app.command(epilog="Example: bench report results/2026-11-20_cpu_gmlp-vit")
+@app.command(epilog="Example: bench report results/2026-11-20_cpu_digits")
 def report(
     runs: Annotated[
         list[str], typer.Argument(help="Folders of runs; several are merged, if the keys that must agree do.", metavar="RUN...")
@@ -259,15 +261,17 @@ def report(
     out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
 ) -> None:
     """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
-    from bench.record import collector_off
+    from bench.record import collector_off, read_runs
 
     with collector_off():
-        stored = [_read(run) for run in dict.fromkeys(runs)]
+        stored = read_runs(runs)
         if len(stored) > 1 and not out:
             raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
         path = present.write_report_of_runs(stored, Path(out) if out else None)
-        for run in stored:
-            present.write_run_table(run)
+        if out:  # the runs themselves may be others', or read-only
+            present.write_merged_table(stored, Path(out))
+        else:
+            present.write_run_table(stored[0])
     terminal.say(f"report: {path}")
 
 
@@ -275,25 +279,37 @@ def report(
 def compare(
     run: RunFolder,
     other: Annotated[str, typer.Argument(help="A second run of the same cells, to be held against the first.", metavar="RUN_B")] = "",
-    x: Annotated[str, typer.Option("--x", help="params, flops, latency_ms or train_s.", metavar="COST")] = "params",
-    y: Annotated[str, typer.Option("--y", help="accuracy or score.", metavar="QUALITY")] = "accuracy",
+    x: Annotated[str, typer.Option("--x", help="One run: params (the default), flops, latency_ms or train_s.", metavar="COST")] = "",
+    y: Annotated[str, typer.Option("--y", help="One run: accuracy (the default) or score.", metavar="QUALITY")] = "",
     fail_if: Annotated[
-        str, typer.Option("--fail-if", help="Two runs: exit 1 where a ratio passes this for certain: 'latency_ms>1.05'.", metavar="BOUND")
-    ] = "",
+        str | None,
+        typer.Option(
+            "--fail-if",
+            help="Two runs: exit 1 where a ratio, second over first, passes this for certain, or its figure is lost: 'latency_ms>1.05'; also "
+            "params, flops, peak_memory_bytes and accuracy, with > or <.",
+            metavar="BOUND",
+        ),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Two runs: Markdown on stdout, as for a pull request.")] = False,
     out: Annotated[str, typer.Option("--out", help="Folder of the page and figure (default: the report's).", metavar="FOLDER")] = "",
     as_json: Json = False,
 ) -> None:
     """Cost against quality of one run: the Pareto front and which differences are significant. Or two runs, cell by cell: what became slower?"""
+    if markdown and as_json:
+        raise RequestError("--markdown and --json are two forms of one answer", "leave one out")
     if other:
+        if x or y:
+            raise RequestError(f"--{'x' if x else 'y'} is for one run: two are compared in everything that they measured", "leave it out")
         _compare_two(run, other, fail_if, out, "json" if as_json else "markdown" if markdown else "text")
         return
-    if fail_if or markdown:
-        raise RequestError(f"{'--fail-if' if fail_if else '--markdown'} compares two runs", "name a second one: bench compare RUN_A RUN_B")
-    terminal.say(f"comparison: {present.show_comparison(_read(run), x, y, Path(out) if out else None, as_json)}")
+    if fail_if is not None or markdown:
+        flag = "--markdown" if markdown else "--fail-if"
+        raise RequestError(f"{flag} compares two runs", "name a second one: bench compare RUN_A RUN_B")
+    path = present.show_comparison(_read(run), x or "params", y or "accuracy", Path(out) if out else None, as_json)
+    terminal.say(f"comparison: {path}")
 
 
-@app.command(epilog="Example: bench check results/2026-11-20_cpu_gmlp-vit")
+@app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")
 def check(run: RunFolder, as_json: Json = False) -> None:
     """Can these numbers be trusted? Advice for each finding; exit 1 when not."""
     found = present.findings_of(_read(run))
@@ -392,15 +408,22 @@ def _retries(text: str) -> tuple[str, ...]:
     return several_of("--retry", text, RETRIES) if text else ()
 
 
-def _compare_two(first: str, second: str, fail_if: str, out: str, form: str) -> None:
+def _compare_two(first: str, second: str, fail_if: str | None, out: str, form: str) -> None:
     from bench.render.two_runs import parse_bound
 
-    bound = parse_bound(fail_if) if fail_if else None
-    failing = present.show_two_runs(_read(first), _read(second), bound, Path(out) if out else None, form)
-    for text in failing:
-        terminal.say(f"fails {fail_if}: {text}")
-    if failing:
+    bound = None if fail_if is None else parse_bound(fail_if)
+    verdict = present.show_two_runs(_read(first), _read(second), bound, Path(out) if out else None, form)
+    if verdict is None:
+        return
+    for text in verdict.failing:
+        terminal.say(f"fails {verdict.bound.text}: {text}")
+    if verdict.failing:
         raise typer.Exit(EXIT_FAILED)
+    if not verdict.num_judged:
+        raise RequestError(
+            f"--fail-if {verdict.bound.text} was held against nothing: no cell has {verdict.bound.column} in both runs that may be compared",
+            "measure it in both, on one machine; the reasons stand above",
+        )
 
 
 def _read(folder: str) -> StoredRun:

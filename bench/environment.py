@@ -137,13 +137,14 @@ def gpu_facts() -> dict[str, Any]:
         handle = _first_visible_gpu(pynvml)
         facts["gpu"] = _text(pynvml.nvmlDeviceGetName(handle))
         facts["gpu_count"] = pynvml.nvmlDeviceGetCount()
-        facts["gpu_processes"] = sum(p.pid != os.getpid() for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
         facts["gpu_memory_bytes"] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
         facts["gpu_driver"] = _text(pynvml.nvmlSystemGetDriverVersion())
         facts["cuda_version"] = _torch_cuda_version()
         facts["gpu_max_clock_mhz"] = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
         facts["gpu_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
         facts["gpu_throttle_reasons"] = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        # last: where GPUs are shared by virtual machines it is refused
+        facts["gpu_processes"] = sum(p.pid != os.getpid() for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
     except pynvml.NVMLError:
         pass  # what was read so far stands, the rest stays None
     finally:

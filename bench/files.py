@@ -31,6 +31,12 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
+def write_text_below(folder: Path, name: str, text: str) -> None:
+    """In a folder that is made where it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / name, text)
+
+
 def write_json(path: Path, data: Any) -> None:
     write_text(path, json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
 

@@ -58,6 +58,11 @@ def missing_jobs(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
             yield job
 
 
+def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
+    """Does every job have an outcome, or a reason not to be tried again?"""
+    return not any(True for _ in missing_jobs(plan, records))
+
+
 def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
     """The missing jobs, and those that will follow the trials that are still out, by the plan's recipe for want of the winner's."""
     done = {record.key for record in records}

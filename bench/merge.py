@@ -63,7 +63,7 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
         metrics=_unique(metric for plan in plans for metric in plan.metrics),
         cells=tuple(cells[cell_id] for cell_id in _unique(p.cell.cell_id for plan in plans for p in plan.cells)),
         skipped=_unique(skipped for plan in plans for skipped in plan.skipped),
-        settings=dataclasses.replace(plans[0].settings, rounds=sum(plan.settings.rounds for plan in plans)),
+        settings=dataclasses.replace(plans[0].settings, rounds=sum(map(_num_rounds, runs))),
         accuracy_seq_lens=_trained_lengths([plan for plan in plans if "accuracy" in plan.metrics]),
         parts=tuple(part for run in runs for part in _parts(run)),
         ladders=_unique(ladder for plan in plans for ladder in plan.ladders),
@@ -103,7 +103,12 @@ def _records(runs: Sequence[StoredRun]) -> Iterator[Record]:
             if renumbered.key not in seen:
                 seen.add(renumbered.key)
                 yield renumbered
-        offset += run.plan.settings.rounds
+        offset += _num_rounds(run)
+
+
+def _num_rounds(run: StoredRun) -> int:
+    """More than planned where unstable cells got further ones."""
+    return max([run.plan.settings.rounds, *(record.repeat + 1 for record in run.records if _by_round(record.metric))])
 
 
 def _by_round(metric: str) -> bool:

@@ -15,14 +15,22 @@ if TYPE_CHECKING:
     from bench.analysis.trust import Finding
     from bench.record import StoredRun
     from bench.render.report_data import ReportData
-    from bench.render.two_runs import Bound
+    from bench.render.two_runs import Bound, Verdict
 
 
 def write_run_table(stored: StoredRun) -> None:
-    """table.csv and table.parquet, from the records."""
+    """table.csv, table.json and table.parquet in the run's folder, from the records."""
     from bench.table import rows_of, write_table
 
     writing(stored.folder, lambda: write_table(rows_of(stored), stored.folder))
+
+
+def write_merged_table(runs: Sequence[StoredRun], folder: Path) -> None:
+    """The same three files, of all runs together, in a folder that is there."""
+    from bench.merge import rows_of_runs
+    from bench.table import write_table
+
+    writing(folder, lambda: write_table(rows_of_runs(runs), folder))
 
 
 def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
@@ -33,7 +41,7 @@ def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
 def write_report_of_runs(runs: Sequence[StoredRun], folder: Path | None) -> Path:
     """One report of several runs. Raises RequestError where they may not be merged."""
     from bench.render.report import write_report
-    from bench.run import report_folder
+    from bench.run_folder import report_folder
 
     target = folder or report_folder(runs[0].folder)
     data = _report_data(runs, name=target.resolve().name if len(runs) > 1 else "")
@@ -118,7 +126,7 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
     """Front, significant differences and trained models, as text or as one JSON document; the page and the figure, whose path is returned."""
     from bench.render.compare import find, json_of, notes, text_tables, write_comparison
     from bench.render.compare_rows import choose_axes
-    from bench.run import report_folder
+    from bench.run_folder import report_folder
     from bench.table import item_scores_of, rows_of
 
     axes = choose_axes(x, y)
@@ -135,17 +143,20 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
     return target / f"{axes.name}.md"
 
 
-def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> list[str]:
-    """One run against another, as text, markdown or json; as comparison.md in the folder, where one is given. Returns what passes the bound."""
+def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> Verdict | None:
+    """One run against another, as text, markdown or json; as comparison.md in the folder, where one is given. Returns what the bound comes to."""
     from bench.environment import MUST_AGREE, SAME_MACHINE
-    from bench.files import write_text
+    from bench.files import write_text_below
     from bench.render.markdown import to_markdown
-    from bench.render.two_runs import cells_table, changes_table, compare_two, document_of, families_table, json_of, sentences
+    from bench.render.two_runs import about_cells, cells_table, changes_table, compare_two, document_of, families_table, json_of, sentences
 
     found = compare_two(first, second, named=MUST_AGREE, same=SAME_MACHINE)
-    page = to_markdown(document_of(found, bound))
+    verdict = found.judge(bound) if bound else None
+    page = to_markdown(document_of(found, verdict))
+    if folder:
+        writing(folder, lambda: write_text_below(folder, "comparison.md", page))
     if form == "json":
-        terminal.print_json(json_of(found, bound))
+        terminal.print_json(json_of(found, verdict))
     elif form == "markdown":
         terminal.print_text(page)
     else:
@@ -153,12 +164,11 @@ def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, fold
         for title, table in titled.items():
             if table.rows:
                 terminal.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
-        terminal.print_text("\n" + "\n".join(sentences(found)))
+        told = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([verdict.text] if verdict else [])]
+        terminal.print_text("\n" + "\n".join(told))
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        writing(folder, lambda: write_text(folder / "comparison.md", page))
         terminal.say(f"comparison: {folder / 'comparison.md'}")
-    return found.failing(bound) if bound else []
+    return verdict
 
 
 def _chance(task: str) -> float | None:

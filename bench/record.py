@@ -12,7 +12,9 @@ import functools
 import gc
 import io
 import json
+import math
 import os
+import shlex
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +32,8 @@ CORRUPT = "records.corrupt"
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda data: {**data, "schema": 2}}
 """From a schema version to the function that lifts one record's data to the next version. Schema 2 is schema 1 with a checksum in each line."""
 CHECKSUM = b',"checksum":"'
+NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "memory_available_bytes", "gpu_memory_bytes")
+"""Facts of the environment that are reckoned with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,7 @@ class RecordWriter:
     """
 
     def __init__(self, folder: Path, *, put_corrupt_aside: bool = False) -> None:
+        """Raises RequestError, on entering, where the folder cannot be written or another process writes it."""
         self._path = folder / RECORDS
         self._put_corrupt_aside = put_corrupt_aside
         self.num_corrupt = 0
@@ -82,16 +87,26 @@ class RecordWriter:
             raise
 
     def _locked(self) -> io.FileIO:
-        # no buffer: what a full disk refuses must not be left in one, to be written after all
-        file = open(self._path, "a+b", buffering=0)  # noqa: SIM115
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        """The file, locked. Where another process has put a new one in its place meanwhile, that one."""
+        while True:
+            try:
+                # no buffer: what a full disk refuses must not be left in one, to be written after all
+                file = open(self._path, "a+b", buffering=0)  # noqa: SIM115
+            except OSError as error:
+                raise RequestError(
+                    f"cannot write {self._path}: {error.strerror or error}", "make it writable, or measure anew with another --out"
+                ) from error
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.close()
+                raise RequestError(
+                    f"{self._path.parent} is being written by another process", "wait for it, or choose another --out"
+                ) from error
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self._path)):
+                    return file
             file.close()
-            raise RequestError(
-                f"{self._path.parent} is being written by another process", "wait for it, or choose another --out"
-            ) from error
-        return file
 
     def _cut_torn_line(self) -> None:
         self._file.seek(0)
@@ -139,15 +154,20 @@ def collector_off() -> Iterator[None]:
 
 
 @collector_off()
-def read_run(folder: Path) -> StoredRun:
-    """Read a run's folder. Raises RequestError, saying what is wrong with which file."""
+def read_run(folder: Path, *, skip_corrupt: bool = False) -> StoredRun:
+    """Read a run's folder. Raises RequestError, saying what is wrong with which file; lines that cannot be read may be skipped."""
     plan = read_plan_of_run(folder)
     return StoredRun(
         folder=folder,
         plan=plan,
         environment=read_environment(folder),
-        records=tuple(read_records(folder / RECORDS)),
+        records=tuple(read_records(folder / RECORDS, skip_corrupt=skip_corrupt)),
     )
+
+
+def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
+    """Each folder once, however often and in whatever form it is named."""
+    return [read_run(folder) for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values()]
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
@@ -155,13 +175,19 @@ def read_environment(folder: Path) -> dict[str, Any]:
     found = _read_json(folder / ENVIRONMENT)
     if not isinstance(found, dict):
         raise RequestError(f"{folder / ENVIRONMENT} does not hold an object", "restore it, or measure again")
+    for key in NUMBERS:
+        if found.get(key) is not None and (isinstance(found[key], bool) or not isinstance(found[key], int | float)):
+            raise RequestError(f"{folder / ENVIRONMENT}: {key} is no number but {found[key]!r}", "restore it, or measure again")
     return found
 
 
 def read_plan_of_run(folder: Path) -> Plan:
     """Raises RequestError where there is no such folder, or no plan in it."""
     if not folder.is_dir():
-        raise RequestError(f"there is no run folder {folder}", "name a folder below results/")
+        hint = f"try {folder.parent}" if (folder.parent / PLAN).exists() and folder.exists() else "name a folder below results/"
+        raise RequestError(f"there is no run folder {folder}", hint)
+    if not (folder / PLAN).exists():
+        raise RequestError(f"{folder} is no run: it holds no {PLAN}", "name the folder of a run, as bench run shows it at its end")
     return parse_plan(_read_json(folder / PLAN), folder / PLAN)
 
 
@@ -198,7 +224,7 @@ def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
                 continue
             raise RequestError(
                 f"{path}, line {number}, is corrupt: {error}",
-                "restore the file, or measure that job again: bench run --resume RUN --retry corrupt",
+                f"restore the file, or measure that job again: bench run --resume {shlex.quote(str(path.parent))} --retry corrupt",
             ) from error
         found[record.key] = record
     return list(found.values())
@@ -242,6 +268,8 @@ def _parse_record(line: bytes) -> Record:
         raise ValueError("nested too deeply") from error
     if not isinstance(data, dict) or isinstance(data.get("schema"), bool) or not isinstance(data.get("schema"), int):
         raise ValueError("not a record")
+    if not mark:
+        _require_finite(data)
     if bool(mark) != (data["schema"] > 1):
         raise ValueError(f"schema {data['schema']} {'with a' if mark else 'without its'} checksum")
     while data["schema"] in UPGRADES:
@@ -250,6 +278,15 @@ def _parse_record(line: bytes) -> Record:
         raise ValueError(f"not a record of schema {RECORD_SCHEMA} or earlier")
     record: Record = from_json(Record, data)
     return record
+
+
+def _require_finite(data: Any) -> None:
+    """JSON has no infinity, but 1e999 is read as one. What has a checksum was written from finite numbers."""
+    if isinstance(data, float) and not math.isfinite(data):
+        raise ValueError("a number is not finite")
+    if isinstance(data, dict | list):
+        for value in data.values() if isinstance(data, dict) else data:
+            _require_finite(value)
 
 
 def _joined(lines: Iterable[bytes]) -> bytes:
@@ -273,6 +310,6 @@ def _read_json(path: Path) -> object:
         data: object = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}", "restore it, or name another run folder") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is not JSON: {error}", "restore it, or measure again") from error
     return data

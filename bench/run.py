@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import functools
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from bench import catalog, environment
-from bench.files import TEMPORARY, write_json
 from bench.jobs import (
     CORRUPTED,
     FAILED,
@@ -26,19 +24,14 @@ from bench.jobs import (
     rounds_of_cells,
 )
 from bench.record import (
-    ENVIRONMENT,
-    PLAN,
     RECORDS,
     RecordWriter,
     StoredRun,
-    read_environment,
-    read_plan,
-    read_plan_of_run,
     read_records,
     read_run,
-    start_run,
 )
-from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, RequestError, Workload, is_trained
+from bench.run_folder import note_end, writing_to
+from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Workload, is_trained
 from bench.stopping import Stop
 from bench.table import rows_of
 from bench.telling import listening
@@ -86,14 +79,13 @@ def execute(
     device = plan.cells[0].cell.workload.device
     inspect = getattr(catalog.load("executors", executor), "inspect_environment", environment.inspect_environment)
     facts = inspect(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
-    _start_or_continue(plan, folder, facts)
     interrupted = False
-    with RecordWriter(folder, put_corrupt_aside=CORRUPTED in retry) as writer:
+    with writing_to(folder, plan, facts, put_corrupt_aside=CORRUPTED in retry) as writer:
         try:
             _Execution(plan=plan, folder=folder, facts=facts, writer=writer, progress=progress, stop=stop).run(executor, retry)
         except KeyboardInterrupt:
             interrupted = True
-    _note_end(folder)
+        note_end(folder, executor)
     return dataclasses.replace(finished(folder), complete=not interrupted)
 
 
@@ -116,72 +108,13 @@ def untrainable(plan: Plan, records: Sequence[Record]) -> list[Cell]:
     return [cell for cell in cells if tried >= set(trial_ids(cell, plan)) and recipe_of(cell, plan, records) is None]
 
 
-def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
-    """Does every job have an outcome, or a reason not to be tried again?"""
-    return not any(True for _ in missing_jobs(plan, records))
-
-
 def jobs_ahead(plan: Plan, folder: Path, retry: Sequence[str] = ()) -> list[Job]:
     """What is to be run in a folder, as far as it is known beforehand. All of the plan where there is no folder yet."""
     records = read_records(folder / RECORDS, skip_corrupt=CORRUPTED in retry)
     ahead = expected_jobs(plan, [record for record in records if not (FAILED in retry and is_failure(record))])
-    return [*ahead, *(_further_rounds(plan, read_run(folder)) if UNSTABLE in retry and not ahead and records else ())]
-
-
-def choose_folder(plan: Plan, out: str, today: datetime.date, *, again: bool = False) -> tuple[Path, bool]:
-    """Where the run goes, and whether it is there already, complete.
-
-    `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is
-    continued and a finished one is left alone beside a new one. `again`: something of it is to be measured again, so that it counts as unfinished.
-    """
-    if out:
-        folder = Path(out)
-        return folder, not again and _holds_complete(folder, plan)
-    for folder in sorted(Path("results").glob(f"*_{plan.name}*"), reverse=again):
-        if _same_plan(folder, plan) and (again or not _holds_complete(folder, plan)):
-            return folder, False
-    device = plan.cells[0].cell.workload.device
-    stem = f"{today.isoformat()}_{device}_{plan.name}"
-    for number in range(1, MAX_SAME_DAY):
-        folder = Path("results") / (stem if number == 1 else f"{stem}-{number}")
-        if not folder.exists():
-            return folder, False
-    raise RequestError(f"results/ already holds {MAX_SAME_DAY} runs named {stem}", "name one with --out")
-
-
-def report_folder(run_folder: Path) -> Path:
-    """reports/<name> beside results/<name>; for a run elsewhere, `report` inside its folder."""
-    resolved = run_folder.resolve()
-    if resolved.parent.name == "results":
-        return resolved.parent.parent / "reports" / resolved.name
-    return run_folder / "report"
-
-
-def _start_or_continue(plan: Plan, folder: Path, facts: Mapping[str, Any]) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise RequestError(f"{folder} is a file, not a folder", "choose another --out")
-    if not folder.exists() or all(map(_is_of_a_start, folder.iterdir())):
-        if (folder / PLAN).exists() and not _same_plan(folder, plan):
-            raise RequestError(f"{folder} holds another plan", "choose another --out")
-        start_run(folder, plan, facts)
-        return
-    if read_plan_of_run(folder).plan_id != plan.plan_id:
-        raise RequestError(f"{folder} holds a run of another plan", "choose another --out")
-    _require_same_environment(folder, read_environment(folder), facts)
-
-
-def _is_of_a_start(path: Path) -> bool:
-    """Is it what a start that was killed before it was through may leave? The environment is written last."""
-    return path.name == PLAN or (path.name.startswith(".") and path.name.endswith(TEMPORARY))
-
-
-def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    for key in environment.MUST_AGREE:
-        if before.get(key) != now.get(key):
-            raise RequestError(
-                f"{folder} was measured with another {key}: {before.get(key)!r} then, {now.get(key)!r} now",
-                "choose another --out: these records must not be mixed",
-            )
+    if UNSTABLE not in retry or ahead or not records:
+        return ahead
+    return _further_rounds(plan, read_run(folder, skip_corrupt=CORRUPTED in retry))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +127,8 @@ class _Execution:
     writer: RecordWriter
     progress: Progress
     stop: Stop | None
+    _left_out: list[Job] = field(default_factory=list)
+    """The job at which a stop was obeyed, if one was."""
 
     def run(self, executor: str, retry: Sequence[str]) -> None:
         """Jobs that depend on the outcomes of others (the winners of trials) are known, and follow, once those are in."""
@@ -213,6 +148,7 @@ class _Execution:
         estimates = _Estimates(ahead)
         hopeless: set[tuple[str, str, bool]] = set()
         records: list[Record] = []
+        self._left_out.clear()
         run_many = getattr(runner, "run_many", None) or functools.partial(_one_by_one, runner)
         planned = {job.key: job for job in queue}
         for ended, outcome in run_many(self._wanted(queue, hopeless, estimates)):
@@ -222,7 +158,7 @@ class _Execution:
                 hopeless.add(hopeless_key(job))
             estimates.done(job, outcome)
             self.progress.finished(job, outcome, left_s=estimates.left_s())
-        if self.stop and self.stop.requested and len(records) < len(queue):
+        if self._left_out:
             raise KeyboardInterrupt
         return records
 
@@ -235,6 +171,7 @@ class _Execution:
                 estimates.done(planned, None)
                 continue
             if self.stop and self.stop.requested and _unit(planned) != unit:
+                self._left_out.append(planned)
                 return
             unit = _unit(planned)
             self.progress.starting(planned)
@@ -325,20 +262,3 @@ def _record(job: Job, outcome: Outcome, facts: Mapping[str, Any]) -> Record:
         code_version=str(facts["code_version"]),
         outcome=outcome,
     )
-
-
-def _note_end(folder: Path) -> None:
-    """The load at the end, beside that at the beginning: a busy machine is seen afterwards."""
-    facts = read_environment(folder)
-    write_json(folder / ENVIRONMENT, {**facts, "load_at_end": environment.load()})
-
-
-def _same_plan(folder: Path, plan: Plan) -> bool:
-    try:
-        return read_plan(folder).plan_id == plan.plan_id
-    except RequestError:
-        return False
-
-
-def _holds_complete(folder: Path, plan: Plan) -> bool:
-    return _same_plan(folder, plan) and is_complete(plan, read_records(folder / RECORDS))

@@ -6,9 +6,10 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -539,7 +540,19 @@ def _mapping_from_json(kind: Any, value_kind: Any, data: Any) -> dict[str, Any]:
 
 def _float_from_json(kind: Any, data: Any) -> float:
     _require(isinstance(data, (int, float)) and not isinstance(data, bool), kind, data)
-    return float(data)
+    (found,) = _floats((data,))
+    return found
+
+
+def _floats(data: Iterable[int | float]) -> tuple[float, ...]:
+    """Raises ValueError for what no float holds."""
+    try:
+        found = tuple(map(float, data))
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+    if not all(map(math.isfinite, found)):
+        raise ValueError("a number is not finite")
+    return found
 
 
 def _scalar_from_json(kind: Any, data: Any) -> Any:
@@ -576,7 +589,7 @@ def _tuple_from_json(arguments: tuple[Any, ...], data: Any) -> tuple[Any, ...]:
     _require(isinstance(data, (list, tuple)), tuple, data)
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         if arguments[0] is float and {type(v) for v in data} <= {float, int}:  # raw samples: many, and the same for all
-            return tuple(map(float, data))
+            return _floats(data)
         return tuple(map(_reader(arguments[0]), data))
     _require(len(data) == len(arguments), tuple, data)
     return tuple(_reader(kind)(v) for kind, v in zip(arguments, data, strict=True))

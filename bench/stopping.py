@@ -14,8 +14,8 @@ HANG_UP = getattr(signal, "SIGHUP", None)
 
 
 class Stop:
-    """Within this context the signals above are requests. `requested`: one has come. While `at_once` is set, the first one raises KeyboardInterrupt
-    as well; every further one does in any case.
+    """Within this context the signals above are requests. `requested`: one has come; `urgent`: a second one has. While `at_once` is set, the first
+    one raises KeyboardInterrupt as well; every further one does in any case, but for a further hang-up.
 
     `say` is told of the first, from within the handler. A signal that was ignored before (nohup, a shell's background job) stays ignored. A terminal
     that goes away takes no output any more: what would go there goes nowhere.
@@ -24,6 +24,7 @@ class Stop:
     def __init__(self, say: Callable[[str], None]) -> None:
         self.requested = False
         self.at_once = False
+        self.urgent = False
         self._say = say
         self._before: dict[signal.Signals, Any] = {}
         self._terminals: tuple[int, ...] = ()
@@ -43,6 +44,12 @@ class Stop:
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == HANG_UP:
             _send_nowhere(self._terminals)
+            if self.requested:  # a terminal that goes away is told by the system and by its shell: once is meant
+                return
+        if self.requested:
+            if not self.urgent:
+                self._say("stopping now")
+            self.urgent = True
         if self.requested or self.at_once:
             self.requested = True
             raise KeyboardInterrupt

@@ -292,8 +292,15 @@ def _label(plan: Plan, cell_id: str) -> str:
     return cell_id
 
 
+FORMULA_SIGNS = ("=", "+", "-", "@")
+
+
 def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
+    """Text in one line, for not every reader of CSV takes more."""
+    if not isinstance(value, str):
+        return value
+    text = value.translate(dict.fromkeys(map(ord, "\t\r\n"), " "))
+    return f"'{text}" if text.lstrip()[:1] in FORMULA_SIGNS else text
 
 
 def _plain(value: Any) -> Any:

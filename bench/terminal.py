@@ -25,6 +25,14 @@ MINUTE_S = 60.0
 PLAIN_REPORT_S = 15.0
 
 
+CONTROL = {code: None for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def harmless(text: str) -> str:
+    """Without control characters: text from records or from others' programs must not steer the terminal."""
+    return text.translate(CONTROL)
+
+
 def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
@@ -39,20 +47,20 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
     for i, header in enumerate(headers):
         table.add_column(escape(header), justify="right" if numeric and numeric[i] else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(text) for text in row))
+        table.add_row(*(escape(harmless(text)) for text in row))
     console = Console(width=None if sys.stdout.isatty() else MIN_WIDTH, soft_wrap=not sys.stdout.isatty(), highlight=False)
     console.print(table)
 
 
 def print_text(text: str) -> None:
     """A sentence of the result, on stdout."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(harmless(text) + "\n")
 
 
 def say(text: str) -> None:
     """A remark: a path, a warning, a finding. Where nobody can read it any more, as on a terminal that has gone, it is lost."""
     with contextlib.suppress(OSError):
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(harmless(text) + "\n")
 
 
 def notice(text: str) -> None:
@@ -62,10 +70,10 @@ def notice(text: str) -> None:
 
 
 def error(message: str, hint: str = "") -> None:
-    one_line = " ".join(message.split())
+    one_line = harmless(" ".join(message.split()))
     sys.stderr.write(f"error: {one_line}\n")
     if hint:
-        sys.stderr.write(f"hint: {' '.join(hint.split())}\n")
+        sys.stderr.write(f"hint: {harmless(' '.join(hint.split()))}\n")
 
 
 def duration_text(seconds: float) -> str:
@@ -170,7 +178,7 @@ class JobProgress:
 def _escaped(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(harmless(text))
 
 
 def _job_text(job: Job) -> str:

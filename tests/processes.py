@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bench.record import RECORDS
 from bench.stopping import SIGNALS
 from tests.specimens import ROOT, bench_command, environment_of
+
+LISTENING = "0A"
+LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 
 
 @contextlib.contextmanager
@@ -58,6 +62,32 @@ def processes_of(session: int) -> Iterator[tuple[int, int]]:
             fields = path.read_text().rpartition(")")[2].split()
             if int(fields[3]) == session:
                 yield int(path.parent.name), int(fields[1])
+
+
+def processes_that_inherited(variable: str) -> list[int]:
+    """Those whose environment has this `NAME=value`, whatever session they are of."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def listening_addresses(processes: Iterable[int]) -> set[str]:
+    """Where they wait for connections by TCP, as the kernel writes it: hexadecimal, byte order of the machine."""
+    sockets: set[str] = set()
+    for process in processes:
+        for path in Path(f"/proc/{process}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(path))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENING and f"socket:[{fields[9]}]" in sockets:
+                found.add(fields[1].partition(":")[0])
+    return found
 
 
 def worker_and_server(run: int) -> tuple[int | None, int | None]:

@@ -21,7 +21,7 @@ from bench.jobs import jobs
 from bench.plan import check_plan
 from bench.record import parse_plan, start_run
 from bench.request import parse_request
-from bench.run import choose_folder
+from bench.run_folder import choose_folder
 from bench.spec import Grid, Plan, Prediction, RequestError, to_json
 
 NAMES = catalog.names("ablations")

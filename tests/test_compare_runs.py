@@ -26,8 +26,9 @@ Answer = Callable[..., tuple[int, str, str]]
 
 
 def planned(**flags: Any) -> Plan:
+    seeds = flags.pop("seeds", 3)
     wanted = {"models": "gmlp,vit", "seq": "17,65,257", "params": "600k", "metrics": "params,latency", **flags}
-    return build_plan(parse_request(**wanted), settings=Settings(seeds=3), recipe=Recipe(), device="cpu")
+    return build_plan(parse_request(**wanted), settings=Settings(seeds=seeds), recipe=Recipe(), device="cpu")
 
 
 def stored(folder: Path, plan: Plan, seed: int, *, slower: Mapping[tuple[str, int], float] = {}, rate: float = 0.8, **facts: Any) -> Path:
@@ -64,6 +65,13 @@ def outcome(job: Job, draw: random.Random, slower: Mapping[tuple[str, int], floa
     return Outcome(status="measured", values=timed, samples={"wall_ms": (latency_ms,) * 10})
 
 
+def rewrite(folder: Path, old: bytes, new: bytes) -> None:
+    """As if it had been measured so, with a checksum that fits."""
+    content = (folder / RECORDS).read_bytes().replace(old, new)
+    lines = [line.rpartition(b',"checksum"')[0] + b"}" for line in content.splitlines()]
+    (folder / RECORDS).write_bytes(b"".join(line[:-1] + b',"checksum":"%08x"}\n' % zlib.crc32(line) for line in lines))
+
+
 @pytest.fixture
 def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
     def run(*arguments: Any) -> tuple[int, str, str]:
@@ -94,8 +102,32 @@ def test_the_cell_that_became_slower_is_named_and_fails_the_bound(before: Path, 
     assert len(json.loads(out)["failing"]) == 1
     assert "vit, n = 65" in err
     assert answer("compare", before, after, "--fail-if", "latency_ms>1.3")[0] == 0
+    assert answer("compare", before, after, "--fail-if", "latency_ms>0.9")[0] == 1  # all six are shown to be above that
     assert answer("compare", before, after, "--fail-if", "latency_ms<0.9")[0] == 0
     assert answer("compare", after, before, "--fail-if", "latency_ms<0.9")[0] == 1
+
+
+def test_cells_that_lost_their_latency_fail_the_bound(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2)
+    lines = [line for line in (after / RECORDS).read_bytes().splitlines(keepends=True) if b'"latency"' not in line]
+    (after / RECORDS).write_bytes(b"".join(lines))
+    code, _, err = answer("compare", before, after, "--fail-if", "latency_ms>1.05")
+    assert code == 1
+    assert err.count("latency_ms lost") == 6
+
+
+def test_nothing_to_compare_is_said(tmp_path: Path, answer: Answer) -> None:
+    runs = [stored(tmp_path / name, planned(metrics="params"), 1) for name in "ab"]
+    code, out, _ = answer("compare", *runs)
+    assert code == 0
+    assert "nothing else differs" in out
+
+
+def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, answer: Answer) -> None:
+    assert answer("compare", before, before, "--x", "params")[0] == 2
+    assert answer("compare", before, before, "--markdown", "--json")[0] == 2
+    assert answer("compare", before, before, "--fail-if", "")[0] == 2
+    assert answer("compare", before, before, "--out", before / "plan.json")[0] == 2
 
 
 def test_families_are_summed_up(before: Path, tmp_path: Path, answer: Answer) -> None:
@@ -110,8 +142,10 @@ def test_families_are_summed_up(before: Path, tmp_path: Path, answer: Answer) ->
 @pytest.mark.parametrize(("key", "other"), [("cpu_model", "another"), ("threads", 2), ("allocator", "another"), ("num_cores", 64)])
 def test_times_of_other_machines_are_not_compared(key: str, other: Any, before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 3.0}, **{key: other})
-    code, out, _ = answer("compare", before, after, "--fail-if", "latency_ms>1.05", "--json")
-    assert code == 0
+    code, out, err = answer("compare", before, after, "--fail-if", "latency_ms>1.05", "--json")
+    assert code == 2
+    assert "was held against nothing" in err
+    assert answer("compare", before, after)[0] == 0
     cells = json.loads(out)["cells"]
     assert {cell["verdict"] for cell in cells} == {"not comparable"}
     assert all(key in cell["reason"] for cell in cells)
@@ -137,15 +171,39 @@ def test_cells_of_one_run_alone_say_so(before: Path, tmp_path: Path, answer: Ans
 def test_counts_and_scores_are_compared_too(tmp_path: Path, answer: Answer) -> None:
     flags = {"metrics": "params,accuracy", "task": "digits", "seq": "17"}
     first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
-    content = (second / RECORDS).read_bytes().replace(b'"params":1017', b'"params":1018')
-    lines = [line.rpartition(b',"checksum"')[0] + b"}" for line in content.splitlines()]
-    (second / RECORDS).write_bytes(b"".join(line[:-1] + b',"checksum":"%08x"}\n' % zlib.crc32(line) for line in lines))
+    rewrite(second, b'"params":1017', b'"params":1018')
     code, out, err = answer("compare", first, second, "--fail-if", "accuracy<0.9", "--json")
     changes = json.loads(out)["changes"]
     assert {change["column"] for change in changes if change["shown"]} == {"params", "accuracy"}
     assert code == 1
     assert err.count("accuracy x 0.6") == 2
     assert answer("compare", first, second, "--fail-if", "params>1")[0] == 1
+
+
+@pytest.mark.parametrize(("seeds", "lost", "doubt"), [(1, False, "one seed: says nothing of other seeds"), (3, True, "seeds were lost")])
+def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: bool, doubt: str, tmp_path: Path, answer: Answer) -> None:
+    flags: dict[str, Any] = {"metrics": "params,accuracy", "task": "digits", "seq": "17", "seeds": seeds}
+    first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
+    lines = (second / RECORDS).read_bytes().splitlines(keepends=True)
+    last_seed = [line for line in lines if b'"accuracy"' in line and f'"repeat":{seeds - 1}'.encode() in line]
+    assert last_seed
+    if lost:
+        (second / RECORDS).write_bytes(b"".join(line for line in lines if line not in last_seed))
+    code, out, _ = answer("compare", first, second, "--json", "--fail-if", "accuracy<0.9")
+    changes = [change for change in json.loads(out)["changes"] if change["column"] == "accuracy"]
+    assert [(change["doubt"], change["shown"]) for change in changes] == [(doubt, False)] * 2
+    assert all(change["p_adjusted"] < 0.05 for change in changes)
+    assert code == 0
+
+
+def test_scores_on_other_data_say_so(tmp_path: Path, answer: Answer) -> None:
+    flags = {"metrics": "params,accuracy", "task": "digits", "seq": "17"}
+    first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
+    rewrite(second, b'"data_id":"d"', b'"data_id":"e"')
+    code, out, _ = answer("compare", first, second)
+    assert code == 0
+    assert out.count("scores not compared") == 2
+    assert answer("compare", first, second, "--fail-if", "accuracy<0.9")[0] == 2
 
 
 def test_markdown_for_a_pull_request(before: Path, tmp_path: Path, answer: Answer) -> None:
@@ -177,6 +235,9 @@ def test_one_run_has_no_bound_and_runs_without_common_cells_are_refused(before: 
     code, _, err = answer("compare", before, other)
     assert code == 2
     assert "no cell in common" in err
+    wider = stored(tmp_path / "wider", planned(params="1M"), 2)
+    _, _, err = answer("compare", before, wider)
+    assert "gmlp n=17 has other width" in err
 
 
 def test_a_run_against_itself_shows_nothing(before: Path, answer: Answer) -> None:

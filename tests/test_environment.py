@@ -71,6 +71,18 @@ def test_what_nvml_does_not_tell_stays_empty(monkeypatch: pytest.MonkeyPatch) ->
     assert facts["gpu_clock_mhz"] is None
 
 
+def test_a_shared_gpu_that_hides_its_processes_keeps_what_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = fake_nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    open_facts = environment.gpu_facts()
+
+    def refuse(*_: Any) -> None:
+        raise nvml.NVMLError
+
+    nvml.nvmlDeviceGetComputeRunningProcesses = refuse
+    assert environment.gpu_facts() == {**open_facts, "gpu_processes": None}
+
+
 def test_without_nvml_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert set(environment.gpu_facts().values()) == {None}

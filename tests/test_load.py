@@ -24,6 +24,13 @@ def test_a_run_is_its_rows() -> None:
     assert len(found.query("seq_len == 257")) > 0
 
 
+def test_a_run_that_is_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(RUN.parent)
+    once = bench.load(RUN)
+    pandas.testing.assert_frame_equal(bench.load(RUN, RUN.name, f"./{RUN.name}"), once)
+    pandas.testing.assert_frame_equal(bench.load([RUN]), once)
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="there is no run folder"):
         bench.load(tmp_path / "nothing")

@@ -102,3 +102,16 @@ def test_quick_runs_and_other_recipes_are_kept_apart() -> None:
     other = dataclasses.replace(trained, recipe=Recipe(epochs=1))
     with pytest.raises(RequestError, match="differ in recipe"):
         merge_runs([dataclasses.replace(run, plan=trained), dataclasses.replace(run, plan=other)])
+
+
+def test_rounds_that_unstable_cells_got_on_top_are_not_mixed_with_the_next_runs() -> None:
+    first, second = stored("a", planned()), stored("b", planned(), latency_ms=2.0)
+    cell = planned().cells[0].cell.cell_id
+    further = [dataclasses.replace(r, repeat=r.repeat + ROUNDS) for r in first.records if r.subject_id == cell and r.metric == "latency"]
+    retried = dataclasses.replace(first, records=(*first.records, *further))
+    for order in ([retried, second], [second, retried]):
+        rounds = rounds_of(merge_runs(order))
+        assert rounds.groupby("cell_id").size()[cell] == 3 * ROUNDS
+        assert set(rounds.groupby("cell_id").size()) == {2 * ROUNDS, 3 * ROUNDS}
+        by_round = rounds.groupby("round")["latency_ms"].nunique()
+        assert (by_round == 1).all()  # no round has times of both runs

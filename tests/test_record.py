@@ -6,19 +6,21 @@ BENCH_FUZZ=10000 pytest tests/test_record.py tries ten thousand torn, flipped an
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.plan import build_plan
-from bench.record import CORRUPT, RECORDS, RecordWriter, line_of, read_plan, read_records, read_run, start_run
+from bench.record import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records, read_run, start_run
 from bench.request import parse_request
 from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings, canonical_json, content_id, from_json, to_json
 
@@ -27,6 +29,13 @@ DATA = Path(__file__).parent / "data"
 SHAPE_OF_SCHEMA = {2: "7a881f270e2c"}
 """What a record of each schema is made of: whoever changes that raises RECORD_SCHEMA, says in UPGRADES how the old are read, stores a file of the new
 one in tests/data, and writes its shape here."""
+
+
+OUT_OF_RANGE = (
+    '{{"schema": 1, "subject_id": "a", "metric": "latency", "repeat": 0, "control": false, "environment_id": "e", "code_version": "v", '
+    '"outcome": {{"status": "measured", "values": {{}}, "samples": {{"wall_ms": [{}]}}}}}}'
+)
+"""A line of schema 1 with a sample that no float holds."""
 
 
 def json_lines() -> st.SearchStrategy[bytes]:
@@ -79,7 +88,11 @@ def test_a_corrupt_line_in_the_middle_is_refused_by_number(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "line", ["[]", "3", '{"schema": 99}', '{"schema": 1}', "null", '{"schema": true}', "[" * 100_000, '{"schema": 1, "a": NaN}']
+    "line",
+    [
+        *("[]", "3", '{"schema": 99}', '{"schema": 1}', "null", '{"schema": true}', "[" * 100_000, '{"schema": 1, "a": NaN}'),
+        *(OUT_OF_RANGE.format("1e999"), OUT_OF_RANGE.format("9" * 400)),
+    ],
 )
 def test_what_is_json_but_no_record_is_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / RECORDS).write_text(line + "\n")
@@ -89,6 +102,31 @@ def test_what_is_json_but_no_record_is_refused(line: str, tmp_path: Path) -> Non
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with RecordWriter(tmp_path), pytest.raises(RequestError, match="another process"), RecordWriter(tmp_path):
+        pass
+
+
+def test_a_writer_that_waited_at_a_file_since_replaced_locks_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening and locking, another process may have put corrupt lines aside, and the file anew in its place."""
+    true_lock = fcntl.flock
+    replaced: list[bool] = []
+
+    def late(file: Any, how: int) -> None:
+        if not replaced:
+            replaced.append(True)
+            (tmp_path / "new").write_bytes(line_of(record(0)))
+            (tmp_path / "new").replace(tmp_path / RECORDS)
+        true_lock(file, how)
+
+    (tmp_path / RECORDS).touch()
+    monkeypatch.setattr("fcntl.flock", late)
+    with RecordWriter(tmp_path) as writer:
+        writer.append(record(1))
+    assert read_records(tmp_path / RECORDS) == [record(0), record(1)]
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / RECORDS).mkdir()
+    with pytest.raises(RequestError, match="cannot write"), RecordWriter(tmp_path):
         pass
 
 
@@ -121,7 +159,21 @@ def test_a_run_folder_is_read_back(tmp_path: Path) -> None:
     assert stored.records == ()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "cells": 3}', '{"schema": 1, "surprise": 1}'])
+def test_a_line_of_the_first_schema_without_checksum_is_read(tmp_path: Path) -> None:
+    (tmp_path / RECORDS).write_text(OUT_OF_RANGE.format("1.5") + "\n")
+    (found,) = read_records(tmp_path / RECORDS)
+    assert found.outcome.samples == {"wall_ms": (1.5,)}
+
+
+def test_facts_that_are_reckoned_with_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "environment.json").write_text('{"busy_cores": "many"}')
+    with pytest.raises(RequestError, match="busy_cores is no number"):
+        read_environment(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, "", "{", "[]", '{"schema": 2}', '{"schema": 1, "cells": 3}', '{"schema": 1, "surprise": 1}']
+)
 def test_a_broken_plan_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(RequestError, match=r"plan\.json"):

@@ -60,3 +60,12 @@ def test_runs_that_disagree_are_refused_by_the_key(tmp_path: Path, capsys: pytes
 
 def test_a_report_of_two_runs_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "add --out reports/NAME" in wrong(["report", str(RUN), str(OTHER)], capsys)
+
+
+def test_a_report_elsewhere_leaves_the_run_as_it_is(tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in RUN.iterdir()}
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", str(RUN), "--out", str(tmp_path / "there")])
+    assert ended.value.code == 0
+    assert {path.name: path.read_bytes() for path in RUN.iterdir()} == before
+    assert {"report.html", "table.csv", "table.parquet"} <= {path.name for path in (tmp_path / "there").iterdir()}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bench import environment, run
-from bench.jobs import jobs
+from bench import environment, run, run_folder
+from bench.jobs import is_complete, jobs
 from bench.plan import build_plan
-from bench.record import RecordWriter, read_run
+from bench.record import read_run
 from bench.request import parse_request
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 
@@ -49,24 +49,23 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_is_named_by_date_device_and_models(in_tmp: Path) -> None:
     plan = planned()
-    folder, complete = run.choose_folder(plan, "", TODAY)
+    folder, complete = run_folder.choose_folder(plan, "", TODAY)
     assert (folder, complete) == (Path("results/2026-11-20_cpu_vit"), False)
     run.execute(plan, folder, Silent(), executor="inline")
-    assert run.choose_folder(plan, "", TODAY) == (Path("results/2026-11-20_cpu_vit-2"), False)
-    assert run.choose_folder(plan, str(folder), TODAY) == (folder, True)
+    assert run_folder.choose_folder(plan, "", TODAY) == (Path("results/2026-11-20_cpu_vit-2"), False)
+    assert run_folder.choose_folder(plan, str(folder), TODAY) == (folder, True)
     assert in_tmp.joinpath(folder).is_dir()
 
 
 @pytest.mark.usefixtures("in_tmp")
 def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_run() -> None:
     plan = planned()
-    folder, _ = run.choose_folder(plan, "", datetime.date(2026, 11, 1))
+    folder, _ = run_folder.choose_folder(plan, "", datetime.date(2026, 11, 1))
     first = jobs(plan)[0]
     facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
-    run._start_or_continue(plan, folder, facts)
-    with RecordWriter(folder) as writer:
+    with run_folder.writing_to(folder, plan, facts, put_corrupt_aside=False) as writer:
         writer.append(run._record(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
-    assert run.choose_folder(plan, "", TODAY) == (folder, False)
+    assert run_folder.choose_folder(plan, "", TODAY) == (folder, False)
     progress = Silent()
     result = run.execute(plan, folder, progress, executor="inline")
     assert result.complete
@@ -120,7 +119,7 @@ def test_what_is_hopeless_is_not_tried_in_later_rounds(in_tmp: Path, monkeypatch
     tried = [r.repeat for r in result.stored.records if r.outcome.status == "timed_out" and not r.control]
     assert tried == [0]
     assert result.complete
-    assert run.is_complete(plan, result.stored.records)
+    assert is_complete(plan, result.stored.records)
     assert sum(r.outcome.status == "failed" for r in result.stored.records) >= 2
 
 
@@ -150,8 +149,8 @@ def test_a_file_in_the_place_of_the_folder_is_refused(in_tmp: Path) -> None:
 
 
 def test_reports_lie_beside_results_or_inside_a_run_elsewhere(tmp_path: Path) -> None:
-    assert run.report_folder(tmp_path / "results" / "x") == tmp_path / "reports" / "x"
-    assert run.report_folder(tmp_path / "x") == tmp_path / "x" / "report"
+    assert run_folder.report_folder(tmp_path / "results" / "x") == tmp_path / "reports" / "x"
+    assert run_folder.report_folder(tmp_path / "x") == tmp_path / "x" / "report"
 
 
 def test_the_name_of_a_plan_does_not_part_a_run_from_its_continuation() -> None:

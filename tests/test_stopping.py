@@ -13,7 +13,7 @@ import pytest
 from bench.record import read_run
 from bench.spec import MEASURED, Record
 from bench.stopping import SIGNALS, Stop
-from tests.processes import started
+from tests.processes import processes_of, started
 from tests.specimens import ROOT, run_bench
 
 ROUNDS, PER_ROUND = 30, 4  # two cells, the control, and the ceilings that they share
@@ -54,7 +54,10 @@ def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
         _, err = run.communicate(timeout=60)
     assert run.returncode == 130, err
     assert "Traceback" not in err
+    assert "stopping now" in err
+    assert "bench report mine" in err
     assert is_whole(records(tmp_path))
+    assert not (tmp_path / "mine" / "table.csv").exists()  # who asks twice does not wait for tables
 
 
 def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp_path: Path) -> None:
@@ -71,6 +74,34 @@ def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp
     assert again.returncode == 0, again.stderr
     assert len(records(tmp_path)) == ROUNDS * PER_ROUND
     assert records(tmp_path)[: len(found)] == found
+
+
+def test_impatience_leaves_nobody_behind(tmp_path: Path) -> None:
+    """However many interrupts come, in whatever moment of ending: the run ends, and its worker and server with it."""
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+        for _ in range(4):
+            run.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode in (130, -signal.SIGINT), err
+    for _ in range(100):
+        if not list(processes_of(run.pid)):
+            break
+        time.sleep(0.1)
+    assert list(processes_of(run.pid)) == []
+    assert is_whole(records(tmp_path))
+
+
+def test_a_hang_up_that_is_told_twice_is_one(tmp_path: Path) -> None:
+    """The system and the shell both send it."""
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+        for _ in range(2):
+            run.send_signal(signal.SIGHUP)
+            time.sleep(0.02)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert len(records(tmp_path)) % PER_ROUND == 0
+    assert (tmp_path / "mine" / "table.csv").exists()
 
 
 def test_what_was_ignored_stays_ignored() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -169,10 +170,11 @@ def test_the_control_is_no_row_and_no_round() -> None:
 
 def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
     rows = rows_of(stored(planned(), lambda _: Outcome(status="failed", reason="x")))
-    rows["reason"] = "=HYPERLINK(1)"
+    rows["reason"] = ["=HYPERLINK(1)", "\r=1+1", "\n@x", "-1"]
     write_table(rows, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["table.csv", "table.json", "table.parquet"]
-    assert pd.read_csv(tmp_path / "table.csv")["reason"].tolist() == ["'=HYPERLINK(1)"] * 4
+    with open(tmp_path / "table.csv", newline="") as file:
+        assert [row["reason"] for row in csv.DictReader(file)] == ["'=HYPERLINK(1)", "' =1+1", "' @x", "'-1"]
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "table.parquet"), rows, check_dtype=False)
 
 

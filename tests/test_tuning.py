@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bench.jobs import expected_jobs, jobs, missing_jobs
+from bench.jobs import expected_jobs, is_complete, jobs, missing_jobs
 from bench.metrics import accuracy, tuning
 from bench.plan import build_plan
 from bench.record import StoredRun, read_records
 from bench.request import parse_request
-from bench.run import is_complete, is_failure, untrainable
+from bench.run import is_failure, untrainable
 from bench.spec import Cell, Job, Outcome, Plan, Recipe, Record, Settings
 from bench.table import rows_of
 from bench.tuning import LEARNING_RATE_SPREAD, TRIAL_SEED_OFFSET, recipe_of, trial_ids, trial_recipes

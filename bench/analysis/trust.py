@@ -14,6 +14,8 @@ from bench.intervals import drifts
 
 MAX_BUSY_CORES = 0.5
 """Processor time of others, in cores, above which they compete with the run."""
+MAX_LOAD_OF_OTHERS = 1.5
+"""Processes. A run's own process and the system's take part of one now and then."""
 MIN_PROCESSOR_SHARE = 0.95
 MAX_PAGE_FAULTS = 1000
 """A thousand faults are a millisecond or two, on what was seen."""
@@ -62,6 +64,7 @@ def findings(
         *_unstable(rows),
         *_failed(rows),
         *_competition(environment),
+        *_inline(environment, metrics),
         *_taken_away(timed),
         *_page_faults(timed),
         *_timer(timed),
@@ -123,6 +126,22 @@ def _competition(environment: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             text=f"other work took {busy:g} of {cores} cores when the run began",
             advice="it competed with the run; measure again on an idle machine",
+            serious=True,
+        )
+    at_end, own = environment.get("load_at_end"), environment.get("threads")
+    if at_end is not None and own and at_end > own + MAX_LOAD_OF_OTHERS:
+        yield Finding(
+            text=f"{at_end:g} processes wanted a processor in the run's last minute, which itself needs {own}",
+            advice="what else ran may have competed with it; see how many timed jobs had the processor for less than their time",
+            serious=False,
+        )
+
+
+def _inline(environment: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[Finding]:
+    if "inline" in environment.get("executors", ()) and {"latency", "memory"} & set(metrics):
+        yield Finding(
+            text="jobs ran in the run's own process, one after the other (--on inline)",
+            advice="each finds what the others left in memory and caches: that is for debugging; measure with --on process",
             serious=True,
         )
 
@@ -187,13 +206,16 @@ def _other_gpu_processes(environment: Mapping[str, Any]) -> Iterator[Finding]:
 def _common_drift(rounds: Sequence[pd.DataFrame]) -> Iterator[Finding]:
     """Does everything become slower or faster from round to round?"""
     for run in rounds:
-        logs = run.assign(log=np.log(run["latency_ms"])).pivot_table(index="cell_id", columns="round", values="log").dropna()
+        logs = run.assign(log=np.log(run["latency_ms"])).pivot_table(index="cell_id", columns="round", values="log")
+        timed = logs.count()
+        logs = logs.loc[:, timed == timed.max()].dropna()  # not the rounds that unstable cells alone got
         if logs.empty or logs.shape[1] < MIN_DRIFT_ROUNDS:
             continue
         by_round = [math.exp(value) for value in logs.mean()]
         if drifts(by_round):
             yield Finding(
-                text=f"the last round took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, all cells together",
+                text=f"the last of {len(by_round)} rounds took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, "
+                f"{len(logs)} cells together",
                 advice="the machine changed under it (heat, clocks, neighbours): use ratios paired by round, and measure again for times",
                 serious=False,
             )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.analysis.moderation import Prior, prior_of
-from bench.analysis.significance import holm, t_test
+from bench.analysis.significance import Parts, holm, t_test
 
 LEVEL = 0.95
 FASTER, SLOWER, UNDECIDED, NOT_COMPARABLE = "faster", "slower", "no difference shown", "not comparable"
@@ -24,9 +24,33 @@ Readings = Mapping[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Of the mean log latencies of a cell, second run minus first, with the parts of its variance."""
+
+    estimate: float
+    parts: Parts
+
+    @property
+    def half(self) -> float:
+        return t_test(self.estimate, self.parts, LEVEL)[0]
+
+    @property
+    def p_value(self) -> float:
+        """Of no difference."""
+        return t_test(self.estimate, self.parts, LEVEL)[1]
+
+    def p_value_past(self, ratio: float, *, above: bool) -> float:
+        """Of a true ratio that is not beyond this one, on one side."""
+        beyond = self.estimate - math.log(ratio)
+        _, p_value = t_test(beyond, self.parts, LEVEL)
+        return p_value / 2 if (beyond > 0) == above else 1 - p_value / 2
+
+
+@dataclass(frozen=True, kw_only=True)
 class CellComparison:
     """`ratio`: latency in the second run over that in the first, geometric means over rounds, with the 95 % interval of this cell alone. `p_adjusted`
-    holds the error over all cells. Where nothing can be compared, all of them are None and `reason` says why."""
+    holds the error over all cells; `difference` is what it was tested on. Where nothing can be compared, all of them are None and `reason` says why.
+    """
 
     cell_id: str
     verdict: str
@@ -36,6 +60,7 @@ class CellComparison:
     high: float | None = None
     p_adjusted: float | None = None
     rounds: tuple[int, int] = (0, 0)
+    difference: Difference | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +80,7 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
     compared = [cell for cell in ids if not (reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {})))]
     priors = [_prior([run[cell] for cell in compared]) for run in (first, second)]
     tests = {cell: _test((first[cell], second[cell]), priors) for cell in compared}
-    adjusted = dict(zip(compared, holm([tests[cell][2] for cell in compared]), strict=True))
+    adjusted = dict(zip(compared, holm([tests[cell].p_value for cell in compared]), strict=True))
     found = []
     for cell in ids:
         rounds = (len(first.get(cell, {})), len(second.get(cell, {})))
@@ -63,19 +88,27 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
             reason = reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {}))
             found.append(CellComparison(cell_id=cell, verdict=NOT_COMPARABLE, reason=reason, rounds=rounds))
             continue
-        difference, half, _ = tests[cell]
+        estimate, half = tests[cell].estimate, tests[cell].half
         found.append(
             CellComparison(
                 cell_id=cell,
-                verdict=_verdict(difference, adjusted[cell]),
-                ratio=math.exp(difference),
-                low=math.exp(difference - half),
-                high=math.exp(difference + half),
+                verdict=_verdict(estimate, adjusted[cell]),
+                ratio=math.exp(estimate),
+                low=math.exp(estimate - half),
+                high=math.exp(estimate + half),
                 p_adjusted=adjusted[cell],
                 rounds=rounds,
+                difference=tests[cell],
             )
         )
     return found
+
+
+def cells_past(compared: Sequence[CellComparison], ratio: float, *, above: bool) -> list[CellComparison]:
+    """The cells whose ratio is shown to be beyond this one (> 0): one-sided tests, Holm's correction for the number of compared cells."""
+    tested = [c for c in compared if c.difference is not None]
+    adjusted = holm([c.difference.p_value_past(ratio, above=above) for c in tested if c.difference is not None])
+    return [c for c, p_value in zip(tested, adjusted, strict=True) if p_value < 1 - LEVEL]
 
 
 def compare_families(
@@ -106,16 +139,13 @@ def _prior(cells: Sequence[Readings]) -> Prior:
     return prior_of([_variance(readings) for readings in cells], [len(readings) - 1 for readings in cells])
 
 
-def _test(samples: tuple[Readings, Readings], priors: Sequence[Prior]) -> tuple[float, float, float]:
-    """The difference of mean logs, half its interval, and the p-value of none."""
+def _test(samples: tuple[Readings, Readings], priors: Sequence[Prior]) -> Difference:
     first, second = (_logs(readings) for readings in samples)
-    difference = statistics.fmean(second) - statistics.fmean(first)
     parts: list[tuple[float, Any]] = []
     for readings, prior in zip(samples, priors, strict=True):
         variance, degrees = prior.moderate(_variance(readings), len(readings) - 1)
         parts.append((variance / len(readings), degrees))
-    half, p_value = t_test(difference, parts, LEVEL)
-    return difference, half, p_value
+    return Difference(estimate=statistics.fmean(second) - statistics.fmean(first), parts=parts)
 
 
 def _verdict(difference: float, p_adjusted: float) -> str:

@@ -74,6 +74,9 @@ class Executor:
             send.close()
         try:
             outcome = _wait(process, receive, limit_s(job))
+        except BaseException:
+            process.kill()
+            raise
         finally:
             _end(process)
             receive.close()
@@ -96,7 +99,7 @@ def _wait(process: Any, receive: Connection, limit: float) -> Outcome:
                 continue
             outcome: Outcome = from_json(Outcome, message)
             return outcome
-    except EOFError:
+    except (EOFError, OSError):  # it ended before it answered, or in the middle of it
         process.join(STOP_GRACE_S)
         return _died(process.exitcode)
     return Outcome(status="timed_out", reason=f"longer than the limit of {limit:g} s")
@@ -104,7 +107,7 @@ def _wait(process: Any, receive: Connection, limit: float) -> Outcome:
 
 def _died(exit_code: int | None) -> Outcome:
     if exit_code is not None and exit_code < 0:
-        name = signal.Signals(-exit_code).name
+        name = _signal_name(-exit_code)
         hint = " (often the kernel, short of memory)" if -exit_code == signal.SIGKILL else ""
         return Outcome(status="killed", reason=f"the worker was killed by {name}{hint}")
     if exit_code == UNKNOWN_EXIT_CODE:
@@ -112,11 +115,21 @@ def _died(exit_code: int | None) -> Outcome:
     return Outcome(status="failed", reason=f"the worker ended without an outcome, exit code {exit_code}")
 
 
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those without a name, for real-time use
+        return f"signal {number}"
+
+
 def _end(process: Any) -> None:
-    process.join(0.5)
-    if process.is_alive():
-        process.kill()
-        process.join(STOP_GRACE_S)
+    """However impatient the user is: what is left alive here would be waited for without limit at the program's end."""
+    try:
+        process.join(0.5)
+    finally:
+        if process.is_alive():
+            process.kill()
+            process.join(STOP_GRACE_S)
 
 
 def _nothing() -> None:

@@ -11,31 +11,41 @@ import dataclasses
 import functools
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from bench.environment import MUST_AGREE
+from bench.environment import MUST_AGREE, code_facts
+from bench.faults import one_line
 from bench.spec import Job, Outcome, RequestError, from_json, to_json
 from bench.tasks import DATA_VARIABLE
 from bench.telling import tell
 
-LOOPBACK = "127.0.0.1"
+OWN = "local"
+OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+"""Ray binds to all interfaces but where it is told, before it is imported, that this machine makes no clusters; then to the loopback one alone."""
+CONNECT_LIMIT_S = 10.0
 MAX_LOSSES = 3
 """A job whose worker or node is lost so often is given up: it may be the cause."""
 START_LIMIT_S = 120.0
+START_ONE = "start one with: ray start --head --node-ip-address=HOST, and name it with --address HOST:6379"
 LOST = "lost_workers"
 """The value in an outcome that says how many workers or nodes were lost before."""
 
 
 def inspect_environment(*, threads: int, device: str, allocator: str) -> dict[str, Any]:
-    """The facts of the nodes that run the jobs. Raises RequestError where none can."""
-    slots = _slots(threads, device, allocator)
-    return dict(slots[0].facts)
+    """The facts of the nodes that run the jobs. Raises RequestError where none can, or they run other code than this process."""
+    there, here = dict(_slots(threads, device, allocator)[0].facts), code_facts()["code_version"]
+    if there["code_version"] != here:
+        raise RequestError(f"the nodes run version {there['code_version']!r}, and this is {here!r}", "install the same on all nodes")
+    return there
 
 
 class Executor:
@@ -75,8 +85,9 @@ class Executor:
             outcome = _outcome(done)
             if outcome is None:
                 losses[job.key] += 1
-                what = "giving the job up" if losses[job.key] >= MAX_LOSSES else "the job runs again"
-                warnings.warn(f"a worker or node of the Ray cluster was lost; {what}", stacklevel=2)
+                what = "giving it up" if losses[job.key] >= MAX_LOSSES else "it runs again"
+                told = f"{job.metric} {job.repeat + 1} of {job.cell.model.name} n={job.cell.model.shape.seq_len}"
+                warnings.warn(f"a worker or node of the Ray cluster was lost during {told}; {what}", stacklevel=2)
                 free += _replacements(slot, job)
                 if losses[job.key] < MAX_LOSSES:
                     again.append(job)
@@ -97,32 +108,42 @@ class _Slot:
 
 
 class _Worker:
-    """The actor: passes jobs to a `bench.slot` of its own."""
+    """The actor: passes jobs to a `bench.slot` of its own, under its node's Python."""
 
-    def __init__(self, command: list[str], variables: dict[str, str]) -> None:
+    def __init__(self, arguments: list[str], variables: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            command, env={**os.environ, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+            [sys.executable, "-P", "-m", "bench.slot", *arguments],
+            env={**os.environ, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
         )
 
     def facts(self) -> dict[str, Any]:
-        return dict(self._answer("facts"))
+        return self._answer("facts")
 
     def run(self, job: str) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(job + "\n")
         self._process.stdin.flush()
-        return dict(self._answer("outcome"))
+        return self._answer("outcome")
 
-    def _answer(self, wanted: str) -> Any:
+    def _answer(self, wanted: str) -> dict[str, Any]:
+        """The answer, and as `told` what was said before it."""
         assert self._process.stdout is not None
+        told: list[str] = []
         for line in self._process.stdout:
             answer = json.loads(line)
             if wanted in answer:
-                return answer[wanted]
+                return {wanted: answer[wanted], "told": told}
+            told.append(answer["told"])
         raise EOFError(f"bench.slot ended with {self._process.wait()}")
 
 
 def _ray() -> Any:
+    if os.environ.get("RAY_ADDRESS", OWN) in ("", OWN):
+        os.environ.update(OWN_CLUSTER)
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -131,12 +152,43 @@ def _ray() -> Any:
 
 
 def _connect() -> Any:
-    """Nothing listens but on this machine where the cluster is started here, and no dashboard does."""
+    """To the cluster at RAY_ADDRESS; without it to one of this machine alone, which nothing else can reach."""
     ray = _ray()
-    if not ray.is_initialized():
-        own = {} if os.environ.get("RAY_ADDRESS") else {"_node_ip_address": LOOPBACK}
-        ray.init(include_dashboard=None if not own else False, log_to_driver=False, logging_level="ERROR", **own)
+    if ray.is_initialized():
+        return ray
+    address = os.environ.get("RAY_ADDRESS") or OWN
+    own: dict[str, Any] = {"include_dashboard": False} if address == OWN else {}
+    _require_reachable(address)
+    try:
+        with _own_termination():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+    except Exception as error:  # Ray has many of its own
+        raise RequestError(f"no Ray cluster can be joined at {address}: {one_line(error)}", START_ONE) from error
     return ray
+
+
+def _require_reachable(address: str) -> None:
+    """Ray itself would wait for minutes."""
+    if address in (OWN, "auto"):
+        return
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit():
+        raise RequestError(f"{address!r} is no address of a Ray cluster", START_ONE)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_LIMIT_S).close()
+    except (OSError, OverflowError) as error:
+        raise RequestError(f"no Ray cluster answers at {address}: {one_line(error)}", START_ONE) from error
+
+
+@contextlib.contextmanager
+def _own_termination() -> Iterator[None]:
+    """Ray puts its own handler of SIGTERM in the place of the run's."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @functools.lru_cache(maxsize=1)
@@ -154,15 +206,12 @@ def _slots(threads: int, device: str, allocator: str) -> tuple[_Slot, ...]:
     asked = {actor.facts.remote(): (actor, node) for actor, node in actors}
     answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=START_LIMIT_S) if asked else ([], [])
     for reference in late:
-        node = asked[reference][1][:8]
-        warnings.warn(
-            f"node {node} of the Ray cluster is left out: nothing heard in {START_LIMIT_S:g} s (are its CPUs taken?)", stacklevel=2
-        )
+        _leave_out(*asked[reference], f"nothing heard in {START_LIMIT_S:g} s (are its CPUs taken?)")
     found = [_Slot(*asked[reference], facts) for reference in asked if reference in answered and (facts := _facts(reference))]
     agreeing = _largest_group(found)
     for slot in found:
         if difference := _difference(agreeing[0], slot):
-            warnings.warn(f"node {slot.node[:8]} of the Ray cluster is left out: {difference}", stacklevel=2)
+            _leave_out(slot.actor, slot.node, difference)
     if not agreeing:
         raise RequestError(
             f"no node of the Ray cluster has {f'{threads} CPUs' if kind == 'CPU' else 'a GPU'} to run jobs on",
@@ -178,27 +227,36 @@ def _started(node: str, needs: Mapping[str, Any], threads: int, device: str, all
     # by value: a node's worker need not find this program where the driver has it
     _ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
     remote = _ray().remote(**needs, max_restarts=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False))(_Worker)
-    return remote.remote([sys.executable, "-m", "bench.slot", str(threads), device, allocator], variables)
+    return remote.remote([str(threads), device, allocator], variables)
 
 
 def _facts(reference: Any) -> dict[str, Any] | None:
-    found = _got(reference)
-    return dict(found) if found is not None else None
+    answer = _answer(reference)
+    return dict(answer["facts"]) if answer else None
 
 
 def _outcome(reference: Any) -> Outcome | None:
-    """None where the worker or its node is gone."""
-    found = _got(reference)
-    return from_json(Outcome, found) if found is not None else None
+    answer = _answer(reference)
+    return from_json(Outcome, answer["outcome"]) if answer else None
 
 
-def _got(reference: Any) -> Any:
+def _answer(reference: Any) -> dict[str, Any] | None:
+    """None where the worker or its node is gone. What it said meanwhile is told."""
     ray = _ray()
     try:
-        return ray.get(reference)
+        answer: dict[str, Any] = ray.get(reference)
     except ray.exceptions.RayError as error:
         tell(f"Ray: {' '.join(str(error).split())[:200]}")
         return None
+    for text in answer["told"]:
+        tell(text)
+    return answer
+
+
+def _leave_out(actor: Any, node: str, reason: str) -> None:
+    """It is named, and what it was given is free for others."""
+    warnings.warn(f"node {node[:8]} of the Ray cluster is left out: {reason}", stacklevel=2)
+    _ray().kill(actor)
 
 
 def _largest_group(slots: list[_Slot]) -> list[_Slot]:
@@ -225,10 +283,12 @@ def _replacements(lost: _Slot, job: Job) -> list[_Slot]:
     needs = {"num_gpus": 1} if device == "cuda" else {"num_cpus": alive[lost.node]["Resources"].get("CPU", 0)}
     actor = _started(lost.node, needs, threads, device, allocator)
     reference = actor.facts.remote()
-    if not ray.wait([reference], timeout=START_LIMIT_S)[0]:
+    answered, _ = ray.wait([reference], timeout=START_LIMIT_S)
+    slot = _Slot(actor, lost.node, (_facts(reference) if answered else None) or {})
+    if _difference(lost, slot):
+        ray.kill(actor)
         return []
-    slot = _Slot(actor, lost.node, _facts(reference) or {})
-    return [] if _difference(lost, slot) else [slot]
+    return [slot]
 
 
 def _place_of(job: Job) -> tuple[int, str, str]:

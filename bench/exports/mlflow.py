@@ -3,49 +3,105 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.record import StoredRun
+from bench.spec import RequestError
 from bench.table import json_rows, rows_of
-from bench.training_curves import curves_of
+from bench.training_curves import Curve, curves_of
 
-LONGEST_PARAMETER = 500
+LONGEST_PARAMETER, LONGEST_REASON = 500, 240
 PARAMETERS = (
     *("model", "family", "seq_len", "batch_size", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "budget"),
     *("width", "depth", "heads", "ffn_width", "status", "reason", "quick"),
 )
+CELL, SOURCE = "cell_id", "measured"
+"""Tags of a run: its cell, and when and where the run that it comes from was measured, as runs of one name may share a server."""
+SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""Nothing is sent to MLflow's makers, and a server that does not answer is given up within seconds; the user's own settings come first."""
+FOLDER_ALLOWED = {"MLFLOW_ALLOW_FILE_STORE": "true"}
+"""A folder needs no server and no database; MLflow asks to be told so."""
+SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 
 
 def export(stored: StoredRun, target: str) -> str:
-    """One experiment, named as the run, in the tracking store at `target` (default: a folder `mlruns` in the run's folder)."""
-    if not target or target.startswith("file:"):
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # a folder needs no server and no database; MLflow asks to be told so
-    import mlflow
+    """One experiment, named as the run, in the tracking store at `target` (default: a folder `mlruns` in the run's folder).
 
-    address = target or (stored.folder.resolve() / "mlruns").as_uri()
-    client = mlflow.MlflowClient(tracking_uri=address)
-    name = stored.folder.resolve().name
+    Raises RequestError where `target` cannot be written, or no server answers there.
+    """
+    address = _address(target or str(stored.folder / "mlruns"))
+    in_folder = address.startswith("file:")
+    for name, value in {**SETTINGS, **(FOLDER_ALLOWED if in_folder else {})}.items():
+        os.environ.setdefault(name, value)
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    rows, curves = json_rows(rows_of(stored)), list(curves_of(stored))
+    try:
+        _write(mlflow.MlflowClient(tracking_uri=address), stored, rows, curves)
+    except (MlflowException, OSError, ValueError) as error:
+        raise RequestError(f"cannot write {target or address}: {_reason(error)}", "choose another --target") from error
+    allowed = "".join(f"{name}={value} " for name, value in FOLDER_ALLOWED.items()) if in_folder else ""
+    return f"{allowed}mlflow ui --backend-store-uri {shlex.quote(address)}"
+
+
+def _address(target: str) -> str:
+    """What has no scheme is a folder."""
+    return target if SCHEME.match(target) else Path(target).resolve().as_uri()
+
+
+def _write(client: Any, stored: StoredRun, rows: Sequence[Mapping[str, Any]], curves: Sequence[Curve]) -> None:
+    """The runs of an earlier export go when the new ones are complete."""
+    name, source = stored.folder.resolve().name, f"{stored.plan.created} {stored.environment.get('environment_id', '')}".strip()
     known = client.get_experiment_by_name(name)
     experiment = known.experiment_id if known else client.create_experiment(name)
-    curves: dict[str, list[Any]] = {}
-    for curve in curves_of(stored):
-        curves.setdefault(curve.cell_id, []).append(curve)
-    for row in json_rows(rows_of(stored)):
+    earlier = _earlier_runs(client, experiment, source)
+    for row in rows:
         run = client.create_run(
-            experiment, run_name=f"{row['model']} n={row['seq_len']}", tags={"cell_id": str(row["cell_id"])}
+            experiment, run_name=f"{row['model']} n={row['seq_len']}", tags={CELL: str(row["cell_id"]), SOURCE: source}
         ).info.run_id
         for key in PARAMETERS:
             if row.get(key) not in (None, ""):
                 client.log_param(run, key, str(row[key])[:LONGEST_PARAMETER])
         for key, value in _figures(row).items():
             client.log_metric(run, key, value)
-        for curve in curves.get(str(row["cell_id"]), ()):
-            for series, values in curve.series.items():
-                for epoch, value in enumerate(values, start=1):
-                    client.log_metric(run, f"seed_{curve.seed}_{series}", value, step=epoch)
+        for curve in curves:
+            if curve.cell_id == row["cell_id"]:
+                _log_curve(client, run, curve)
         client.set_terminated(run)
-    return f"mlflow ui --backend-store-uri {address}"
+    for run in earlier:
+        client.delete_run(run)
+
+
+def _earlier_runs(client: Any, experiment: str, source: str) -> list[str]:
+    """Those that an export of this run wrote; one without a source is of an older export."""
+    found, page = [], None
+    while page != "":
+        runs = client.search_runs([experiment], page_token=page)
+        found += [run.info.run_id for run in runs if CELL in run.data.tags and run.data.tags.get(SOURCE, source) == source]
+        page = runs.token or ""
+    return found
+
+
+def _log_curve(client: Any, run: str, curve: Curve) -> None:
+    for series, values in curve.series.items():
+        for epoch, value in enumerate(values, start=1):
+            client.log_metric(run, f"seed_{curve.seed}_{series}", value, step=epoch)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error.__context__, OSError):  # what the connection came to, which MLflow wraps in a long message
+        return "no MLflow server answers there"
+    if known := getattr(error, "supported_uri_schemes", None):
+        return f"MLflow, as installed, knows only folders and {', '.join(f'{scheme}:' for scheme in known if scheme)}"
+    return textwrap.shorten(str(error), LONGEST_REASON, placeholder=" ...")
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, float]:

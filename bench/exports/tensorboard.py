@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import shlex
+import tempfile
 from pathlib import Path
 
 from bench.record import StoredRun
+from bench.spec import RequestError
 from bench.training_curves import curves_of
+
+EVENT_FILES = "events.out.tfevents.*"
 
 
 def export(stored: StoredRun, target: str) -> str:
-    """Loss and validation by epoch, and what a training came to, below `target` (default: `tensorboard` in the run's folder)."""
+    """Loss and validation by epoch, and what a training came to, below `target` (default: `tensorboard` in the run's folder).
+
+    Raises RequestError where the run trained nothing, or `target` cannot be written.
+    """
+    curves = list(curves_of(stored))
+    if not curves:
+        raise RequestError("this run trained nothing: there are no curves", "--to mlflow takes its figures")
     from torch.utils.tensorboard import SummaryWriter
 
     folder = Path(target) if target else stored.folder / "tensorboard"
-    for curve in curves_of(stored):
-        with SummaryWriter(str(folder / curve.name)) as writer:
-            for name, values in curve.series.items():
-                for epoch, value in enumerate(values, start=1):
-                    writer.add_scalar(name, value, epoch)
-            for name, value in curve.totals.items():
-                writer.add_scalar(f"final/{name}", value, 0)
-    return f"tensorboard --logdir {folder}"
+    try:
+        for curve in curves:
+            _make_ready(folder / curve.name)
+            with SummaryWriter(str(folder / curve.name)) as writer:
+                for name, values in curve.series.items():
+                    for epoch, value in enumerate(values, start=1):
+                        writer.add_scalar(name, value, epoch)
+                for name, value in curve.totals.items():
+                    writer.add_scalar(f"final/{name}", value, 0)
+    except OSError as error:
+        raise RequestError(f"cannot write {folder}: {error.strerror or error}", "choose another --target") from error
+    return f"tensorboard --logdir {shlex.quote(str(folder))}"
+
+
+def _make_ready(folder: Path) -> None:
+    """A curve's folder, without the events of an earlier export. Raises OSError where it cannot be written, which a writer's thread would print."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
+    for events in folder.glob(EVENT_FILES):
+        events.unlink()

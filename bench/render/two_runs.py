@@ -11,16 +11,16 @@ from typing import Any
 import pandas
 
 from bench import catalog
+from bench.analysis.run_changes import ACCURACY, COUNTED, Change, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values, timings_of
-from bench.analysis.significance import Scores, compare_scores, holm
 from bench.analysis.two_runs import (
     FASTER,
-    LEVEL,
     NOT_COMPARABLE,
     SLOWER,
     UNDECIDED,
     CellComparison,
     FamilyComparison,
+    cells_past,
     compare_cells,
     compare_families,
 )
@@ -30,13 +30,15 @@ from bench.render.document import Block, Bullets, Document, Paragraph, Section, 
 from bench.render.frame import WORK_KEYS, prepare, row_name, varying
 from bench.render.tables import Table
 from bench.spec import MEASURED, RequestError
-from bench.table import item_scores_of, rounds_of, rows_of
+from bench.table import rounds_of, rows_of
 
-LATENCY, ACCURACY = "latency_ms", "accuracy"
-COUNTED = ("params", "flops", "peak_memory_bytes")
-"""What is the same in every run of the same code: any difference is a change."""
+LATENCY = "latency_ms"
 BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
+BOUNDED = (LATENCY, ACCURACY, *COUNTED)
+"""What a bound may be set on."""
 ORDER = (SLOWER, FASTER, NOT_COMPARABLE, UNDECIDED)
+MADE_OF = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
+"""Columns that say why cells of one model and length are not the same cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,23 +58,27 @@ class Bound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """A value of one cell that differs between the runs; for scores with the p-value over all that were compared, else shown without a doubt."""
+class Verdict:
+    """What a bound comes to. `failing`: a line per cell that passes it for certain, or has lost its figure; `num_judged`: cells that it could be held
+    against."""
 
-    cell_id: str
-    column: str
-    first: float
-    second: float
-    p_adjusted: float | None = None
+    bound: Bound
+    failing: tuple[str, ...]
+    num_judged: int
 
     @property
-    def shown(self) -> bool:
-        return self.p_adjusted is None or self.p_adjusted < 1 - LEVEL
+    def text(self) -> str:
+        sign = "above" if self.bound.above else "below"
+        return (
+            f"{self.bound.column} {sign} {self.bound.value:g} times the first run's, for certain, or lost: {len(self.failing)} of "
+            f"{self.num_judged} cells"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoRuns:
-    """What was found. `names`: what each cell is called; `differing`: facts about machine and software that the runs differ in."""
+    """What was found. `names`: what each cell is called; `differing`: facts about machine and software that the runs differ in; `trained`: the cells
+    whose scores were tested, with the column; `untested`: why those of others were not; `rows`: of each run, by cell id."""
 
     first: str
     second: str
@@ -81,62 +87,98 @@ class TwoRuns:
     cells: tuple[CellComparison, ...]
     families: tuple[FamilyComparison, ...]
     changes: tuple[Change, ...]
+    trained: Mapping[str, str]
+    untested: Mapping[str, str]
+    rows: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]
 
-    def failing(self, bound: Bound) -> list[str]:
-        """The cells in which the bound is passed for certain: timed ones where a difference is shown at all, over all cells."""
+    def judge(self, bound: Bound) -> Verdict:
+        """Where the bound is passed for certain: latencies by one-sided tests against it, scores where a difference is shown and its ratio passes,
+        counts exactly. A cell of both runs that only the first has the figure of fails too."""
+        passed = self._past(bound)
+        failing = [f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}" for cell, ratio in passed.items()]
+        lost = [f"{self.names[cell]}: {bound.column} lost ({status} in the second run)" for cell, status in self._lost(bound.column)]
+        return Verdict(bound=bound, failing=(*failing, *lost), num_judged=self._num_judged(bound.column) + len(lost))
+
+    def _past(self, bound: Bound) -> dict[str, float]:
         if bound.column == LATENCY:
-            ratios = {c.cell_id: c.ratio for c in self.cells if c.verdict in (SLOWER, FASTER) and c.ratio is not None}
-        else:
-            ratios = {c.cell_id: c.second / c.first for c in self.changes if c.column == bound.column and c.shown and c.first}
-        return [
-            f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}"
-            for cell, ratio in ratios.items()
-            if bound.is_passed_by(ratio)
-        ]
+            past = cells_past(self.cells, bound.value, above=bound.above)
+            return {c.cell_id: c.ratio for c in past if c.ratio is not None}
+        ratios = {c.cell_id: c.second / c.first for c in self.changes if c.column == bound.column and c.shown and c.first}
+        return {cell: ratio for cell, ratio in ratios.items() if bound.is_passed_by(ratio)}
+
+    def _lost(self, column: str) -> Iterator[tuple[str, str]]:
+        for cell, row in self.rows[0].items():
+            other = self.rows[1].get(cell)
+            if other is not None and value_of(row, column) is not None and value_of(other, column) is None:
+                yield cell, str(other["status"]) if other["status"] != MEASURED else "not measured"
+
+    def _num_judged(self, column: str) -> int:
+        if column == LATENCY:
+            return sum(c.ratio is not None for c in self.cells)
+        if column == ACCURACY:
+            return sum(name == column for name in self.trained.values())
+        return sum(all(value_of(rows.get(cell, {}), column) is not None for rows in self.rows) for cell in self.rows[0])
 
 
 def parse_bound(text: str) -> Bound:
     """Raises RequestError for anything but a column, < or >, and a ratio."""
-    allowed = (LATENCY, ACCURACY, *COUNTED)
     match = BOUND.fullmatch(text)
-    if match is None:
+    if match is None or not float(match[3]):
         raise RequestError(
             f"--fail-if cannot read {text!r}", "write a column and a ratio, second run over first: --fail-if 'latency_ms>1.05'"
         )
     column, sign, value = match.groups()
-    if column not in allowed:
-        raise catalog.unknown("column of --fail-if:", column, allowed, "bench compare --help")
+    if column not in BOUNDED:
+        raise catalog.unknown("column of --fail-if:", column, BOUNDED, "bench compare --help")
     return Bound(column=column, above=sign == ">", value=float(value))
 
 
 def compare_two(first: StoredRun, second: StoredRun, *, named: Sequence[str], same: Sequence[str]) -> TwoRuns:
     """Every cell of either run. Of the facts about machine and software those in `named` are told where they differ, and those in `same` must not,
     or no time is compared. Raises RequestError where the runs have no cell in common."""
-    rows = [rows_of(run) for run in (first, second)]
-    if not set(rows[0]["cell_id"]) & set(rows[1]["cell_id"]):
+    tables = [rows_of(run) for run in (first, second)]
+    rows = ({row["cell_id"]: row for row in row_values(tables[0])}, {row["cell_id"]: row for row in row_values(tables[1])})
+    if not rows[0].keys() & rows[1].keys():
         raise RequestError(
-            f"{first.folder} and {second.folder} have no cell in common", "run the same request twice: bench run --plan RUN/plan.json"
+            f"{first.folder} and {second.folder} have no cell in common{_nearest(*rows)}",
+            f"run the same request twice: bench run --plan {first.folder} --out NEW",
         )
     timings = [timings_of(rounds_of(run)) for run in (first, second)]
-    cells = compare_cells(timings[0], timings[1], _reasons(first, second, rows, same))
-    every = pandas.concat(rows).drop_duplicates("cell_id")
+    cells = compare_cells(timings[0], timings[1], _reasons(first, second, tables, same))
+    every = pandas.concat(tables).drop_duplicates("cell_id")
+    places = {cell: place for place, cell in enumerate(every["cell_id"])}
     families = dict(zip(every["cell_id"], every["family"], strict=True))
+    trained = compare_trained(first, second)
     return TwoRuns(
         first=first.folder.resolve().name,
         second=second.folder.resolve().name,
         names=_names(every),
         differing=_differing(first, second, named),
-        cells=tuple(sorted(cells, key=lambda c: ORDER.index(c.verdict))),
+        cells=tuple(sorted(cells, key=lambda c: (ORDER.index(c.verdict), places[c.cell_id]))),
         families=tuple(compare_families(timings[0], timings[1], cells, families)),
-        changes=(*_counted_changes(rows[0], rows[1]), *_score_changes(first, second)),
+        changes=(*counted_changes(*rows), *trained.changes),
+        trained=trained.compared,
+        untested=trained.untested,
+        rows=rows,
     )
 
 
-def document_of(found: TwoRuns, bound: Bound | None = None) -> Document:
+def _nearest(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]) -> str:
+    """What the first two cells of one model and length differ in."""
+    for row in first.values():
+        for other in second.values():
+            if (row["model"], row["seq_len"]) == (other["model"], other["seq_len"]):
+                pairs = [(key, str(row.get(key)), str(other.get(key))) for key in MADE_OF]
+                differing = [f"{key}: {before} and {after}" for key, before, after in pairs if before != after]
+                return f"; {row['model']} n={row['seq_len']} has other {', '.join(differing)}" if differing else ""
+    return ""
+
+
+def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
     """As a page, or the text of a comment on a change."""
     timed = [c for c in found.cells if c.verdict != NOT_COMPARABLE]
-    shown = Section(title="Latency, cell by cell", blocks=(TableBlock(table=cells_table(found), caption=_about_cells(found)),))
-    sections = [Section(title="Answer", blocks=tuple(_answer(found, bound)))]
+    shown = Section(title="Latency, cell by cell", blocks=(TableBlock(table=cells_table(found), caption=about_cells(found)),))
+    sections = [Section(title="Answer", blocks=tuple(_answer(found, verdict)))]
     if found.families:
         sections.append(Section(title="Families", blocks=(TableBlock(table=families_table(found), caption=ABOUT_FAMILIES),)))
     sections += [shown] if found.cells else []
@@ -150,18 +192,31 @@ def document_of(found: TwoRuns, bound: Bound | None = None) -> Document:
     )
 
 
-def json_of(found: TwoRuns, bound: Bound | None = None) -> dict[str, Any]:
+def json_of(found: TwoRuns, verdict: Verdict | None = None) -> dict[str, Any]:
     """As one JSON document."""
     return {
         "first": found.first,
         "second": found.second,
         "differing": {key: list(values) for key, values in found.differing.items()},
-        "cells": [{"name": found.names[c.cell_id], **dataclasses.asdict(c)} for c in found.cells],
+        "cells": [_cell_json(c, found) for c in found.cells],
         "families": [dataclasses.asdict(f) for f in found.families],
         "changes": [{"name": found.names[c.cell_id], "shown": c.shown, **dataclasses.asdict(c)} for c in found.changes],
-        "fail_if": bound.text if bound else None,
-        "failing": found.failing(bound) if bound else [],
+        "untested": {found.names[cell]: reason for cell, reason in found.untested.items()},
+        "fail_if": verdict.bound.text if verdict else None,
+        "failing": list(verdict.failing) if verdict else [],
+        "num_judged": verdict.num_judged if verdict else None,
     }
+
+
+def _cell_json(comparison: CellComparison, found: TwoRuns) -> dict[str, Any]:
+    fields = dataclasses.asdict(dataclasses.replace(comparison, difference=None))
+    del fields["difference"]
+    latencies = dict(zip(("first_ms", "second_ms"), _latencies(comparison.cell_id, found), strict=True))
+    return {"name": found.names[comparison.cell_id], **fields, **latencies}
+
+
+def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
+    return tuple(value_of(rows.get(cell_id, {}), LATENCY) for rows in found.rows)
 
 
 ABOUT_FAMILIES = "Geometric mean over the compared cells of a family, with the 95 % t-interval over rounds."
@@ -172,13 +227,15 @@ def cells_table(found: TwoRuns) -> Table:
         (
             found.names[c.cell_id],
             f"{c.verdict} ({c.reason})" if c.reason else c.verdict,
+            *("" if ms is None else f"{ms:.4g}" for ms in _latencies(c.cell_id, found)),
             numbers.ratio(c.ratio, c.low, c.high),
             "" if c.p_adjusted is None else _p_text(c.p_adjusted),
             f"{c.rounds[0]}, {c.rounds[1]}",
         )
         for c in found.cells
     ]
-    return Table(headers=("cell", "verdict", "ratio", "p, corrected", "rounds"), numeric=(False, False, True, True, True), rows=tuple(rows))
+    headers = ("cell", "verdict", f"{found.first}, ms", f"{found.second}, ms", "ratio", "p, corrected", "rounds")
+    return Table(headers=headers, numeric=(False, False, *[True] * 5), rows=tuple(rows))
 
 
 def families_table(found: TwoRuns) -> Table:
@@ -188,11 +245,18 @@ def families_table(found: TwoRuns) -> Table:
 
 def changes_table(found: TwoRuns) -> Table:
     rows = [
-        (found.names[c.cell_id], c.column, f"{c.first:g}", f"{c.second:g}", "" if c.p_adjusted is None else _p_text(c.p_adjusted))
+        (
+            found.names[c.cell_id],
+            c.column,
+            f"{c.first:g}",
+            f"{c.second:g}",
+            "" if c.p_adjusted is None else _p_text(c.p_adjusted),
+            "" if c.shown else f"not claimed ({c.doubt})" if c.doubt else "no difference shown",
+        )
         for c in found.changes
     ]
-    headers = ("cell", "column", found.first, found.second, "p, corrected")
-    return Table(headers=headers, numeric=(False, False, True, True, True), rows=tuple(rows))
+    headers = ("cell", "column", found.first, found.second, "p, corrected", "")
+    return Table(headers=headers, numeric=(False, False, True, True, True, False), rows=tuple(rows))
 
 
 def sentences(found: TwoRuns) -> list[str]:
@@ -202,19 +266,21 @@ def sentences(found: TwoRuns) -> list[str]:
     told += [f"{key} differs: {first!r} and {second!r}" for key, (first, second) in found.differing.items()]
     if changed := [c for c in found.changes if c.shown]:
         told.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
-    return told
+    told += [f"scores not compared: {found.names[cell]}: {reason}" for cell, reason in found.untested.items()]
+    return told or ["neither run has latencies, and nothing else differs"]
 
 
-def _answer(found: TwoRuns, bound: Bound | None) -> Iterator[Block]:
+def _answer(found: TwoRuns, verdict: Verdict | None) -> Iterator[Block]:
     yield Bullets(items=tuple(sentences(found)))
-    if bound:
-        failing = found.failing(bound)
-        yield Paragraph(text=f"{bound.text}: {'; '.join(failing) if failing else 'in no cell'}")
+    if verdict:
+        yield Paragraph(text="; ".join((verdict.text, *verdict.failing)))
 
 
-def _about_cells(found: TwoRuns) -> str:
+def about_cells(found: TwoRuns) -> str:
+    """How the cells' table is to be read."""
+    num = sum(c.ratio is not None for c in found.cells)
     return (
-        f"Geometric means over rounds, second over first, each with its own 95 % interval. Verdicts hold for all {len(found.cells)} cells "
+        f"Ratios are {found.second} over {found.first}, geometric means over rounds, each with its own 95 % interval; verdicts hold for {num} cells "
         "together (Holm, 5 %): t-test on log latencies, variances moderated over the cells of a run. Times of two runs were not measured side "
         "by side: what the machine did differently is in the ratios."
     )
@@ -258,49 +324,3 @@ def _was_timed(run: StoredRun, cell_id: str) -> bool:
         "timed cells", {r.subject_id for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED}
     )
     return cell_id in timed
-
-
-def _counted_changes(first: pandas.DataFrame, second: pandas.DataFrame) -> Iterator[Change]:
-    others = {row["cell_id"]: row for row in row_values(second)}
-    for row in row_values(first):
-        other = others.get(row["cell_id"], {})
-        for column in COUNTED:
-            before, after = row.get(column), other.get(column)
-            if (
-                before is not None
-                and after is not None
-                and not numbers.is_empty(before)
-                and not numbers.is_empty(after)
-                and before != after
-            ):
-                yield Change(cell_id=row["cell_id"], column=column, first=float(before), second=float(after))
-
-
-def _score_changes(first: StoredRun, second: StoredRun) -> list[Change]:
-    """Trained models whose mean scores differ, tested on the same items where both runs read the same data; corrected for their number."""
-    scores = [item_scores_of(run) for run in (first, second)]
-    data = [_data_ids(run) for run in (first, second)]
-    common = {
-        found.training: cell
-        for cell, found in scores[0].items()
-        if cell in scores[1]
-        and data[0].get(found.training) == data[1].get(found.training)
-        and _same_items(found.scores, scores[1][cell].scores)
-    }
-    cells = list(common.values())
-    pairs = [(scores[0][cell].scores, scores[1][cell].scores) for cell in cells]
-    differences = [compare_scores(after, before) for before, after in pairs]
-    adjusted = holm([difference.p_value for difference in differences])
-    return [
-        Change(cell_id=cell, column=ACCURACY, first=float(before.mean()), second=float(after.mean()), p_adjusted=p_value)
-        for cell, (before, after), p_value in zip(cells, pairs, adjusted, strict=True)
-        if before.mean() != after.mean()
-    ]
-
-
-def _same_items(first: Scores, second: Scores) -> bool:
-    return bool(first.shape[1] == second.shape[1] >= 2)
-
-
-def _data_ids(run: StoredRun) -> dict[str, Any]:
-    return {r.subject_id: r.outcome.values.get("data_id") for r in run.records if r.metric == "accuracy" and r.outcome.status == MEASURED}

@@ -27,6 +27,14 @@ def rounds(by_round: list[float]) -> pd.DataFrame:
     )
 
 
+def retried(by_round: list[float]) -> pd.DataFrame:
+    """One of them got as many rounds again, all of them slow."""
+    further = pd.DataFrame(
+        [("c0", len(by_round) + place, 9.0) for place in range(len(by_round))], columns=["cell_id", "round", "latency_ms"]
+    )
+    return pd.concat([rounds(by_round), further])
+
+
 def found(table: pd.DataFrame, **changes: Any) -> list[str]:
     given: dict[str, Any] = {"control": CONTROL, "environment": CLEAN, "metrics": ("latency",), "num_missing": 0, **changes}
     return [f.text for f in findings(table, **given)]
@@ -62,7 +70,10 @@ def test_a_clean_run_has_no_findings() -> None:
         (rows(), {"timed": [{"timer_share": 0.02}, {"timer_share": 0.0}]}, "reading the timer took up to 2.0%", False),
         (rows(), {"timed": [{"gpu_throttle_reasons": 0x44}] * 3}, "3 of 3 timed jobs (heat, by hardware)", True),
         (rows(), {"environment": {**CLEAN, "device": "cuda", "gpu_processes": 2}}, "2 other processes were on the GPU", True),
-        (rows(), {"rounds": [rounds([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])]}, "the last round took +60% time", False),
+        (rows(), {"rounds": [rounds([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])]}, "the last of 7 rounds took +60% time", False),
+        (rows(), {"rounds": [retried([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])]}, "+60% time against the first, 3 cells together", False),
+        (rows(), {"environment": {**CLEAN, "threads": 1, "load_at_end": 4.0}}, "4 processes wanted a processor", False),
+        (rows(), {"environment": {**CLEAN, "executors": ["inline", "process"]}}, "--on inline", True),
     ],
 )
 def test_each_finding(table: pd.DataFrame, changes: dict[str, Any], words: str, serious: bool) -> None:

@@ -16,6 +16,7 @@ from bench.analysis.two_runs import (
     SLOWER,
     UNDECIDED,
     CellComparison,
+    cells_past,
     compare_cells,
     compare_families,
 )
@@ -55,6 +56,22 @@ def test_two_runs_of_the_same_are_told_apart_no_more_often_than_stated(noise: Ca
     )
     stated = 1 - LEVEL
     assert findings <= repeats * stated + 3 * math.sqrt(repeats * stated * (1 - stated))
+
+
+def test_a_bound_that_is_the_true_ratio_is_passed_no_more_often_than_stated() -> None:
+    draw, repeats, bound = random.Random(19), 400, 1.05
+    slower = {f"c{i}": bound for i in range(CELLS)}
+    past = [cells_past(compare_cells(a_run(draw), a_run(draw, slower), {}), bound, above=True) for _ in range(repeats)]
+    stated = 1 - LEVEL
+    assert sum(map(bool, past)) <= repeats * stated + 3 * math.sqrt(repeats * stated * (1 - stated))
+
+
+def test_what_is_well_past_a_bound_is_found_on_either_side() -> None:
+    draw = random.Random(23)
+    found = compare_cells(a_run(draw), a_run(draw, {"c1": 1.1, "c2": 0.9}), {})
+    assert [c.cell_id for c in cells_past(found, 1.05, above=True)] == ["c1"]
+    assert [c.cell_id for c in cells_past(found, 0.95, above=False)] == ["c2"]
+    assert len(cells_past(found, 0.8, above=True)) == CELLS
 
 
 def test_the_interval_of_a_cell_holds_its_ratio_as_often_as_it_says() -> None:

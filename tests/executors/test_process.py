@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.executors.process import PRELOAD, Executor, _require_prepared_server
+from bench.executors.process import PRELOAD, Executor, _died, _require_prepared_server, _wait
 from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
 from bench.telling import listening
 from models.layers.shape import Interface, Shape
@@ -95,3 +98,24 @@ def test_what_a_job_tells_is_heard_in_the_parent_before_its_outcome(executor: Ex
 
 def test_a_job_that_nobody_listens_to_runs_all_the_same(executor: Executor) -> None:
     assert executor.run(training_job(num_epochs=1)).status == "measured"
+
+
+def _tear(send: Any) -> None:
+    """What an end in the middle of sending leaves: the length of a message, and less of it than that."""
+    os.write(send.fileno(), (1000).to_bytes(4, "big") + b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_while_it_answers_is_accounted_for() -> None:
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_tear, args=(send,))
+    process.start()
+    send.close()
+    outcome = _wait(process, receive, 30.0)
+    assert (outcome.status, "SIGKILL" in outcome.reason) == ("killed", True)
+
+
+@pytest.mark.parametrize(("exit_code", "words"), [(-9, "SIGKILL"), (-40, "signal 40"), (3, "exit code 3")])
+def test_every_end_has_its_reason(exit_code: int, words: str) -> None:
+    assert words in _died(exit_code).reason

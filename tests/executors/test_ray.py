@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,8 @@ from bench.executors.ray import LOST
 from bench.record import read_run
 from bench.spec import MEASURED
 from bench.table import num_missing
-from tests.processes import started
-from tests.specimens import ROOT, bench_command, environment_of
+from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, started
+from tests.specimens import ROOT, bench_command, copy_of_the_program, environment_of, run_bench
 
 ray = pytest.importorskip("ray")
 ROUNDS = 6
@@ -140,6 +141,59 @@ def test_the_demo_grid_is_complete_though_a_worker_is_killed(cluster: Any, tmp_p
     assert losses(tmp_path) == 1
     assert "lost" in err
     assert "gmlp" in out
+
+
+def test_a_cluster_of_ones_own_hears_this_machine_alone_and_ends_with_the_run(tmp_path: Path) -> None:
+    """Also where another cluster is up: it is not joined unasked. SIGTERM means to it what it means to every run."""
+    mark = f"BENCH_TEST_MARK={tmp_path}"
+    variables = {"RAY_ADDRESS": "", "BENCH_TEST_MARK": str(tmp_path)}
+    with started(tmp_path, *REQUEST, num_lines=5, variables=variables) as run:
+        heard = listening_addresses(processes_that_inherited(mark))
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate(timeout=120)
+    assert heard
+    assert heard <= LOOPBACK
+    assert run.returncode == 130, err
+    assert "stopping after the round in hand" in err
+    assert "--resume mine" in err
+    assert (tmp_path / "mine" / "table.csv").exists()
+    for _ in range(100):
+        if not processes_that_inherited(mark):
+            break
+        time.sleep(0.1)
+    assert processes_that_inherited(mark) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("nonsense", "'nonsense' is no address"),
+        ("ray://here:10001", "is no address"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        ("nowhere.invalid:6379", "no Ray cluster answers at nowhere.invalid:6379"),
+    ],
+)
+def test_a_wrong_address_is_refused_in_one_line(address: str, words: str, tmp_path: Path) -> None:
+    ran = run_bench(ROOT, tmp_path, *REQUEST, "--address", address)
+    assert ran.returncode == 2
+    assert words in ran.stderr
+    assert "ray start --head" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nodes_with_other_code_are_refused(cluster: Any, tmp_path: Path) -> None:
+    """They are what is measured."""
+    program = copy_of_the_program(tmp_path / "program")  # outside of a checkout, it says another version
+    variables = {**environment_of(program), "RAY_ADDRESS": cluster.address}
+    elsewhere = str(ROOT)
+    code = f"import sys; sys.path.insert(0, {str(program)!r}); import bench.cli; sys.path[:] = [{elsewhere!r}, *sys.path[1:]]; bench.cli.main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *REQUEST], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "the nodes run version" in ran.stderr
+    assert not (tmp_path / "mine").exists()
 
 
 def test_without_a_cluster_one_of_this_machine_is_started(tmp_path: Path) -> None:

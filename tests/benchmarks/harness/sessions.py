@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.intervals import geometric_interval
 from bench.record import PLAN, StoredRun, read_run
-from bench.run import report_folder
+from bench.run_folder import report_folder
 from bench.spec import MEASURED, Record, RequestError, from_json
 from tests.benchmarks.harness.readings import TIMM_SCRIPT, Reading, label
 
