@@ -115,7 +115,7 @@ def show_plan(wanted: Plan, as_json: bool) -> None:
 
 def _plan_json(wanted: Plan) -> dict[str, Any]:
     from bench.jobs import estimated_seconds
-    from bench.spec import to_json
+    from bench.plain_data import to_json
 
     return {"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)}
 

@@ -109,7 +109,7 @@ def plan(
     wanted = plan_of_flags(flags, may_be_elsewhere=True)
     if out:
         from bench.files import write_json
-        from bench.spec import to_json
+        from bench.plain_data import to_json
 
         present.writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
     carry_out.show_plan(wanted, as_json)

@@ -11,7 +11,8 @@ from typing import Any
 
 import bench
 from bench.allocator import KEEP, allocator_name
-from bench.spec import RequestError, content_id
+from bench.plain_data import content_id
+from bench.spec import RequestError
 
 MUST_AGREE = (
     "cpu_model",

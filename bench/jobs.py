@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import catalog
-from bench.spec import Cell, Job, Plan, PlannedCell, Record, Settings, base_recipe, content_id, is_trained
+from bench.plain_data import content_id
+from bench.spec import Cell, Job, Plan, PlannedCell, Record, Settings, base_recipe, is_trained
 from bench.task_info import info_of
 from bench.tuning import TUNING, recipe_of, trial_recipes
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog, terminal
-from bench.spec import MEASURED, Plan, RequestError, to_json
+from bench.plain_data import to_json
+from bench.spec import MEASURED, Plan, RequestError
 
 if TYPE_CHECKING:
     import pandas

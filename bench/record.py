@@ -24,7 +24,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.files import write_bytes, write_json
-from bench.spec import PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RequestError, canonical_json, from_json, to_json
+from bench.plain_data import canonical_json, from_json, to_json
+from bench.spec import PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RequestError
 
 PLAN, ENVIRONMENT, RECORDS = "plan.json", "environment.json", "records.jsonl"
 CORRUPT = "records.corrupt"

@@ -13,7 +13,8 @@ from typing import Any
 
 from bench.environment import inspect_environment
 from bench.executors.process import Executor, die_with_parent
-from bench.spec import Job, from_json, to_json
+from bench.plain_data import from_json, to_json
+from bench.spec import Job
 from bench.telling import listening
 
 

@@ -18,11 +18,12 @@ from bench.ablation import ablation_of, cost_of, listing, plan_ablation
 from bench.analysis.effects import MEASURES
 from bench.flags import Flags
 from bench.jobs import jobs
+from bench.plain_data import to_json
 from bench.plan import check_plan
 from bench.record import parse_plan, start_run
 from bench.request import parse_request
 from bench.run_folder import choose_folder
-from bench.spec import Grid, Plan, Prediction, RequestError, to_json
+from bench.spec import Grid, Plan, Prediction, RequestError
 
 NAMES = catalog.names("ablations")
 CPU, CUDA, QUICK = "cpu", "cuda", "quick"

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from bench.build import config_of, cost_of, is_stepwise
+from bench.plain_data import content_id, from_json, to_json
 from bench.request import parse_models, parse_request
 from bench.sizing import resolve_models
-from bench.spec import ModelSpec, RequestError, content_id, from_json, to_json
+from bench.spec import ModelSpec, RequestError
 from models.layers.shape import Shape
 
 SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)

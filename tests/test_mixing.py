@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from bench.mixing import MAX_MATRICES, LayerMixing, TokenLayout, average_blocks, decode_mixing, encode_mixing, reduce_layer
+from bench.plain_data import canonical_json, from_json
 from bench.shift_invariance import shift_invariance
-from bench.spec import Outcome, Record, canonical_json, from_json
+from bench.spec import Outcome, Record
 
 GRID = TokenLayout(seq_len=17, class_token=True, side=4)
 LINE = TokenLayout(seq_len=12, class_token=False)

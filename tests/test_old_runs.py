@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.plain_data import to_json
 from bench.record import read_run
-from bench.spec import to_json
 from bench.table import num_missing, rows_of
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -13,11 +13,12 @@ import pytest
 
 from bench.build import generating_models
 from bench.jobs import control_cell, estimated_seconds, jobs
+from bench.plain_data import to_json
 from bench.plan import PartRequest, build_plan, build_plan_of_parts, check_plan
 from bench.recipe import parse_recipe
 from bench.record import parse_plan
 from bench.request import parse_request
-from bench.spec import Plan, Recipe, RequestError, Settings, to_json
+from bench.spec import Plan, Recipe, RequestError, Settings
 
 
 def planned(seed: int = 0, rounds: int = 3, **flags: Any) -> Plan:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from bench.plain_data import from_json, to_json
 from bench.recipe import check_fits, check_recipe, parse_recipe, recipe_changes
-from bench.spec import AUGMENTATIONS, Recipe, RequestError, from_json, to_json
+from bench.spec import AUGMENTATIONS, Recipe, RequestError
 
 EVERY_KEY: dict[str, tuple[str, Any]] = {
     "epochs": ("3", 3),

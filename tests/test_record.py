@@ -19,10 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.plain_data import canonical_json, content_id, from_json, to_json
 from bench.plan import build_plan
 from bench.record import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records, read_run, start_run
 from bench.request import parse_request
-from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings, canonical_json, content_id, from_json, to_json
+from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings
 
 FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "200")))
 DATA = Path(__file__).parent / "data"

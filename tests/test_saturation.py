@@ -14,11 +14,12 @@ from bench import environment, saturation
 from bench.live_memory import counts_of_step
 from bench.longest import LENGTHS, longest_between, longest_sized
 from bench.merge import merge_runs
+from bench.plain_data import from_json, to_json
 from bench.plan import build_plan, check_plan
 from bench.record import StoredRun, parse_plan
 from bench.request import MAX_SIZE, parse_memory, parse_request
 from bench.saturation import largest_batch, peak_bytes, room_of
-from bench.spec import Cell, Ladder, Plan, PlannedCell, Recipe, RequestError, Settings, Skipped, from_json, to_json
+from bench.spec import Cell, Ladder, Plan, PlannedCell, Recipe, RequestError, Settings, Skipped
 from bench.step import build_step
 
 MIB = 2**20

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.peers.names import LIBRARIES
-from bench.spec import Job, Outcome, from_json, to_json
+from bench.plain_data import from_json, to_json
+from bench.spec import Job, Outcome
 from bench.telling import listening, tell
 
 PRELOAD = ["__main__", "bench.unattended", "bench.preload"]

@@ -24,7 +24,8 @@ from typing import Any, Self
 
 from bench.environment import MUST_AGREE, code_facts
 from bench.faults import one_line
-from bench.spec import Job, Outcome, RequestError, from_json, to_json
+from bench.plain_data import from_json, to_json
+from bench.spec import Job, Outcome, RequestError
 from bench.tasks import DATA_VARIABLE
 from bench.telling import tell
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from bench.build import config_of, num_data_tokens_of
-from bench.spec import ID_LENGTH, NO_TEACHER, ModelSpec, Recipe
+from bench.plain_data import ID_LENGTH
+from bench.spec import NO_TEACHER, ModelSpec, Recipe
 from bench.task_info import Generation, Images, info_of
 from bench.tasks import Splits, load_splits
 from bench.training.examples import Examples, examples_of, split_validation

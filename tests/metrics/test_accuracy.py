@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bench.build import build_model, cost_of
 from bench.metrics import Measurement, accuracy
-from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestError, Settings, Workload, from_json, to_json
+from bench.plain_data import from_json, to_json
+from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestError, Settings, Workload
 from bench.task_info import info_of
 from bench.tasks import digits, load_splits
 from bench.training import loop

@@ -12,10 +12,11 @@ import torch
 
 from bench.jobs import estimated_job_seconds, jobs, shared_ids
 from bench.metrics import ceiling
+from bench.plain_data import from_json, to_json
 from bench.plan import build_plan
 from bench.record import StoredRun
 from bench.request import parse_request
-from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings, from_json, to_json
+from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings
 from bench.table import num_missing, rows_of
 from bench.timing import Sample
 

@@ -13,9 +13,10 @@ from bench.cli import main
 from bench.describe import description
 from bench.metrics import flops, params
 from bench.peers.families import python
+from bench.plain_data import from_json, to_json
 from bench.plan import build_plan, check_plan
 from bench.request import parse_request
-from bench.spec import Cell, Job, ModelSpec, Plan, Recipe, RequestError, Settings, Workload, from_json, to_json
+from bench.spec import Cell, Job, ModelSpec, Plan, Recipe, RequestError, Settings, Workload
 from bench.step import synthetic_batch
 from bench.telling import listening
 

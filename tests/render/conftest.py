@@ -11,8 +11,9 @@ import pytest
 
 from bench.build import cost_of
 from bench.catalog import names
+from bench.plain_data import to_json
 from bench.render.report_data import ReportData
-from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Settings, Sizing, Skipped, Workload, to_json
+from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Settings, Sizing, Skipped, Workload
 from models.layers.shape import Shape
 
 METRICS = ("params", "flops", "latency", "memory", "energy", "accuracy")
