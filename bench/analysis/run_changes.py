@@ -40,11 +40,13 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreComparison:
-    """Of trained models: `compared` are all whose scores were tested, `changes` those that differ; `untested` says by cell why it could not be."""
+    """Of trained models: `compared` are all whose scores were tested, with the column, `changes` those that differ; `untested` says by cell why it
+    could not be; `lost` are the cells whose second run lacks seeds that it was to train, and whose first does not."""
 
     compared: Mapping[str, str]
     changes: tuple[Change, ...]
     untested: Mapping[str, str]
+    lost: tuple[str, ...]
 
 
 def value_of(row: Row, column: str) -> float | None:
@@ -98,11 +100,16 @@ def compare_trained(first: StoredRun, second: StoredRun) -> ScoreComparison:
         for cell, difference, p_value in zip(cells, tested, adjusted, strict=True)
         if difference.estimate
     ]
-    return ScoreComparison(compared=columns, changes=tuple(changes), untested=untested)
+    lost = [cell for cell in cells if _lacks_seeds(scores[1][cell], second) and not _lacks_seeds(scores[0][cell], first)]
+    return ScoreComparison(compared=columns, changes=tuple(changes), untested=untested, lost=tuple(lost))
+
+
+def _lacks_seeds(scores: SeedScores, run: StoredRun) -> bool:
+    return len(scores.seeds) < run.plan.settings.seeds
 
 
 def _doubt(difference: Difference, trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
-    if any(len(scores.seeds) < run.plan.settings.seeds for scores, run in trained):
+    if any(_lacks_seeds(scores, run) for scores, run in trained):
         return SEEDS_LOST
     return "" if difference.over_seeds else ONE_SEED
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas
 
 from bench import catalog
-from bench.analysis.run_changes import ACCURACY, COUNTED, Change, compare_trained, counted_changes, value_of
+from bench.analysis.run_changes import ACCURACY, COUNTED, Change, ScoreComparison, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values, timings_of
 from bench.analysis.two_runs import (
     FASTER,
@@ -77,8 +77,8 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoRuns:
-    """What was found. `names`: what each cell is called; `differing`: facts about machine and software that the runs differ in; `trained`: the cells
-    whose scores were tested, with the column; `untested`: why those of others were not; `rows`: of each run, by cell id."""
+    """What was found. `names`: what each cell is called; `differing`: facts about machine and software that the runs differ in; `trained`: how the
+    scores of trained models compare; `rows`: of each run, by cell id."""
 
     first: str
     second: str
@@ -87,8 +87,7 @@ class TwoRuns:
     cells: tuple[CellComparison, ...]
     families: tuple[FamilyComparison, ...]
     changes: tuple[Change, ...]
-    trained: Mapping[str, str]
-    untested: Mapping[str, str]
+    trained: ScoreComparison
     rows: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]
 
     def judge(self, bound: Bound) -> Verdict:
@@ -111,12 +110,14 @@ class TwoRuns:
             other = self.rows[1].get(cell)
             if other is not None and value_of(row, column) is not None and value_of(other, column) is None:
                 yield cell, str(other["status"]) if other["status"] != MEASURED else "not measured"
+        if column == ACCURACY:
+            yield from ((cell, "seeds of it") for cell in self.trained.lost)
 
     def _num_judged(self, column: str) -> int:
         if column == LATENCY:
             return sum(c.ratio is not None for c in self.cells)
         if column == ACCURACY:
-            return sum(name == column for name in self.trained.values())
+            return sum(name == column and cell not in self.trained.lost for cell, name in self.trained.compared.items())
         return sum(all(value_of(rows.get(cell, {}), column) is not None for rows in self.rows) for cell in self.rows[0])
 
 
@@ -157,8 +158,7 @@ def compare_two(first: StoredRun, second: StoredRun, *, named: Sequence[str], sa
         cells=tuple(sorted(cells, key=lambda c: (ORDER.index(c.verdict), places[c.cell_id]))),
         families=tuple(compare_families(timings[0], timings[1], cells, families)),
         changes=(*counted_changes(*rows), *trained.changes),
-        trained=trained.compared,
-        untested=trained.untested,
+        trained=trained,
         rows=rows,
     )
 
@@ -201,7 +201,7 @@ def json_of(found: TwoRuns, verdict: Verdict | None = None) -> dict[str, Any]:
         "cells": [_cell_json(c, found) for c in found.cells],
         "families": [dataclasses.asdict(f) for f in found.families],
         "changes": [{"name": found.names[c.cell_id], "shown": c.shown, **dataclasses.asdict(c)} for c in found.changes],
-        "untested": {found.names[cell]: reason for cell, reason in found.untested.items()},
+        "untested": {found.names[cell]: reason for cell, reason in found.trained.untested.items()},
         "fail_if": verdict.bound.text if verdict else None,
         "failing": list(verdict.failing) if verdict else [],
         "num_judged": verdict.num_judged if verdict else None,
@@ -266,7 +266,7 @@ def sentences(found: TwoRuns) -> list[str]:
     told += [f"{key} differs: {first!r} and {second!r}" for key, (first, second) in found.differing.items()]
     if changed := [c for c in found.changes if c.shown]:
         told.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
-    told += [f"scores not compared: {found.names[cell]}: {reason}" for cell, reason in found.untested.items()]
+    told += [f"scores not compared: {found.names[cell]}: {reason}" for cell, reason in found.trained.untested.items()]
     return told or ["neither run has latencies, and nothing else differs"]
 
 
