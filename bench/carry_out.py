@@ -41,7 +41,7 @@ def measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: b
         terminal.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
     with terminal.JobProgress(ahead) as progress, Stop(terminal.notice) as stop:
         result = execute(plan, folder, progress, executor=executor, retry=retry, stop=stop)
-    if stop.urgent:  # whoever asks twice does not wait for figures
+    if stop.urgent and not result.complete:  # whoever asks twice does not wait for figures
         terminal.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
         _tell_how_to_finish(folder)
     _conclude(result, as_json)
