@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bench.allocator import KEEP
 from bench.intervals import drifts
 
 MAX_BUSY_CORES = 0.5
@@ -66,7 +67,7 @@ def findings(
         *_competition(environment),
         *_inline(environment, metrics),
         *_taken_away(timed),
-        *_page_faults(timed),
+        *_page_faults(timed, environment),
         *_timer(timed),
         *_throttled(timed),
         *_other_gpu_processes(environment),
@@ -160,15 +161,18 @@ def _taken_away(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         )
 
 
-def _page_faults(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Memory that was given back to the system and taken again at every step."""
+def _page_faults(timed: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> Iterator[Finding]:
+    """Memory that was given back to the system and taken again at every step; where it is kept, that a long step's few samples had to take first."""
+    kept = str(environment.get("allocator")).endswith(KEEP)
     known = [faults for values in timed if (faults := values.get("page_faults")) is not None]
     many = [faults for faults in known if faults > MAX_PAGE_FAULTS]
     if many:
         yield Finding(
             text=f"{len(many)} of {len(known)} timed jobs took more than {MAX_PAGE_FAULTS:,} pages from the system at every step "
             f"(most: {max(many):,.0f})",
-            advice="their times are partly the allocator's, and the same in every round; measure with --allocator keep",
+            advice="memory was kept, so this is of the first steps; see page_faults for how much of which cell"
+            if kept
+            else "their times are partly the allocator's, and the same in every round; measure with --allocator keep",
             serious=len(many) > MAX_SHARE_OF_JOBS * len(known),
         )
 

@@ -87,3 +87,10 @@ def test_each_finding(table: pd.DataFrame, changes: dict[str, Any], words: str, 
 def test_serious_findings_come_first() -> None:
     table = rows(quick=True)
     assert "3 jobs" in found(table, num_missing=3)[0]
+
+
+def test_memory_that_was_kept_is_not_advised_to_be_kept() -> None:
+    for allocator, words in (("libc.so.6, keep", "of the first steps"), ("libc.so.6, system", "--allocator keep")):
+        given: dict[str, Any] = {"control": CONTROL, "metrics": ("latency",), "num_missing": 0, "timed": [{"page_faults": 24_000.0}]}
+        (finding,) = findings(rows(), environment={**CLEAN, "allocator": allocator}, **given)
+        assert words in finding.advice
