@@ -234,7 +234,7 @@ def cells_table(found: TwoRuns) -> Table:
         )
         for c in found.cells
     ]
-    headers = ("cell", "verdict", f"{found.first}, ms", f"{found.second}, ms", "ratio", "p, corrected", "rounds")
+    headers = ("cell", "verdict", "first, ms", "second, ms", "ratio", "p, corrected", "rounds")
     return Table(headers=headers, numeric=(False, False, *[True] * 5), rows=tuple(rows))
 
 
@@ -280,9 +280,9 @@ def about_cells(found: TwoRuns) -> str:
     """How the cells' table is to be read."""
     num = sum(c.ratio is not None for c in found.cells)
     return (
-        f"Ratios are {found.second} over {found.first}, geometric means over rounds, each with its own 95 % interval; verdicts hold for {num} cells "
-        "together (Holm, 5 %): t-test on log latencies, variances moderated over the cells of a run. Times of two runs were not measured side "
-        "by side: what the machine did differently is in the ratios."
+        f"First: {found.first}; second: {found.second}. Ratios are second over first, geometric means over rounds, each with its own 95 % "
+        f"interval; verdicts hold for {num} cells together (Holm, 5 %): t-test on log latencies, variances moderated over the cells of a run. "
+        "Times of two runs were not measured side by side: what the machine did differently is in the ratios."
     )
 
 
