@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.significance import Difference, compare_scores, holm
+from bench.analysis.significance import LEVEL, ONE_SEED, Difference, Row, compare_scores, holm
 from bench.record import StoredRun
 from bench.spec import MEASURED
 from bench.table import SeedScores, item_scores_of
@@ -16,9 +16,7 @@ COUNTED = ("params", "flops", "peak_memory_bytes")
 """What is the same in every run of the same code: any difference is a change."""
 ACCURACY, SQUARED_ERROR = "accuracy", "-MSE"
 """What test items score: a share of right answers, or minus the squared error."""
-LEVEL = 0.95
-ONE_SEED, SEEDS_LOST = "one seed: says nothing of other seeds", "seeds were lost"
-Row = Mapping[str, Any]
+SEEDS_LOST = "seeds were lost"
 
 
 @dataclass(frozen=True, kw_only=True)
