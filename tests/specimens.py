@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -64,8 +65,21 @@ def environment_of(program: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(program)}
 
 
-def run_bench(program: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the program in `folder`; its output as text, whatever its exit code."""
+def run_bench(
+    program: Path,
+    folder: Path,
+    *arguments: str,
+    prepare: Callable[[], None] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of the program in `folder`; its output as text, whatever its exit code. `prepare` is called in its process before it starts."""
     return subprocess.run(
-        bench_command(*arguments), cwd=folder, env=environment_of(program), capture_output=True, text=True, timeout=300, check=False
+        bench_command(*arguments),
+        cwd=folder,
+        env={**environment_of(program), **(variables or {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        preexec_fn=prepare,
     )

@@ -18,7 +18,7 @@ from bench.faults import is_out_of_memory
 from bench.record import RECORDS, read_run
 from bench.table import num_missing, rows_of
 from tests.processes import started, worker_and_server
-from tests.specimens import ROOT, SABOTAGE_METRIC, bench_command, copy_of_the_program, environment_of, run_bench
+from tests.specimens import ROOT, SABOTAGE_METRIC, copy_of_the_program, run_bench
 
 SMALL = ("--width", "16", "--depth", "1", "--batch", "1")
 EXPECTED = {
@@ -128,15 +128,7 @@ def test_without_a_compiler_the_compiled_cell_fails_and_says_so(tmp_path: Path) 
         "eager,compile",
         "--json",
     )
-    ran = subprocess.run(
-        bench_command(*request),
-        cwd=tmp_path,
-        env={**environment_of(ROOT), "CXX": str(tmp_path / "no-compiler")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    ran = run_bench(ROOT, tmp_path, *request, variables={"CXX": str(tmp_path / "no-compiler")})
     assert ran.returncode == 1, ran.stderr
     found = {row["engine"]: row for row in json.loads(ran.stdout)["rows"]}
     assert found["eager"]["status"] == "measured"
@@ -176,27 +168,30 @@ def test_a_fork_server_that_dies_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_run_in_one_line_and_it_goes_on_later(tmp_path: Path) -> None:
-    def bound_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-
-    full = subprocess.run(
-        bench_command(*ROUNDS_OF_TWO),
-        cwd=tmp_path,
-        env=environment_of(ROOT),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        preexec_fn=bound_files,
-    )
+    folder = tmp_path / "mine"
+    with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3) as first:
+        os.killpg(first.pid, signal.SIGKILL)  # no report is written: its pictures are larger than the records
+    before = read_run(folder).records
+    assert before
+    assert num_missing(read_run(folder)) > 0
+    room = 100  # less than any record takes: the disk fills in the middle of a line
+    largest = max(path.stat().st_size for path in folder.iterdir())
+    full = run_bench(ROOT, tmp_path, *ROUNDS_OF_TWO, prepare=lambda: _bound_files(largest + room))
     assert full.returncode == 1, full.stderr
     assert "Traceback" not in full.stderr
     assert "what was measured before is whole" in full.stderr
-    before = read_run(tmp_path / "mine").records
-    assert 0 < len(before) < 4 * FEW_ROUNDS
+    kept = read_run(folder).records
+    assert kept[: len(before)] == before
+    assert num_missing(read_run(folder)) > 0
     again = run_bench(ROOT, tmp_path, *ROUNDS_OF_TWO)
     assert again.returncode == 0, again.stderr
-    assert read_run(tmp_path / "mine").records[: len(before)] == before
+    after = read_run(folder)
+    assert num_missing(after) == 0
+    assert after.records[: len(kept)] == kept
+
+
+def _bound_files(largest: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
 
 
 WRONG_CLOCK = """
@@ -263,10 +258,7 @@ def test_a_folder_that_becomes_read_only_is_told_in_one_line_and_the_run_goes_on
     assert len([line for line in err.splitlines() if "error:" in line]) == 1
     assert "Permission denied" in err
     before = read_run(folder).records
-    refused = subprocess.run(
-        bench_command("report", "mine"), cwd=tmp_path, env=environment_of(ROOT), capture_output=True, text=True, timeout=120, check=False,
-        preexec_fn=_obey_permissions,
-    )  # fmt: skip
+    refused = run_bench(ROOT, tmp_path, "report", "mine", prepare=_obey_permissions)
     assert refused.returncode in (1, 2)
     assert "Traceback" not in refused.stderr
     folder.chmod(0o755)
