@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +16,7 @@ import typer
 
 from bench import catalog, present, terminal
 from bench.flags import Flags
-from bench.planning import command_line, require_data_of
+from bench.planning import command_line, require_data_of, runs_elsewhere
 from bench.spec import Plan, RequestError
 from bench.stopping import Stop
 
@@ -24,27 +26,43 @@ if TYPE_CHECKING:
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 
 
-def measure(plan: Plan, folder: Path | None, out: str, executor: str, as_json: bool, retry: Sequence[str] = ()) -> None:
-    """Run what is missing of a plan, in its own folder where one is given; then table and report."""
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How plans are carried out, where to, and what is shown. `out`: the folder of the run ("": one of its own below results/); `retry`: what is
+    measured again; `exports`: the programs that the run is exported to; `dry_run`: plans are shown, and nothing is measured."""
+
+    executor: str
+    out: str = ""
+    retry: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
+    dry_run: bool = False
+    as_json: bool = False
+
+
+def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
+    """Run what is missing of a plan, in its own folder where one is given; then table, report and exports."""
     from bench.record import RECORDS
     from bench.run import execute, finished, jobs_ahead
     from bench.run_folder import choose_folder
+    from bench.sinks import Sinks
 
-    folder, complete = (folder, False) if folder else choose_folder(plan, out, datetime.date.today(), again=bool(retry))
+    folder, complete = (folder, False) if folder else choose_folder(plan, manner.out, datetime.date.today(), again=bool(manner.retry))
     if complete:
         terminal.say(f"{folder} is complete already; its table again:")
-        _conclude(finished(folder), as_json)
+        _conclude(finished(folder), manner)
         return
     require_data_of(plan)
-    ahead = jobs_ahead(plan, folder, retry)
+    ahead = jobs_ahead(plan, folder, manner.retry)
     if (folder / RECORDS).exists():
         terminal.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
+    # where jobs run at once, one may be timed on this machine while another ends
+    meanwhile = () if runs_elsewhere(manner.executor) else manner.exports
     with terminal.JobProgress(ahead) as progress, Stop(terminal.notice) as stop:
-        result = execute(plan, folder, progress, executor=executor, retry=retry, stop=stop)
+        result = execute(plan, folder, Sinks(progress, folder, meanwhile), executor=manner.executor, retry=manner.retry, stop=stop)
     if stop.urgent and not result.complete:  # whoever asks twice does not wait for figures
         terminal.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
         _tell_how_to_finish(folder)
-    _conclude(result, as_json)
+    _conclude(result, manner)
 
 
 def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
@@ -60,20 +78,20 @@ def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
     return names if every else (name,)
 
 
-def ablate_one(name: str, chosen: Flags, device: str, out: str, executor: str, dry_run: bool, as_json: bool) -> None:
+def ablate_one(name: str, chosen: Flags, device: str, manner: Manner) -> None:
     from bench.ablation import plan_ablation
 
-    show_or_measure(plan_ablation(name, chosen, device, command_line()), dry_run, out, executor, as_json)
+    show_or_measure(plan_ablation(name, chosen, device, command_line()), manner)
 
 
-def show_or_measure(plan: Plan, dry_run: bool, out: str, executor: str, as_json: bool) -> None:
-    if dry_run:
-        show_plan(plan, as_json)
+def show_or_measure(plan: Plan, manner: Manner) -> None:
+    if manner.dry_run:
+        show_plan(plan, manner.as_json)
     else:
-        measure(plan, None, out, executor, as_json)
+        measure(plan, None, manner)
 
 
-def ablate_all(names: Sequence[str], chosen: Flags, device: str, executor: str, dry_run: bool, as_json: bool) -> None:
+def ablate_all(names: Sequence[str], chosen: Flags, device: str, manner: Manner) -> None:
     """One after the other; what cannot be run here is named, and the others go on. The list of results ends it: the one document with --json, or
     in a dry run the list of plans."""
     from bench.ablation import listing, plan_ablation
@@ -83,11 +101,11 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, executor: str, 
     for place, name in enumerate(names, start=1):
         terminal.say(f"{place} of {len(names)}: {name}")
         try:
-            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-                if dry_run and as_json:
+            with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
+                if manner.dry_run and manner.as_json:
                     plans.append(_plan_json(plan_ablation(name, chosen, device, command_line())))
                 else:
-                    ablate_one(name, chosen, device, "", executor, dry_run, as_json=False)
+                    ablate_one(name, chosen, device, dataclasses.replace(manner, as_json=False))
         except RequestError as wrong:
             terminal.error(f"{name}: {wrong}", wrong.hint)
             failed = True
@@ -95,9 +113,9 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, executor: str, 
             if ended.exit_code not in (0, EXIT_FAILED):
                 raise
             failed = failed or bool(ended.exit_code)
-    if not dry_run:
-        show_ablations(listing(), as_json)
-    elif as_json:
+    if not manner.dry_run:
+        show_ablations(listing(), manner.as_json)
+    elif manner.as_json:
         terminal.print_json(plans)
     if failed:
         raise typer.Exit(EXIT_FAILED)
@@ -129,15 +147,24 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
     )
 
 
-def _conclude(result: RunResult, as_json: bool) -> None:
-    """Table, report, paths, and the exit code that says how it went."""
+def _conclude(result: RunResult, manner: Manner) -> None:
+    """Table, report, exports, paths, and the exit code that says how it went."""
+    from bench.sinks import export_each
+
     stored = result.stored
     present.write_run_table(stored)
     report_path = present.write_run_report(stored, None) if result.complete or stored.records else None
-    present.show_run(stored, as_json)
+    present.show_run(stored, manner.as_json)
     terminal.say(f"results: {stored.folder}")
     if report_path:
         terminal.say(f"report: {report_path}")
+    for exported in export_each(stored, manner.exports):
+        again = f"bench export {shlex.quote(str(stored.folder))} --to {exported.program}"
+        terminal.say(
+            f"not exported to {exported.program}: {exported.failure}; try again with: {again}"
+            if exported.failure
+            else f"{exported.program}: {exported.look}"
+        )
     for finding in present.findings_of(stored):
         terminal.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
     if not result.complete:

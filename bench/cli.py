@@ -13,10 +13,10 @@ from typer.core import TyperGroup
 
 from bench import carry_out, catalog, environment, present, terminal
 from bench.allocator import KEEP
-from bench.carry_out import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG
-from bench.flags import Flags, announce_data_root, to_device, with_flags
+from bench.carry_out import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, Manner
+from bench.flags import Flags, announce_data_root, with_flags
 from bench.peers.names import PUBLISHERS, outside_family
-from bench.planning import command_line, plan_of_flags, plan_to_run, runs_elsewhere
+from bench.planning import command_line, device_of, plan_of_flags, plan_to_run, runs_elsewhere
 from bench.spec import RequestError
 from bench.telling import listening
 
@@ -29,11 +29,21 @@ PEERS = "peers"
 """The question of `ablations/` that `bench peers` answers."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Address = Annotated[str, typer.Option(help="With --on ray: the cluster (default: RAY_ADDRESS, or one of this machine).", metavar="ADDRESS")]
 Allocator = Annotated[str, typer.Option(help="keep or system; see: bench run --help.", metavar="POLICY")]
 DataRoot = Annotated[str, typer.Option("--data-root", help="Folder with data sets.", metavar="DIR")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")]
 Executor = Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")]
+Exports = Annotated[
+    str,
+    typer.Option(
+        "--export",
+        help="Export the run, after its trainings and at its end, to these programs' usual places; see: bench list exports.",
+        metavar="LIST",
+        rich_help_panel="Output",
+    ),
+]
 LimitS = Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")]
 Seed = Annotated[str, typer.Option(help="Seed of weights, data and order.", metavar="N")]
 Threads = Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")]
@@ -80,22 +90,18 @@ def run(
     retry: Retry = "",
     out: Out = "",
     executor: Executor = "process",
-    address: Annotated[
-        str, typer.Option(help="With --on ray: the cluster (default: RAY_ADDRESS, or one of this machine).", metavar="ADDRESS")
-    ] = "",
+    address: Address = "",
+    exports: Exports = "",
     as_json: Json = False,
 ) -> None:
     """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
-    catalog.require("executors", executor)
+    _choose_executor(executor, address)
     again = _retries(retry)
     if again and not (flags.models or resume or plan_file):
         raise RequestError("--retry measures again what a run holds", "name the run: --resume RUN, or make the same request again")
-    if address:
-        if executor != "ray":
-            raise RequestError("--address is that of a Ray cluster", "add --on ray")
-        os.environ["RAY_ADDRESS"] = address
+    manner = Manner(executor=executor, out=out, retry=again, exports=_programs(exports), as_json=as_json)
     plan, folder = plan_to_run(flags, plan_file, resume, out, elsewhere=runs_elsewhere(executor))
-    carry_out.measure(plan, folder, out, executor, as_json, again)
+    carry_out.measure(plan, folder, manner)
 
 
 @app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
@@ -196,6 +202,8 @@ def ablate(
     data_root: DataRoot = "",
     out: Out = "",
     executor: Executor = "process",
+    address: Address = "",
+    exports: Exports = "",
     as_json: Json = False,
 ) -> None:
     """Answer one question of ablations/, or all: measure its grid and write the report with its verdicts. An unfinished run is continued."""
@@ -205,7 +213,8 @@ def ablate(
         carry_out.show_ablations(listing(), as_json)
         return
     wanted = carry_out.wanted_ablations(name, every, out)
-    catalog.require("executors", executor)
+    _choose_executor(executor, address)
+    manner = Manner(executor=executor, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
     chosen = Flags(
         threads=threads,
         allocator=allocator,
@@ -218,11 +227,11 @@ def ablate(
         device=device,
     )
     announce_data_root(chosen)
-    resolved = environment.resolve_device(to_device(chosen))
+    resolved = device_of(chosen, may_be_elsewhere=dry_run or runs_elsewhere(executor))
     if every:
-        carry_out.ablate_all(wanted, chosen, resolved, executor, dry_run, as_json)
+        carry_out.ablate_all(wanted, chosen, resolved, manner)
     else:
-        carry_out.ablate_one(wanted[0], chosen, resolved, out, executor, dry_run, as_json)
+        carry_out.ablate_one(wanted[0], chosen, resolved, manner)
 
 
 @app.command(epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
@@ -241,16 +250,19 @@ def peers(
     seed: Seed = "0",
     out: Out = "",
     executor: Executor = "process",
+    address: Address = "",
+    exports: Exports = "",
     as_json: Json = False,
 ) -> None:
     """Ours beside timm, torchvision, lucidrains and torch.nn: equal answers first, then paired times. An unfinished run is continued."""
     from bench.ablation import Narrowing, plan_ablation
 
-    catalog.require("executors", executor)
+    _choose_executor(executor, address)
+    manner = Manner(executor=executor, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
     chosen = Flags(threads=threads, allocator=allocator, rounds=rounds, limit_s=limit_s, seed=seed, quick=quick, device=device)
-    resolved = environment.resolve_device(to_device(chosen))
+    resolved = device_of(chosen, may_be_elsewhere=dry_run or runs_elsewhere(executor))
     wanted = plan_ablation(PEERS, chosen, resolved, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
-    carry_out.show_or_measure(wanted, dry_run, out, executor, as_json)
+    carry_out.show_or_measure(wanted, manner)
 
 
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_digits")
@@ -332,12 +344,10 @@ def export(
     target: Annotated[str, typer.Option("--target", help="Folder or address (default: below the run's folder).", metavar="TARGET")] = "",
 ) -> None:
     """Write a run's figures and training curves in the form of another program, from the records; what that needs is not installed by itself."""
-    catalog.require("exports", to)
-    try:
-        told = catalog.load("exports", to).export(_read(run), target)
-    except ModuleNotFoundError as error:
-        raise RequestError(f"--to {to} needs the package {error.name}", f"pip install {error.name}") from error
-    terminal.say(f"exported; look at it with: {told}")
+    from bench import sinks
+
+    sinks.require_installed([to])
+    terminal.say(f"exported; look at it with: {sinks.export(_read(run), to, target)}")
 
 
 @app.command(epilog="Example: bench env --calibrate")
@@ -399,6 +409,26 @@ def _usage_error(wrong: Any) -> int:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     terminal.say(f"warning: {message}")
+
+
+def _choose_executor(name: str, address: str) -> None:
+    catalog.require("executors", name)
+    if address:
+        if name != "ray":
+            raise RequestError("--address is that of a Ray cluster", "add --on ray")
+        os.environ["RAY_ADDRESS"] = address
+
+
+def _programs(text: str) -> tuple[str, ...]:
+    """Those to export to. What they need is looked for before anything is measured."""
+    if not text:
+        return ()
+    from bench.request import several_of
+    from bench.sinks import require_installed
+
+    programs = several_of("--export", text, catalog.names("exports"))
+    require_installed(programs)
+    return programs
 
 
 def _retries(text: str) -> tuple[str, ...]:

@@ -48,13 +48,18 @@ def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
         raise RequestError(
             "--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}"
         )
-    request, settings, recipe, device = to_request(flags), to_settings(flags), to_recipe(flags), to_device(flags)
+    request, settings, recipe = to_request(flags), to_settings(flags), to_recipe(flags)
     announce_data_root(flags)
-    if not (may_be_elsewhere and device == "cuda"):
-        device = environment.resolve_device(device)
+    device = device_of(flags, may_be_elsewhere=may_be_elsewhere)
     from bench.plan import build_plan
 
     return build_plan(request, settings=settings, recipe=recipe, device=device, command=command_line())
+
+
+def device_of(flags: Flags, *, may_be_elsewhere: bool) -> str:
+    """`cpu` or `cuda`. Raises RequestError for a GPU that is not here, where it must be."""
+    device = to_device(flags)
+    return device if may_be_elsewhere and device == "cuda" else environment.resolve_device(device)
 
 
 def require_data_of(plan: Plan) -> None:

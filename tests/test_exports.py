@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-import builtins
+import dataclasses
 import os
 import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import catalog, cli
-from bench.record import read_run
-from bench.spec import RequestError
-from bench.table import rows_of
+from bench import catalog, cli, sinks
+from bench.record import RECORDS, StoredRun, read_run
+from bench.spec import Job, Outcome, Recipe, RequestError
+from bench.table import num_missing, rows_of
 from bench.training_curves import curves_of
+from tests.specimens import ROOT, run_bench
 
-TRAINED = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_digits"
+TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
 UNTRAINED = TRAINED.with_name("2026-11-20_cpu_published_pairs")
-MLFLOW_SETTINGS = ("MLFLOW_ALLOW_FILE_STORE", "MLFLOW_DISABLE_TELEMETRY", "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT")
+EVENTS = "events.out.tfevents.*"
+TRAINING = (
+    *("run", "--models", "vit", "--seq", "17", "--width", "16", "--depth", "1", "--task", "digits", "--metrics", "accuracy"),
+    *("--epochs", "2", "--seeds", "2", "--out", "mine"),
+)
+MLFLOW_SETTINGS = (
+    "MLFLOW_ALLOW_FILE_STORE",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_DISABLE_TELEMETRY",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +92,7 @@ def test_a_run_without_trainings_has_nothing_for_tensorboard(tmp_path: Path) -> 
     assert not (tmp_path / "tb").exists()
 
 
-def test_a_repeated_tensorboard_export_takes_the_place_of_the_first(tmp_path: Path) -> None:
+def test_a_repeated_tensorboard_export_keeps_what_is_still_true(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     stored = read_run(TRAINED)
     names = [curve.name for curve in curves_of(stored)]
@@ -92,32 +106,38 @@ def test_a_repeated_tensorboard_export_takes_the_place_of_the_first(tmp_path: Pa
     for path in others:
         path.parent.mkdir(exist_ok=True)
         path.write_text("kept")
+    first = {name: next((tmp_path / name).glob(EVENTS)) for name in names}
+    old = first[names[1]].rename(first[names[1]].with_suffix(".older"))
     export(stored, str(tmp_path))
     for name in names:
-        assert len(list((tmp_path / name).glob("events.out.tfevents.*"))) == 1
+        (found,) = (tmp_path / name).glob(EVENTS)
+        assert (found == first[name]) == (name != names[1])
+    assert not old.exists()
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set(names)
     assert [path.read_text() for path in others] == ["kept"] * len(others)
 
 
-def test_a_repeated_mlflow_export_takes_the_place_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_mlflow_export_keeps_what_is_still_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     stored, address = read_run(TRAINED), (tmp_path / "mlruns").as_uri()
     export = catalog.load("exports", "mlflow").export
     export(stored, address)
     client = mlflow.MlflowClient(tracking_uri=address)
     experiment = client.get_experiment_by_name(TRAINED.name).experiment_id
-    first = {run.info.run_id for run in client.search_runs([experiment])}
-    (one, *_) = first
-    older = client.create_run(
-        experiment, tags={"cell_id": client.get_run(one).data.tags["cell_id"]}
-    ).info.run_id  # of an export without `measured`
+    runs = {run.info.run_id: run for run in client.search_runs([experiment])}
+    torn, changed, *kept = runs
+    client.update_run(torn, status="RUNNING")  # an export that was killed
+    client.set_tag(changed, "content", "of other figures")
+    tags = runs[torn].data.tags
+    before_sources = client.create_run(experiment, tags={"cell_id": tags["cell_id"]}).info.run_id
     others = {client.create_run(experiment, tags=tags).info.run_id for tags in ({}, {"cell_id": "c", "measured": "elsewhere"})}
     whole = mlflow.MlflowClient.search_runs
     monkeypatch.setattr(mlflow.MlflowClient, "search_runs", lambda *given, **named: whole(*given, **{**named, "max_results": 4}))
     export(stored, address)
     monkeypatch.undo()
     found = {run.info.run_id: run.data.tags.get("cell_id") for run in client.search_runs([experiment])}
-    assert others <= set(found)
-    assert not (first | {older}) & set(found)
+    assert others | set(kept) <= set(found)
+    assert not {torn, changed, before_sources} & set(found)
     assert sorted(str(cell) for run, cell in found.items() if run not in others) == sorted(rows_of(stored)["cell_id"])
 
 
@@ -209,17 +229,149 @@ def test_what_to_type_next_is_fit_for_a_shell(name: str, form: str, tmp_path: Pa
     assert shlex.split(told)[-1] == target
 
 
-@pytest.mark.parametrize(("name", "package"), [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow")])
-def test_an_absent_program_is_named(name: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    true_import = builtins.__import__
-
-    def without(module: str, *rest: Any, **others: Any) -> Any:
-        if module == package:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return true_import(module, *rest, **others)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+@pytest.mark.parametrize(
+    "request_of", [lambda name: ("export", str(TRAINED), "--to", name), lambda name: (*TRAINING, "--export", name)], ids=["export", "run"]
+)
+def test_an_absent_program_is_named_before_anything_is_done(
+    name: str,
+    request_of: Callable[[str], tuple[str, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["export", str(TRAINED), "--to", name])
+        cli.main(list(request_of(name)))
     assert ended.value.code == 2
-    assert f"pip install {name}" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines() == [f"error: exports to {name} need the package {name}", f"hint: pip install {name}"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_mlflow_goes_where_its_own_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "ours").as_uri())
+    told = catalog.load("exports", "mlflow").export(read_run(UNTRAINED), "")
+    assert (tmp_path / "ours").is_dir()
+    assert shlex.split(told)[-1] == (tmp_path / "ours").as_uri()
+
+
+def test_a_run_exports_itself_and_adds_what_is_new_when_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("tensorboard")
+    first = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard,mlflow")
+    assert first.returncode == 0, first.stderr
+    assert "tensorboard --logdir mine/tensorboard" in first.stderr
+    assert "mlflow ui --backend-store-uri" in first.stderr
+    stored = read_run(tmp_path / "mine")
+    events = {path.parent.name: path for path in (tmp_path / "mine" / "tensorboard").glob("*/events*")}
+    assert set(events) == {curve.name for curve in curves_of(stored)}
+    assert len(events) == 2
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "mine" / "mlruns").as_uri())
+    (run,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert {f"seed_{seed}_loss" for seed in (0, 1)} <= set(run.data.metrics)
+    again = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard")
+    assert again.returncode == 0, again.stderr
+    assert {path.parent.name: path for path in (tmp_path / "mine" / "tensorboard").glob("*/events*")} == events
+
+
+def test_an_export_that_fails_costs_no_measurement(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    assert run_bench(ROOT, tmp_path, *TRAINING).returncode == 0
+    records = (tmp_path / "mine" / RECORDS).read_text().splitlines(keepends=True)
+    (tmp_path / "mine" / RECORDS).write_text("".join(records[:-1]))
+    (tmp_path / "mine" / "tensorboard").write_text("in the way")
+    ran = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard")
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
+    (told,) = (line for line in ran.stderr.splitlines() if line.startswith("not exported"))
+    assert told.startswith("not exported to tensorboard: cannot write mine/tensorboard")
+    assert told.endswith("try again with: bench export mine --to tensorboard")
+    stored = read_run(tmp_path / "mine")
+    assert num_missing(stored) == 0
+    assert len(list(curves_of(stored))) == 2
+
+
+@dataclass
+class Heard:
+    """A progress that keeps what it is told."""
+
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def starting(self, job: Job) -> None:
+        self.calls.append(("starting", job))
+
+    def told(self, text: str) -> None:
+        self.calls.append(("told", text))
+
+    def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
+        self.calls.append(("finished", job, outcome, left_s))
+
+
+TRAINING_JOB = Job(cell=read_run(TRAINED).plan.cells[0].cell, metric="accuracy", repeat=0, recipe=Recipe())
+TIMED_JOB = dataclasses.replace(TRAINING_JOB, metric="latency", recipe=None)
+
+
+@dataclass
+class Clock:
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def exported(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that were exported to; each export takes a second."""
+    programs: list[str] = []
+
+    def export(_: StoredRun, program: str) -> str:
+        clock.now_s += 1
+        programs.append(program)
+        if program == "failing":
+            raise RequestError("cannot write", "")
+        return ""
+
+    monkeypatch.setattr(sinks, "export", export)
+    return programs
+
+
+def test_only_what_was_trained_is_exported_as_it_goes_on_and_within_its_share(exported: list[str], clock: Clock) -> None:
+    heard = Heard()
+    progress = sinks.Sinks(heard, TRAINED, ("one", "two"), clock)
+    measured, failed = Outcome(status="measured"), Outcome(status="failed", reason="planted")
+    progress.starting(TIMED_JOB)
+    progress.told("halfway")
+    progress.finished(TIMED_JOB, measured, left_s=3.0)
+    progress.finished(TRAINING_JOB, failed, left_s=2.0)
+    assert exported == []
+    progress.finished(TRAINING_JOB, measured, left_s=1.0)
+    assert exported == ["one", "two"]
+    assert heard.calls == [
+        ("starting", TIMED_JOB),
+        ("told", "halfway"),
+        ("finished", TIMED_JOB, measured, 3.0),
+        ("finished", TRAINING_JOB, failed, 2.0),
+        ("finished", TRAINING_JOB, measured, 1.0),
+    ]
+    for further_s, num_expected in ((39, 2), (1, 4)):  # two seconds are a share of 0.05 of 40
+        clock.now_s += further_s
+        progress.finished(TRAINING_JOB, measured, left_s=0.0)
+        assert len(exported) == num_expected
+
+
+def test_an_export_that_fails_is_left_to_the_end(exported: list[str], clock: Clock) -> None:
+    progress = sinks.Sinks(Heard(), TRAINED, ("failing",), clock)
+    for _ in range(3):
+        clock.now_s += 1000
+        progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
+    assert exported == ["failing"]
+    (found,) = sinks.export_each(read_run(TRAINED), ["failing"])
+    assert (found.look, found.failure) == ("", "cannot write")

@@ -6,22 +6,26 @@ import os
 import re
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.plain_data import content_id
 from bench.record import StoredRun
 from bench.spec import RequestError
 from bench.table import json_rows, rows_of
 from bench.training_curves import Curve, curves_of
 
+PACKAGE = "mlflow"
+ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"
 LONGEST_PARAMETER, LONGEST_REASON = 500, 240
 PARAMETERS = (
     *("model", "family", "seq_len", "batch_size", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "budget"),
     *("width", "depth", "heads", "ffn_width", "status", "reason", "quick"),
 )
-CELL, SOURCE = "cell_id", "measured"
-"""Tags of a run: its cell, and when and where the run that it comes from was measured, as runs of one name may share a server."""
+CELL, SOURCE, CONTENT = "cell_id", "measured", "content"
+"""Tags of a run: its cell; when and where the run that it comes from was measured, as runs of one name may share a server; an id of all it holds."""
+COMPLETE = "FINISHED"
 SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 """Nothing is sent to MLflow's makers, and a server that does not answer is given up within seconds; the user's own settings come first."""
 FOLDER_ALLOWED = {"MLFLOW_ALLOW_FILE_STORE": "true"}
@@ -30,18 +34,18 @@ SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 
 
 def export(stored: StoredRun, target: str) -> str:
-    """One experiment, named as the run, in the tracking store at `target` (default: a folder `mlruns` in the run's folder).
+    """One experiment, named as the run, in the tracking store at `target` (default: `MLFLOW_TRACKING_URI`, or a folder `mlruns` in the run's folder).
 
     Raises RequestError where `target` cannot be written, or no server answers there.
     """
-    address = _address(target or str(stored.folder / "mlruns"))
+    address = _address(target or os.environ.get(ADDRESS_VARIABLE) or str(stored.folder / "mlruns"))
     in_folder = address.startswith("file:")
     for name, value in {**SETTINGS, **(FOLDER_ALLOWED if in_folder else {})}.items():
         os.environ.setdefault(name, value)
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    rows, curves = json_rows(rows_of(stored)), list(curves_of(stored))
+    rows, curves = json_rows(rows_of(stored)), curves_of(stored)
     try:
         _write(mlflow.MlflowClient(tracking_uri=address), stored, rows, curves)
     except (MlflowException, OSError, ValueError) as error:
@@ -55,35 +59,42 @@ def _address(target: str) -> str:
     return target if SCHEME.match(target) else Path(target).resolve().as_uri()
 
 
-def _write(client: Any, stored: StoredRun, rows: Sequence[Mapping[str, Any]], curves: Sequence[Curve]) -> None:
-    """The runs of an earlier export go when the new ones are complete."""
+def _write(client: Any, stored: StoredRun, rows: Sequence[Mapping[str, Any]], curves: Iterable[Curve]) -> None:
+    """A row that is there as it is now stays; the other runs of an earlier export go when the new ones are complete."""
     name, source = stored.folder.resolve().name, f"{stored.plan.created} {stored.environment.get('environment_id', '')}".strip()
     known = client.get_experiment_by_name(name)
     experiment = known.experiment_id if known else client.create_experiment(name)
-    earlier = _earlier_runs(client, experiment, source)
+    earlier = {run.info.run_id: run for run in _earlier_runs(client, experiment, source)}
+    present = {run.data.tags.get(CONTENT): identity for identity, run in earlier.items() if run.info.status == COMPLETE}
+    curves_by_cell: dict[str, list[Curve]] = {}
+    for curve in curves:
+        curves_by_cell.setdefault(curve.cell_id, []).append(curve)
     for row in rows:
-        run = client.create_run(
-            experiment, run_name=f"{row['model']} n={row['seq_len']}", tags={CELL: str(row["cell_id"]), SOURCE: source}
-        ).info.run_id
+        own = curves_by_cell.get(str(row["cell_id"]), [])
+        content = content_id([row, own])
+        if content in present:
+            del earlier[present.pop(content)]
+            continue
+        tags = {CELL: str(row["cell_id"]), SOURCE: source, CONTENT: content}
+        run = client.create_run(experiment, run_name=f"{row['model']} n={row['seq_len']}", tags=tags).info.run_id
         for key in PARAMETERS:
             if row.get(key) not in (None, ""):
                 client.log_param(run, key, str(row[key])[:LONGEST_PARAMETER])
         for key, value in _figures(row).items():
             client.log_metric(run, key, value)
-        for curve in curves:
-            if curve.cell_id == row["cell_id"]:
-                _log_curve(client, run, curve)
+        for curve in own:
+            _log_curve(client, run, curve)
         client.set_terminated(run)
     for run in earlier:
         client.delete_run(run)
 
 
-def _earlier_runs(client: Any, experiment: str, source: str) -> list[str]:
+def _earlier_runs(client: Any, experiment: str, source: str) -> list[Any]:
     """Those that an export of this run wrote; one without a source is of an older export."""
     found, page = [], None
     while page != "":
         runs = client.search_runs([experiment], page_token=page)
-        found += [run.info.run_id for run in runs if CELL in run.data.tags and run.data.tags.get(SOURCE, source) == source]
+        found += [run for run in runs if CELL in run.data.tags and run.data.tags.get(SOURCE, source) == source]
         page = runs.token or ""
     return found
 

@@ -6,10 +6,12 @@ import shlex
 import tempfile
 from pathlib import Path
 
+from bench.plain_data import content_id
 from bench.record import StoredRun
 from bench.spec import RequestError
 from bench.training_curves import curves_of
 
+PACKAGE = "tensorboard"
 EVENT_FILES = "events.out.tfevents.*"
 
 
@@ -26,21 +28,22 @@ def export(stored: StoredRun, target: str) -> str:
     folder = Path(target) if target else stored.folder / "tensorboard"
     try:
         for curve in curves:
-            _make_ready(folder / curve.name)
-            with SummaryWriter(str(folder / curve.name)) as writer:
-                for name, values in curve.series.items():
-                    for epoch, value in enumerate(values, start=1):
-                        writer.add_scalar(name, value, epoch)
-                for name, value in curve.totals.items():
-                    writer.add_scalar(f"final/{name}", value, 0)
+            content = f".{content_id(curve)}"
+            events = list((folder / curve.name).glob(EVENT_FILES))
+            if [path.suffix for path in events] == [content]:
+                continue
+            (folder / curve.name).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as written:
+                with SummaryWriter(written, filename_suffix=content) as writer:
+                    for name, values in curve.series.items():
+                        for epoch, value in enumerate(values, start=1):
+                            writer.add_scalar(name, value, epoch)
+                    for name, value in curve.totals.items():
+                        writer.add_scalar(f"final/{name}", value, 0)
+                for path in Path(written).iterdir():
+                    path.rename(folder / curve.name / path.name)
+            for path in events:
+                path.unlink()
     except OSError as error:
         raise RequestError(f"cannot write {folder}: {error.strerror or error}", "choose another --target") from error
     return f"tensorboard --logdir {shlex.quote(str(folder))}"
-
-
-def _make_ready(folder: Path) -> None:
-    """A curve's folder, without the events of an earlier export. Raises OSError where it cannot be written, which a writer's thread would print."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=folder).close()
-    for events in folder.glob(EVENT_FILES):
-        events.unlink()

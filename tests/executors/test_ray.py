@@ -23,28 +23,14 @@ from bench.record import read_run
 from bench.spec import MEASURED
 from bench.table import num_missing
 from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, started
-from tests.specimens import ROOT, bench_command, copy_of_the_program, environment_of, run_bench
+from tests.specimens import ROOT, copy_of_the_program, environment_of, run_bench
 
 ray = pytest.importorskip("ray")
-ROUNDS = 6
-REQUEST = (
-    *(
-        "run",
-        "--models",
-        "gmlp,vit,transformer",
-        "--seq",
-        "17,65",
-        "--width",
-        "16",
-        "--depth",
-        "1",
-        "--batch",
-        "1",
-        "--rounds",
-        str(ROUNDS),
-    ),
+GRID = (
+    *("run", "--models", "gmlp,vit,transformer", "--seq", "17,65", "--width", "16", "--depth", "1", "--batch", "1"),
     *("--metrics", "params,flops,latency,memory", "--quick", "--threads", "1", "--on", "ray", "--out", "mine"),
 )
+REQUEST = (*GRID, "--rounds", "6")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +53,11 @@ def slot_processes() -> list[int]:
         if b"bench.slot" in words:
             found.append(int(path.parent.name))
     return found
+
+
+def slots_at_work() -> list[int]:
+    """Those that have had a job: it comes from a server of their own."""
+    return [slot for slot in slot_processes() if Path(f"/proc/{slot}/task/{slot}/children").read_text()]
 
 
 def ended_slots() -> bool:
@@ -110,6 +101,27 @@ def test_a_run_is_complete_though_a_node_is_lost(cluster: Any, tmp_path: Path) -
     assert losses(tmp_path) == 1
     assert "lost" in err
     assert ended_slots()
+
+
+def test_a_node_that_comes_later_is_used(cluster: Any, tmp_path: Path) -> None:
+    with started(tmp_path, *GRID, "--rounds", "1000", num_lines=5, variables={"RAY_ADDRESS": cluster.address}) as run:
+        assert len(slot_processes()) == 2
+        node = cluster.add_node(num_cpus=1)
+        try:
+            for _ in range(600):
+                if len(slots_at_work()) == 3:
+                    break
+                time.sleep(0.1)
+            at_work = len(slots_at_work())
+            run.send_signal(signal.SIGTERM)
+            _, err = run.communicate(timeout=120)
+        finally:
+            cluster.remove_node(node)
+    assert at_work == 3
+    assert run.returncode == 130, err
+    assert "joins the run" in err
+    assert "left out" not in err
+    assert {record.outcome.status for record in read_run(tmp_path / "mine").records} == {MEASURED}
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a node with fewer cores than the others needs two")
@@ -197,7 +209,6 @@ def test_nodes_with_other_code_are_refused(cluster: Any, tmp_path: Path) -> None
 
 
 def test_without_a_cluster_one_of_this_machine_is_started(tmp_path: Path) -> None:
-    variables = {key: value for key, value in environment_of(ROOT).items() if key != "RAY_ADDRESS"}
     request = (
         "run",
         "--models",
@@ -215,6 +226,6 @@ def test_without_a_cluster_one_of_this_machine_is_started(tmp_path: Path) -> Non
         "--out",
         "mine",
     )
-    ran = subprocess.run(bench_command(*request), cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    ran = run_bench(ROOT, tmp_path, *request, variables={"RAY_ADDRESS": ""})
     assert ran.returncode == 0, ran.stderr
     assert len(read_run(tmp_path / "mine").records) == 1
