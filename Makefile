@@ -22,7 +22,7 @@ demo: $(INSTALLED)
 	.venv/bin/bench run $(DEMO)
 
 test: $(INSTALLED)
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(INSTALLED)
 	.venv/bin/ruff check

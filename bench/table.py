@@ -29,6 +29,13 @@ IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match budget budget_error status reason quick "
     "width depth heads ffn_width params params_seq params_blocks"
 ).split()
+TEXT = frozenset(
+    (
+        "cell_id model family phase engine dtype device attention task recipe match status reason memory_source score_name differences equal_to "
+        "allocator_effective attention_effective engine_effective precision_effective spatial_effective ceiling_kernel"
+    ).split()
+)
+"""Columns that hold no numbers, were there any."""
 MFU = "mfu"
 """Model FLOPs utilisation, a fraction of the measured ceiling (Chowdhery et al., PaLM, 2022, appendix B)."""
 UNMEASURED = "unmeasured"
@@ -66,7 +73,7 @@ def _all_rows(run: StoredRun) -> pd.DataFrame:
     columns += [MFU] if "latency" in run.plan.metrics else []
     columns += ROOFLINE if {"latency", "ceiling"} <= set(run.plan.metrics) else ()
     rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
-    return _whole_numbers(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object))
+    return _typed(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object))
 
 
 def control_of(run: StoredRun) -> dict[str, Any] | None:
@@ -161,12 +168,15 @@ def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return [{name: _plain(value) for name, value in row.items()} for row in rows.to_dict(orient="records")]
 
 
-def _whole_numbers(rows: pd.DataFrame) -> pd.DataFrame:
-    """Columns of whole numbers stay whole where some are missing; the others get the type that pandas infers."""
+def _typed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Columns of whole numbers stay whole where some are missing; numbers of which none is there are none of floating point; the others get the type
+    that pandas infers."""
     typed = rows.infer_objects()
     for column in rows.columns:
         present = rows[column].dropna()
-        if len(present) and all(isinstance(v, int) and not isinstance(v, bool) for v in present):
+        if present.empty and column not in TEXT:
+            typed[column] = rows[column].astype(float)
+        elif len(present) and all(isinstance(v, int) and not isinstance(v, bool) for v in present):
             typed[column] = rows[column].astype("Int64")
     return typed
 

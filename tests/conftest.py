@@ -6,9 +6,16 @@ import pytest
 import torch
 from hypothesis import settings
 
+STARTERS = ("run_bench", "started", "bench_command")
+
 # no example may fail for being slow, and the same code gives the same verdict everywhere
 settings.register_profile("project", deadline=None, derandomize=True)
 settings.load_profile("project")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that start the program come first: they take longest, and where several processes share the files out none is left with them."""
+    items.sort(key=lambda item: not any(hasattr(getattr(item, "module", None), name) for name in STARTERS))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -100,8 +100,8 @@ def worker_and_server(run: int) -> tuple[int | None, int | None]:
 
 
 def wait_for_lines(folder: Path, pattern: str, num: int) -> None:
-    """Until a file of that pattern has so many whole lines. Raises AssertionError after a minute."""
-    for _ in range(1200):
+    """Until a file of that pattern has so many whole lines. Raises AssertionError after five minutes."""
+    for _ in range(6000):
         if any(path.read_bytes().count(b"\n") >= num for path in folder.glob(pattern)):
             return
         time.sleep(0.05)

@@ -24,24 +24,10 @@ from tests.processes import worker_and_server
 from tests.specimens import ROOT, bench_command, environment_of, run_bench
 
 NUM_KILLS = int(os.environ.get("BENCH_KILLS", "6"))
-ROUNDS = 12
+ROUNDS = 6
 REQUEST = (
-    *(
-        "run",
-        "--models",
-        "gmlp,vit",
-        "--seq",
-        "17,18",
-        "--width",
-        "16",
-        "--depth",
-        "1",
-        "--batch",
-        "1",
-        "--metrics",
-        "params,flops,latency,memory",
-    ),
-    *("--rounds", str(ROUNDS), "--quick", "--threads", "1", "--out", "mine"),
+    *("run", "--models", "gmlp,vit", "--seq", "17,18", "--width", "16", "--depth", "1", "--batch", "1"),
+    *("--metrics", "params,flops,latency,memory", "--rounds", str(ROUNDS), "--quick", "--threads", "1", "--out", "mine"),
 )
 VICTIMS = ("run", "worker", "all", "server")
 LONGEST_LIFE_S = 6.0
@@ -88,7 +74,7 @@ def disturb(folder: Path, draw: random.Random) -> int:
             committed = whole_lines(path)
             hits += kill(run.pid, victim)
             if victim in ("run", "all"):
-                run.wait(timeout=60)
+                run.wait(timeout=300)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)  # what the run left behind, so that nothing competes with the next
     assert whole_lines(path).startswith(before)

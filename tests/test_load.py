@@ -7,13 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 
 import bench
 from bench.record import read_run
 from bench.spec import RequestError
-from bench.table import json_rows, rows_of, write_table
+from bench.table import TEXT, json_rows, rows_of, write_table
 
 RUN = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
 
@@ -22,6 +23,21 @@ def test_a_run_is_its_rows() -> None:
     found = bench.load(RUN)
     pandas.testing.assert_frame_equal(found, rows_of(read_run(RUN)))
     assert len(found.query("seq_len == 257")) > 0
+
+
+RUNS = sorted(path.parent for path in RUN.parent.glob("*/plan.json"))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_a_column_of_numbers_is_one_whether_it_holds_any(run: Path) -> None:
+    """And text is no number, though it be absent."""
+    found = bench.load(run)
+    for column in found:
+        values = found[column].dropna()
+        if column in TEXT:
+            assert {type(value) for value in values} <= {str}, column
+        elif not {type(value) for value in values} & {bool, np.bool_}:
+            assert pandas.api.types.is_numeric_dtype(found[column]), column
 
 
 def test_a_run_that_is_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,21 +78,8 @@ def test_unstable_cells_get_as_many_rounds_again_and_keep_the_first(tmp_path: Pa
             "metrics.latency", "metrics.true_latency"
         )
     )
-    request = (
-        "run",
-        "--models",
-        "vit,transformer",
-        "--seq",
-        "17,18",
-        *SMALL,
-        "--metrics",
-        "latency",
-        "--rounds",
-        "3",
-        "--quick",
-        "--out",
-        "mine",
-    )
+    grid = ("--models", "vit,transformer", "--seq", "17,18", *SMALL)
+    request = ("run", *grid, "--metrics", "latency", "--rounds", "3", "--quick", "--out", "mine")
     first = run_bench(program, tmp_path, *request)
     assert first.returncode == 0, first.stderr
     before = read_run(tmp_path / "mine").records
