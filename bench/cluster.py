@@ -47,7 +47,16 @@ class Slot:
 
     actor: Any
     node: str
+    needs: Mapping[str, Any]
     facts: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Slots:
+    """Those of the most common kind of node, and the nodes that were left out."""
+
+    used: tuple[Slot, ...]
+    left_out: frozenset[str]
 
 
 class _Worker:
@@ -134,25 +143,24 @@ def _own_termination() -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=1)
-def slots_of(place: Place) -> tuple[Slot, ...]:
-    """All of the most common kind of node. Raises RequestError where there is none."""
+def slots_of(place: Place) -> Slots:
+    """Those of the cluster as it is now. Raises RequestError where there is none."""
     _connect()
-    actors = [(start_actor(node, needs, place), node) for node, needs in room_for_slots(place)]
-    asked = {actor.facts.remote(): (actor, node) for actor, node in actors}
+    asked = {slot.actor.facts.remote(): slot for slot in (start_slot(node, needs, place) for node, needs in room_for_slots(place))}
     answered, late = ray().wait(list(asked), num_returns=len(asked), timeout=START_LIMIT_S) if asked else ([], [])
     for reference in late:
-        leave_out(*asked[reference], NOT_HEARD)
-    found = [Slot(*asked[reference], facts) for reference in asked if reference in answered and (facts := facts_of(reference))]
+        leave_out(asked[reference], NOT_HEARD)
+    found = [dataclasses.replace(asked[reference], facts=facts) for reference in answered if (facts := facts_of(reference))]
     agreeing = _largest_group(found)
-    for slot in found:
-        if reason := difference(agreeing[0], slot):
-            leave_out(slot.actor, slot.node, reason)
+    differing = [(slot, reason) for slot in found if (reason := difference(agreeing[0], slot))]
+    for slot, reason in differing:
+        leave_out(slot, reason)
     if not agreeing:
         raise RequestError(
             f"no node of the Ray cluster has {'a GPU' if place.device == 'cuda' else f'{place.threads} CPUs'} to run jobs on",
             "add one, or fewer --threads",
         )
-    return tuple(agreeing)
+    return Slots(tuple(agreeing), frozenset(slot.node for slot, _ in differing))
 
 
 def room_for_slots(place: Place) -> list[tuple[str, dict[str, Any]]]:
@@ -167,15 +175,15 @@ def room_for_slots(place: Place) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def start_actor(node: str, needs: Mapping[str, Any], place: Place) -> Any:
-    """On that node or nowhere."""
+def start_slot(node: str, needs: Mapping[str, Any], place: Place) -> Slot:
+    """On that node or nowhere. It has not said yet what it is."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     variables = {"PYTHONPATH": os.pathsep.join(sys.path), **{name: os.environ[name] for name in (DATA_VARIABLE,) if name in os.environ}}
     # by value: a node's worker need not find this program where the driver has it
     ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
     remote = ray().remote(**needs, max_restarts=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False))(_Worker)
-    return remote.remote([str(part) for part in place], variables)
+    return Slot(remote.remote([str(part) for part in place], variables), node, needs, {})
 
 
 def facts_of(reference: Any) -> dict[str, Any] | None:
@@ -200,10 +208,10 @@ def _answer(reference: Any) -> dict[str, Any] | None:
     return answer
 
 
-def leave_out(actor: Any, node: str, reason: str) -> None:
+def leave_out(slot: Slot, reason: str) -> None:
     """It is named, and what it was given is free for others."""
-    warnings.warn(f"node {node[:8]} of the Ray cluster is left out: {reason}", stacklevel=2)
-    ray().kill(actor)
+    warnings.warn(f"node {slot.node[:8]} of the Ray cluster is left out: {reason}", stacklevel=2)
+    ray().kill(slot.actor)
 
 
 def _largest_group(slots: list[Slot]) -> list[Slot]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import threading
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from bench.cluster import (
+    CONNECT_LIMIT_S,
     NOT_HEARD,
     START_LIMIT_S,
     Place,
@@ -28,7 +30,7 @@ from bench.cluster import (
     ray,
     room_for_slots,
     slots_of,
-    start_actor,
+    start_slot,
 )
 from bench.environment import code_facts
 from bench.plain_data import to_json
@@ -44,7 +46,7 @@ LOST = "lost_workers"
 
 def inspect_environment(*, threads: int, device: str, allocator: str) -> dict[str, Any]:
     """The facts of the nodes that run the jobs. Raises RequestError where none can, or they run other code than this process."""
-    there, here = dict(slots_of(Place(threads, device, allocator))[0].facts), code_facts()["code_version"]
+    there, here = dict(slots_of(Place(threads, device, allocator)).used[0].facts), code_facts()["code_version"]
     if there["code_version"] != here:
         raise RequestError(f"the nodes run version {there['code_version']!r}, and this is {here!r}", "install the same on all nodes")
     return there
@@ -102,13 +104,15 @@ class _Pool:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self.free = deque(slots_of(place))
+        slots = slots_of(place)
+        self.free = deque(slots.used)
         self.working: dict[Any, tuple[Slot, Job]] = {}
         self._joining: dict[Any, tuple[Slot, float]] = {}
-        self._chosen = self.free[0]
-        self._used = {slot.node for slot in self.free}
-        self._seen = {node for node, _ in room_for_slots(place)}
-        self._looked_s = time.monotonic()
+        self._chosen = slots.used[0]
+        self._nodes = {slot.node for slot in slots.used}
+        self._differing = set(slots.left_out)
+        self._failures: Counter[str] = Counter()
+        self._room = _Room(place)
 
     def start(self, job: Job) -> None:
         slot = self.free.popleft()
@@ -117,7 +121,7 @@ class _Pool:
     def may_have_slots(self) -> bool:
         """Is any there, or coming?"""
         if not (self.free or self.working or self._joining):
-            self._look_for_nodes()
+            self._fill(self._room.now())
         return bool(self.free or self.working or self._joining)
 
     def ended(self) -> Iterator[tuple[Job, Outcome | None]]:
@@ -134,44 +138,81 @@ class _Pool:
             else:
                 self.free.append(slot)
             yield job, outcome
-        if time.monotonic() - self._looked_s > LOOK_S:
-            self._look_for_nodes()
+        self._fill(self._room.latest())
 
     def _admit(self, reference: Any) -> None:
         asked, _ = self._joining.pop(reference)
         facts = facts_of(reference)
-        slot = dataclasses.replace(asked, facts=facts or {})
-        if reason := difference(self._chosen, slot) if facts else "its worker ended at once":
-            leave_out(slot.actor, slot.node, reason)
+        if facts is None:
+            self._failures[asked.node] += 1
+            warnings.warn(f"no slot could be started on node {asked.node[:8]} of the Ray cluster", stacklevel=2)
             return
-        if slot.node not in self._used:
+        slot = dataclasses.replace(asked, facts=facts)
+        if reason := difference(self._chosen, slot):
+            self._differing.add(slot.node)
+            leave_out(slot, reason)
+            return
+        if slot.node not in self._nodes:
             warnings.warn(f"node {slot.node[:8]} of the Ray cluster came later and joins the run", stacklevel=2)
-        self._used.add(slot.node)
+        self._nodes.add(slot.node)
         self.free.append(slot)
 
     def _replace(self, lost: Slot) -> None:
-        """Another slot on the same node, where it is still there."""
+        """By another slot on the same node, which cannot be started where that is gone too."""
         with contextlib.suppress(Exception):
             ray().kill(lost.actor)
-        if needs := dict(room_for_slots(self._place)).get(lost.node):
-            self._ask_to_join(lost.node, needs)
+        self._ask_to_join(lost.node, lost.needs)
 
-    def _look_for_nodes(self) -> None:
-        """Those that came since are asked to join; a slot that was asked and has not answered in time is given up."""
-        self._looked_s = time.monotonic()
+    def _fill(self, room: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Slots are asked for where nodes have more room than slots; one that was asked for and has not answered in time is given up."""
         for reference, (slot, asked_s) in list(self._joining.items()):
-            if self._looked_s - asked_s > START_LIMIT_S:
+            if time.monotonic() - asked_s > START_LIMIT_S:
                 del self._joining[reference]
-                leave_out(slot.actor, slot.node, NOT_HEARD)
-        room = room_for_slots(self._place)
+                self._failures[slot.node] += 1
+                leave_out(slot, NOT_HEARD)
+        there = Counter(slot.node for slot in (*self.free, *(slot for slot, _ in (*self.working.values(), *self._joining.values()))))
         for node, needs in room:
-            if node not in self._seen:
+            there[node] -= 1
+            if there[node] < 0 and node not in self._differing and self._failures[node] < MAX_LOSSES:
                 self._ask_to_join(node, needs)
-        self._seen |= {node for node, _ in room}
 
     def _ask_to_join(self, node: str, needs: Mapping[str, Any]) -> None:
-        slot = Slot(start_actor(node, needs, self._place), node, {})
+        slot = start_slot(node, needs, self._place)
         self._joining[slot.actor.facts.remote()] = (slot, time.monotonic())
+
+
+class _Room:
+    """What the nodes have room for, asked every `LOOK_S` in a thread of its own: a cluster whose head is gone does not answer, and blocks who asks."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._asked_s = time.monotonic()
+        self._asking: threading.Thread | None = None
+        self._answers: list[list[tuple[str, dict[str, Any]]]] = []
+
+    def latest(self) -> list[tuple[str, dict[str, Any]]]:
+        """The answer that came since the last call; empty where none did."""
+        if time.monotonic() - self._asked_s > LOOK_S and not (self._asking and self._asking.is_alive()):
+            self._ask()
+        return self._answers.pop() if self._answers else []
+
+    def now(self) -> list[tuple[str, dict[str, Any]]]:
+        """The answer to a question asked now; empty where none comes within `CONNECT_LIMIT_S`."""
+        if not (self._asking and self._asking.is_alive()):
+            self._answers.clear()
+            self._ask()
+        assert self._asking is not None
+        self._asking.join(CONNECT_LIMIT_S)
+        return self._answers.pop() if self._answers else []
+
+    def _ask(self) -> None:
+        self._asked_s = time.monotonic()
+        self._asking = threading.Thread(target=self._answer, daemon=True)
+        self._asking.start()
+
+    def _answer(self) -> None:
+        with contextlib.suppress(Exception):  # a cluster that is gone
+            self._answers.append(room_for_slots(self._place))
 
 
 def _place_of(job: Job) -> Place:

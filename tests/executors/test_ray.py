@@ -6,6 +6,7 @@ BENCH_RAY_DEMO=1 pytest tests/executors/test_ray.py runs the grid of `make demo`
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -55,9 +56,15 @@ def slot_processes() -> list[int]:
     return found
 
 
+def children(process: int) -> list[int]:
+    with contextlib.suppress(OSError):  # it has ended
+        return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return []
+
+
 def slots_at_work() -> list[int]:
-    """Those that have had a job: it comes from a server of their own."""
-    return [slot for slot in slot_processes() if Path(f"/proc/{slot}/task/{slot}/children").read_text()]
+    """Those that run a job: it is a child of a server that is a child of theirs."""
+    return [slot for slot in slot_processes() if any(children(server) for server in children(slot))]
 
 
 def ended_slots() -> bool:
@@ -103,21 +110,25 @@ def test_a_run_is_complete_though_a_node_is_lost(cluster: Any, tmp_path: Path) -
     assert ended_slots()
 
 
+def _pausing(found: bool) -> bool:
+    """What was found; a pause where it is nothing."""
+    if not found:
+        time.sleep(0.02)
+    return found
+
+
 def test_a_node_that_comes_later_is_used(cluster: Any, tmp_path: Path) -> None:
     with started(tmp_path, *GRID, "--rounds", "1000", num_lines=5, variables={"RAY_ADDRESS": cluster.address}) as run:
-        assert len(slot_processes()) == 2
+        early = slot_processes()
+        assert len(early) == 2
         node = cluster.add_node(num_cpus=1)
         try:
-            for _ in range(600):
-                if len(slots_at_work()) == 3:
-                    break
-                time.sleep(0.1)
-            at_work = len(slots_at_work())
+            at_work = any(_pausing(bool(set(slots_at_work()) - set(early))) for _ in range(3000))
             run.send_signal(signal.SIGTERM)
-            _, err = run.communicate(timeout=120)
+            _, err = run.communicate(timeout=300)
         finally:
             cluster.remove_node(node)
-    assert at_work == 3
+    assert at_work
     assert run.returncode == 130, err
     assert "joins the run" in err
     assert "left out" not in err
@@ -140,6 +151,25 @@ def test_a_node_that_differs_is_left_out_and_named(cluster: Any, tmp_path: Path)
     assert run.returncode == 0, err
     assert f"is left out: num_cores is 1 there and {len(cores)} on the nodes that are used" in err
     assert losses(tmp_path) == 0
+
+
+def test_a_run_whose_cluster_has_lost_its_head_can_still_be_stopped(tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        with started(tmp_path, *GRID, "--rounds", "1000", num_lines=5, variables={"RAY_ADDRESS": own.address}) as run:
+            own.head_node.kill_gcs_server()
+            time.sleep(8)  # longer than between two looks for nodes
+            before = len(read_run(tmp_path / "mine").records)
+            run.send_signal(signal.SIGTERM)
+            _, err = run.communicate(timeout=300)
+    finally:
+        own.shutdown()
+    assert "stopping after the round in hand" in err
+    after = read_run(tmp_path / "mine").records
+    assert len(after) >= before > 5
+    assert {record.outcome.status for record in after} == {MEASURED}
 
 
 @pytest.mark.skipif("BENCH_RAY_DEMO" not in os.environ, reason="takes as long as make demo: set BENCH_RAY_DEMO=1")
