@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from bench import catalog, present, terminal
+from bench.executors import DEFAULT_EXECUTOR
 from bench.flags import Flags
 from bench.planning import command_line, require_data_of, runs_elsewhere
 from bench.spec import Plan, RequestError
 from bench.stopping import Stop
 
 if TYPE_CHECKING:
+    from bench.record import StoredRun
     from bench.run import RunResult
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
@@ -28,10 +30,12 @@ EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How plans are carried out, where to, and what is shown. `out`: the folder of the run ("": one of its own below results/); `retry`: what is
-    measured again; `exports`: the programs that the run is exported to; `dry_run`: plans are shown, and nothing is measured."""
+    """How plans are carried out, where to, and what is shown. `address`: of the executor's cluster ("": its default); `out`: the folder of the run
+    ("": one of its own below results/); `retry`: what is measured again; `exports`: the programs that the run is exported to; `dry_run`: plans are
+    shown, and nothing is measured."""
 
     executor: str
+    address: str = ""
     out: str = ""
     retry: tuple[str, ...] = ()
     exports: tuple[str, ...] = ()
@@ -51,6 +55,7 @@ def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
         terminal.say(f"{folder} is complete already; its table again:")
         _conclude(finished(folder), manner)
         return
+    manner = dataclasses.replace(manner, exports=_exports_of(plan, manner.exports))
     require_data_of(plan)
     ahead = jobs_ahead(plan, folder, manner.retry)
     if (folder / RECORDS).exists():
@@ -61,7 +66,7 @@ def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
         result = execute(plan, folder, Sinks(progress, folder, meanwhile), executor=manner.executor, retry=manner.retry, stop=stop)
     if stop.urgent and not result.complete:  # whoever asks twice does not wait for figures
         terminal.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
-        _tell_how_to_finish(folder)
+        _tell_how_to_finish(folder, manner)
     _conclude(result, manner)
 
 
@@ -149,8 +154,6 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
 
 def _conclude(result: RunResult, manner: Manner) -> None:
     """Table, report, exports, paths, and the exit code that says how it went."""
-    from bench.sinks import export_each
-
     stored = result.stored
     present.write_run_table(stored)
     report_path = present.write_run_report(stored, None) if result.complete or stored.records else None
@@ -158,21 +161,47 @@ def _conclude(result: RunResult, manner: Manner) -> None:
     terminal.say(f"results: {stored.folder}")
     if report_path:
         terminal.say(f"report: {report_path}")
-    for exported in export_each(stored, manner.exports):
-        again = f"bench export {shlex.quote(str(stored.folder))} --to {exported.program}"
-        terminal.say(
-            f"not exported to {exported.program}: {exported.failure}; try again with: {again}"
-            if exported.failure
-            else f"{exported.program}: {exported.look}"
-        )
     for finding in present.findings_of(stored):
         terminal.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
+    _export(stored, manner.exports)
     if not result.complete:
-        _tell_how_to_finish(stored.folder)
+        _tell_how_to_finish(stored.folder, manner)
     if result.num_failed:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _tell_how_to_finish(folder: Path) -> NoReturn:
-    terminal.say(f"interrupted; finish it with: bench run --resume {shlex.quote(str(folder))}")
+def _exports_of(plan: Plan, programs: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that the run will hold something for. The others are named: nothing is amiss with the run."""
+    from bench.sinks import TRAINED, needing_training
+    from bench.spec import is_trained
+
+    if TRAINED in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells):
+        return programs
+    without = needing_training(programs)
+    for program in without:
+        terminal.say(f"nothing is trained: there is nothing to export to {program}")
+    return tuple(program for program in programs if program not in without)
+
+
+def _export(stored: StoredRun, programs: Sequence[str]) -> None:
+    """What fails is told, with the command that makes it again."""
+    from bench.sinks import export_each
+
+    for program in programs:
+        again = f"make it with: bench export {shlex.quote(str(stored.folder))} --to {program}"
+        terminal.say(f"exporting to {program}")
+        try:
+            (exported,) = export_each(lambda: stored, [program])
+        except KeyboardInterrupt:
+            terminal.say(f"interrupted: not exported to {program}; {again}")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        terminal.say(f"not exported to {program}: {exported.failure}; {again}" if exported.failure else f"look at it with: {exported.look}")
+
+
+def _tell_how_to_finish(folder: Path, manner: Manner) -> NoReturn:
+    words = ["bench", "run", "--resume", str(folder)]
+    words += ["--on", manner.executor] if manner.executor != DEFAULT_EXECUTOR else []
+    words += ["--address", manner.address] if manner.address else []
+    words += ["--export", ",".join(manner.exports)] if manner.exports else []
+    terminal.say(f"interrupted; finish it with: {shlex.join(words)}")
     raise typer.Exit(EXIT_INTERRUPTED)

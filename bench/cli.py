@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from bench import carry_out, catalog, environment, present, terminal
 from bench.allocator import KEEP
 from bench.carry_out import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, Manner
+from bench.executors import DEFAULT_EXECUTOR
 from bench.flags import Flags, announce_data_root, with_flags
 from bench.peers.names import PUBLISHERS, outside_family
 from bench.planning import command_line, device_of, plan_of_flags, plan_to_run, runs_elsewhere
@@ -39,7 +40,7 @@ Exports = Annotated[
     str,
     typer.Option(
         "--export",
-        help="Export the run, after its trainings and at its end, to these programs' usual places; see: bench list exports.",
+        help="Export the run to these programs' usual places when it ends and, but for --on ray, after trainings; see: bench list exports.",
         metavar="LIST",
         rich_help_panel="Output",
     ),
@@ -89,7 +90,7 @@ def run(
     resume: Resume = "",
     retry: Retry = "",
     out: Out = "",
-    executor: Executor = "process",
+    executor: Executor = DEFAULT_EXECUTOR,
     address: Address = "",
     exports: Exports = "",
     as_json: Json = False,
@@ -99,7 +100,7 @@ def run(
     again = _retries(retry)
     if again and not (flags.models or resume or plan_file):
         raise RequestError("--retry measures again what a run holds", "name the run: --resume RUN, or make the same request again")
-    manner = Manner(executor=executor, out=out, retry=again, exports=_programs(exports), as_json=as_json)
+    manner = Manner(executor=executor, address=address, out=out, retry=again, exports=_programs(exports), as_json=as_json)
     plan, folder = plan_to_run(flags, plan_file, resume, out, elsewhere=runs_elsewhere(executor))
     carry_out.measure(plan, folder, manner)
 
@@ -201,7 +202,7 @@ def ablate(
     seed: Seed = "0",
     data_root: DataRoot = "",
     out: Out = "",
-    executor: Executor = "process",
+    executor: Executor = DEFAULT_EXECUTOR,
     address: Address = "",
     exports: Exports = "",
     as_json: Json = False,
@@ -214,7 +215,7 @@ def ablate(
         return
     wanted = carry_out.wanted_ablations(name, every, out)
     _choose_executor(executor, address)
-    manner = Manner(executor=executor, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
+    manner = Manner(executor=executor, address=address, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
     chosen = Flags(
         threads=threads,
         allocator=allocator,
@@ -249,7 +250,7 @@ def peers(
     limit_s: LimitS = "",
     seed: Seed = "0",
     out: Out = "",
-    executor: Executor = "process",
+    executor: Executor = DEFAULT_EXECUTOR,
     address: Address = "",
     exports: Exports = "",
     as_json: Json = False,
@@ -258,7 +259,7 @@ def peers(
     from bench.ablation import Narrowing, plan_ablation
 
     _choose_executor(executor, address)
-    manner = Manner(executor=executor, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
+    manner = Manner(executor=executor, address=address, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
     chosen = Flags(threads=threads, allocator=allocator, rounds=rounds, limit_s=limit_s, seed=seed, quick=quick, device=device)
     resolved = device_of(chosen, may_be_elsewhere=dry_run or runs_elsewhere(executor))
     wanted = plan_ablation(PEERS, chosen, resolved, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
@@ -341,7 +342,9 @@ def check(run: RunFolder, as_json: Json = False) -> None:
 def export(
     run: RunFolder,
     to: Annotated[str, typer.Option("--to", help="The program to export to; see: bench list exports.", metavar="PROGRAM")],
-    target: Annotated[str, typer.Option("--target", help="Folder or address (default: below the run's folder).", metavar="TARGET")] = "",
+    target: Annotated[
+        str, typer.Option("--target", help="Folder or address (default: below the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
+    ] = "",
 ) -> None:
     """Write a run's figures and training curves in the form of another program, from the records; what that needs is not installed by itself."""
     from bench import sinks

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench import catalog, environment
+from bench.executors import DEFAULT_EXECUTOR
 from bench.jobs import (
     CORRUPTED,
     FAILED,
@@ -37,7 +38,6 @@ from bench.table import rows_of
 from bench.telling import listening
 from bench.tuning import TUNING, recipe_of, trial_ids
 
-DEFAULT_EXECUTOR = "process"
 SCRATCH = "checkpoints"
 MAX_SAME_DAY = 1000
 

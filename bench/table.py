@@ -29,13 +29,7 @@ IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match budget budget_error status reason quick "
     "width depth heads ffn_width params params_seq params_blocks"
 ).split()
-TEXT = frozenset(
-    (
-        "cell_id model family phase engine dtype device attention task recipe match status reason memory_source score_name differences equal_to "
-        "allocator_effective attention_effective engine_effective precision_effective spatial_effective ceiling_kernel"
-    ).split()
-)
-"""Columns that hold no numbers, were there any."""
+TEXTS = "cell_id model family phase engine dtype device attention task recipe match status reason".split()
 MFU = "mfu"
 """Model FLOPs utilisation, a fraction of the measured ceiling (Chowdhery et al., PaLM, 2022, appendix B)."""
 UNMEASURED = "unmeasured"
@@ -73,7 +67,12 @@ def _all_rows(run: StoredRun) -> pd.DataFrame:
     columns += [MFU] if "latency" in run.plan.metrics else []
     columns += ROOFLINE if {"latency", "ceiling"} <= set(run.plan.metrics) else ()
     rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
-    return _typed(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object))
+    return _typed(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object), not_numbers(run.plan))
+
+
+def not_numbers(plan: Plan) -> set[str]:
+    """The columns of its table that hold texts or flags."""
+    return {*TEXTS, "quick", *(name for metric in plan.metrics for name in getattr(catalog.load("metrics", metric), "NOT_NUMBERS", ()))}
 
 
 def control_of(run: StoredRun) -> dict[str, Any] | None:
@@ -168,13 +167,13 @@ def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return [{name: _plain(value) for name, value in row.items()} for row in rows.to_dict(orient="records")]
 
 
-def _typed(rows: pd.DataFrame) -> pd.DataFrame:
+def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
     """Columns of whole numbers stay whole where some are missing; numbers of which none is there are none of floating point; the others get the type
     that pandas infers."""
     typed = rows.infer_objects()
     for column in rows.columns:
         present = rows[column].dropna()
-        if present.empty and column not in TEXT:
+        if present.empty and column not in others:
             typed[column] = rows[column].astype(float)
         elif len(present) and all(isinstance(v, int) and not isinstance(v, bool) for v in present):
             typed[column] = rows[column].astype("Int64")

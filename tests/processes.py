@@ -45,7 +45,7 @@ def started(
         stdout=stream,
         stderr=stream,
     ) as run:
-        wait_for_lines(folder, f"**/{RECORDS}", num_lines)
+        wait_for_lines(run, folder, num_lines)
         yield run
 
 
@@ -99,10 +99,12 @@ def worker_and_server(run: int) -> tuple[int | None, int | None]:
     return None, None
 
 
-def wait_for_lines(folder: Path, pattern: str, num: int) -> None:
-    """Until a file of that pattern has so many whole lines. Raises AssertionError after five minutes."""
+def wait_for_lines(run: subprocess.Popen[str], folder: Path, num: int) -> None:
+    """Until its records have so many whole lines. Raises AssertionError after five minutes, or where the run has ended before, with what it said."""
     for _ in range(6000):
-        if any(path.read_bytes().count(b"\n") >= num for path in folder.glob(pattern)):
+        ended = run.poll() is not None
+        if any(path.read_bytes().count(b"\n") >= num for path in folder.glob(f"**/{RECORDS}")):
             return
+        assert not ended, run.communicate()
         time.sleep(0.05)
-    raise AssertionError(f"no {num} lines in {pattern} of {sorted(path.name for path in folder.iterdir())}")
+    raise AssertionError(f"no {num} records in {sorted(path.name for path in folder.iterdir())}")

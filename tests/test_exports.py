@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,7 @@ from bench.record import RECORDS, StoredRun, read_run
 from bench.spec import Job, Outcome, Recipe, RequestError
 from bench.table import num_missing, rows_of
 from bench.training_curves import curves_of
+from tests.processes import started
 from tests.specimens import ROOT, run_bench
 
 TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
@@ -172,7 +175,7 @@ def test_an_address_that_mlflow_cannot_use_is_said_in_one_line(target: str, reas
     assert ended.value.code == 2
     error, hint = capsys.readouterr().err.splitlines()
     assert error.startswith(f"error: cannot write {named}: {reason}")
-    assert hint == "hint: choose another --target"
+    assert hint.startswith("hint: choose another --target")
 
 
 def test_mlflow_sends_nothing_unasked(tmp_path: Path) -> None:
@@ -210,7 +213,7 @@ def test_a_folder_that_cannot_be_written_is_said_in_one_line(
     assert ended.value.code == 2
     error, hint = capsys.readouterr().err.splitlines()
     assert error.startswith(f"error: cannot write {tmp_path / place}: ")
-    assert hint == "hint: choose another --target"
+    assert hint.startswith("hint: choose another --target")
     assert (tmp_path / "file").read_text() == "kept"
 
 
@@ -245,7 +248,10 @@ def test_an_absent_program_is_named_before_anything_is_done(
     with pytest.raises(SystemExit) as ended:
         cli.main(list(request_of(name)))
     assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines() == [f"error: exports to {name} need the package {name}", f"hint: pip install {name}"]
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: exports to {name} need the package {name}",
+        "hint: pip install 'gmlp-bench[exports]'",
+    ]
     assert not list(tmp_path.iterdir())
 
 
@@ -262,7 +268,7 @@ def test_a_run_exports_itself_and_adds_what_is_new_when_it_is_made_again(tmp_pat
     pytest.importorskip("tensorboard")
     first = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard,mlflow")
     assert first.returncode == 0, first.stderr
-    assert "tensorboard --logdir mine/tensorboard" in first.stderr
+    assert "look at it with: tensorboard --logdir mine/tensorboard" in first.stderr
     assert "mlflow ui --backend-store-uri" in first.stderr
     stored = read_run(tmp_path / "mine")
     events = {path.parent.name: path for path in (tmp_path / "mine" / "tensorboard").glob("*/events*")}
@@ -288,7 +294,8 @@ def test_an_export_that_fails_costs_no_measurement(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
     (told,) = (line for line in ran.stderr.splitlines() if line.startswith("not exported"))
     assert told.startswith("not exported to tensorboard: cannot write mine/tensorboard")
-    assert told.endswith("try again with: bench export mine --to tensorboard")
+    assert told.endswith("; make it with: bench export mine --to tensorboard")
+    assert "warning: not exported to tensorboard: cannot write mine/tensorboard" in ran.stderr
     stored = read_run(tmp_path / "mine")
     assert num_missing(stored) == 0
     assert len(list(curves_of(stored))) == 2
@@ -311,6 +318,7 @@ class Heard:
 
 
 TRAINING_JOB = Job(cell=read_run(TRAINED).plan.cells[0].cell, metric="accuracy", repeat=0, recipe=Recipe())
+TRIAL_JOB = dataclasses.replace(TRAINING_JOB, metric="tuning")
 TIMED_JOB = dataclasses.replace(TRAINING_JOB, metric="latency", recipe=None)
 
 
@@ -351,6 +359,7 @@ def test_only_what_was_trained_is_exported_as_it_goes_on_and_within_its_share(ex
     progress.told("halfway")
     progress.finished(TIMED_JOB, measured, left_s=3.0)
     progress.finished(TRAINING_JOB, failed, left_s=2.0)
+    progress.finished(TRIAL_JOB, measured, left_s=2.0)  # whose curves are not kept
     assert exported == []
     progress.finished(TRAINING_JOB, measured, left_s=1.0)
     assert exported == ["one", "two"]
@@ -359,6 +368,7 @@ def test_only_what_was_trained_is_exported_as_it_goes_on_and_within_its_share(ex
         ("told", "halfway"),
         ("finished", TIMED_JOB, measured, 3.0),
         ("finished", TRAINING_JOB, failed, 2.0),
+        ("finished", TRIAL_JOB, measured, 2.0),
         ("finished", TRAINING_JOB, measured, 1.0),
     ]
     for further_s, num_expected in ((39, 2), (1, 4)):  # two seconds are a share of 0.05 of 40
@@ -367,11 +377,63 @@ def test_only_what_was_trained_is_exported_as_it_goes_on_and_within_its_share(ex
         assert len(exported) == num_expected
 
 
-def test_an_export_that_fails_is_left_to_the_end(exported: list[str], clock: Clock) -> None:
-    progress = sinks.Sinks(Heard(), TRAINED, ("failing",), clock)
-    for _ in range(3):
+def test_a_program_that_fails_is_left_to_the_end_and_the_others_go_on(exported: list[str], clock: Clock) -> None:
+    progress = sinks.Sinks(Heard(), TRAINED, ("failing", "one"), clock)
+    with pytest.warns(UserWarning, match="not exported to failing: cannot write; tried again at the end"):
+        progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
+    for _ in range(2):
         clock.now_s += 1000
         progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
-    assert exported == ["failing"]
-    (found,) = sinks.export_each(read_run(TRAINED), ["failing"])
+    assert exported == ["failing", "one", "one", "one"]
+    (found,) = sinks.export_each(lambda: read_run(TRAINED), ["failing"])
     assert (found.look, found.failure) == ("", "cannot write")
+
+
+def test_a_run_that_cannot_be_read_costs_the_exports_and_no_more(exported: list[str], clock: Clock, tmp_path: Path) -> None:
+    progress = sinks.Sinks(Heard(), tmp_path, ("one",), clock)
+    with pytest.warns(UserWarning, match="not exported to one"):
+        progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
+    assert exported == []
+
+
+def test_a_training_is_exported_while_the_run_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    request = (*TRAINING[:-6], "--epochs", "40", "--seeds", "5", "--out", "mine", "--export", "tensorboard")
+    with started(tmp_path, *request, num_lines=1) as run:
+        events = (tmp_path / "mine" / "tensorboard").glob
+        while run.poll() is None and not list(events("*/events*")):
+            time.sleep(0.05)
+        assert run.poll() is None
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 130, err
+    assert "finish it with: bench run --resume mine --export tensorboard" in err
+    assert len(list(events("*/events*"))) == len(list(curves_of(read_run(tmp_path / "mine")))) < 5
+
+
+def test_a_run_that_trains_nothing_says_at_once_that_there_is_nothing_for_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    grid = ("--models", "vit", "--seq", "17", "--width", "16", "--depth", "1")
+    ran = run_bench(ROOT, tmp_path, "run", *grid, "--metrics", "params", "--out", "a b", "--export", "tensorboard,mlflow")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.startswith("nothing is trained: there is nothing to export to tensorboard\n")
+    assert "not exported" not in ran.stderr
+    assert {path.name for path in (tmp_path / "a b").iterdir()} >= {"mlruns"}
+    assert not (tmp_path / "a b" / "tensorboard").exists()
+
+
+def test_a_program_that_is_broken_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
+    with pytest.raises(RequestError, match="exports to mlflow cannot be made") as refused:
+        sinks.export(read_run(TRAINED), "mlflow", str(tmp_path))
+    assert refused.value.hint == "pip install 'gmlp-bench[exports]'"
+
+
+def test_no_secret_of_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{bound.getsockname()[1]}")
+        with pytest.raises(RequestError, match=r"cannot write http://127\.0\.0\.1:\d+: no MLflow server answers there"):
+            sinks.export(read_run(UNTRAINED), "mlflow")

@@ -135,8 +135,9 @@ ROUNDS_OF_TWO = (
 def test_a_fork_server_that_dies_is_replaced(tmp_path: Path) -> None:
     with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3) as run:
         server = None
-        while server is None:
+        while server is None and run.poll() is None:
             _, server = worker_and_server(run.pid)
+        assert server
         os.kill(server, signal.SIGKILL)
         _, err = run.communicate(timeout=300)
     assert run.returncode == 0, err

@@ -12,9 +12,11 @@ import pandas
 import pytest
 
 import bench
+from bench import catalog
 from bench.record import read_run
+from bench.render.frame import FLAG_COLUMNS, TEXT_COLUMNS
 from bench.spec import RequestError
-from bench.table import TEXT, json_rows, rows_of, write_table
+from bench.table import TEXTS, json_rows, not_numbers, rows_of, write_table
 
 RUN = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
 
@@ -31,13 +33,30 @@ RUNS = sorted(path.parent for path in RUN.parent.glob("*/plan.json"))
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
 def test_a_column_of_numbers_is_one_whether_it_holds_any(run: Path) -> None:
     """And text is no number, though it be absent."""
-    found = bench.load(run)
+    found, others = bench.load(run), not_numbers(read_run(run).plan)
     for column in found:
         values = found[column].dropna()
-        if column in TEXT:
-            assert {type(value) for value in values} <= {str}, column
-        elif not {type(value) for value in values} & {bool, np.bool_}:
+        if column in others:
+            assert {type(value) for value in values} <= {str, bool, np.bool_}, column
+        else:
             assert pandas.api.types.is_numeric_dtype(found[column]), column
+            assert not pandas.api.types.is_bool_dtype(found[column]), column
+
+
+@pytest.mark.parametrize("metric", catalog.names("metrics"))
+def test_what_a_metric_says_is_no_number_is_a_column_of_its_own(metric: str) -> None:
+    plugin = catalog.load("metrics", metric)
+    assert set(getattr(plugin, "NOT_NUMBERS", ())) <= set(plugin.COLUMNS)
+
+
+@pytest.mark.parametrize("column", TEXT_COLUMNS + FLAG_COLUMNS)
+def test_what_a_report_shows_as_text_is_no_number_in_a_table(column: str) -> None:
+    known = {
+        *TEXTS,
+        "quick",
+        *(name for metric in catalog.names("metrics") for name in getattr(catalog.load("metrics", metric), "NOT_NUMBERS", ())),
+    }
+    assert column in known or column == "batching"
 
 
 def test_a_run_that_is_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

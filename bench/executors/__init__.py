@@ -15,6 +15,8 @@ from typing import Protocol, Self
 
 from bench.spec import Job, Outcome
 
+DEFAULT_EXECUTOR = "process"
+
 
 class Executor(Protocol):
     def __enter__(self) -> Self: ...

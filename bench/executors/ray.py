@@ -182,7 +182,7 @@ class _Pool:
 
 
 class _Room:
-    """What the nodes have room for, asked every `LOOK_S` in a thread of its own: a cluster whose head is gone does not answer, and blocks who asks."""
+    """What the nodes have room for, asked every `LOOK_S` in a thread of its own: a cluster whose head is gone blocks whoever asks."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

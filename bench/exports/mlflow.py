@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import textwrap
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from bench.spec import RequestError
 from bench.table import json_rows, rows_of
 from bench.training_curves import Curve, curves_of
 
-PACKAGE = "mlflow"
+PACKAGE, NEEDS_TRAINING = "mlflow", False
 ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"
 LONGEST_PARAMETER, LONGEST_REASON = 500, 240
 PARAMETERS = (
@@ -31,6 +32,9 @@ SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES
 FOLDER_ALLOWED = {"MLFLOW_ALLOW_FILE_STORE": "true"}
 """A folder needs no server and no database; MLflow asks to be told so."""
 SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
+SECRETS = re.compile(r"(?<=//)[^/@]*@")
+MOST_METRICS, MOST_PARAMETERS = 1000, 100
+"""What MLflow takes in one request."""
 
 
 def export(stored: StoredRun, target: str) -> str:
@@ -38,7 +42,7 @@ def export(stored: StoredRun, target: str) -> str:
 
     Raises RequestError where `target` cannot be written, or no server answers there.
     """
-    address = _address(target or os.environ.get(ADDRESS_VARIABLE) or str(stored.folder / "mlruns"))
+    address = _address(target) if target else _usual_address(stored)
     in_folder = address.startswith("file:")
     for name, value in {**SETTINGS, **(FOLDER_ALLOWED if in_folder else {})}.items():
         os.environ.setdefault(name, value)
@@ -49,9 +53,17 @@ def export(stored: StoredRun, target: str) -> str:
     try:
         _write(mlflow.MlflowClient(tracking_uri=address), stored, rows, curves)
     except (MlflowException, OSError, ValueError) as error:
-        raise RequestError(f"cannot write {target or address}: {_reason(error)}", "choose another --target") from error
-    allowed = "".join(f"{name}={value} " for name, value in FOLDER_ALLOWED.items()) if in_folder else ""
-    return f"{allowed}mlflow ui --backend-store-uri {shlex.quote(address)}"
+        named = SECRETS.sub("", target or address)
+        raise RequestError(f"cannot write {named}: {_reason(error)}", f"choose another --target or {ADDRESS_VARIABLE}") from error
+    if not in_folder:
+        return SECRETS.sub("", address)
+    return f"{' '.join(f'{name}={value}' for name, value in FOLDER_ALLOWED.items())} mlflow ui --backend-store-uri {shlex.quote(address)}"
+
+
+def _usual_address(stored: StoredRun) -> str:
+    """MLflow's own variable, which may hold the bare name of a service; else a folder."""
+    named = os.environ.get(ADDRESS_VARIABLE, "")
+    return named if named and not named.startswith(("/", ".")) else _address(named or str(stored.folder / "mlruns"))
 
 
 def _address(target: str) -> str:
@@ -77,13 +89,7 @@ def _write(client: Any, stored: StoredRun, rows: Sequence[Mapping[str, Any]], cu
             continue
         tags = {CELL: str(row["cell_id"]), SOURCE: source, CONTENT: content}
         run = client.create_run(experiment, run_name=f"{row['model']} n={row['seq_len']}", tags=tags).info.run_id
-        for key in PARAMETERS:
-            if row.get(key) not in (None, ""):
-                client.log_param(run, key, str(row[key])[:LONGEST_PARAMETER])
-        for key, value in _figures(row).items():
-            client.log_metric(run, key, value)
-        for curve in own:
-            _log_curve(client, run, curve)
+        _log(client, run, row, own)
         client.set_terminated(run)
     for run in earlier:
         client.delete_run(run)
@@ -99,10 +105,19 @@ def _earlier_runs(client: Any, experiment: str, source: str) -> list[Any]:
     return found
 
 
-def _log_curve(client: Any, run: str, curve: Curve) -> None:
-    for series, values in curve.series.items():
-        for epoch, value in enumerate(values, start=1):
-            client.log_metric(run, f"seed_{curve.seed}_{series}", value, step=epoch)
+def _log(client: Any, run: str, row: Mapping[str, Any], curves: Iterable[Curve]) -> None:
+    from mlflow.entities import Metric, Param
+
+    now_ms = time.time_ns() // 1_000_000
+    params = [Param(key, str(row[key])[:LONGEST_PARAMETER]) for key in PARAMETERS if row.get(key) not in (None, "")]
+    metrics = [Metric(key, value, now_ms, 0) for key, value in _figures(row).items()]
+    for curve in curves:
+        for series, values in curve.series.items():
+            metrics += [Metric(f"seed_{curve.seed}_{series}", value, now_ms, epoch) for epoch, value in enumerate(values, start=1)]
+    assert len(params) <= MOST_PARAMETERS
+    client.log_batch(run, params=params)
+    for start in range(0, len(metrics), MOST_METRICS):
+        client.log_batch(run, metrics=metrics[start : start + MOST_METRICS])
 
 
 def _reason(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from bench.record import StoredRun
 from bench.spec import RequestError
 from bench.training_curves import curves_of
 
-PACKAGE = "tensorboard"
+PACKAGE, NEEDS_TRAINING = "tensorboard", True
+UNFINISHED = "unfinished"
+"""The name of a file of events until it is whole, which TensorBoard does not read."""
 EVENT_FILES = "events.out.tfevents.*"
 
 
@@ -33,7 +36,8 @@ def export(stored: StoredRun, target: str) -> str:
             if [path.suffix for path in events] == [content]:
                 continue
             (folder / curve.name).mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as written:
+            unfinished = folder / curve.name / UNFINISHED
+            with tempfile.TemporaryDirectory() as written:
                 with SummaryWriter(written, filename_suffix=content) as writer:
                     for name, values in curve.series.items():
                         for epoch, value in enumerate(values, start=1):
@@ -41,7 +45,8 @@ def export(stored: StoredRun, target: str) -> str:
                     for name, value in curve.totals.items():
                         writer.add_scalar(f"final/{name}", value, 0)
                 for path in Path(written).iterdir():
-                    path.rename(folder / curve.name / path.name)
+                    shutil.copyfile(path, unfinished)
+                    unfinished.rename(unfinished.with_name(path.name))
             for path in events:
                 path.unlink()
     except OSError as error:

@@ -2,6 +2,7 @@
 
     REPEAT     how often it is measured: "once" per cell, once per "round", once per "seed" (training) or once per "trial" (tuning)
     COLUMNS    the columns it fills
+    NOT_NUMBERS optional: those of them that hold texts or flags
     measure    (Job) -> Measurement, in a worker process that does nothing else; may import torch
     NEEDS_TASK optional: True where a cell without a task cannot be measured
     shared_by  optional: (Cell, Settings) -> facts; cells that agree on all of them share one measurement ("once" and "round")

@@ -53,6 +53,7 @@ COLUMNS = (
     "num_epochs",
     "learning_rate",
 )
+NOT_NUMBERS = ("score_name",)
 
 
 def measure(job: Job) -> Measurement:

@@ -38,6 +38,7 @@ REPEAT: Repeat = "round"
 RATES = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
 KERNEL = "ceiling_kernel"
 COLUMNS = (*RATES, KERNEL)
+NOT_NUMBERS = (KERNEL,)
 
 ARITHMETIC = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "bf16-autocast": "bf16"}
 """In what the matrix products of a dtype are computed."""

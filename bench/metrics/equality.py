@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 REPEAT: Repeat = "once"
 COLUMNS = ("output_error", "gradient_error", "equal_to", "equal", "differences")
+NOT_NUMBERS = ("equal_to", "equal", "differences")
 FP32_TOLERANCES, LOW_TOLERANCES = (1e-5, 1e-4), (3e-2, 1e-1)
 """Of outputs and gradients: the largest difference, as a share of the largest value; in fp32, and in every dtype of fewer bits."""
 SMALLEST_SHARE = 1e-2

@@ -24,6 +24,7 @@ COLUMNS = (
     "flops_train",
     "flops_recompute",
 )
+NOT_NUMBERS = ("flops_agree",)
 
 
 def measure(job: Job) -> Measurement:

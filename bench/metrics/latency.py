@@ -34,6 +34,9 @@ COLUMNS = (
     "engine_effective",
     "spatial_effective",
 )
+NOT_NUMBERS = (
+    *("latency_stable", "allocator_effective", "attention_effective", "precision_effective", "engine_effective", "spatial_effective"),
+)
 MS = 1e3
 
 

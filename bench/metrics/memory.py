@@ -58,6 +58,7 @@ COLUMNS = (
     "moved_bytes",
     "num_operators",
 )
+NOT_NUMBERS = ("memory_source",)
 LIVE_STORAGES = "live_storages"
 CUDA_ALLOCATOR = "cuda_allocator"
 RSS = "rss"
