@@ -50,12 +50,12 @@ def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
     from bench.run_folder import choose_folder
     from bench.sinks import Sinks
 
+    manner = dataclasses.replace(manner, exports=_exports_of(plan, manner.exports))
     folder, complete = (folder, False) if folder else choose_folder(plan, manner.out, datetime.date.today(), again=bool(manner.retry))
     if complete:
         terminal.say(f"{folder} is complete already; its table again:")
         _conclude(finished(folder), manner)
         return
-    manner = dataclasses.replace(manner, exports=_exports_of(plan, manner.exports))
     require_data_of(plan)
     ahead = jobs_ahead(plan, folder, manner.retry)
     if (folder / RECORDS).exists():

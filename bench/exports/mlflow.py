@@ -32,8 +32,8 @@ SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES
 FOLDER_ALLOWED = {"MLFLOW_ALLOW_FILE_STORE": "true"}
 """A folder needs no server and no database; MLflow asks to be told so."""
 SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
-SECRETS = re.compile(r"(?<=//)[^/@]*@")
-MOST_METRICS, MOST_PARAMETERS = 1000, 100
+SECRETS = re.compile(r"(?<=//)[^/@\s]*@")
+MOST_METRICS = 1000
 """What MLflow takes in one request."""
 
 
@@ -53,8 +53,8 @@ def export(stored: StoredRun, target: str) -> str:
     try:
         _write(mlflow.MlflowClient(tracking_uri=address), stored, rows, curves)
     except (MlflowException, OSError, ValueError) as error:
-        named = SECRETS.sub("", target or address)
-        raise RequestError(f"cannot write {named}: {_reason(error)}", f"choose another --target or {ADDRESS_VARIABLE}") from error
+        told = SECRETS.sub("", f"cannot write {target or address}: {_reason(error)}")
+        raise RequestError(told, f"choose another --target or {ADDRESS_VARIABLE}") from error
     if not in_folder:
         return SECRETS.sub("", address)
     return f"{' '.join(f'{name}={value}' for name, value in FOLDER_ALLOWED.items())} mlflow ui --backend-store-uri {shlex.quote(address)}"
@@ -114,7 +114,6 @@ def _log(client: Any, run: str, row: Mapping[str, Any], curves: Iterable[Curve])
     for curve in curves:
         for series, values in curve.series.items():
             metrics += [Metric(f"seed_{curve.seed}_{series}", value, now_ms, epoch) for epoch, value in enumerate(values, start=1)]
-    assert len(params) <= MOST_PARAMETERS
     client.log_batch(run, params=params)
     for start in range(0, len(metrics), MOST_METRICS):
         client.log_batch(run, metrics=metrics[start : start + MOST_METRICS])
