@@ -5,17 +5,13 @@ Where it cannot run, `fused_refusal` says why, and the caller takes a formulatio
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import torch
 from torch import Tensor
 
+from models.kernels.availability import HAS_TRITON, IS_INTERPRETED
+
 OPERATOR = "models.kernels.spatial_gating_operator"
 """Registered when it is imported. That takes a while where Triton is installed, so it waits until somebody may want it."""
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-"""Triton reads this when it is imported, and then runs kernels on CPU, slowly: for tests."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from models.kernels.fused_spatial_gating import IS_INTERPRETED
+from models.kernels.availability import IS_INTERPRETED
 from models.kernels.normalised_tile import as_operand, load_normalised
 from models.kernels.tiling import Tiles, tiles_of_product
 

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.kernels.fused_spatial_gating import HAS_TRITON, OPERATOR, fused_refusal, fused_spatial_gating
+from models.kernels.availability import HAS_TRITON
+from models.kernels.fused_spatial_gating import OPERATOR, fused_refusal, fused_spatial_gating
 from models.layers.cost import Cost, N, Term, constant, layer_norm
 from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_one_of, require_positive

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from models.kernels.fused_spatial_gating import IS_INTERPRETED
+from models.kernels.availability import IS_INTERPRETED
 from models.kernels.tiling import tiles_of_product
 
 pytestmark = pytest.mark.skipif(IS_INTERPRETED, reason="kernels that are interpreted are not compiled")
