@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Slot:
-    """An actor, where it is and what it says of itself."""
+    """An actor, where it is, what it takes of its node (in Ray's resources) and what it says of itself."""
 
     actor: Any
     node: str
@@ -53,7 +53,7 @@ class Slot:
 
 @dataclasses.dataclass(frozen=True)
 class Slots:
-    """Those of the most common kind of node, and the nodes that were left out."""
+    """Those of the most common kind of node, and the nodes that are of another kind."""
 
     used: tuple[Slot, ...]
     left_out: frozenset[str]
