@@ -25,6 +25,6 @@ def load(*runs: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
     if not named:
         raise TypeError("load needs the folder of a run, such as results/2026-11-20_cpu_main_job")
     # by name: all of the program imports this package first, and imports run down the layers
-    merge, record = (importlib.import_module(f"bench.{name}") for name in ("merge", "record"))
+    merge, record = (importlib.import_module(f"bench.{name}") for name in ("running.merge", "running.store"))
     found: pandas.DataFrame = merge.rows_of_runs(record.read_runs(named))
     return found

@@ -23,9 +23,9 @@ FOLDERS = {
     "metrics": "bench.metrics",
     "tasks": "bench.tasks",
     "ablations": "ablations",
-    "executors": "bench.executors",
-    "engines": "bench.engines",
-    "exports": "bench.exports",
+    "executors": "bench.running.executors",
+    "engines": "bench.measure.engines",
+    "exports": "bench.report.exports",
 }
 SINGULAR = {
     "families": "family",

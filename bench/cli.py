@@ -11,18 +11,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bench import carry_out, catalog, environment, present, terminal
-from bench.allocator import KEEP
-from bench.carry_out import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, Manner
-from bench.executors import DEFAULT_EXECUTOR
-from bench.flags import Flags, announce_data_root, with_flags
+from bench import catalog, commands, console
+from bench.commands import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_WRONG,
+    Manner,
+    command_line,
+    device_of,
+    plan_of_flags,
+    plan_to_run,
+    runs_elsewhere,
+)
+from bench.measure import environment
+from bench.measure.allocator import KEEP
 from bench.peers.names import PUBLISHERS, outside_family
-from bench.planning import command_line, device_of, plan_of_flags, plan_to_run, runs_elsewhere
+from bench.planning.flags import Flags, announce_data_root, with_flags
+from bench.progress import listening
+from bench.report import console_views
+from bench.running.executors import DEFAULT_EXECUTOR
 from bench.spec import RequestError
-from bench.telling import listening
 
 if TYPE_CHECKING:
-    from bench.record import StoredRun
+    from bench.running.store import StoredRun
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
 LIST_KINDS = tuple(catalog.FOLDERS)
@@ -102,7 +113,7 @@ def run(
         raise RequestError("--retry measures again what a run holds", "name the run: --resume RUN, or make the same request again")
     manner = Manner(executor=executor, address=address, out=out, retry=again, exports=_programs(exports), as_json=as_json)
     plan, folder = plan_to_run(flags, plan_file, resume, out, elsewhere=runs_elsewhere(executor))
-    carry_out.measure(plan, folder, manner)
+    commands.measure(plan, folder, manner)
 
 
 @app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
@@ -116,10 +127,10 @@ def plan(
     wanted = plan_of_flags(flags, may_be_elsewhere=True)
     if out:
         from bench.files import write_json
-        from bench.plain_data import to_json
+        from bench.serialize import to_json
 
-        present.writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
-    carry_out.show_plan(wanted, as_json)
+        console_views.writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
+    commands.show_plan(wanted, as_json)
 
 
 @app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
@@ -152,13 +163,13 @@ def describe(
     planned = plan_of_flags(wanted).cells
     if len(planned) != 1:
         raise RequestError(f"describe takes one model, length and budget, not {len(planned)}", "compare several with: bench plan")
-    from bench.describe import description
+    from bench.report.describe import description
 
     data = description(planned[0])
     if as_json:
-        terminal.print_json(data)
+        console.print_json(data)
     else:
-        present.show_description(data)
+        console_views.show_description(data)
 
 
 @app.command(name="list", epilog="Example: bench list families")
@@ -171,17 +182,17 @@ def list_(
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
     found = [_listed(k, name) for k in ([kind] if kind else LIST_KINDS) for name in catalog.names(k)]
     if as_json:
-        terminal.print_json(found)
+        console.print_json(found)
         return
-    terminal.print_table(("kind", "name", "summary"), [(e["kind"], e["name"], e["summary"]) for e in found])
+    console.print_table(("kind", "name", "summary"), [(e["kind"], e["name"], e["summary"]) for e in found])
     if kind == "families":
-        present.show_families()
+        console_views.show_families()
     if kind == "mixers":
-        present.show_options(kind, ":")
+        console_views.show_options(kind, ":")
     if kind == "engines":
-        present.show_options(kind, "+")
+        console_views.show_options(kind, "+")
     if kind == "tasks":
-        present.show_tasks()
+        console_views.show_tasks()
 
 
 @app.command(epilog="Example: bench ablate sequence_length --quick")
@@ -208,12 +219,12 @@ def ablate(
     as_json: Json = False,
 ) -> None:
     """Answer one question of ablations/, or all: measure its grid and write the report with its verdicts. An unfinished run is continued."""
-    from bench.ablation import listing
+    from bench.planning.ablation import listing
 
     if listed:
-        carry_out.show_ablations(listing(), as_json)
+        commands.show_ablations(listing(), as_json)
         return
-    wanted = carry_out.wanted_ablations(name, every, out)
+    wanted = commands.wanted_ablations(name, every, out)
     _choose_executor(executor, address)
     manner = Manner(executor=executor, address=address, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
     chosen = Flags(
@@ -230,9 +241,9 @@ def ablate(
     announce_data_root(chosen)
     resolved = device_of(chosen, may_be_elsewhere=dry_run or runs_elsewhere(executor))
     if every:
-        carry_out.ablate_all(wanted, chosen, resolved, manner)
+        commands.ablate_all(wanted, chosen, resolved, manner)
     else:
-        carry_out.ablate_one(wanted[0], chosen, resolved, manner)
+        commands.ablate_one(wanted[0], chosen, resolved, manner)
 
 
 @app.command(epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
@@ -256,14 +267,14 @@ def peers(
     as_json: Json = False,
 ) -> None:
     """Ours beside timm, torchvision, lucidrains and torch.nn: equal answers first, then paired times. An unfinished run is continued."""
-    from bench.ablation import Narrowing, plan_ablation
+    from bench.planning.ablation import Narrowing, plan_ablation
 
     _choose_executor(executor, address)
     manner = Manner(executor=executor, address=address, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
     chosen = Flags(threads=threads, allocator=allocator, rounds=rounds, limit_s=limit_s, seed=seed, quick=quick, device=device)
     resolved = device_of(chosen, may_be_elsewhere=dry_run or runs_elsewhere(executor))
     wanted = plan_ablation(PEERS, chosen, resolved, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
-    carry_out.show_or_measure(wanted, manner)
+    commands.show_or_measure(wanted, manner)
 
 
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_digits")
@@ -274,18 +285,18 @@ def report(
     out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
 ) -> None:
     """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
-    from bench.record import collector_off, read_runs
+    from bench.running.store import collector_off, read_runs
 
     with collector_off():
         stored = read_runs(runs)
         if len(stored) > 1 and not out:
             raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
-        path = present.write_report_of_runs(stored, Path(out) if out else None)
+        path = console_views.write_report_of_runs(stored, Path(out) if out else None)
         if out:  # the runs themselves may be others', or read-only
-            present.write_merged_table(stored, Path(out))
+            console_views.write_merged_table(stored, Path(out))
         else:
-            present.write_run_table(stored[0])
-    terminal.say(f"report: {path}")
+            console_views.write_run_table(stored[0])
+    console.say(f"report: {path}")
 
 
 @app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
@@ -318,22 +329,22 @@ def compare(
     if fail_if is not None or markdown:
         flag = "--markdown" if markdown else "--fail-if"
         raise RequestError(f"{flag} compares two runs", "name a second one: bench compare RUN_A RUN_B")
-    path = present.show_comparison(_read(run), x or "params", y or "accuracy", Path(out) if out else None, as_json)
-    terminal.say(f"comparison: {path}")
+    path = console_views.show_comparison(_read(run), x or "params", y or "accuracy", Path(out) if out else None, as_json)
+    console.say(f"comparison: {path}")
 
 
 @app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")
 def check(run: RunFolder, as_json: Json = False) -> None:
     """Can these numbers be trusted? Advice for each finding; exit 1 when not."""
-    found = present.findings_of(_read(run))
+    found = console_views.findings_of(_read(run))
     serious = any(f.serious for f in found)
     if as_json:
-        terminal.print_json(
+        console.print_json(
             {"trusted": not serious, "findings": [{"text": f.text, "advice": f.advice, "serious": f.serious} for f in found]}
         )
     else:
         rows = [("serious" if f.serious else "note", f.text, f.advice) for f in found]
-        terminal.print_table(("", "finding", "advice"), rows) if rows else terminal.say("nothing to object to")
+        console.print_table(("", "finding", "advice"), rows) if rows else console.say("nothing to object to")
     if serious:
         raise typer.Exit(EXIT_FAILED)
 
@@ -347,10 +358,10 @@ def export(
     ] = "",
 ) -> None:
     """Write a run's figures and training curves in the form of another program, from the records; what that needs is not installed by itself."""
-    from bench import sinks
+    from bench.report import export
 
-    sinks.require_installed([to])
-    terminal.say(f"exported; look at it with: {sinks.export(_read(run), to, target)}")
+    export.require_installed([to])
+    console.say(f"exported; look at it with: {export.export(_read(run), to, target)}")
 
 
 @app.command(epilog="Example: bench env --calibrate")
@@ -365,9 +376,9 @@ def env(
         return
     facts = environment.inspect_environment(threads=threads, device=device)
     if as_json:
-        terminal.print_json(facts)
+        console.print_json(facts)
     else:
-        terminal.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items()])
+        console.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items()])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -382,10 +393,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _run_command(arguments: list[str] | None) -> int:
     command = typer.main.get_command(app)
     try:
-        with listening(terminal.say):  # what is told outside of a run, where its progress listens
+        with listening(console.say):  # what is told outside of a run, where its progress listens
             code = command.main(args=arguments, prog_name="bench", standalone_mode=False)
     except RequestError as wrong:
-        terminal.error(str(wrong), wrong.hint)
+        console.error(str(wrong), wrong.hint)
         return EXIT_WRONG
     except UsageError as wrong:
         return _usage_error(wrong)
@@ -395,7 +406,7 @@ def _run_command(arguments: list[str] | None) -> int:
         sys.stderr.close()  # the reader of stdout has gone; nothing can be said to it
         return EXIT_FAILED
     except OSError as failed:
-        terminal.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}")
+        console.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}")
         return EXIT_FAILED
     return int(code or 0)
 
@@ -406,12 +417,12 @@ def _usage_error(wrong: Any) -> int:
     if type(wrong).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(wrong.format_message() + "\n")
         return EXIT_WRONG
-    terminal.error(wrong.format_message(), f"see: {context.command_path if context else 'bench'} --help")
+    console.error(wrong.format_message(), f"see: {context.command_path if context else 'bench'} --help")
     return EXIT_WRONG
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    terminal.say(f"warning: {message}")
+    console.say(f"warning: {message}")
 
 
 def _choose_executor(name: str, address: str) -> None:
@@ -426,8 +437,8 @@ def _programs(text: str) -> tuple[str, ...]:
     """Those to export to. What they need is looked for before anything is measured."""
     if not text:
         return ()
-    from bench.request import several_of
-    from bench.sinks import require_installed
+    from bench.planning.request import several_of
+    from bench.report.export import require_installed
 
     programs = several_of("--export", text, catalog.names("exports"))
     require_installed(programs)
@@ -435,21 +446,21 @@ def _programs(text: str) -> tuple[str, ...]:
 
 
 def _retries(text: str) -> tuple[str, ...]:
-    from bench.jobs import RETRIES
-    from bench.request import several_of
+    from bench.planning.jobs import RETRIES
+    from bench.planning.request import several_of
 
     return several_of("--retry", text, RETRIES) if text else ()
 
 
 def _compare_two(first: str, second: str, fail_if: str | None, out: str, form: str) -> None:
-    from bench.render.two_runs import parse_bound
+    from bench.report.sections.diff import parse_bound
 
     bound = None if fail_if is None else parse_bound(fail_if)
-    verdict = present.show_two_runs(_read(first), _read(second), bound, Path(out) if out else None, form)
+    verdict = console_views.show_two_runs(_read(first), _read(second), bound, Path(out) if out else None, form)
     if verdict is None:
         return
     for text in verdict.failing:
-        terminal.say(f"fails {verdict.bound.text}: {text}")
+        console.say(f"fails {verdict.bound.text}: {text}")
     if verdict.failing:
         raise typer.Exit(EXIT_FAILED)
     if not verdict.num_judged:
@@ -460,21 +471,21 @@ def _compare_two(first: str, second: str, fail_if: str | None, out: str, form: s
 
 
 def _read(folder: str) -> StoredRun:
-    from bench.record import read_run
+    from bench.running.store import read_run
 
     return read_run(Path(folder))
 
 
 def _show_ceilings(device: str, threads: int, as_json: bool) -> None:
-    from bench.ceilings import measure_ceilings
+    from bench.running.calibrate import measure_ceilings
 
     found, failures = measure_ceilings(device, threads)
     if as_json:
-        terminal.print_json(found)
+        console.print_json(found)
     else:
-        terminal.print_table(tuple(found[0]), [tuple(_ceiling_text(value) for value in ceilings.values()) for ceilings in found])
+        console.print_table(tuple(found[0]), [tuple(_ceiling_text(value) for value in ceilings.values()) for ceilings in found])
     for failure in failures:
-        terminal.say(failure)
+        console.say(failure)
     if failures:
         raise typer.Exit(EXIT_FAILED)
 
@@ -485,4 +496,4 @@ def _ceiling_text(value: Any) -> str:
 
 def _listed(kind: str, name: str) -> dict[str, Any]:
     listed: dict[str, Any] = {"kind": kind, "name": name, "summary": catalog.summary(kind, name)}
-    return {**listed, **present.task_facts(name)} if kind == "tasks" else listed
+    return {**listed, **console_views.task_facts(name)} if kind == "tasks" else listed

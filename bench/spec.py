@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.plain_data import canonical_json, content_id, id_of_text
+from bench.serialize import canonical_json, content_id, id_of_text
 from models.layers.cost import Cost, Term
 from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
 from models.layers.shape import ADDED_LATER, Interface, Shape, require_one_of
@@ -281,7 +281,7 @@ class Ablation:
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a
-    timed job, `train_threads` of a training job. `allocator`: `keep` where jobs keep the memory that they free (`bench.allocator`)."""
+    timed job, `train_threads` of a training job. `allocator`: `keep` where jobs keep the memory that they free (`bench.measure.allocator`)."""
 
     rounds: int = 7
     seeds: int = 3
@@ -452,3 +452,53 @@ def base_recipe(cell: Cell, plan: Plan) -> Recipe:
 def training_id(cell: Cell, recipe: Recipe) -> str:
     """That of `content_id` of model, recipe and task, in the order of their names; many cells share a model, and most a recipe."""
     return id_of_text(f'{{"model":{cell.model.canonical},"recipe":{recipe.canonical},"task":{canonical_json(cell.workload.task)}}}')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A quantity that arms are compared in: as a difference, or as a ratio of costs. `title` names what is compared, `value` what one arm has of it
+    (empty: the same). `timed`: does noise touch it?"""
+
+    name: str
+    title: str
+    is_ratio: bool
+    timed: bool = False
+    value: str = ""
+
+
+MEASURES = {
+    measure.name: measure
+    for measure in (
+        Measure(name="accuracy", title="accuracy", is_ratio=False),
+        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False),
+        Measure(name="score", title="minus squared error", is_ratio=False, value="R2"),
+        Measure(name="perplexity", title="perplexity", is_ratio=True),
+        Measure(name="params", title="parameters", is_ratio=True),
+        Measure(name="flops", title="FLOPs", is_ratio=True),
+        Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
+        Measure(name="activation_bytes", title="activations", is_ratio=True),
+        Measure(name="train_flops", title="training FLOPs", is_ratio=True),
+    )
+}
+
+
+MUST_AGREE = (
+    "cpu_model",
+    "num_cores",
+    "threads",
+    "allocator",
+    "gpu",
+    "gpu_driver",
+    "cuda_version",
+    "torch_version",
+    "python_version",
+    "operating_system",
+    "code_version",
+)
+
+
+SAME_MACHINE = ("cpu_model", "num_cores", "threads", "allocator", "gpu")
+"""Without these in common, times of two runs say nothing of what changed between them."""
+
+
+PLAN = "plan.json"

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from bench.record import RECORDS
-from bench.stopping import SIGNALS
+from bench.running.signals import SIGNALS
+from bench.running.store import RECORDS
 from tests.specimens import ROOT, bench_command, environment_of
 
 LISTENING = "0A"

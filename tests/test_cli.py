@@ -162,7 +162,7 @@ def answered(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = dict.fromkeys(("gpu", "gpu_count", "gpu_memory_bytes", "gpu_driver", "cuda_version"))
-    monkeypatch.setattr("bench.environment.gpu_facts", lambda: nothing)
+    monkeypatch.setattr("bench.measure.environment.gpu_facts", lambda: nothing)
 
 
 def test_there_are_enough_malformed_requests() -> None:
@@ -335,7 +335,7 @@ def test_plan_touches_no_device_and_speaks_json(capsys: pytest.CaptureFixture[st
     def touched() -> None:
         raise AssertionError("a device was asked")
 
-    monkeypatch.setattr("bench.environment.gpu_facts", touched)
+    monkeypatch.setattr("bench.measure.environment.gpu_facts", touched)
     monkeypatch.setattr("torch.cuda.is_available", touched)
     code, out, _ = answered(("plan", "--models", "gmlp,vit", "--seq", "17,1025", "--device", "cuda", "--json"), capsys)
     data = json.loads(out)
@@ -360,7 +360,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[Job]:
         handed.append(job)
         return outcome
 
-    monkeypatch.setattr("bench.executors.process.Executor.run", run)
+    monkeypatch.setattr("bench.running.executors.process.Executor.run", run)
     return handed
 
 

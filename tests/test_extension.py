@@ -16,7 +16,7 @@ COLUMNS = ("rows_of_first_weight",)
 
 
 def measure(job):
-    from bench.build import build_model
+    from bench.measure.model import build_model
 
     return Measurement(values={"rows_of_first_weight": next(build_model(job.cell.model).parameters()).shape[-1]})
 
@@ -26,7 +26,7 @@ def summarise(records):
 '''
 TASK = '''"""Random noise of three classes."""
 
-from bench.task_info import Images, TaskInfo
+from bench.tasks._info import Images, TaskInfo
 from bench.tasks import Split, Splits
 
 OPTIONS = {"items": 30}
@@ -55,7 +55,7 @@ def load(choice, *, num_tokens, place):
 '''
 EXECUTOR = '''"""Like inline, under another name."""
 
-from bench.executors.inline import Executor
+from bench.running.executors.inline import Executor
 
 __all__ = ["Executor"]
 '''

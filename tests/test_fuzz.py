@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench import carry_out, catalog, cli, terminal
-from bench.flags import Flags
-from bench.record import RECORDS, read_run
+from bench import catalog, cli, commands, console
+from bench.planning.flags import Flags
+from bench.running.store import RECORDS, read_run
 from bench.spec import DEVICES
 from tests.specimens import ROOT, run_bench
 
@@ -108,7 +108,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_command_line_ends_in_a_traceback(arguments: list[str], runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to where something would be measured: that is another test's."""
     monkeypatch.chdir(runs)
-    monkeypatch.setattr(carry_out, "measure", lambda plan, *_: terminal.print_text(plan.plan_id))
+    monkeypatch.setattr(commands, "measure", lambda plan, *_: console.print_text(plan.plan_id))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         cli.main(arguments)

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.utils.benchmark import Timer
 
+from bench.measure.step import Step, build_step
 from bench.spec import Cell, ModelSpec, Plan, RequestError, Workload
-from bench.step import Step, build_step
 from models.layers.shape import Shape
 from tests.benchmarks.harness import busy, folders, peers
 from tests.benchmarks.harness.cost_summary import cells_table, protocols_table

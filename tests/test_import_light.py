@@ -16,22 +16,22 @@ PROJECT = Path(__file__).parents[1]
 LIGHT_MODULES = (
     "bench.catalog",
     "bench.cli",
-    "bench.describe",
-    "bench.entry",
-    "bench.environment",
+    "bench.report.describe",
+    "bench.__main__",
+    "bench.measure.environment",
     "bench.files",
-    "bench.flags",
+    "bench.planning.flags",
     "bench.intervals",
-    "bench.mixing",
-    "bench.record",
-    "bench.request",
-    "bench.shift_invariance",
+    "bench.training.weight_maps",
+    "bench.running.store",
+    "bench.planning.request",
+    "bench.training.weight_maps",
     "bench.spec",
-    "bench.table",
-    "bench.terminal",
-    "bench.timing",
+    "bench.running.table",
+    "bench.console",
+    "bench.measure.timer",
 )
-LIGHT_PACKAGES = ("bench.analysis", "bench.render")
+LIGHT_PACKAGES = ("bench.analysis", "bench.report")
 PLUGIN_KINDS = ("metrics", "tasks", "ablations")
 PROBE = """
 import importlib, sys
@@ -67,4 +67,4 @@ def test_no_torch(modules: list[str]) -> None:
 
 
 def test_a_module_that_imports_torch_is_seen() -> None:
-    assert _first_torch_importer(["bench.spec", "bench.step", "bench.catalog"]) == "bench.step imports torch"
+    assert _first_torch_importer(["bench.spec", "bench.measure.step", "bench.catalog"]) == "bench.measure.step imports torch"

@@ -13,10 +13,10 @@ import pytest
 
 import bench
 from bench import catalog
-from bench.record import read_run
-from bench.render.frame import FLAG_COLUMNS, TEXT_COLUMNS
+from bench.report.frame import FLAG_COLUMNS, TEXT_COLUMNS
+from bench.running.store import read_run
+from bench.running.table import TEXTS, json_rows, not_numbers, rows_of, write_table
 from bench.spec import RequestError
-from bench.table import TEXTS, json_rows, not_numbers, rows_of, write_table
 
 RUN = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
 

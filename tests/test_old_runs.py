@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.plain_data import to_json
-from bench.record import read_run
-from bench.table import num_missing, rows_of
+from bench.running.store import read_run
+from bench.running.table import num_missing, rows_of
+from bench.serialize import to_json
 
 RESULTS = Path(__file__).parents[1] / "results"
 COMMITTED = {

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bench import cli
-from bench.ablation import Narrowing, ablation_of, narrowed, plan_ablation
-from bench.analysis.standing import BEST_ARM, OURS
-from bench.flags import Flags
+from bench.analysis.peers import BEST_ARM, OURS
+from bench.planning.ablation import Narrowing, ablation_of, narrowed, plan_ablation
+from bench.planning.flags import Flags
 from bench.spec import Ablation, Arm, Grid, Prediction, RequestError
 
 PEERS = "peers"
@@ -90,7 +90,7 @@ def _without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
         return None if name == "timm" else found(name, *arguments)
 
     monkeypatch.setattr("importlib.util.find_spec", find_spec)
-    monkeypatch.setattr("bench.ablation.ablation_of", lambda _: MADE)
+    monkeypatch.setattr("bench.planning.ablation.ablation_of", lambda _: MADE)
 
 
 @pytest.mark.usefixtures("_without_timm")
@@ -104,7 +104,9 @@ def test_a_peer_without_its_library_is_left_out_with_how_to_install_it() -> None
 @pytest.mark.usefixtures("_without_timm")
 def test_what_was_not_asked_for_is_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     one = dataclasses.replace(GRIDS[1], flags={**FLAGS, "phase": "train"})
-    monkeypatch.setattr("bench.ablation.ablation_of", lambda _: Ablation(cpu=(GRIDS[0], one), cuda=(), quick=(), predictions=PREDICTIONS))
+    monkeypatch.setattr(
+        "bench.planning.ablation.ablation_of", lambda _: Ablation(cpu=(GRIDS[0], one), cuda=(), quick=(), predictions=PREDICTIONS)
+    )
     plan = plan_ablation(PEERS, Flags(), "cpu", "", Narrowing(phase="train"))
     assert plan.question is not None
     assert [prediction.part for prediction in plan.question.predictions] == ["second"]
@@ -126,7 +128,7 @@ def test_an_arm_with_lengths_of_its_own_keeps_what_is_asked_for_or_is_named(
     grid = dataclasses.replace(GRIDS[0], arms=(*GRIDS[0].arms[:2], BESIDE))
     (found,) = narrowed([grid], Narrowing(seq=seq))
     assert [arm.flags.get("seq") for arm in found.arms[2:]] == ([kept] if kept else [])
-    monkeypatch.setattr("bench.ablation.ablation_of", lambda _: Ablation(cpu=(grid,), cuda=(), quick=(), predictions=()))
+    monkeypatch.setattr("bench.planning.ablation.ablation_of", lambda _: Ablation(cpu=(grid,), cuda=(), quick=(), predictions=()))
     plan = plan_ablation(PEERS, Flags(), "cpu", "", Narrowing(seq=seq))
     named = [(skipped.seq_len, skipped.reason) for skipped in plan.skipped if "alone" in skipped.reason]
     assert named == ([] if kept else [(65, "torch.nn, onednn runs at --seq 17,257 alone")])

@@ -17,7 +17,7 @@ from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spre
 from bench.analysis.series import Timings, common_times
 from bench.analysis.significance import Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, mean_interval
-from bench.spec import Part, Prediction
+from bench.spec import MEASURES, Measure, Part, Prediction
 
 PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_size", "attention", "model", "recipe")
 """What may tell two cells of one arm apart; what does, places them beside the baseline's."""
@@ -27,32 +27,6 @@ Spreads = Mapping[tuple[str, str], SeedSpread]
 """By part and cell id."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """A quantity that arms are compared in: as a difference, or as a ratio of costs. `title` names what is compared, `value` what one arm has of it
-    (empty: the same). `timed`: does noise touch it?"""
-
-    name: str
-    title: str
-    is_ratio: bool
-    timed: bool = False
-    value: str = ""
-
-
-MEASURES = {
-    measure.name: measure
-    for measure in (
-        Measure(name="accuracy", title="accuracy", is_ratio=False),
-        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False),
-        Measure(name="score", title="minus squared error", is_ratio=False, value="R2"),
-        Measure(name="perplexity", title="perplexity", is_ratio=True),
-        Measure(name="params", title="parameters", is_ratio=True),
-        Measure(name="flops", title="FLOPs", is_ratio=True),
-        Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
-        Measure(name="activation_bytes", title="activations", is_ratio=True),
-        Measure(name="train_flops", title="training FLOPs", is_ratio=True),
-    )
-}
 COSTS = ("params", "flops", "latency_ms", "activation_bytes", "train_flops")
 QUALITIES = ("accuracy", "exact_accuracy", "score", "perplexity")
 

@@ -10,16 +10,15 @@ from typing import Any
 import pandas
 
 from bench.analysis.claims import Claim
-from bench.analysis.exponents import LocalExponent
-from bench.analysis.quadratic import UNDECIDED
-from bench.analysis.series import SERIES_KEYS, Series, Timings, row_values, series_of
+from bench.analysis.growth import LocalExponent
+from bench.analysis.scaling import UNDECIDED
+from bench.analysis.series import SERIES_KEYS, Series, Timings, has_one_shape, row_values, series_of
 from bench.analysis.significance import Scores
 from bench.intervals import Interval
 
 ATTENTION_FAMILIES = ("vit", "transformer")
 FUSED = ("flash", "efficient", "cudnn", "overrideable")
 EXPLICIT = "math"
-SIZES = ("width", "depth", "heads", "ffn_width")
 TELLING = ("family", "model", "attention", "attention_effective")
 """The columns that say what a claim may be about."""
 SCOPE_KEYS = tuple(key for key in SERIES_KEYS if key not in ("model", "attention"))
@@ -95,10 +94,6 @@ def _is_about(rows: pandas.DataFrame, subject: str) -> bool:
     known = rows[effective.notna() & (effective != "")]
     telling = (known if len(known) else rows)[[name for name in TELLING if name in rows]].drop_duplicates()
     return all(is_subject(row, subject) for row in row_values(telling))
-
-
-def has_one_shape(rows: pandas.DataFrame) -> bool:
-    return all(rows[size].nunique(dropna=False) == 1 for size in SIZES if size in rows)
 
 
 def label_of(keys: Mapping[str, Any] | pandas.Series) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.effects import MEASURES, Contrast, Effect
-from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
+from bench.analysis.effects import Contrast, Effect
+from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
 from bench.intervals import Interval
-from bench.spec import EQUAL, HIGHER, LOWER, Prediction
+from bench.spec import EQUAL, HIGHER, LOWER, MEASURES, Prediction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.analysis.significance import LEVEL, ONE_SEED, Difference, Row, compare_scores, holm
-from bench.record import StoredRun
+from bench.running.store import StoredRun
+from bench.running.table import SeedScores, item_scores_of
 from bench.spec import MEASURED
-from bench.table import SeedScores, item_scores_of
 
 COUNTED = ("params", "flops", "peak_memory_bytes")
 """What is the same in every run of the same code: any difference is a change."""

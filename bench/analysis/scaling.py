@@ -1,21 +1,29 @@
-"""Cost as a + b n + c n^2: the three terms of one series, each term's share at each n, and where the quadratic term equals the linear one.
+"""Cost as a + b n + c n^2: the terms of one series, each term's share at each n, where quadratic equals linear, and whether the cost is quadratic.
 
 Method: weighted least squares with weights 1 / mean^2, since noise of timings is a share of their size. The estimator is one linear map of a round's
 values, so it gives every round its own a, b, c, and Student's t over the rounds holds whatever the correlation between the lengths of a round.
-The estimates are the non-negative fit (Lawson and Hanson 1974) of the means.
+The estimates are the non-negative fit (Lawson and Hanson 1974) of the means; ratios of means have Fieller's interval (1954).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas
 
-from bench.analysis.fieller import ratio_interval
-from bench.analysis.identifiability import condition_of, refuse_fit, weighted_design
-from bench.analysis.lack_of_fit import LEVEL, ROUNDING, measure_lack_of_fit, negative_terms
-from bench.analysis.samples import Matrix, SeriesRounds, bounded_interval, complete_rounds, half_widths, lengths_of, without_twins
+from bench.analysis.fit_checks import LEVEL, ROUNDING, condition_of, measure_lack_of_fit, negative_terms, refuse_fit, weighted_design
+from bench.analysis.series import (
+    Matrix,
+    SeriesRounds,
+    bounded_interval,
+    complete_rounds,
+    half_widths,
+    lengths_of,
+    t_quantile,
+    without_twins,
+)
 from bench.intervals import Interval
 
 EXACT_TOLERANCE = 0.005
@@ -184,3 +192,56 @@ def _equal_point(estimate: Matrix, by_round: Matrix) -> tuple[Interval | None, s
     if bounds is None:
         return None, "The quadratic term is not told from zero, so nothing bounds the n at which it equals the linear one."
     return bounded_interval(estimate[1] / estimate[2], *bounds, len(by_round)), ""
+
+
+def ratio_interval(numerators: Matrix, denominators: Matrix) -> tuple[float, float] | None:
+    """The 95 % bounds of mean(numerators) / mean(denominators), paired by place; None where they are not finite.
+
+    It holds the ratios r at which the t-test of mean(numerators - r denominators) = 0 accepts: an interval where the denominator's mean is told from
+    zero, else the whole line or all but a piece of it. One pair is taken as exact. No delta method: it gives finite bounds in either case.
+    """
+    if len(numerators) == 1:
+        ratio = float(numerators[0] / denominators[0])
+        return ratio, ratio
+    above, below = float(numerators.mean()), float(denominators.mean())
+    (above_square, product), (_, below_square) = np.cov(numerators, denominators) * t_quantile(len(numerators)) ** 2 / len(numerators)
+    leading, middle, last = below**2 - below_square, above * below - product, above**2 - above_square
+    if leading <= 0:
+        return None
+    root = math.sqrt(max(0.0, middle**2 - leading * last))
+    return float((middle - root) / leading), float((middle + root) / leading)
+
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+MIN_SHARE = 0.10
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuadraticAnswer:
+    """`answer` is supported, refuted or undecided; `share` that of the quadratic term at `longest`, None where there is no fit."""
+
+    answer: str
+    reason: str
+    share: Interval | None = None
+    longest: int | None = None
+
+
+def answer_quadratic(found: Decomposition) -> QuadraticAnswer:
+    """Supported: c is above zero and its share at the longest n is 10 % or more. Refuted: the share is below 10 % for certain. Else undecided."""
+    if not found.fits or found.c is None:
+        return QuadraticAnswer(answer=UNDECIDED, reason=found.reason)
+    share, longest = found.shares[-1].quadratic, found.shares[-1].n
+    answer, reason = _judged(found.c, share)
+    bounds = f" ({share.low:.1%} to {share.high:.1%})" if share.low < share.high else ""
+    subject = f"The quadratic term's share at n = {longest} is {share.estimate:.1%}{bounds}"
+    return QuadraticAnswer(answer=answer, reason=f"{subject}{reason}.", share=share, longest=longest)
+
+
+def _judged(c: Interval, share: Interval) -> tuple[str, str]:
+    if c.low > 0 and share.estimate >= MIN_SHARE:
+        return SUPPORTED, f", at least {MIN_SHARE:.0%}, and its coefficient is above zero"
+    if share.high < MIN_SHARE:
+        return REFUTED, f", below {MIN_SHARE:.0%}"
+    if c.low > 0:
+        return UNDECIDED, f", not surely below {MIN_SHARE:.0%}: add longer lengths or rounds"
+    return UNDECIDED, ", and its coefficient is not told from zero: add longer lengths or rounds"

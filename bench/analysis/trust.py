@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bench.allocator import KEEP
 from bench.intervals import drifts
+from bench.measure.allocator import KEEP
 
 MAX_BUSY_CORES = 0.5
 """Processor time of others, in cores, above which they compete with the run."""

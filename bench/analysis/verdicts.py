@@ -11,9 +11,8 @@ from typing import Any
 
 from bench.analysis.claims import CLAIMS, Claim
 from bench.analysis.evidence import SCOPE_KEYS, Evidence, Finding
-from bench.analysis.judge_pairs import judge_accuracy, judge_speed
-from bench.analysis.judge_scaling import judge_growth, judge_hidden
-from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
+from bench.analysis.judges import judge_accuracy, judge_growth, judge_hidden, judge_speed
+from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
 
 SURVIVES = "survives"
 JUDGES: dict[str, Callable[[Claim, Evidence], list[Finding]]] = {

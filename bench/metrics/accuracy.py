@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.fits import Fit, encode_fit
 from bench.intervals import mean_interval
 from bench.metrics import Measurement, Repeat
-from bench.mixing import LayerMixing, TokenLayout, encode_mixing
 from bench.spec import Job, Record
-from bench.task_info import Images, info_of
+from bench.tasks._info import Images, info_of
+from bench.training.curve_fits import Fit, encode_fit
+from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,7 +59,8 @@ NOT_NUMBERS = ("score_name",)
 def measure(job: Job) -> Measurement:
     """Train the cell's model on its task with the job's recipe; the seed is the settings' plus the repeat. The test items are scored once.
 
-    The first seed's record also holds how the model mixed tokens, before and after (`bench.mixing`), and the fit of a curve (`bench.fits`).
+    The first seed's record also holds how the model mixed tokens, before and after (`bench.training.weight_maps`), and the fit of a curve
+    (`bench.training.curve_fits`).
 
     Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where it was built for another one or the
     job has no recipe.
@@ -94,7 +95,7 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
 
     A teacher's training counts in `train_s` and `train_flops`, and in the latter the answers that it gives in every epoch.
     """
-    from bench.build import cost_of
+    from bench.measure.model import cost_of
 
     assert job.recipe is not None
     per_item = cost_of(job.cell.model).train_flops().at(job.cell.model.shape.seq_len)
@@ -158,8 +159,8 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
     """The model at initialisation and the data: the same for the same seed, whether a training begins or goes on."""
     import torch
 
-    from bench.build import build_model
-    from bench.step import set_product_precision
+    from bench.measure.model import build_model
+    from bench.measure.step import set_product_precision
     from bench.training.data import load_training_data
 
     if job.recipe is None:
@@ -195,7 +196,7 @@ def _fit(job: Job, model: nn.Module, data: TrainingData) -> Fit | None:
 
 
 def _layout(job: Job) -> TokenLayout:
-    from bench.build import num_data_tokens_of
+    from bench.measure.model import num_data_tokens_of
 
     model, num_data = job.cell.model, num_data_tokens_of(job.cell.model)
     side = math.isqrt(num_data) if isinstance(info_of(job.cell.workload.task).reads, Images) else None

@@ -29,7 +29,7 @@ from models.layers.shape import Shape
 if TYPE_CHECKING:
     import torch
 
-    from bench.timing import Stopwatch
+    from bench.measure.timer import Stopwatch
 
 MatrixShape = tuple[int, int, int]
 Prepare = Callable[[MatrixShape, str, "torch.dtype"], Callable[[], object]]
@@ -75,8 +75,8 @@ def measure(job: Job) -> Measurement:
     """Measure the three ceilings in about `sample_s`. Only the cell's device and dtype count."""
     import torch
 
-    from bench.step import set_product_precision
-    from bench.stopwatch import stopwatch_for
+    from bench.measure.step import set_product_precision
+    from bench.measure.timer import stopwatch_for
 
     work, sample_s = job.cell.workload, job.settings.sample_s
     set_product_precision(ARITHMETIC[work.dtype])
@@ -130,7 +130,7 @@ def _kernels(device: str, dtype: torch.dtype) -> Mapping[str, Prepare]:
     """What can multiply matrices on this device, by name."""
     import torch
 
-    from bench.onednn import product
+    from bench.measure.onednn import product
 
     found: dict[str, Prepare] = {TORCH_MM: _torch_mm}
     if device != "cpu" or product.refusal():
@@ -154,7 +154,7 @@ def _onednn_linear(shape: MatrixShape, device: str, dtype: torch.dtype) -> Calla
     """With the weights as a layer holds them, `(columns, inner)`; neither bias nor activation."""
     import torch
 
-    from bench.onednn import product
+    from bench.measure.onednn import product
 
     rows, inner, columns = shape
     left, weights = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (columns, inner)))
@@ -165,7 +165,7 @@ def _packed_linear(shape: MatrixShape, device: str, dtype: torch.dtype) -> Calla
     """With the weights in oneDNN's own layout, as the engine of that name holds them in inference."""
     import torch
 
-    from bench.onednn import product
+    from bench.measure.onednn import product
 
     rows, inner, columns = shape
     left, weights = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (columns, inner)))

@@ -105,7 +105,7 @@ def _steps_per_batch(run_steps: Callable[[int], None], clock: Callable[[], float
 def _measured(job: Job, read_millijoules: Callable[[], int]) -> Measurement:
     import torch
 
-    from bench.step import attention_backend, build_step
+    from bench.measure.step import attention_backend, build_step
 
     def run_steps(num_steps: int) -> None:
         for _ in range(num_steps):

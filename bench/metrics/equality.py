@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.engines import EAGER, parse_engine
+from bench.measure.engines import EAGER, parse_engine
 from bench.metrics import Measurement, Repeat
 from bench.spec import Cell, Job, ModelSpec, Record
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bench.step import Step
+    from bench.measure.step import Step
 
 REPEAT: Repeat = "once"
 COLUMNS = ("output_error", "gradient_error", "equal_to", "equal", "differences")
@@ -60,7 +60,7 @@ def measure(job: Job) -> Measurement:
     """
     import torch
 
-    from bench.step import attention_backend, build_step
+    from bench.measure.step import attention_backend, build_step
 
     cell = job.cell
     with torch.device(cell.workload.device):
@@ -101,7 +101,7 @@ def errors(found: Answers, expected: Answers, comparison: Comparison, dtype: str
 
 
 def _comparison(cell: Cell) -> Comparison | None:
-    from bench.build import family_of, is_counted
+    from bench.measure.model import family_of, is_counted
 
     model = cell.model
     if is_counted(model):
@@ -119,7 +119,7 @@ def _replays_training(cell: Cell) -> bool:
 
 
 def _with_ours(cell: Cell, counterpart: Any) -> Comparison:
-    from bench.build import build_model
+    from bench.measure.model import build_model
     from bench.peers.counterpart import as_theirs, copy_weights, prepare_ours, prepare_peer, redraw
     from models.layers.shape import patch_of
 
@@ -149,7 +149,7 @@ def ours_of(model: ModelSpec, counterpart: Any) -> ModelSpec:
 
 
 def _with_eager(cell: Cell) -> Comparison:
-    from bench.build import build_model
+    from bench.measure.model import build_model
     from bench.peers.counterpart import redraw
 
     reference = build_model(cell.model)
@@ -164,7 +164,7 @@ def _with_eager(cell: Cell) -> Comparison:
 
 def _placed(reference: nn.Module, cell: Cell) -> nn.Module:
     """In the cell's precision and phase, as `build_step` does it."""
-    from bench.step import PARAMETER_DTYPES, cast
+    from bench.measure.step import PARAMETER_DTYPES, cast
 
     cast(reference, PARAMETER_DTYPES[cell.workload.dtype])
     return reference.train(cell.workload.phase == "train")
@@ -182,7 +182,7 @@ def _exact_answers(cell: Cell, comparison: Comparison, data: Tensor) -> Answers:
     """Those of the reference in float64, whose own weights and gradients are not touched."""
     import copy
 
-    from bench.step import attention_backend
+    from bench.measure.step import attention_backend
 
     reference = copy.deepcopy(comparison.reference).double()
     reference.zero_grad()
@@ -227,7 +227,7 @@ def _error(found: Tensor, expected: Tensor, smallest: float = 0.0) -> float:
 
 def _own_model(spec: ModelSpec, model: nn.Module) -> nn.Module:
     """The library's own module, whose names are those of a counterpart's pairs; any other model itself."""
-    from bench.build import family_of, is_counted
+    from bench.measure.model import family_of, is_counted
 
     if not is_counted(spec):
         return model
@@ -236,6 +236,6 @@ def _own_model(spec: ModelSpec, model: nn.Module) -> nn.Module:
 
 
 def _config(model: ModelSpec) -> Any:
-    from bench.build import config_of
+    from bench.measure.model import config_of
 
     return config_of(model)

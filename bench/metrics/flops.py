@@ -30,7 +30,7 @@ NOT_NUMBERS = ("flops_agree",)
 def measure(job: Job) -> Measurement:
     """Counts the reference formulation at batch 1, on `meta` or, where fvcore meets a convolution, on the CPU. A model without a closed form has
     torch's count in its place, taken when it was planned. Raises CountError where two counts differ or a counter would miss matrix work."""
-    from bench.build import cost_of
+    from bench.measure.model import cost_of
 
     cell = job.cell
     cost = cost_of(cell.model)
@@ -47,8 +47,8 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 
 def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
-    from bench.build import is_counted
-    from bench.counters import CountError, count_with_fvcore, count_with_torch, fvcore_device
+    from bench.flop_counter import CountError, count_with_fvcore, count_with_torch, fvcore_device
+    from bench.measure.model import is_counted
 
     n = cell.model.shape.seq_len
     closed = cost.flops().at(n)
@@ -70,8 +70,8 @@ def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
 def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     """Model FLOPs of forward and backward, and apart from them what attention's backward computes again if the kernel is fused, as it is unless
     `math` was asked for or nothing fused takes the shape (`attention_effective` tells)."""
-    from bench.build import is_counted
-    from bench.counters import CountError, count_train_with_torch
+    from bench.flop_counter import CountError, count_train_with_torch
+    from bench.measure.model import is_counted
 
     n = cell.model.shape.seq_len
     closed = cost.train_flops().at(n)
@@ -87,8 +87,8 @@ def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
 
 def _counted(cell: Cell, count: Callable[[nn.Module, Tensor], int], device: str = "meta") -> int:
     """What `count` finds in the reference and one sample, at the cell's own length or, of a stepwise one, from small lengths."""
-    from bench.build import is_stepwise
-    from bench.counters import count_at
+    from bench.flop_counter import count_at
+    from bench.measure.model import is_stepwise
 
     return count_at(
         cell.model.shape.seq_len,
@@ -100,8 +100,8 @@ def _counted(cell: Cell, count: Callable[[nn.Module, Tensor], int], device: str 
 def _reference_on(cell: Cell, length: int, device: str) -> tuple[nn.Module, Tensor]:
     import torch
 
-    from bench.build import build_reference
-    from bench.step import synthetic_batch
+    from bench.measure.model import build_reference
+    from bench.measure.step import synthetic_batch
 
     model = dataclasses.replace(cell.model, shape=dataclasses.replace(cell.model.shape, seq_len=length))
     single = Cell(model=model, workload=dataclasses.replace(cell.workload, batch_size=1, dtype="fp32"))

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.engines import EAGER, hides_operators
 from bench.intervals import geometric_interval, is_stable, percentile
+from bench.measure.engines import EAGER, hides_operators
 from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
 
@@ -44,12 +44,11 @@ def measure(job: Job) -> Measurement:
     """Build the step, time it, and note which attention kernel and precision really ran."""
     import torch
 
-    from bench.allocator import effective_allocator
-    from bench.effective import attention_kernel, precision, spatial_kernel
-    from bench.environment import gpu_clocks
-    from bench.step import attention_backend, build_step
-    from bench.stopwatch import stopwatch_for
-    from bench.timing import Rules, time_call
+    from bench.measure.allocator import effective_allocator
+    from bench.measure.environment import gpu_clocks
+    from bench.measure.kernels import attention_kernel, precision, spatial_kernel
+    from bench.measure.step import attention_backend, build_step
+    from bench.measure.timer import Rules, stopwatch_for, time_call
 
     work = job.cell.workload
     with attention_backend(work.attention):

@@ -36,14 +36,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.engines import hides_operators
-from bench.faults import is_out_of_memory
+from bench.errors import is_out_of_memory
+from bench.measure.engines import hides_operators
 from bench.metrics import Measurement, Repeat
 from bench.spec import PREDICTED, Cell, Job, Record
 
 if TYPE_CHECKING:
-    from bench.live_memory import LiveBytes, StepCounts, Traffic
-    from bench.step import Step
+    from bench.measure.memory_tracker import LiveBytes, StepCounts, Traffic
+    from bench.measure.step import Step
 
 REPEAT: Repeat = "once"
 MEASURES_PROCESS = True
@@ -74,7 +74,7 @@ STATE_COPIES = 6
 
 def measure(job: Job) -> Measurement:
     """Measure one steady step of the cell, or predict it where it does not fit."""
-    from bench.step import attention_backend
+    from bench.measure.step import attention_backend
 
     cell = job.cell
     with attention_backend(cell.workload.attention):
@@ -97,7 +97,7 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 def predict(cell: Cell) -> StepCounts:
     """The peaks and the traffic of a steady step on fake tensors: nothing is computed or allocated. Takes about a second, most of it imports."""
-    from bench.live_memory import predicted_counts
+    from bench.measure.memory_tracker import predicted_counts
 
     return predicted_counts(eager_twin(cell))
 
@@ -110,7 +110,7 @@ def rough_bound_bytes(cell: Cell) -> int:
     """More than a step of this cell can hold, without looking: `STATE_COPIES` of its fp32 parameters, two input batches, and in every
     block `TENSORS_PER_BLOCK` tensors each of `(batch, n, width)`, `(batch, n, ffn_width)` and `(batch, heads, n, n)`; `infer` keeps one
     block's at a time."""
-    from bench.build import cost_of
+    from bench.measure.model import cost_of
 
     shape, work = cell.model.shape, cell.workload
     tokens = work.batch_size * shape.seq_len
@@ -126,7 +126,7 @@ def available_bytes(device: str) -> int | None:
         import torch
 
         return torch.cuda.mem_get_info()[0]
-    from bench.environment import available_memory_bytes
+    from bench.measure.environment import available_memory_bytes
 
     return available_memory_bytes()
 
@@ -141,7 +141,7 @@ def _prediction_if_too_large(cell: Cell) -> StepCounts | None:
 
 
 def _measured(cell: Cell, seed: int) -> dict[str, Any]:
-    from bench.step import build_step
+    from bench.measure.step import build_step
 
     rss_before = _rss_bytes()
     step = build_step(cell, seed=seed)
@@ -156,7 +156,7 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
 
 
 def _measured_on_cpu(step: Step, rss: int | None, *, compiled: bool) -> dict[str, Any]:
-    from bench.live_memory import counts_of_step, resident_bytes
+    from bench.measure.memory_tracker import counts_of_step, resident_bytes
 
     if not compiled:
         counts = counts_of_step(step)
@@ -169,7 +169,7 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
     """The allocator's peak over an untracked step, then the split: tracked over another one or, compiled, of what stays between steps."""
     import torch
 
-    from bench.live_memory import counts_of_step, resident_bytes
+    from bench.measure.memory_tracker import counts_of_step, resident_bytes
 
     gc.collect()
     torch.cuda.synchronize()

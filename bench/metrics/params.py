@@ -16,8 +16,8 @@ def measure(job: Job) -> Measurement:
     """The total is counted; its split is the closed form's, and unknown of a model without one. Raises CountError where the two totals differ."""
     import torch
 
-    from bench.build import build_model, cost_of, is_counted
-    from bench.counters import CountError
+    from bench.flop_counter import CountError
+    from bench.measure.model import build_model, cost_of, is_counted
 
     spec = job.cell.model
     with torch.device("meta"):

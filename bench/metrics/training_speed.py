@@ -43,7 +43,7 @@ def measure(job: Job) -> Measurement:
     """
     import torch
 
-    from bench.step import set_product_precision
+    from bench.measure.step import set_product_precision
     from bench.training.data import load_training_data
 
     work = job.cell.workload
@@ -77,7 +77,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
 
 def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) -> dict[str, Callable[[], float]]:
     """Each way as a function that learns once from all items and returns the seconds of it."""
-    from bench.build import build_model
+    from bench.measure.model import build_model
     from bench.training.baselines import bound_seconds, plain_seconds, prepared_batches
     from bench.training.loop import Training
 

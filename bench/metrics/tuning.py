@@ -7,8 +7,8 @@ from typing import Any
 
 from bench.metrics import Measurement, Repeat
 from bench.metrics.accuracy import train_job, training_samples, training_values
+from bench.planning.tuning import TRIAL_SEED_OFFSET
 from bench.spec import Job, Record
-from bench.tuning import TRIAL_SEED_OFFSET
 
 REPEAT: Repeat = "trial"
 NEEDS_TASK = True

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from bench.counters import CountError, count_train_with_torch, count_with_torch
+from bench.flop_counter import CountError, count_train_with_torch, count_with_torch
 from bench.spec import COUNTED
 from models.layers.cost import FLOPS_PER_MAC, Cost, Term, constant
 from models.layers.shape import Interface, image_sides

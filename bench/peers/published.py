@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.spec import ModelSpec, OptionValue, RequestError
-from bench.task_info import Images, info_of
+from bench.tasks._info import Images, info_of
 from models.layers.shape import Interface, Shape, image_sides, patch_of
 
 COLOUR_CHANNELS = 3

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from bench import catalog
 from bench.spec import RequestError
-from bench.task_info import TaskChoice, TaskInfo, choose
+from bench.tasks._info import TaskChoice, TaskInfo, choose
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import math
 
-from bench.data.options import fewest_tokens, whole_option
 from bench.spec import OptionValue
-from bench.task_info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
+from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.options import fewest_tokens, whole_option
 
 OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "keys": 64, "values": 16}
 MOST = 4096
@@ -60,8 +60,8 @@ def num_bindings(pairs: int, keys: int, values: int) -> int:
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """Ids `(items, num_tokens)` and, in the second half, the values asked for."""
-    from bench.data.bindings import bindings
-    from bench.data.generate import generate_splits
+    from bench.tasks.readers.bindings import bindings
+    from bench.tasks.readers.generate import generate_splits
 
     draw = bindings(num_tokens=num_tokens, keys=whole_option(choice, "keys"), values=whole_option(choice, "values"))
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

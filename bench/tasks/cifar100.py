@@ -7,10 +7,10 @@ of each class.
 
 from __future__ import annotations
 
-from bench.data.images import ITEMS_OPTION, load_cifar, require_files, subset_info, subset_splits
 from bench.spec import OptionValue
-from bench.task_info import Images, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
+from bench.tasks._info import Images, TaskChoice, TaskInfo
+from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info, subset_splits
 
 FOLDER = "cifar-100-python"
 FILES = ("train", "test", "meta")

@@ -23,9 +23,9 @@ test item is learned from.
 
 from __future__ import annotations
 
-from bench.data.recollection import RECOLLECTION_OPTIONS, recollection_info, recollection_splits
-from bench.task_info import TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
+from bench.tasks._info import TaskChoice, TaskInfo
+from bench.tasks.readers.generate import RECOLLECTION_OPTIONS, recollection_info, recollection_splits
 
 OPTIONS = RECOLLECTION_OPTIONS
 

@@ -19,16 +19,16 @@ hundredths. No test item is learned from.
 
 from __future__ import annotations
 
-from bench.data.options import whole_option
 from bench.spec import OptionValue
-from bench.task_info import TOKEN_VALUE, Regression, Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
+from bench.tasks._info import TOKEN_VALUE, Regression, Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.options import whole_option
 
 OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "noise_percent": 50}
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    from bench.data.curve import curve
+    from bench.tasks.readers.curve import curve
 
     whole_option(choice, "noise_percent", at_least=0)
     return TaskInfo(
@@ -48,8 +48,8 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """Vectors `(items, num_tokens, 3)` and, in the second half, the values of the curve."""
-    from bench.data.curve import noisy_points
-    from bench.data.generate import generate_splits
+    from bench.tasks.readers.curve import noisy_points
+    from bench.tasks.readers.generate import generate_splits
 
     draw = noisy_points(num_tokens=num_tokens, noise=whole_option(choice, "noise_percent", at_least=0) / 100)
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.task_info import Images, TaskChoice, TaskInfo
 from bench.tasks import Place, Split, Splits
+from bench.tasks._info import Images, TaskChoice, TaskInfo
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.data.images import FAULTS, splits_of
 from bench.spec import RequestError
-from bench.task_info import Images, TaskChoice, TaskInfo
 from bench.tasks import Place, Split, Splits
+from bench.tasks._info import Images, TaskChoice, TaskInfo
+from bench.tasks.readers.images import FAULTS, splits_of
 
 if TYPE_CHECKING:
     from torch import Tensor

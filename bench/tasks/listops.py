@@ -16,10 +16,10 @@ at most; `arguments` of an operation, at most. No test item is learned from.
 
 from __future__ import annotations
 
-from bench.data.options import whole_option
 from bench.spec import OptionValue
-from bench.task_info import Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
+from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.options import whole_option
 
 OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "depth": 10, "arguments": 10}
 SHORTEST = 16
@@ -51,8 +51,8 @@ def longest(choice: TaskChoice) -> int:
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """Ids `(items, num_tokens)`, padded with 0, and the values."""
-    from bench.data.expressions import expressions
-    from bench.data.generate import generate_splits
+    from bench.tasks.readers.expressions import expressions
+    from bench.tasks.readers.generate import generate_splits
 
     depth, arguments = whole_option(choice, "depth"), whole_option(choice, "arguments")
     draw = expressions(num_tokens=num_tokens, depth=depth, most_arguments=arguments)

@@ -17,11 +17,11 @@ from __future__ import annotations
 import dataclasses
 
 from bench import catalog
-from bench.data.options import whole_option
-from bench.data.tokenise import TOKEN_OPTIONS
 from bench.spec import OptionValue, RequestError
-from bench.task_info import CLASS, TOKEN_CLASS, Sequences, TaskChoice, TaskInfo, choose
 from bench.tasks import Place, Split, Splits
+from bench.tasks._info import CLASS, TOKEN_CLASS, Sequences, TaskChoice, TaskInfo, choose
+from bench.tasks.readers.options import whole_option
+from bench.tasks.readers.tokenise import TOKEN_OPTIONS
 
 ARGUMENT = "TEXT TASK"
 OF_THE_TEXTS: dict[str, OptionValue] = {"text_column": "text", "label_column": "label", **TOKEN_OPTIONS}
@@ -50,7 +50,7 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """The splits of the text task with tokens hidden; the mask token's id is the texts' vocabulary size, one above their last."""
-    from bench.data.masking import hide_tokens
+    from bench.tasks.readers.masking import hide_tokens
 
     nested = text_task(choice)
     _, vocab_size = _facts(nested)

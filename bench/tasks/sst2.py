@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.data.lines import read_lines
-from bench.data.text import Texts, TextSplits, info_with_tokens, require_counts, require_files, require_tokenizer, to_splits
-from bench.data.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
 from bench.spec import RequestError
-from bench.task_info import Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
+from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.text import (
+    Texts,
+    TextSplits,
+    info_with_tokens,
+    read_lines,
+    require_counts,
+    require_files,
+    require_tokenizer,
+    to_splits,
+)
+from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
 
 OPTIONS = TOKEN_OPTIONS
 FILES = ("train.tsv", "dev.tsv", "test_labelled.tsv")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from bench.data.tables import read_text_table
-from bench.data.text import TextSplits, require_tokenizer, to_splits
-from bench.data.tokenise import TOKEN_OPTIONS, require_tokens
 from bench.spec import OptionValue
-from bench.task_info import Sequences, TaskChoice, TaskInfo
 from bench.tasks import Place, Splits
+from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.tables import read_text_table
+from bench.tasks.readers.text import TextSplits, require_tokenizer, to_splits
+from bench.tasks.readers.tokenise import TOKEN_OPTIONS, require_tokens
 
 ARGUMENT = "FILE"
 OPTIONS: dict[str, OptionValue] = {"text_column": "text", "label_column": "label", **TOKEN_OPTIONS}

@@ -12,10 +12,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from bench.spec import Recipe
 from bench.training.data import TrainingData
-from bench.training.examples import Examples
 from bench.training.objective import loss
 from bench.training.optimizer import build_optimizer
-from bench.training.reading import Batch, Reader
+from bench.training.reading import Batch, Examples, Reader
 
 
 class PlainItems(Dataset[tuple[Any, ...]]):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bench.files import write_atomically
-from bench.telling import tell
+from bench.progress import tell
 
 EVERY_S = 30.0
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.build import config_of, num_data_tokens_of
-from bench.plain_data import ID_LENGTH
+from bench.measure.model import config_of, num_data_tokens_of
+from bench.serialize import ID_LENGTH
 from bench.spec import NO_TEACHER, ModelSpec, Recipe
-from bench.task_info import Generation, Images, info_of
 from bench.tasks import Splits, load_splits
-from bench.training.examples import Examples, examples_of, split_validation
-from bench.training.reading import Reader, build_reader
+from bench.tasks._info import Generation, Images, info_of
+from bench.training.reading import Examples, Reader, build_reader, examples_of, split_validation
 
 
 @dataclass(frozen=True, kw_only=True)

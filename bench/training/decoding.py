@@ -1,4 +1,4 @@
-"""Greedy decoding: a model's own answers, one token after the other, where training showed it the right ones.
+"""Scores a model on all items of a split; greedy decoding where it must answer token by token.
 
 Source: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), Sec. 3.1: at each step the model is auto-regressive, consuming the symbols
 that it generated before. Any model that answers at every token can be decoded so: it is called once per generated token, on whole sequences.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bench.task_info import Generation
 from bench.tasks import IGNORED
-from bench.training.examples import Examples
-from bench.training.reading import Batch
+from bench.tasks._info import Generation
+from bench.training.objective import Scores, join, judge
+from bench.training.reading import Batch, Examples, Reader
 
 MAX_SAMPLED = 500
 """Of the items that are scored after every epoch, or that were learned from, so many are decoded: each costs a forward pass per generated token."""
@@ -47,3 +47,37 @@ def decoded_sample(examples: Examples, generation: Generation | None) -> Example
     if generation is None or len(examples) <= MAX_SAMPLED:
         return examples
     return examples.select(torch.arange(MAX_SAMPLED, device=examples.targets.device))
+
+
+MAX_ITEMS = 256
+MAX_TOKENS = 65_536
+
+
+@torch.no_grad()
+def score(
+    model: nn.Module,
+    examples: Examples,
+    reader: Reader,
+    answers: str,
+    forward: Callable[..., Tensor] | None = None,
+    generation: Generation | None = None,
+) -> Scores:
+    """Every item once, in evaluation mode; the model is left in that mode. The examples lie on the model's device.
+
+    `forward`: how the model is called (itself by default). `generation`: where answers are generated token by token, how (`bench.training.decoding`).
+    """
+    model.eval()
+    call = model if forward is None else forward  # a compiled model has no truth value
+    items = torch.arange(len(examples), device=examples.targets.device)
+    parts = []  # answers are judged batch by batch: those of all items of a long text would not fit
+    for chosen in items.split(_batch_size(examples)):
+        batch = reader.read(examples.select(chosen))
+        outputs = generate(call, batch, generation) if generation else call(batch.data, batch.valid)
+        parts.append(judge(answers, outputs.float(), batch.targets))
+    return join(answers, parts, examples.targets)
+
+
+def _batch_size(examples: Examples) -> int:
+    """As many items as keep a batch of long sequences within memory."""
+    num_tokens = examples.inputs.shape[1] if examples.inputs.ndim < 4 else 1
+    return max(1, min(MAX_ITEMS, MAX_TOKENS // num_tokens))

@@ -12,7 +12,7 @@ from bench.training.augment import Augmentation
 from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData
 from bench.training.loop import Training, TrainResult, train
-from bench.training.patches import image_size
+from bench.training.reading import image_size
 from bench.training.teacher import ConvolutionalNetwork, TrainedTeacher, forward_flops, learning_flops
 
 TEACHER_PART, STUDENT_PART = "teacher", "student"

@@ -11,12 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.fits import Fit
-from bench.mixing import POSITIONS, LayerMixing, TokenLayout, reduce_layer
-from bench.task_info import Regression
+from bench.tasks._info import Regression
+from bench.training.curve_fits import Fit
 from bench.training.data import TrainingData
-from bench.training.examples import Examples
-from bench.training.reading import Batch
+from bench.training.reading import Batch, Examples
+from bench.training.weight_maps import POSITIONS, LayerMixing, TokenLayout, reduce_layer
 from models.layers.embedding import Embedding
 
 MAX_ITEMS = 64

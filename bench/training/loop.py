@@ -14,15 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bench.progress import tell
 from bench.spec import DIVERGED, NO_TEACHER, Recipe
-from bench.telling import tell
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
 from bench.training.data import TrainingData
-from bench.training.decoding import decoded_sample
+from bench.training.decoding import decoded_sample, score
 from bench.training.objective import Scores, loss, num_asked
-from bench.training.optimizer import build_optimizer, build_plateau, set_learning_rate
-from bench.training.schedule import learning_rate_at
-from bench.training.scoring import score
+from bench.training.optimizer import build_optimizer, build_plateau, learning_rate_at, set_learning_rate
 from bench.training.teacher import TrainedTeacher, taught_loss
 from models.layers.dropout import set_dropout
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.tasks import IGNORED
+from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 
 MAX_TOP = 5
 

@@ -1,16 +1,16 @@
-"""From stored items to what the model reads: augmented, normalised, cut into patches; ids and the mask of valid tokens."""
+"""From stored items to what a model reads: splits held as whole tensors, augmented, normalised, cut into patches; ids and masks of valid tokens."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
+from einops import rearrange
 from torch import Tensor
 
-from bench.tasks import Splits
+from bench.tasks import Split, Splits
 from bench.training.augment import RANDAUGMENT_MAGNITUDE, Augmentation
-from bench.training.examples import Examples
-from bench.training.patches import cut_patches
 
 WHOLE_IMAGE_BYTES = 4 << 30
 """Images are brought into patches once, before training, where nothing changes them and the result is no larger than this."""
@@ -92,3 +92,76 @@ def _valid_tokens(examples: Examples) -> Tensor | None:
         return None
     positions = torch.arange(examples.inputs.shape[1], device=examples.lengths.device)
     return positions < examples.lengths[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """`inputs`, `targets` and `lengths` as in `bench.tasks.Split`: `(items, ...)`, stored as compactly as the task gives them."""
+
+    inputs: Tensor
+    targets: Tensor
+    lengths: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def to(self, device: str | torch.device) -> Examples:
+        lengths = None if self.lengths is None else self.lengths.to(device)
+        return Examples(inputs=self.inputs.to(device), targets=self.targets.to(device), lengths=lengths)
+
+    def select(self, chosen: Tensor) -> Examples:
+        """The items at `chosen`, a mask or indices."""
+        lengths = None if self.lengths is None else self.lengths[chosen]
+        return Examples(inputs=self.inputs[chosen], targets=self.targets[chosen], lengths=lengths)
+
+
+def examples_of(split: Split) -> Examples:
+    return Examples(inputs=split.inputs, targets=split.targets, lengths=split.lengths)
+
+
+def split_validation(examples: Examples, fraction: float, generator: torch.Generator) -> tuple[Examples, Examples]:
+    """(to learn from, held out): `fraction` of the items drawn at random, at least one and never all; where an item has one class, of each class.
+
+    Both keep the stored order. Raises ValueError for a fraction outside (0, 1) or where no class has an item to spare.
+    """
+    if not 0.0 < fraction < 1.0:
+        raise ValueError(f"validation_fraction must be between 0 and 1, not {fraction}: the best epoch is chosen on held-out items")
+    strata = examples.targets.cpu() if examples.targets.ndim == 1 else torch.zeros(len(examples), dtype=torch.int64)
+    shuffled = torch.randperm(len(strata), generator=generator)
+    held_out = torch.zeros(len(strata), dtype=torch.bool)
+    for stratum in strata.unique():
+        members = shuffled[strata[shuffled] == stratum]
+        count = min(max(1, round(fraction * len(members))), len(members) - 1)
+        held_out[members[:count]] = True
+    if not held_out.any():
+        raise ValueError(f"{len(strata)} training items leave none for validation: some class needs at least two items")
+    return examples.select(~held_out), examples.select(held_out)
+
+
+def cut_patches(images: Tensor, patch_side: int) -> Tensor:
+    """`(items, channels, side, side)` -> `(items, patches, channels * patch_side**2)`.
+
+    Patches run row by row over the image; inside a patch the order is channel, row, column, that of a convolution's flattened weight, so that a
+    linear layer on patches is ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Raises ValueError where the patches do not tile the image.
+    """
+    side = images.shape[-1]
+    if images.ndim != 4 or images.shape[-2] != side or side % patch_side:
+        raise ValueError(
+            f"patches of {patch_side} px do not tile images of shape {tuple(images.shape)}: sides must be equal multiples of it"
+        )
+    return rearrange(images, "item channel (row y) (column x) -> item (row column) (channel y x)", y=patch_side, x=patch_side).contiguous()
+
+
+def join_patches(patches: Tensor, channels: int) -> Tensor:
+    """The images that `cut_patches` cut: `(items, patches, channels * patch_side**2)` -> `(items, channels, side, side)`."""
+    rows, patch_side = math.isqrt(patches.shape[1]), math.isqrt(patches.shape[2] // channels)
+    if rows * rows != patches.shape[1] or channels * patch_side**2 != patches.shape[2]:
+        raise ValueError(f"patches of shape {tuple(patches.shape)} make no square images with {channels} channels")
+    return rearrange(patches, "item (row column) (channel y x) -> item channel (row y) (column x)", row=rows, y=patch_side, x=patch_side)
+
+
+def image_size(inputs: Tensor, patch_side: int) -> tuple[int, int]:
+    """(channels, side) of images, stored whole, `(items, channels, side, side)`, or cut into patches of `patch_side` pixels."""
+    if inputs.ndim == 4:
+        return inputs.shape[1], inputs.shape[-1]
+    return inputs.shape[2] // patch_side**2, math.isqrt(inputs.shape[1]) * patch_side

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.spec import Recipe
-from bench.training.patches import join_patches
+from bench.training.reading import join_patches
 
 STAGES = ((32,), (64, 64), (128,), (128,))
 """Channels of the convolutions, by stage; the image is halved between two stages."""

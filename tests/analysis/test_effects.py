@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 from bench.analysis import seed_spread
-from bench.analysis.effects import MEASURES, Effect, Observations, contrasts_of, effects_of, with_baselines
+from bench.analysis.effects import Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.significance import UNPAIRED, Scores, holm, two_way_test, unpaired_test
-from bench.spec import Part, PlannedArm, Prediction
+from bench.spec import MEASURES, Part, PlannedArm, Prediction
 
 BASE = "base"
 PART = "part"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.analysis.fieller import ratio_interval
+from bench.analysis.scaling import ratio_interval
 from bench.intervals import mean_interval
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.analysis.growth import ACTIVATIONS, ENERGY, FLOPS, LATENCY, WEIGHTS, Growth, growth_of
-from bench.analysis.quadratic import answer_quadratic
+from bench.analysis.scaling import answer_quadratic
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
 
 

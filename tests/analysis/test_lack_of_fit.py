@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bench.analysis.identifiability import weighted_design
-from bench.analysis.lack_of_fit import LEVEL, LackOfFit, measure_lack_of_fit, negative_terms, noise_correction, residual_space
+from bench.analysis.fit_checks import (
+    LEVEL,
+    LackOfFit,
+    measure_lack_of_fit,
+    negative_terms,
+    noise_correction,
+    residual_space,
+    weighted_design,
+)
 from tests.analysis.planted import LENGTHS, ROUNDS, Array, curve, noisy
 
 COSTS = curve(1000.0, 1.0, 0.001)

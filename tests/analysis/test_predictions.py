@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bench.analysis.effects import MEASURES, Contrast, Effect
+from bench.analysis.effects import Contrast, Effect
 from bench.analysis.predictions import Outcome, answer_to, judge_predictions
-from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED
+from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
 from bench.intervals import Interval
-from bench.spec import EXPECTATIONS, Prediction
+from bench.spec import EXPECTATIONS, MEASURES, Prediction
 
 PART, ARM, AGAINST = "part", "new", "base"
 QUICK = "A quick run decides nothing."

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.analysis.quadratic import REFUTED, SUPPORTED, UNDECIDED, QuadraticAnswer, answer_quadratic
-from bench.analysis.scaling import decompose
+from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED, QuadraticAnswer, answer_quadratic, decompose
 from tests.analysis.planted import LENGTHS, curve, frame, noisy
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.analysis.crossover import Crossing, Crossovers
-from bench.analysis.ratio_band import RatioBand, crossovers_of
+from bench.analysis.crossover import Crossing, Crossovers, RatioBand, crossovers_of
 
 NAMES = ("first", "second")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.samples import bounded_interval, complete_rounds, half_widths, without_twins
+from bench.analysis.series import bounded_interval, complete_rounds, half_widths, without_twins
 from bench.intervals import mean_interval
 from tests.analysis.planted import frame
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from bench.analysis.quadratic import REFUTED, SUPPORTED, answer_quadratic
-from bench.analysis.scaling import Decomposition, decompose
+from bench.analysis.scaling import REFUTED, SUPPORTED, Decomposition, answer_quadratic, decompose
 from bench.intervals import Interval
 from tests.analysis.planted import LENGTHS, Array, curve, drawn_terms, frame, noisy
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.jobs import jobs
-from bench.plan import build_plan
-from bench.record import RECORDS, StoredRun, line_of, start_run
-from bench.request import parse_request
+from bench.planning.build import build_plan
+from bench.planning.jobs import jobs
+from bench.planning.request import parse_request
+from bench.running.store import RECORDS, StoredRun, line_of, start_run
 from bench.spec import MEASURED, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings
 
 MODELS = ("gmlp", "vit", "transformer")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import catalog
-from bench.build import build_model, cost_of
+from bench.measure.model import build_model, cost_of
 from bench.spec import ModelSpec
 from models.layers.shape import Interface, Shape
 from tests.benchmarks.conftest import Against

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bench.budget import PARAMS_TOLERANCE, Match, Target, match
-from bench.flags import Flags
-from bench.jobs import estimated_seconds, jobs
-from bench.planning import plan_of_flags
-from bench.record import RecordWriter, line_of
+from bench.commands import plan_of_flags
+from bench.planning.budget import PARAMS_TOLERANCE, Match, Target, match
+from bench.planning.flags import Flags
+from bench.planning.jobs import estimated_seconds, jobs
+from bench.running.store import RecordWriter, line_of
+from bench.running.table import rows_of
 from bench.spec import ModelSpec
-from bench.table import rows_of
 from models.layers.shape import Shape
 from tests.benchmarks.conftest import Against, import_pandas, loop, run_python, wall_seconds
 from tests.benchmarks.made_run import made_run, plan_of_rows, record_of

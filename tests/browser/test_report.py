@@ -14,13 +14,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from bench.render.chart import Chart, ChartAxis, ChartPanel
-from bench.render.document import Document, FigureBlock, Section, TableBlock
-from bench.render.html import PAGE_ROWS, to_html
-from bench.render.report import write_report
-from bench.render.tables import Table
+from bench.report.charts.sheets import Chart, ChartAxis, ChartPanel
+from bench.report.document import Document, FigureBlock, Section, TableBlock
+from bench.report.html import PAGE_ROWS, to_html
+from bench.report.tables import Table
+from bench.report.write import write_report
 from tests.browser.conftest import console, requests_outside, show
-from tests.render.conftest import build
+from tests.report.conftest import build
 
 ATTACK = "<script>alert(1)</script>"
 BREAKOUT = "</script><img src=x onerror=alert(2)>&lt;b&gt;\"'"

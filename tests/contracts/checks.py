@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.counters import count_at, count_train_with_torch, count_with_fvcore, count_with_torch
+from bench.flop_counter import count_at, count_train_with_torch, count_with_fvcore, count_with_torch
 from models.layers.dropout import dropping_places, set_dropout
 from tests.contracts.subjects import Subject
 

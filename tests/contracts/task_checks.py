@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from bench.spec import RequestError
-from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE, Images, Sequences, TaskInfo
 from bench.tasks import IGNORED, Split, Splits
-from bench.training.patches import cut_patches
+from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE, Images, Sequences, TaskInfo
+from bench.training.reading import cut_patches
 from models.layers.shape import NO_POOL, POOLS, num_data_tokens
 
 MIDDLE = 64

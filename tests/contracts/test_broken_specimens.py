@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.counters import CountError
+from bench.flop_counter import CountError
 from models.layers.cost import Cost, N, Term, constant
 from models.layers.padding import zero_padding
 from models.layers.shape import Interface

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE, Images, Sequences, TaskInfo
 from bench.tasks import IGNORED, Split, Splits
+from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE, Images, Sequences, TaskInfo
 from tests.contracts.task_checks import Subject, check_all, check_refusals, check_same_bits
 
 FACTS = TaskInfo(name="made", summary="", source="", reads=Images(channels=1, side=4), num_classes=2, chance=0.5, num_train=40, num_test=20)

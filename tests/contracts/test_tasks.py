@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench import catalog
-from bench.task_info import info_of
 from bench.tasks import DATA_VARIABLE, Splits, load_splits, require_data
+from bench.tasks._info import info_of
 from tests.contracts.made_data import made_for
 from tests.contracts.task_checks import (
     Subject,

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.build import build_model, cost_of
+from bench.measure.model import build_model, cost_of
 from bench.metrics import Measurement, accuracy
-from bench.plain_data import from_json, to_json
+from bench.running.worker import run_job
+from bench.serialize import from_json, to_json
 from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestError, Settings, Workload
-from bench.task_info import info_of
 from bench.tasks import digits, load_splits
+from bench.tasks._info import info_of
 from bench.training import loop
-from bench.worker import run_job
 from models.layers.shape import Interface, Shape
 
 RECIPE = Recipe(epochs=3, batch_size=32, learning_rate=5e-3)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from bench.jobs import estimated_job_seconds, jobs, shared_ids
+from bench.measure.timer import Sample
 from bench.metrics import ceiling
-from bench.plain_data import from_json, to_json
-from bench.plan import build_plan
-from bench.record import StoredRun
-from bench.request import parse_request
+from bench.planning.build import build_plan
+from bench.planning.jobs import estimated_job_seconds, jobs, shared_ids
+from bench.planning.request import parse_request
+from bench.running.store import StoredRun
+from bench.running.table import num_missing, rows_of
+from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings
-from bench.table import num_missing, rows_of
-from bench.timing import Sample
 
 ROUNDS = 3
 
@@ -238,7 +238,7 @@ def test_copies_count_what_is_read_and_what_is_written(monkeypatch: pytest.Monke
 
 
 def test_the_metric_joins_every_request_for_latency_and_no_other() -> None:
-    from bench.flags import Flags, to_request
+    from bench.planning.flags import Flags, to_request
 
     def metrics(asked: str) -> tuple[str, ...]:
         return to_request(Flags(models="vit", seq="17", metrics=asked)).metrics

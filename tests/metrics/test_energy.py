@@ -143,7 +143,7 @@ def test_on_cpu_energy_is_none_with_a_reason() -> None:
 def test_the_window_is_five_seconds_or_two(monkeypatch: pytest.MonkeyPatch, quick: bool, window_s: float) -> None:
     import torch
 
-    from bench import step
+    from bench.measure import step
 
     gpu = Gpu(step_s=0.1, step_j=3.0)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)

@@ -13,8 +13,8 @@ from bench.metrics import equality
 from bench.peers import counterpart as weights
 from bench.peers.counterpart import Counterpart
 from bench.peers.pairs import timm_gmlp
-from bench.request import parse_request
-from bench.sizing import SizedModel, resolve_models
+from bench.planning.request import parse_request
+from bench.planning.sizing import SizedModel, resolve_models
 from bench.spec import MEASURED, Cell, Job, ModelSpec, Outcome, Record, Workload
 
 SIZES = {"width": "32", "depth": "2", "heads": "4", "ffn_width": "64"}
@@ -133,14 +133,14 @@ class Shifted:
         self.by = by
 
     def prepare(self, _choice: str, model: nn.Module, _data: Tensor, **_: Any) -> Any:
-        from bench.engines import Prepared
+        from bench.measure.engines import Prepared
 
         return Prepared(forward=lambda data: model(data) * (1 + self.by))
 
 
 def test_the_call_that_is_timed_is_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is right at first, and wrong from the second call on."""
-    from bench import engines
+    from bench.measure import engines
 
     def recorded(call: engines.Call) -> engines.Call:
         answers = [call()]
@@ -159,7 +159,7 @@ def test_the_call_that_is_timed_is_what_is_compared(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("by", "equal"), [(0.0, True), (1e-3, False)])
 def test_an_engine_is_compared_with_eager_mode(by: float, equal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench import engines
+    from bench.measure import engines
 
     monkeypatch.setattr(engines, "prepare", Shifted(by).prepare)
     model = resolved("vit", 17, **SIZES)
@@ -171,7 +171,7 @@ def test_an_engine_is_compared_with_eager_mode(by: float, equal: bool, monkeypat
 
 
 def test_a_users_model_that_is_called_through_an_adapter_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench import engines
+    from bench.measure import engines
 
     monkeypatch.setattr(engines, "prepare", Shifted(0.0).prepare)
     model = resolved("python:tests.peers.made_models:averaging")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bench import build
-from bench.counters import CountError, count_at
+from bench.flop_counter import CountError, count_at
+from bench.measure import model
 from bench.metrics import flops
 from bench.spec import MEASURED, NO_ATTENTION, Cell, Job, ModelSpec, Outcome, Record, Workload
 from models.layers.cost import Cost, N, Term
@@ -112,9 +112,9 @@ def test_only_fused_attention_recomputes(family: str, attention: str, recomputed
 
 @pytest.mark.parametrize(("phase", "start"), [("infer", "FLOPs of vit at seq_len 17 disagree"), ("train", "train FLOPs of vit")])
 def test_a_disagreement_is_one_line_with_the_counts(phase: str, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    true = build.cost_of(job().cell.model)
+    true = model.cost_of(job().cell.model)
     wrong = true + Cost((Term(name="extra", macs=N),)) if phase == "infer" else wrong_in_backward(true)
-    monkeypatch.setattr(build, "cost_of", lambda _: wrong)
+    monkeypatch.setattr(model, "cost_of", lambda _: wrong)
     with pytest.raises(CountError, match=start) as caught:
         flops.measure(job(phase=phase))
     right, closed = (cost.flops() if phase == "infer" else cost.train_flops() for cost in (true, wrong))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.live_memory import LiveBytes, Traffic
+from bench.measure.memory_tracker import LiveBytes, Traffic
+from bench.measure.step import attention_backend
 from bench.metrics import memory
 from bench.spec import Cell, Job, ModelSpec, OptionValue, Outcome, Record, Workload
-from bench.step import attention_backend
 from models.layers.shape import Interface, Shape
 
 FLOAT = 4
@@ -188,7 +188,7 @@ def test_a_cell_that_only_might_not_fit_is_predicted_and_then_run(monkeypatch: p
 
 
 def test_without_a_word_from_the_system_the_cell_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.environment.available_memory_bytes", lambda: None)
+    monkeypatch.setattr("bench.measure.environment.available_memory_bytes", lambda: None)
     assert memory.measure(job(small_cell("gmlp", n=17))).values["memory_source"] == "live_storages"
 
 
@@ -243,7 +243,7 @@ def test_a_compiled_step_on_cpu_tells_its_state_and_its_resident_memory(monkeypa
 @pytest.mark.parametrize("compiled", [False, True])
 def test_on_cuda_the_peak_is_the_allocators(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
     """The arithmetic, with a planted allocator: no GPU is touched."""
-    from bench.step import build_step
+    from bench.measure.step import build_step
 
     calls = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("synchronize"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench import build
-from bench.counters import CountError
+from bench.flop_counter import CountError
+from bench.measure import model
 from bench.metrics import params
 from bench.spec import MEASURED, Cell, Job, ModelSpec, Outcome, Record, Workload
 from models.layers.cost import Cost, N, Term
@@ -24,8 +24,8 @@ def test_a_gmlp_by_hand() -> None:
 
 
 def test_a_disagreement_is_one_line_with_both_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = build.cost_of(JOB.cell.model)
-    monkeypatch.setattr(build, "cost_of", lambda _: true + Cost((Term(name="extra", params=N),)))
+    true = model.cost_of(JOB.cell.model)
+    monkeypatch.setattr(model, "cost_of", lambda _: true + Cost((Term(name="extra", params=N),)))
     right = true.params().at(17)
     with pytest.raises(CountError, match=f"^parameters of gmlp at seq_len 17 disagree: closed form {right + 17}, counted {right}$"):
         params.measure(JOB)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bench.build import build_model
+from bench.measure.model import build_model
 from bench.metrics import training_speed
 from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, Settings, Workload
 from bench.training.baselines import bound_seconds, plain_seconds, prepared_batches
 from bench.training.data import load_training_data
+from bench.training.decoding import score
 from bench.training.objective import Scores
-from bench.training.scoring import score
 from models.layers.shape import Interface, Shape
 
 MODEL = ModelSpec(

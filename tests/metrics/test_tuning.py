@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bench.metrics import accuracy, tuning
+from bench.planning.tuning import TRIAL_SEED_OFFSET
 from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, Settings, Workload
 from bench.training import loop
-from bench.training.examples import Examples
 from bench.training.objective import Scores
-from bench.tuning import TRIAL_SEED_OFFSET
+from bench.training.reading import Examples
 from models.layers.shape import Interface, Shape
 
 MODEL = ModelSpec(

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from bench import catalog
-from bench.budget import Match, NoMatch, Target, match
-from bench.build import build_model, cost_of
-from bench.mixing import TokenLayout
-from bench.request import parse_request
-from bench.sizing import SizedModel, resolve_models
+from bench.measure.model import build_model, cost_of
+from bench.measure.step import build_step
+from bench.planning.budget import Match, NoMatch, Target, match
+from bench.planning.request import parse_request
+from bench.planning.sizing import SizedModel, resolve_models
 from bench.spec import Cell, ModelSpec, Recipe, RequestError, Workload
-from bench.step import build_step
 from bench.training.data import TrainingData, load_training_data
 from bench.training.inspection import mixing_of
 from bench.training.loop import train
 from bench.training.optimizer import build_optimizer
+from bench.training.weight_maps import TokenLayout
 from models.kernel_regression import Config, KernelRegression, KernelSmoothing, build, cost
 from models.layers.shape import Interface, Shape
 from tests.contracts.checks import assert_close_to_largest

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench import catalog
-from bench.training.patches import cut_patches as cut_beforehand
+from bench.training.reading import cut_patches as cut_beforehand
 from models.layers.patches import cut_patches, fold_patches
 from models.layers.shape import Interface, Shape, image_grid, image_sides
 

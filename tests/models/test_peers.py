@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.counters import fused_encoder_path_disabled
+from bench.flop_counter import fused_encoder_path_disabled
 from bench.peers.pairs import timm_gmlp, timm_vit, torch_transformer, torchvision_vit
 from models import gmlp, transformer, vit
 from models.layers.shape import Interface, Shape

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench import catalog
-from bench.counters import count_with_fvcore, count_with_torch
+from bench.flop_counter import count_with_fvcore, count_with_torch
 from models import vit
 from models.layers.shape import Shape, num_data_tokens
 

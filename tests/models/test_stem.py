@@ -7,8 +7,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from bench.counters import count_with_torch
-from bench.training.patches import cut_patches
+from bench.flop_counter import count_with_torch
+from bench.training.reading import cut_patches
 from models import vit
 from models.layers.shape import Interface, Shape, patch_of
 from models.layers.stem import STEM_CONVOLUTIONS, ConvolutionStem, grid_of, require_stem, stage_channels

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.peers import names
-from bench.request import ModelRequest, parse_models, parse_request
+from bench.planning.request import ModelRequest, parse_models, parse_request
 from bench.spec import RequestError
 
 
@@ -62,9 +62,7 @@ def test_published_models_have_sizes_and_a_length_of_their_own() -> None:
 
 
 def test_naming_imports_no_library() -> None:
-    probe = (
-        "import sys, bench.request as r; r.parse_models('torchvision:vit_b_16,python:bench.peers.timm:gmlp'); print(sorted(sys.modules))"
-    )
+    probe = "import sys, bench.planning.request as r; r.parse_models('torchvision:vit_b_16,python:bench.peers.timm:gmlp'); print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     assert not any(f"'{name}'" in loaded for name in ("torch", "timm", "torchvision", "bench.peers.timm"))
 

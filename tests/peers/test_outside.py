@@ -8,17 +8,17 @@ import sys
 import pytest
 import torch
 
-from bench.build import build_model, cost_of, num_data_tokens_of, uses_attention
 from bench.cli import main
-from bench.describe import description
+from bench.measure.model import build_model, cost_of, num_data_tokens_of, uses_attention
+from bench.measure.step import synthetic_batch
 from bench.metrics import flops, params
 from bench.peers.families import python
-from bench.plain_data import from_json, to_json
-from bench.plan import build_plan, check_plan
-from bench.request import parse_request
+from bench.planning.build import build_plan, check_plan
+from bench.planning.request import parse_request
+from bench.progress import listening
+from bench.report.describe import description
+from bench.serialize import from_json, to_json
 from bench.spec import Cell, Job, ModelSpec, Plan, Recipe, RequestError, Settings, Workload
-from bench.step import synthetic_batch
-from bench.telling import listening
 
 MADE = "python:tests.peers.made_models"
 SIZES = {"width": "32", "depth": "2", "heads": "4", "ffn_width": "64"}
@@ -64,8 +64,8 @@ def test_what_is_not_known_of_a_published_model_is_none_and_not_zero() -> None:
 
 
 def test_what_is_counted_at_one_length_is_in_no_statement_about_growth() -> None:
-    from bench.analysis.crossing import closed_pairs, equal_terms
-    from bench.analysis.degrees import flops_by_degree, quadratic_home
+    from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
+    from bench.analysis.run_crossovers import closed_pairs, equal_terms
 
     plan = planned("vit,torchvision:vit_b_16", seq="17,5", **SIZES)
     assert set(flops_by_degree(plan)["model"]) == set(quadratic_home(plan)["model"]) == {"vit"}
@@ -86,11 +86,11 @@ def test_both_counters_agree_on_a_model_with_a_convolution(phase: str) -> None:
 
 
 def test_a_disagreement_of_the_counters_fails_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench import counters
+    from bench import flop_counter
 
-    monkeypatch.setattr(counters, "count_with_fvcore", lambda *_: 7)
+    monkeypatch.setattr(flop_counter, "count_with_fvcore", lambda *_: 7)
     model = spec("python:bench.peers.torchvision:vit", seq="17", **SIZES)
-    with pytest.raises(counters.CountError, match="fvcore 7"):
+    with pytest.raises(flop_counter.CountError, match="fvcore 7"):
         flops.measure(Job(cell=Cell(model=model, workload=Workload()), metric="flops", repeat=0))
 
 
@@ -191,7 +191,7 @@ def test_a_task_is_read_in_patches_folded_where_need_be(name: str) -> None:
 
 def test_folded_patches_are_the_image_that_the_model_reads() -> None:
     from bench.peers.adapter import Adapter
-    from bench.training.patches import cut_patches
+    from bench.training.reading import cut_patches
 
     model = build_model(spec("python:bench.peers.torchvision:vit", seq="17", task="cifar10", **SIZES)).eval()
     assert isinstance(model, Adapter)

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from bench.spec import RequestError
-from bench.task_info import Sequences, info_of
 from bench.tasks import IGNORED, Split, load_splits
+from bench.tasks._info import Sequences, info_of
 
 SMALL = "associative_recall+items=500+test_items=200"
 VALUES, PAIRS = 16, 8

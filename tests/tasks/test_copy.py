@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bench.spec import RequestError
-from bench.task_info import Generation, Sequences, info_of
 from bench.tasks import IGNORED, Split, load_splits
+from bench.tasks._info import Generation, Sequences, info_of
 from tests.contracts.task_checks import Subject, check_all
 
 SHIFTED = "copy+items=500+test_items=200+form=shifted"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bench.spec import RequestError
-from bench.task_info import TOKEN_VALUE, Sequences, info_of
 from bench.tasks import Split, load_splits
+from bench.tasks._info import TOKEN_VALUE, Sequences, info_of
 
 SMALL = "curve_fitting+items=300+test_items=200"
 HALF = 32

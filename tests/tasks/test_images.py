@@ -11,8 +11,8 @@ from PIL import Image
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from bench.spec import RequestError
-from bench.task_info import choose, info_of
 from bench.tasks import Place, Splits, images
+from bench.tasks._info import choose, info_of
 
 
 @pytest.fixture(autouse=True)

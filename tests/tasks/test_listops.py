@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.data.expressions import TOKENS
 from bench.spec import RequestError
-from bench.task_info import Sequences, info_of
 from bench.tasks import Split, load_splits
+from bench.tasks._info import Sequences, info_of
+from bench.tasks.readers.expressions import TOKENS
 
 SMALL = "listops+items=600+test_items=200"
 OPERATIONS: dict[str, Callable[[list[int]], int]] = {

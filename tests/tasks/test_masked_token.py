@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bench.data import masking
-from bench.data.masking import choose_tokens, hide_tokens
 from bench.spec import RequestError
-from bench.task_info import TOKEN_CLASS, Sequences, choose, info_of
 from bench.tasks import IGNORED, Split, Splits, load_splits, masked_token, require_data
+from bench.tasks._info import TOKEN_CLASS, Sequences, choose, info_of
+from bench.tasks.readers import masking
+from bench.tasks.readers.masking import choose_tokens, hide_tokens
 
 VOCAB_SIZE = 257
 

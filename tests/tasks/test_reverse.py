@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.task_info import Sequences, info_of
 from bench.tasks import IGNORED, Split, load_splits
+from bench.tasks._info import Sequences, info_of
 
 SMALL = "reverse+items=500+test_items=200+symbols=300"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.data.tokenise import text_of_bytes
 from bench.spec import RequestError
-from bench.task_info import info_of
 from bench.tasks import DATA_VARIABLE, load_splits, require_data, sst2
+from bench.tasks._info import info_of
+from bench.tasks.readers.tokenise import text_of_bytes
 
 
 def write(path: Path, num_items: int, word: str) -> None:

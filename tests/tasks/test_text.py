@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 import torch
 
-from bench.data.tokenise import text_of_bytes
 from bench.spec import RequestError
-from bench.task_info import Sequences, choose
 from bench.tasks import Splits, load_splits, require_data, text
+from bench.tasks._info import Sequences, choose
+from bench.tasks.readers.tokenise import text_of_bytes
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".csv.gz", ".tsv.xz", ".jsonl.gz")
 ROWS = pd.DataFrame({"text": [f"no. {row} é" for row in range(12)], "label": ["good", "bad"] * 6})

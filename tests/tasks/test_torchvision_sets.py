@@ -18,8 +18,8 @@ from torchvision import datasets
 
 from bench import catalog
 from bench.spec import RequestError
-from bench.task_info import Images, choose, info_of
 from bench.tasks import Place, Splits
+from bench.tasks._info import Images, choose, info_of
 
 NAMES = ("cifar10", "cifar100", "fashion_mnist")
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python", "fashion_mnist": "FashionMNIST/raw"}

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from bench.spec import RequestError
-from bench.task_info import Sequences, info_of
 from bench.tasks import DATA_VARIABLE, load_splits, require_data, trec
+from bench.tasks._info import Sequences, info_of
 
 NAMES = ("ABBR:exp", "DESC:manner", "ENTY:cremat", "HUM:ind", "LOC:city", "NUM:dist")
 

@@ -18,17 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.build import build_model
+from bench.measure.model import build_model
 from bench.spec import ModelSpec, Recipe
-from bench.task_info import CLASS
+from bench.tasks._info import CLASS
 from bench.training import checkpoint as checkpoint_file
 from bench.training.augment import Augmentation
 from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData
-from bench.training.examples import Examples
 from bench.training.loop import Training, TrainResult, train
 from bench.training.objective import Scores
-from bench.training.reading import Reader
+from bench.training.reading import Examples, Reader
 from models.layers.shape import Interface, Shape
 
 NUM_CLASSES, SIDE, PATCH_SIDE = 3, 8, 4

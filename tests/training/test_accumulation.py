@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from bench.spec import Recipe
-from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.tasks import IGNORED
+from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.training.data import TrainingData
-from bench.training.examples import Examples
 from bench.training.loop import train
-from bench.training.reading import Reader
+from bench.training.reading import Examples, Reader
 
 NUM_TOKENS, NUM_CLASSES = 6, 3
 

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from bench.build import build_model
+from bench.measure.model import build_model
 from bench.spec import ModelSpec, OptionValue, Recipe
-from bench.task_info import info_of
+from bench.tasks._info import info_of
 from bench.training.data import load_training_data
 from bench.training.loop import TrainResult, train
 from models.layers.shape import Shape

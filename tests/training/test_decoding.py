@@ -8,17 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.build import build_model
+from bench.measure.model import build_model
 from bench.spec import ModelSpec, Recipe
-from bench.task_info import TOKEN_CLASS, Generation, info_of
 from bench.tasks import IGNORED
-from bench.training import decoding, scoring
+from bench.tasks._info import TOKEN_CLASS, Generation, info_of
+from bench.training import decoding
 from bench.training.data import load_training_data
-from bench.training.decoding import decoded_sample, generate
-from bench.training.examples import Examples
+from bench.training.decoding import decoded_sample, generate, score
 from bench.training.loop import train
-from bench.training.reading import Batch, Reader
-from bench.training.scoring import score
+from bench.training.reading import Batch, Examples, Reader
 from models.layers.shape import Shape
 
 SYMBOLS, BLANK, START = 6, 6, 7
@@ -110,7 +108,7 @@ def test_a_part_that_begins_otherwise_is_refused(examples: Examples) -> None:
 
 
 def test_scores_are_of_what_was_generated_in_every_batch(examples: Examples, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "MAX_ITEMS", 2)
+    monkeypatch.setattr(decoding, "MAX_ITEMS", 2)
 
     def right_but_for_4(data: Tensor) -> Tensor:
         answers = data.roll(4, dims=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.training.examples import Examples, split_validation
+from bench.training.reading import Examples, split_validation
 
 
 def numbered(labels: list[int]) -> Examples:

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from bench.build import build_model
-from bench.mixing import POSITIONS, TokenLayout
+from bench.measure.model import build_model
 from bench.spec import ModelSpec, OptionValue
 from bench.training import inspection
 from bench.training.data import TrainingData
-from bench.training.examples import Examples
 from bench.training.inspection import MAX_ITEMS, mixing_of
+from bench.training.reading import Examples
+from bench.training.weight_maps import POSITIONS, TokenLayout
 from models.layers.embedding import Embedding
 from models.layers.shape import Interface, Shape
 from tests.training.resumable import made_data, made_images

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.record import read_records
+from bench.running.store import read_records
 from bench.spec import Record
 from tests.specimens import bench_command, copy_of_the_program, environment_of, run_bench
 
@@ -25,7 +25,7 @@ REQUEST = (
 IMPATIENT = {
     "bench/training/checkpoint.py": ("EVERY_S = 30.0", "EVERY_S = 0.0"),
     "bench/training/loop.py": ("TELL_EVERY_S = 1.0", "TELL_EVERY_S = 0.0"),
-    "bench/terminal.py": ("PLAIN_REPORT_S = 15.0", "PLAIN_REPORT_S = 0.0"),
+    "bench/console.py": ("PLAIN_REPORT_S = 15.0", "PLAIN_REPORT_S = 0.0"),
 }
 
 

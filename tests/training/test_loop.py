@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.progress import listening
 from bench.spec import Recipe
-from bench.task_info import CLASS
-from bench.telling import listening
+from bench.tasks._info import CLASS
 from bench.training import loop
 from bench.training.data import TrainingData
-from bench.training.examples import Examples, split_validation
 from bench.training.loop import DivergedError, TrainResult, train
-from bench.training.reading import Reader
+from bench.training.reading import Examples, Reader, split_validation
 
 NUM_CLASSES = 4
 RECIPE = Recipe(epochs=6, batch_size=32, learning_rate=1e-2, validation_fraction=0.2)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.tasks import IGNORED
+from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.training.objective import join, judge, loss, num_asked
 
 NAN = float("nan")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bench.build import build_model
+from bench.measure.model import build_model
 from bench.spec import ModelSpec, OptionValue, Recipe
 from bench.training.optimizer import build_optimizer, build_plateau, decay_groups, set_learning_rate
 from models.layers.shape import Interface, Shape

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench.training.patches import cut_patches
+from bench.training.reading import cut_patches
 
 
 @pytest.mark.parametrize("patch_side", [1, 2, 4, 8])

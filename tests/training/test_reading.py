@@ -10,8 +10,7 @@ import torch
 from bench.tasks import Split, Splits
 from bench.training.augment import Augmentation
 from bench.training.data import digest
-from bench.training.examples import Examples
-from bench.training.reading import Reader, build_reader
+from bench.training.reading import Examples, Reader, build_reader
 
 MEAN, SPREAD = torch.tensor([0.2, 0.4]), torch.tensor([0.5, 0.25])
 READER = Reader(patch_side=2, mean=MEAN, spread=SPREAD)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bench.spec import Recipe
-from bench.training.schedule import learning_rate_at, learning_rate_factor
+from bench.training.optimizer import learning_rate_at, learning_rate_factor
 
 
 def test_warm_up_rises_linearly_to_the_peak() -> None:

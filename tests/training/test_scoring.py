@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.task_info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.tasks import IGNORED
-from bench.training import scoring
-from bench.training.examples import Examples
+from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
+from bench.training import decoding
+from bench.training.decoding import MAX_ITEMS, MAX_TOKENS, score
 from bench.training.objective import judge
-from bench.training.reading import Reader
-from bench.training.scoring import MAX_ITEMS, MAX_TOKENS, score
+from bench.training.reading import Examples, Reader
 
 
 class Passing(nn.Module):
@@ -42,7 +41,7 @@ def test_judging_batch_by_batch_comes_to_the_same_as_all_at_once(answers: str, m
         inputs, targets = inputs[..., :1], targets.float()
         targets[::3, 1:] = float("nan")
     whole = judge(answers, inputs, targets)
-    monkeypatch.setattr(scoring, "MAX_ITEMS", 8)
+    monkeypatch.setattr(decoding, "MAX_ITEMS", 8)
     parts = score(nn.Identity(), Examples(inputs=inputs, targets=targets), Reader(), answers, lambda data, _: data)
     assert parts.value == pytest.approx(whole.value)
     assert parts.top == pytest.approx(whole.top)
@@ -69,7 +68,7 @@ def test_dropout_is_off_while_scoring() -> None:
 
 
 def test_long_sequences_come_in_smaller_batches_with_their_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "MAX_TOKENS", 20)
+    monkeypatch.setattr(decoding, "MAX_TOKENS", 20)
     targets = torch.tensor([[0, 1, 1, 0]] * 7)
     inputs = torch.nn.functional.one_hot(targets, 2).float()
     model = Passing()

@@ -11,20 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.build import build_model, cost_of
-from bench.counters import count_train_with_torch, count_with_torch
+from bench.flop_counter import count_train_with_torch, count_with_torch
+from bench.measure.model import build_model, cost_of
 from bench.metrics import accuracy
+from bench.progress import listening
 from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
-from bench.task_info import CLASS, info_of
-from bench.telling import listening
+from bench.tasks._info import CLASS, info_of
 from bench.training import distillation, loop
 from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData, load_training_data
 from bench.training.distillation import TEACHER_RECIPE, train_taught, train_teacher
-from bench.training.examples import Examples
 from bench.training.loop import DivergedError, Training, TrainResult, train
-from bench.training.patches import cut_patches, image_size, join_patches
-from bench.training.reading import Reader
+from bench.training.reading import Examples, Reader, cut_patches, image_size, join_patches
 from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, forward_flops, learning_flops, taught_loss
 from models.layers.shape import Interface, Shape
 from tests.training.resumable import IDENTITY, NUM_CLASSES, NUM_HELD_OUT, NUM_LEARNED, NUM_TEST, PATCH_SIDE, SEED, made_images

@@ -13,14 +13,14 @@ from types import ModuleType
 
 from torch import nn
 
-from bench.faults import one_line
+from bench.errors import one_line
 from bench.peers import counted
 from bench.peers.adapter import adapted, unadapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import LIBRARIES, missing_library, read_arguments
+from bench.progress import tell
 from bench.spec import ModelSpec, OptionValue, RequestError
-from bench.task_info import info_of
-from bench.telling import tell
+from bench.tasks._info import info_of
 from models.layers.cost import Cost
 from models.layers.shape import Interface, Shape, num_data_tokens, require_one_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bench.faults import one_line
+from bench.errors import one_line
 from bench.peers import counted
 from bench.peers.adapter import adapted, unadapted
 from bench.peers.counterpart import Counterpart

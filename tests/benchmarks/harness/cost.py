@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import pandas
 import typer
 
-from bench import terminal
+from bench import console
 from bench.spec import RequestError
 from tests.benchmarks.harness.cost_summary import cells_table, protocols_table
 from tests.benchmarks.harness.folders import agree_on_environment, machine_text, markdown_table, start_folder, write_csv, write_page
@@ -47,7 +47,7 @@ def measure(
     start_folder(out, {"processes": processes, "rounds": rounds, "peers": list(peers), "cells": list(CELLS)})
     for number in range(1, passes + 1):
         if not (out / f"pass-{number}" / RUNS).exists():
-            terminal.say(f"pass {number} of {passes}")
+            console.say(f"pass {number} of {passes}")
             _measure_pass(out, number, peers, processes, rounds, timm_script)
     summarise(out, peers)
 
@@ -109,7 +109,7 @@ def summarise(out: Path, peers: Sequence[str]) -> None:
     mean_parts = pandas.DataFrame({"part": seconds.index, "seconds": seconds.to_numpy(), "share": (seconds / seconds["wall_s"]).to_numpy()})
     write_csv(mean_parts, out / "bench_time.csv")
     write_page(out, "# What the harness costs", machine_text(out), *_sections(peers, protocols, cells, mean_parts))
-    terminal.print_text((out / "README.md").read_text())
+    console.print_text((out / "README.md").read_text())
 
 
 def _all_passes(out: Path, name: str) -> pandas.DataFrame:
@@ -138,7 +138,7 @@ def main() -> None:
     try:
         typer.run(measure)
     except RequestError as error:
-        terminal.error(str(error), error.hint)
+        console.error(str(error), error.hint)
         sys.exit(2)
 
 

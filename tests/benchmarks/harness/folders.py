@@ -9,10 +9,9 @@ from typing import Any
 
 import pandas
 
-from bench.environment import MUST_AGREE
 from bench.files import write_atomically, write_json, write_text
-from bench.record import ENVIRONMENT
-from bench.spec import RequestError
+from bench.running.store import ENVIRONMENT
+from bench.spec import MUST_AGREE, RequestError
 
 SETTINGS, PAGE = "settings.json", "README.md"
 

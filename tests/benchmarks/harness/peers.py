@@ -16,10 +16,10 @@ import torch
 from torch.utils.benchmark import Timer
 
 from bench.intervals import geometric_interval
-from bench.plain_data import canonical_json
-from bench.record import read_plan
+from bench.measure.step import Step, build_step
+from bench.running.store import read_plan
+from bench.serialize import canonical_json
 from bench.spec import Cell, Plan
-from bench.step import Step, build_step
 from tests.benchmarks.harness.readings import TIMM, TIMM_SCRIPT, TORCH, Reading, label
 from tests.benchmarks.harness.timm_script import step_ms_by_script
 

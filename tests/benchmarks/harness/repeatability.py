@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import pandas
 import typer
 
-from bench import terminal
+from bench import console
 from bench.spec import RequestError
 from tests.benchmarks.harness.busy import burning
 from tests.benchmarks.harness.folders import agree_on_environment, machine_text, markdown_table, start_folder, write_csv, write_page
@@ -59,7 +59,7 @@ def measure(
     for number, busy in enumerate(busy_repetitions(repetitions, first=busy_first)):
         if number in done:
             continue
-        terminal.say(f"repetition {number + 1} of {repetitions}{', busy' if busy else ''}")
+        console.say(f"repetition {number + 1} of {repetitions}{', busy' if busy else ''}")
         with burning(burners if busy else 0):
             rows = _repeat(out, number // peers_every, rounds, PEERS if number % peers_every == 0 else ())
         found = pandas.DataFrame([{"repetition": number, "busy": busy, **row} for row in rows])
@@ -108,7 +108,7 @@ def summarise(out: Path, latencies: pandas.DataFrame) -> None:
     for name, table in (("repetitions", repetitions), ("control", control), ("ratios", ratios)):
         write_csv(table, out / f"{name}.csv")
     write_page(out, "# How repeatable a ratio is", machine_text(out), *_sections(control, ratios))
-    terminal.print_text((out / "README.md").read_text())
+    console.print_text((out / "README.md").read_text())
 
 
 def _sections(control: pandas.DataFrame, ratios: pandas.DataFrame) -> Sequence[str]:
@@ -130,7 +130,7 @@ def main() -> None:
     try:
         typer.run(measure)
     except RequestError as error:
-        terminal.error(str(error), error.hint)
+        console.error(str(error), error.hint)
         sys.exit(2)
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.intervals import geometric_interval
-from bench.plain_data import from_json
-from bench.record import PLAN, StoredRun, read_run
-from bench.run_folder import report_folder
-from bench.spec import MEASURED, Record, RequestError
+from bench.running.folder import report_folder
+from bench.running.store import StoredRun, read_run
+from bench.serialize import from_json
+from bench.spec import MEASURED, PLAN, Record, RequestError
 from tests.benchmarks.harness.readings import TIMM_SCRIPT, Reading, label
 
 MS = 1e3

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.live_memory import ACTIVATION, Ledger, Watch
+from bench.measure.memory_tracker import ACTIVATION, Ledger, Watch
 from models.gmlp import Config as FamilyConfig
 from models.gmlp import build as build_family
 from models.kernels.fused_spatial_gating import fused_spatial_gating

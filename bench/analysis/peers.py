@@ -1,0 +1,364 @@
+"""Our models beside the peers': ratios of times paired by round, by cell and over all cells of a part; and how much of them is kernel.
+
+log(gMLP / ViT, as a peer ships them) = log(gMLP / ViT, ours with the best engines) + log(the rest). What remains between the best implementations of
+both is put down to the architecture, and the rest to the kernels. The best that was built is not the best there is.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+
+from bench.analysis.series import Timings
+from bench.intervals import Interval, geometric_interval
+from bench.measure.engines import EAGER
+from bench.spec import MEASURED, Part
+
+OURS = "ours"
+BEST_ARM = "ours, best engine"
+SHIPPED = "best engine / as shipped"
+"""The kind of pair that the bounds are about: ours with its best engine, the peer as a user gets it (eager)."""
+FASTEST = "the fastest peer"
+Row = Mapping[str, Any]
+LogRatios = Mapping[int, float]
+"""By round: the logarithm of ours over the peer's time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where one implementation of a family stands beside another: equal sizes, input and workload but for the engine."""
+
+    part: str
+    family: str
+    phase: str
+    dtype: str
+    device: str
+    seq_len: int
+    batch_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One cell of a place: whose it is (`ours`, or the peer's name), and whether it is ours with its best engine."""
+
+    side: str
+    engine: str
+    is_best: bool
+    row: Row
+
+    @property
+    def cell_id(self) -> str:
+        return str(self.row["cell_id"])
+
+    @property
+    def is_reference(self) -> bool:
+        """Is it what the answers of all others are compared with?"""
+        return self.side == OURS and self.engine == EAGER
+
+    @property
+    def output_error(self) -> float | None:
+        return self._error("output_error")
+
+    @property
+    def gradient_error(self) -> float | None:
+        return self._error("gradient_error")
+
+    def _error(self, column: str) -> float | None:
+        value = self.row.get(column)
+        return None if is_empty(value) else float(value)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excluded:
+    """A cell that is compared with nothing, and why."""
+
+    place: Place
+    contender: Contender
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Ours over a peer at one place. `kind`: `SHIPPED`, or with one engine on both sides (`both_with`). `ratio`: the geometric mean over rounds with
+    its 95 % t-interval; None where fewer than two rounds have both."""
+
+    place: Place
+    peer: str
+    kind: str
+    ours: Contender
+    theirs: Contender
+    logs: LogRatios
+    ratio: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """The geometric mean of a part's ratios over its places, with a t-interval over rounds; `peer` may be `FASTEST`, of each place its own.
+
+    `num_places` went in, of `num_planned`. None where fewer than two rounds have all of them.
+    """
+
+    part: str
+    phase: str
+    peer: str
+    kind: str
+    ratio: Interval | None
+    num_places: int
+    num_planned: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A run's comparison with peers. `places`: all that were planned. `fastest`: ours with its best engine against the peer of the smallest median
+    among those as shipped, one per place that has both."""
+
+    places: tuple[Place, ...]
+    contenders: Mapping[Place, tuple[Contender, ...]]
+    pairs: tuple[Pair, ...]
+    fastest: tuple[Pair, ...]
+    means: tuple[Mean, ...]
+    excluded: tuple[Excluded, ...]
+
+
+def standing_of(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings) -> Standing | None:
+    """From the parts that have an arm `BEST_ARM`; None where no part has. `rows` by cell id; arms are named `side` or `side, engine`.
+
+    Cells whose answers differ (`equal` is False) or that were not measured in full are excluded and named.
+    """
+    contenders: dict[Place, tuple[Contender, ...]] = {}
+    excluded: list[Excluded] = []
+    for part in parts:
+        if any(arm.name == BEST_ARM for arm in part.arms):
+            for place, found in _contenders(part, rows).items():
+                objections = {contender.cell_id: _objection(contender, timings) for contender in found}
+                excluded += [Excluded(place=place, contender=c, reason=objections[c.cell_id]) for c in found if objections[c.cell_id]]
+                contenders[place] = tuple(c for c in found if not objections[c.cell_id])
+    if not contenders:
+        return None
+    pairs = [pair for place, found in contenders.items() for pair in _pairs(place, found, timings)]
+    fastest = [pair for place in contenders if (pair := _against_fastest(place, pairs, timings))]
+    return Standing(
+        places=tuple(contenders),
+        contenders=contenders,
+        pairs=tuple(pairs),
+        fastest=tuple(fastest),
+        means=tuple(_means(tuple(contenders), pairs, fastest)),
+        excluded=tuple(excluded),
+    )
+
+
+def both_with(engine: str) -> str:
+    """The kind of pair in which both sides run with this engine."""
+    return f"both {engine}"
+
+
+def is_empty(value: Any) -> bool:
+    return value is None or value == "" or bool(pandas.isna(value))
+
+
+def mean_ratio(pairs: Sequence[Pair]) -> Interval | None:
+    """The geometric mean over pairs, round by round, with a t-interval over the rounds that have all of them; None for fewer than two."""
+    return mean_of_logs([pair.logs for pair in pairs])
+
+
+def mean_of_logs(found: Sequence[LogRatios]) -> Interval | None:
+    """As `mean_ratio`, of logarithms by round."""
+    common = sorted(set.intersection(*(set(logs) for logs in found))) if found else []
+    return geometric_interval([math.exp(statistics.fmean(logs[place] for logs in found)) for place in common])
+
+
+def log_ratios(first: str, second: str, timings: Timings) -> LogRatios:
+    """The logarithm of the first cell's time over the second's, in each round that has both."""
+    times, others = timings.get(first, {}), timings.get(second, {})
+    return {place: math.log(times[place] / others[place]) for place in sorted(times.keys() & others.keys())}
+
+
+def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[Place, list[Contender]]:
+    """By place. A cell of two arms (the best engine is one of those compared) stands once, as the best."""
+    found: dict[Place, dict[str, Contender]] = {}
+    arms = sorted(part.arms, key=lambda arm: arm.name != BEST_ARM)
+    for arm in arms:
+        for row in (rows[cell_id] for cell_id in arm.cells if cell_id in rows):
+            contender = Contender(side=arm.name.partition(", ")[0], engine=str(row["engine"]), is_best=arm.name == BEST_ARM, row=row)
+            found.setdefault(_place(part, row, rows), {}).setdefault(contender.cell_id, contender)
+    return {place: list(cells.values()) for place, cells in found.items()}
+
+
+def _place(part: Part, row: Row, rows: Mapping[str, Row]) -> Place:
+    """The family is ours, whatever the peer's cell says."""
+    best = next(arm for arm in part.arms if arm.name == BEST_ARM)
+    family = next((str(rows[cell_id]["family"]) for cell_id in best.cells if cell_id in rows), "")
+    return Place(
+        part=part.name,
+        family=family,
+        phase=str(row["phase"]),
+        dtype=str(row["dtype"]),
+        device=str(row["device"]),
+        seq_len=int(row["seq_len"]),
+        batch_size=int(row["batch_size"]),
+    )
+
+
+def _objection(contender: Contender, timings: Timings) -> str:
+    """Why a cell must not be compared; "" where it may."""
+    equal, errors = contender.row.get("equal"), {"output": contender.output_error, "gradient": contender.gradient_error}
+    if not is_empty(equal) and not bool(equal):
+        known = ", ".join(f"{name} error {error:.1e}" for name, error in errors.items() if error is not None)
+        return f"its answers differ{f': {known}' if known else ''}"
+    status, reason = contender.row.get("status"), contender.row.get("reason")
+    if status != MEASURED:  # times of the rounds that did end would be those of the quick ones
+        return f"not measured in full: {status}{'' if is_empty(reason) else f', {reason}'}"
+    return "" if timings.get(contender.cell_id) else "it was not timed"
+
+
+def _pairs(place: Place, found: Sequence[Contender], timings: Timings) -> Iterator[Pair]:
+    """Ours with its best engine against each peer as shipped, then each engine that both sides ran with."""
+    ours = [contender for contender in found if contender.side == OURS]
+    theirs = [contender for contender in found if contender.side != OURS]
+    for own in ours:
+        for other in theirs:
+            if own.is_best and other.engine == EAGER:
+                yield _pair(place, SHIPPED, own, other, timings)
+            if own.engine == other.engine:
+                yield _pair(place, both_with(own.engine), own, other, timings)
+
+
+def _pair(place: Place, kind: str, ours: Contender, theirs: Contender, timings: Timings) -> Pair:
+    logs = log_ratios(ours.cell_id, theirs.cell_id, timings)
+    return Pair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_of_logs([logs]))
+
+
+def _against_fastest(place: Place, pairs: Sequence[Pair], timings: Timings) -> Pair | None:
+    """Choosing the smallest of several medians makes the peer look a little faster than it is: an error against ours, never for it."""
+    shipped = [pair for pair in pairs if pair.place == place and pair.kind == SHIPPED]
+    return min(shipped, key=lambda pair: statistics.median(timings[pair.theirs.cell_id].values()), default=None)
+
+
+def _means(places: Sequence[Place], pairs: Sequence[Pair], fastest: Sequence[Pair]) -> Iterator[Mean]:
+    for part in dict.fromkeys(place.part for place in places):
+        planned = [place for place in places if place.part == part]
+        own = [pair for pair in pairs if pair.place.part == part]
+        yield _mean(FASTEST, SHIPPED, [pair for pair in fastest if pair.place.part == part], planned)
+        for peer in dict.fromkeys(pair.peer for pair in own):
+            for kind in dict.fromkeys(pair.kind for pair in own if pair.peer == peer):
+                yield _mean(peer, kind, [pair for pair in own if (pair.peer, pair.kind) == (peer, kind)], planned)
+
+
+def _mean(peer: str, kind: str, pairs: Sequence[Pair], planned: Sequence[Place]) -> Mean:
+    measured = [pair for pair in pairs if pair.ratio is not None]
+    return Mean(
+        part=planned[0].part,
+        phase=planned[0].phase,
+        peer=peer,
+        kind=kind,
+        ratio=mean_ratio(measured),
+        num_places=len(measured),
+        num_planned=len(planned),
+    )
+
+
+GATING, ATTENTION = "gmlp", "vit"
+TWINS = 1
+"""Lengths of one image that differ by the class token alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelShare:
+    """gMLP over ViT at one place (`place` is gMLP's; None: the geometric mean over `num_places`), as `peer` ships both and as built here.
+
+    `kernels`: the first ratio over the second, paired by round. `share`: of the logarithm of the first ratio, what is due to kernels; None where the
+    interval of that ratio does not say that attention is faster, or that of `kernels` contains 1. `flops`: gMLP's FLOPs over ViT's.
+    """
+
+    phase: str
+    peer: str
+    place: Place | None
+    num_places: int
+    shipped: Interval
+    ours: Interval
+    kernels: Interval
+    share: float | None
+    flops: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Logs:
+    """The log ratios of one place in the rounds that have all four times, so that the first is the sum of the others."""
+
+    place: Place
+    shipped: LogRatios
+    ours: LogRatios
+    kernels: LogRatios
+    flops: float | None
+
+
+def kernel_shares(standing: Standing, timings: Timings) -> list[KernelShare]:
+    """For every peer and phase that has both families: one per place, then their mean where there are several."""
+    shipped = [pair for pair in standing.pairs if pair.kind == SHIPPED]
+    groups: dict[tuple[str, str], list[_Logs]] = {}
+    for pair in shipped:
+        if pair.place.family == GATING and (other := _counterpart(pair, shipped)):
+            groups.setdefault((pair.place.phase, pair.peer), []).append(_logs(pair, other, timings))
+    return [share for (phase, peer), found in groups.items() for share in _shares(phase, peer, found)]
+
+
+def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
+    """The same peer's ViT at the same length (but for a class token), batch, phase and dtype; of several, that of the first part of the plan."""
+    place = pair.place
+    found = [
+        other
+        for other in pairs
+        if other.place.family == ATTENTION
+        and other.peer == pair.peer
+        and abs(other.place.seq_len - place.seq_len) <= TWINS
+        and (other.place.batch_size, other.place.phase, other.place.dtype) == (place.batch_size, place.phase, place.dtype)
+    ]
+    return min(found, key=lambda other: abs(other.place.seq_len - place.seq_len), default=None)
+
+
+def _logs(gating: Pair, attention: Pair, timings: Timings) -> _Logs:
+    shipped = log_ratios(gating.theirs.cell_id, attention.theirs.cell_id, timings)
+    ours = log_ratios(gating.ours.cell_id, attention.ours.cell_id, timings)
+    common = sorted(shipped.keys() & ours.keys())
+    return _Logs(
+        place=gating.place,
+        shipped={place: shipped[place] for place in common},
+        ours={place: ours[place] for place in common},
+        kernels={place: shipped[place] - ours[place] for place in common},
+        flops=_flops_ratio(gating.ours.row, attention.ours.row),
+    )
+
+
+def _flops_ratio(gating: Row, attention: Row) -> float | None:
+    counts = (gating.get("flops"), attention.get("flops"))
+    return None if any(is_empty(count) or not count for count in counts) else float(counts[0] / counts[1])  # type: ignore[operator]
+
+
+def _shares(phase: str, peer: str, found: Sequence[_Logs]) -> Iterator[KernelShare]:
+    for logs in found:
+        if share := _share(phase, peer, [logs], logs.place):
+            yield share
+    if len(found) > 1 and (share := _share(phase, peer, found, None)):
+        yield share
+
+
+def _share(phase: str, peer: str, found: Sequence[_Logs], place: Place | None) -> KernelShare | None:
+    shipped, ours, kernels = (mean_of_logs([getattr(logs, name) for logs in found]) for name in ("shipped", "ours", "kernels"))
+    if shipped is None or ours is None or kernels is None:
+        return None
+    return KernelShare(
+        phase=phase,
+        peer=peer,
+        place=place,
+        num_places=len(found),
+        shipped=shipped,
+        ours=ours,
+        kernels=kernels,
+        share=math.log(kernels.estimate) / math.log(shipped.estimate) if shipped.low > 1 and not kernels.contains(1.0) else None,
+        flops=found[0].flops if place else None,
+    )

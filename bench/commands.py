@@ -1,0 +1,278 @@
+"""What the commands do: flags, a file or an interrupted run to a plan; a plan to its table, report, exports and exit code.
+
+What can be refused without torch is refused first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from bench import catalog, console
+from bench.measure import environment
+from bench.planning.flags import Flags, announce_data_root, to_device, to_recipe, to_request, to_settings
+from bench.report import console_views
+from bench.running.executors import DEFAULT_EXECUTOR
+from bench.running.signals import Stop
+from bench.spec import Plan, RequestError
+
+if TYPE_CHECKING:
+    from bench.running.runner import RunResult
+    from bench.running.store import StoredRun
+
+EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How plans are carried out, where to, and what is shown. `address`: of the executor's cluster ("": its default); `out`: the folder of the run
+    ("": one of its own below results/); `retry`: what is measured again; `exports`: the programs that the run is exported to; `dry_run`: plans are
+    shown, and nothing is measured."""
+
+    executor: str
+    address: str = ""
+    out: str = ""
+    retry: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
+    dry_run: bool = False
+    as_json: bool = False
+
+
+def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
+    """Run what is missing of a plan, in its own folder where one is given; then table, report and exports."""
+    from bench.report.export import Sinks
+    from bench.running.folder import choose_folder
+    from bench.running.runner import execute, finished, jobs_ahead
+    from bench.running.store import RECORDS
+
+    manner = dataclasses.replace(manner, exports=_exports_of(plan, manner.exports))
+    folder, complete = (folder, False) if folder else choose_folder(plan, manner.out, datetime.date.today(), again=bool(manner.retry))
+    if complete:
+        console.say(f"{folder} is complete already; its table again:")
+        _conclude(finished(folder), manner)
+        return
+    require_data_of(plan)
+    ahead = jobs_ahead(plan, folder, manner.retry)
+    if (folder / RECORDS).exists():
+        console.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
+    # where jobs run at once, one may be timed on this machine while another ends
+    meanwhile = () if runs_elsewhere(manner.executor) else manner.exports
+    with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:
+        result = execute(plan, folder, Sinks(progress, folder, meanwhile), executor=manner.executor, retry=manner.retry, stop=stop)
+    if stop.urgent and not result.complete:  # whoever asks twice does not wait for figures
+        console.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
+        _tell_how_to_finish(folder, manner)
+    _conclude(result, manner)
+
+
+def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
+    names = catalog.names("ablations")
+    if not name and not every:
+        raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
+    if every and name:
+        raise RequestError(f"--all answers every question, and {name} is one of them", "leave one of them out")
+    if every and out:
+        raise RequestError("--out names the folder of one run, and --all makes several", "leave --out out")
+    if name:
+        catalog.require("ablations", name)
+    return names if every else (name,)
+
+
+def ablate_one(name: str, chosen: Flags, device: str, manner: Manner) -> None:
+    from bench.planning.ablation import plan_ablation
+
+    show_or_measure(plan_ablation(name, chosen, device, command_line()), manner)
+
+
+def show_or_measure(plan: Plan, manner: Manner) -> None:
+    if manner.dry_run:
+        show_plan(plan, manner.as_json)
+    else:
+        measure(plan, None, manner)
+
+
+def ablate_all(names: Sequence[str], chosen: Flags, device: str, manner: Manner) -> None:
+    """One after the other; what cannot be run here is named, and the others go on. The list of results ends it: the one document with --json, or
+    in a dry run the list of plans."""
+    from bench.planning.ablation import listing, plan_ablation
+
+    failed = False
+    plans: list[dict[str, Any]] = []
+    for place, name in enumerate(names, start=1):
+        console.say(f"{place} of {len(names)}: {name}")
+        try:
+            with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
+                if manner.dry_run and manner.as_json:
+                    plans.append(_plan_json(plan_ablation(name, chosen, device, command_line())))
+                else:
+                    ablate_one(name, chosen, device, dataclasses.replace(manner, as_json=False))
+        except RequestError as wrong:
+            console.error(f"{name}: {wrong}", wrong.hint)
+            failed = True
+        except typer.Exit as ended:
+            if ended.exit_code not in (0, EXIT_FAILED):
+                raise
+            failed = failed or bool(ended.exit_code)
+    if not manner.dry_run:
+        show_ablations(listing(), manner.as_json)
+    elif manner.as_json:
+        console.print_json(plans)
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def show_plan(wanted: Plan, as_json: bool) -> None:
+    from bench.planning.jobs import estimated_seconds
+
+    if as_json:
+        console.print_json(_plan_json(wanted))
+        return
+    console_views.show_plan(wanted)
+    console.say(f"{len(wanted.cells)} cells, about {console.duration_text(estimated_seconds(wanted))}")
+
+
+def _plan_json(wanted: Plan) -> dict[str, Any]:
+    from bench.planning.jobs import estimated_seconds
+    from bench.serialize import to_json
+
+    return {"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)}
+
+
+def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        console.print_json(found)
+        return
+    console.print_table(
+        ("name", "question", "cost", "last run"), [tuple(e[k] or "" for k in ("name", "question", "cost", "last")) for e in found]
+    )
+
+
+def _conclude(result: RunResult, manner: Manner) -> None:
+    """Table, report, exports, paths, and the exit code that says how it went."""
+    stored = result.stored
+    console_views.write_run_table(stored)
+    report_path = console_views.write_run_report(stored, None) if result.complete or stored.records else None
+    console_views.show_run(stored, manner.as_json)
+    console.say(f"results: {stored.folder}")
+    if report_path:
+        console.say(f"report: {report_path}")
+    for finding in console_views.findings_of(stored):
+        console.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
+    _export(stored, manner.exports)
+    if not result.complete:
+        _tell_how_to_finish(stored.folder, manner)
+    if result.num_failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _exports_of(plan: Plan, programs: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that the run will hold something for. The others are named: nothing is amiss with the run."""
+    from bench.report.export import TRAINED, needing_training
+    from bench.spec import is_trained
+
+    if TRAINED in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells):
+        return programs
+    without = needing_training(programs)
+    for program in without:
+        console.say(f"nothing is trained: there is nothing to export to {program}")
+    return tuple(program for program in programs if program not in without)
+
+
+def _export(stored: StoredRun, programs: Sequence[str]) -> None:
+    """What fails is told, with the command that makes it again."""
+    from bench.report.export import export_each
+
+    for program in programs:
+        again = f"make it with: bench export {shlex.quote(str(stored.folder))} --to {program}"
+        console.say(f"exporting to {program}")
+        try:
+            (exported,) = export_each(lambda: stored, [program])
+        except KeyboardInterrupt:
+            console.say(f"interrupted: not exported to {program}; {again}")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        console.say(f"not exported to {program}: {exported.failure}; {again}" if exported.failure else f"look at it with: {exported.look}")
+
+
+def _tell_how_to_finish(folder: Path, manner: Manner) -> NoReturn:
+    words = ["bench", "run", "--resume", str(folder)]
+    words += ["--on", manner.executor] if manner.executor != DEFAULT_EXECUTOR else []
+    words += ["--address", manner.address] if manner.address else []
+    words += ["--export", ",".join(manner.exports)] if manner.exports else []
+    console.say(f"interrupted; finish it with: {shlex.join(words)}")
+    raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def runs_elsewhere(executor: str) -> bool:
+    """Does the executor say itself where its jobs run? Then this machine need not have what they need."""
+    return hasattr(catalog.load("executors", executor), "inspect_environment")
+
+
+def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str, *, elsewhere: bool = False) -> tuple[Plan, Path | None]:
+    """The plan from flags, from a file, or of the run to resume; for the last, also its folder."""
+    source = plan_file or resume
+    if not source:
+        return plan_of_flags(flags, may_be_elsewhere=elsewhere), None
+    if (plan_file and resume) or flags.given():
+        other = "--resume" if plan_file and resume else flags.given()[0]
+        raise RequestError(
+            f"--{'plan' if plan_file else 'resume'} takes the whole request from {source}; {other} cannot be added", "leave it out"
+        )
+    if resume and out:
+        raise RequestError("--resume goes on in its own folder; --out cannot be added", "leave --out out")
+    announce_data_root(flags)
+    from bench.planning.build import check_plan
+    from bench.running.store import read_plan, read_plan_of_run
+
+    plan = read_plan_of_run(Path(resume)) if resume else read_plan(Path(plan_file))
+    check_plan(plan, source, is_own_run=bool(resume))
+    if elsewhere:
+        return plan, Path(resume) if resume else None
+    environment.resolve_device(plan.cells[0].cell.workload.device)
+    if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
+        raise RequestError(f"the plan asks for more threads than the {environment.num_cores()} cores here", "plan anew with --threads")
+    return plan, Path(resume) if resume else None
+
+
+def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
+    """Everything that can be refused without torch first; then the device; then the sizes."""
+    if not flags.models:
+        raise RequestError(
+            "--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}"
+        )
+    request, settings, recipe = to_request(flags), to_settings(flags), to_recipe(flags)
+    announce_data_root(flags)
+    device = device_of(flags, may_be_elsewhere=may_be_elsewhere)
+    from bench.planning.build import build_plan
+
+    return build_plan(request, settings=settings, recipe=recipe, device=device, command=command_line())
+
+
+def device_of(flags: Flags, *, may_be_elsewhere: bool) -> str:
+    """`cpu` or `cuda`. Raises RequestError for a GPU that is not here, where it must be."""
+    device = to_device(flags)
+    return device if may_be_elsewhere and device == "cuda" else environment.resolve_device(device)
+
+
+def require_data_of(plan: Plan) -> None:
+    """Data that are absent are named before anything is measured, not after."""
+    from bench.planning.request import needs_task
+    from bench.spec import is_trained
+    from bench.tasks import require_data
+
+    if any(needs_task(metric) for metric in plan.metrics):
+        for task in dict.fromkeys(p.cell.workload.task for p in plan.cells if is_trained(p.cell, plan)):
+            require_data(task)
+
+
+def command_line() -> str:
+    """What was typed, as a shell would take it."""
+    return shlex.join(["bench", *sys.argv[1:]])

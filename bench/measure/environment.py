@@ -1,0 +1,237 @@
+"""Facts about machine and software, and the keys among them that must agree before results are merged. The only module that inspects the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import bench
+from bench.measure.allocator import KEEP, allocator_name
+from bench.serialize import content_id
+from bench.spec import MUST_AGREE, RequestError
+
+BUSY_WINDOW_S = 0.5
+PACKAGES = ("torch", "torchvision", "numpy", "pandas", "fvcore", "einops")
+
+
+def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> dict[str, Any]:
+    """Every fact that is at hand; None where the machine does not tell. Memory in bytes, clocks in MHz, load as processes."""
+    facts: dict[str, Any] = {
+        "machine": platform.machine(),
+        "cpu_model": cpu_model(),
+        "num_cores": num_cores(),
+        "threads": threads,
+        "allocator": f"{allocator_name() or 'unknown'}, {allocator}",
+        "memory_bytes": _memory_line("MemTotal"),
+        "memory_available_bytes": available_memory_bytes(),
+        "cpu_governor": _first_line(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "load": load(),
+        "busy_cores": busy_cores(),
+        "operating_system": f"{platform.system()} {platform.release()}",
+        "python_version": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "torch_version": _version("torch"),
+        "device": device,
+        **code_facts(),
+        **gpu_facts(),
+    }
+    facts["environment_id"] = environment_id(facts)
+    return facts
+
+
+def environment_id(facts: Mapping[str, Any]) -> str:
+    return content_id({key: facts.get(key) for key in MUST_AGREE})
+
+
+def resolve_device(wanted: str) -> str:
+    """`auto` becomes `cuda` where there is a GPU that torch can use, else `cpu`. Raises RequestError for a GPU that is not there."""
+    if wanted == "cpu":
+        return "cpu"
+    present = bool(gpu_facts()["gpu"]) and _torch_has_cuda()
+    if wanted == "cuda" and not present:
+        raise RequestError("--device cuda was asked for, but this machine has no CUDA GPU that torch can use", "try --device cpu")
+    return "cuda" if present else "cpu"
+
+
+def cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def load() -> float | None:
+    """Processes running or waiting, averaged over the last minute; None where the system does not tell."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
+
+
+def available_memory_bytes() -> int | None:
+    """What may still be taken: of the machine's memory, and of the control group's where there is a limit."""
+    room = [bytes_ for bytes_ in (_memory_line("MemAvailable"), _control_group_room()) if bytes_ is not None]
+    return min(room) if room else None
+
+
+def busy_cores(seconds: float = BUSY_WINDOW_S) -> float | None:
+    """Cores' worth of processor time that others take while this process waits; None where the system does not tell."""
+    before = _processor_ticks()
+    time.sleep(seconds)
+    after = _processor_ticks()
+    if before is None or after is None or after[1] <= before[1]:
+        return None
+    idle, total = after[0] - before[0], after[1] - before[1]
+    return round((1 - idle / total) * (os.cpu_count() or 1), 2)
+
+
+def gpu_facts() -> dict[str, Any]:
+    """Name, memory, driver, clocks and power limit of the first GPU through NVML; None each where there is none."""
+    facts: dict[str, Any] = dict.fromkeys(
+        (
+            "gpu",
+            "gpu_count",
+            "gpu_processes",
+            "gpu_memory_bytes",
+            "gpu_driver",
+            "gpu_clock_mhz",
+            "gpu_max_clock_mhz",
+            "gpu_throttle_reasons",
+            "cuda_version",
+        )
+    )
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, no driver, no permission: all mean that no GPU can be asked
+        return facts
+    try:
+        handle = _first_visible_gpu(pynvml)
+        facts["gpu"] = _text(pynvml.nvmlDeviceGetName(handle))
+        facts["gpu_count"] = pynvml.nvmlDeviceGetCount()
+        facts["gpu_memory_bytes"] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        facts["gpu_driver"] = _text(pynvml.nvmlSystemGetDriverVersion())
+        facts["cuda_version"] = _torch_cuda_version()
+        facts["gpu_max_clock_mhz"] = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        facts["gpu_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        facts["gpu_throttle_reasons"] = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        # last: where GPUs are shared by virtual machines it is refused
+        facts["gpu_processes"] = sum(p.pid != os.getpid() for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except pynvml.NVMLError:
+        pass  # what was read so far stands, the rest stays None
+    finally:
+        pynvml.nvmlShutdown()
+    return facts
+
+
+def gpu_clocks() -> dict[str, Any]:
+    """The clock (MHz) and NVML's throttle reasons (a bit mask) of the GPU now: asked right after a measurement, while it is still warm."""
+    facts = gpu_facts()
+    return {name: facts[name] for name in ("gpu_clock_mhz", "gpu_throttle_reasons")}
+
+
+def _first_visible_gpu(pynvml: Any) -> Any:
+    """The device that CUDA calls 0: CUDA_VISIBLE_DEVICES may name another one than NVML's first, by index or by UUID."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if first.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(first))
+    if first.startswith("GPU-"):
+        return pynvml.nvmlDeviceGetHandleByUUID(first)
+    return pynvml.nvmlDeviceGetHandleByIndex(0)
+
+
+def code_facts() -> dict[str, Any]:
+    """Version of the program, its git revision, and whether its tree was changed since; None outside a checkout."""
+    folder = Path(bench.__file__).resolve().parent.parent
+    revision, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
+    dirty = bool(status) if status is not None else None
+    short = f"+{revision[:10]}" if revision else ""
+    return {
+        "git_revision": revision,
+        "git_dirty": dirty,
+        "code_version": f"{bench.__version__}{short}{'.dirty' if dirty else ''}",
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    import subprocess
+
+    if not (folder / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
+
+
+def _torch_has_cuda() -> bool:
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counts GPUs without starting CUDA in this process
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _torch_cuda_version() -> str | None:
+    import torch
+
+    version: str | None = torch.version.cuda
+    return version
+
+
+def _version(package: str) -> str | None:
+    from importlib import metadata  # brings the library of e-mail: too much for every start of the program
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _memory_line(name: str) -> int | None:
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _control_group_room() -> int | None:
+    group = Path("/sys/fs/cgroup")
+    limit, used = _first_line(group / "memory.max"), _first_line(group / "memory.current")
+    return max(0, int(limit) - int(used)) if limit and used and limit.isdigit() else None
+
+
+def _processor_ticks() -> tuple[int, int] | None:
+    """Idle (waiting for disks included) and all ticks of all cores since the start of the system."""
+    line = _first_line(Path("/proc/stat"))
+    if line is None:
+        return None
+    ticks = [int(number) for number in line.splitlines()[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

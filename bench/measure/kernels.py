@@ -1,0 +1,90 @@
+"""What really ran: the kernel behind scaled_dot_product_attention and the precision of matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bench.measure.step import Step
+from bench.spec import NO_ATTENTION, Cell, Workload
+
+FUSED_KERNELS = {
+    "_scaled_dot_product_flash_attention_for_cpu": "flash",
+    "_scaled_dot_product_flash_attention": "flash",
+    "_scaled_dot_product_efficient_attention": "efficient",
+    "_scaled_dot_product_cudnn_attention": "cudnn",
+    "_scaled_dot_product_fused_attention_overrideable": "overrideable",
+    "_transformer_encoder_layer_fwd": "torch encoder layer",
+    "_native_multi_head_attention": "torch multi-head",
+}
+EXPLICIT = "math"
+
+
+class _Kernels(TorchDispatchMode):
+    """Collects the fused attention operators that are dispatched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in FUSED_KERNELS:
+            self.found[FUSED_KERNELS[name]] = None
+        return func(*args, **(kwargs or {}))
+
+
+def attention_kernel(cell: Cell, step: Step) -> str:
+    """The kernel of one more forward of the uncompiled model in the cell's phase; `math` where the product was explicit; `none` without
+    attention. A compiled model makes the same choice at trace time."""
+    work = cell.workload
+    if work.attention == NO_ATTENTION:
+        return NO_ATTENTION
+    with _Kernels() as kernels, torch.set_grad_enabled(work.phase == "train"), _autocast(work):
+        step.model(step.data)
+    return "+".join(kernels.found) or EXPLICIT
+
+
+def spatial_kernel(cell: Cell, step: Step) -> str | None:
+    """The formulation of the spatial projection in one more forward of one sample by the uncompiled model, and why it is not the fused one where that
+    was asked for or is the first choice; None without spatial gating. An engine may still run it by other products (`engine_effective`)."""
+    found: dict[str, None] = {}
+
+    def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        found[_formulation(module, arguments[0])] = None
+
+    gatings = [module for module in step.model.modules() if hasattr(module, "fused_refusal")]
+    if not gatings:
+        return None
+    hooks = [module.register_forward_pre_hook(note) for module in gatings]
+    try:
+        with torch.set_grad_enabled(cell.workload.phase == "train"), _autocast(cell.workload):
+            step.model(step.data[:1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return "+".join(found)
+
+
+def _formulation(gating: Any, tokens: Tensor) -> str:
+    kernel = str(gating.effective_kernel(tokens))
+    refusal = "" if gating.kernel not in ("auto", "fused") or kernel == "fused" else gating.fused_refusal(tokens)
+    return f"{kernel} (not fused: {refusal})" if refusal else kernel
+
+
+def _autocast(work: Workload) -> torch.autocast:
+    return torch.autocast(work.device, dtype=torch.bfloat16, enabled=work.dtype == "bf16-autocast")
+
+
+def precision(work: Workload) -> str:
+    """Words for the arithmetic of matrix products as set at this moment."""
+    if work.dtype == "bf16":
+        return "bf16 weights and activations"
+    if work.dtype == "bf16-autocast":
+        return "bf16 products, fp32 weights (autocast)"
+    if work.device == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+        return "tf32 products, fp32 weights"
+    return "fp32"

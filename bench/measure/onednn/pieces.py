@@ -1,0 +1,83 @@
+"""A large batch in pieces: what one piece passes from operator to operator stays in a cache, where that of the whole batch goes through memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from bench.measure.onednn.site import is_close
+
+PIECE_ROWS = 2048
+"""Rows of the largest product of a piece, at most: a few megabytes at the widths of these models."""
+REPEATS = 2
+ENOUGH_S = 0.5
+"""What timing may take before fewer repeats have to do."""
+HANDICAP = 0.97
+"""Pieces must take at most this part of the whole batch's time."""
+
+Forward = Callable[[Tensor], Tensor]
+
+
+class Pieces:
+    """`forward` on a batch, whole or in equal pieces, whichever was faster when it first ran; `(batch, ...)` -> `(batch, ...)`.
+
+    The answers of a sample must not depend on the rest of its batch. `rows_of`: rows of the largest product in the last call. Gradients are those
+    of the whole batch: autograd sums over the pieces. `running`: the size of the piece that runs, or ran last.
+    """
+
+    def __init__(self, forward: Forward, model: nn.Module, rows_of: Callable[[], int], *, may_split: bool) -> None:
+        self.forward, self.model, self.rows_of, self.may_split = forward, model, rows_of, may_split
+        self.size: int | None = None
+        self.running = 0
+
+    def __call__(self, data: Tensor) -> Tensor:
+        if self.size is None:
+            self.size = self._fastest_size(data)
+        return self._in_pieces(data, self.size)
+
+    def _in_pieces(self, data: Tensor, size: int) -> Tensor:
+        self.running = size
+        if size >= data.shape[0]:
+            return self.forward(data)
+        return torch.cat([self.forward(piece) for piece in data.split(size)])
+
+    def _fastest_size(self, data: Tensor) -> int:
+        whole = data.shape[0]
+        if not self.may_split:
+            return whole
+        answer = self._in_pieces(data, whole)
+        size = piece_size(whole, self.rows_of())
+        if size == whole:
+            return whole
+        if not is_close(self._in_pieces(data, size), answer):  # this compiles for a piece
+            return whole
+        best = dict.fromkeys((size, whole), float("inf"))
+        start = time.perf_counter()
+        for _ in range(REPEATS):
+            for candidate in best:
+                best[candidate] = min(best[candidate], self._seconds(data, candidate))
+            if time.perf_counter() - start > ENOUGH_S:
+                break
+        return size if best[size] <= HANDICAP * best[whole] else whole
+
+    def _seconds(self, data: Tensor, size: int) -> float:
+        start = time.perf_counter()
+        out = self._in_pieces(data, size)
+        if out.requires_grad:
+            weights = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            torch.autograd.grad(out.sum(), weights, allow_unused=True)
+        return time.perf_counter() - start
+
+
+def joins_samples(model: nn.Module) -> bool:
+    """Whether a sample's answer depends on its batch, in training: statistics over a batch are those of a piece, and kept for later."""
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
+def piece_size(batch_size: int, num_rows: int) -> int:
+    """The largest divisor of the batch whose share of the rows is within `PIECE_ROWS`; 1 where a single sample has more."""
+    divisors = (size for size in range(batch_size, 0, -1) if batch_size % size == 0)
+    return next((size for size in divisors if size * num_rows <= PIECE_ROWS * batch_size), 1)

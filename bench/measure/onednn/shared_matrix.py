@@ -1,0 +1,53 @@
+"""One matrix times every sample of a batch, W v, as one oneDNN product over all samples: the spatial projection of gMLP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bench.measure.onednn.product import product
+
+
+class _SharedMatrix(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, matrix: Tensor, data: Tensor) -> Tensor:
+        # tokens first: the channels of all samples are then the columns of one matrix
+        columns = data.transpose(0, 1).contiguous()
+        context.save_for_backward(matrix, columns)
+        return _times(matrix, columns)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        matrix, columns = context.saved_tensors
+        out = gradient.transpose(0, 1).contiguous()
+        wants_matrix, wants_data = context.needs_input_grad
+        return (
+            _of_matrix(out, columns) if wants_matrix else None,
+            _times(matrix.t(), out) if wants_data else None,
+        )
+
+
+def _times(matrix: Tensor, columns: Tensor) -> Tensor:
+    """`(m, n)`, `(n, batch, c)` -> `(batch, m, c)`."""
+    found = product(matrix, columns.flatten(1).t())
+    return found.view(-1, *columns.shape[1:]).transpose(0, 1)
+
+
+def _of_matrix(out: Tensor, columns: Tensor) -> Tensor:
+    """`(m, batch, c)`, `(n, batch, c)` -> `(m, n)`: summed over the batch and the channels."""
+    return product(out.flatten(1), columns.flatten(1))
+
+
+def shared_matrix_product(matrix: Tensor, data: Tensor) -> Tensor:
+    """`(m, n)`, `(batch, n, c)` -> `(batch, m, c)`: the matrix times each sample. The result's samples are not contiguous."""
+    found: Tensor = _SharedMatrix.apply(matrix, data)
+    return found
+
+
+def with_bias(bias: Tensor, matrix: Tensor, data: Tensor) -> Tensor:
+    """As `torch.baddbmm(bias, matrix.expand(...), data)`, the bias broadcast over what comes out."""
+    return torch.add(shared_matrix_product(matrix, data), bias)

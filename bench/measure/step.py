@@ -1,0 +1,154 @@
+"""The step that a cost metric measures: a model, its input, and one call in the phase, engine, dtype and attention backend asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bench.measure import engines
+from bench.measure.model import build_model, num_data_tokens_of
+from bench.spec import NO_ATTENTION, Cell
+from models.layers.shape import Interface, image_sides
+
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+LEARNING_RATE = 1e-4
+PARAMETER_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "bf16-autocast": torch.float32}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """`call()` runs one step: a forward without gradient (`infer`), or forward, backward and AdamW step (`train`).
+
+    `forward`: the model as its engine runs it. `facts`, asked for after a step: columns that say what the engine really ran.
+    """
+
+    model: nn.Module
+    forward: Callable[[Tensor], Tensor]
+    data: Tensor
+    labels: Tensor
+    optimizer: torch.optim.Optimizer | None
+    call: Callable[[], Tensor]
+    facts: Callable[[], engines.Facts]
+
+
+@contextlib.contextmanager
+def attention_backend(name: str) -> Iterator[None]:
+    """Restrict scaled_dot_product_attention to one backend; `auto` and `none` leave the choice to torch."""
+    if name in ("auto", NO_ATTENTION):
+        yield
+    else:
+        with sdpa_kernel(BACKENDS[name]):
+            yield
+
+
+def build_step(cell: Cell, *, seed: int = 0, prepare: Callable[[nn.Module], None] | None = None, built: nn.Module | None = None) -> Step:
+    """Build the model on its device and the callable that one sample of a metric runs. Same seed, same weights and data.
+
+    `prepare`: what is done to the fresh model, such as other weights, before an engine sees it. `built`: the cell's model, where it is there already.
+    """
+    work = cell.workload
+    torch.manual_seed(seed)
+    set_product_precision(work.dtype)
+    with torch.device(work.device):
+        model = built if built is not None else build_model(cell.model)
+        if prepare:
+            prepare(model)
+        cast(model, PARAMETER_DTYPES[work.dtype])
+        data, labels = synthetic_batch(cell)
+    model.train(work.phase == "train")
+    trains = work.phase == "train"
+    prepared = engines.prepare(work.engine, model, data, trains=trains)
+    forward = prepared.forward
+    optimizer = _optimizer(model, work.device) if trains else None
+    call = _train_call(forward, data, labels, optimizer, cell) if optimizer else _infer_call(forward, data, cell)
+    return Step(model=model, forward=forward, data=data, labels=labels, optimizer=optimizer, call=prepared.wrap(call), facts=prepared.facts)
+
+
+def cast(model: nn.Module, dtype: torch.dtype) -> None:
+    """`Module.to(dtype)` in place; that one swaps fake parameters, which fails while anything refers to them weakly."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(dtype)
+
+
+def set_product_precision(dtype: str) -> None:
+    """fp32 means fp32: TF32 products only where `tf32` was asked for."""
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+
+
+def synthetic_batch(cell: Cell) -> tuple[Tensor, Tensor]:
+    """Normal floats, `(batch, data tokens, patch_dim)` or, of images, `(batch, channels, height, width)`, or `(batch, data tokens)` ids; a label per
+    answer. On the current default device."""
+    tokens = num_data_tokens_of(cell.model)
+    batch, interface = cell.workload.batch_size, cell.model.interface
+    labels = torch.randint(interface.num_classes, (batch,) if interface.output == "class" else (batch * tokens,))
+    return _synthetic_data(interface, batch, tokens, PARAMETER_DTYPES[cell.workload.dtype]), labels
+
+
+def _synthetic_data(interface: Interface, batch: int, tokens: int, dtype: torch.dtype) -> Tensor:
+    if interface.input == "tokens":
+        return torch.randint(interface.vocab_size, (batch, tokens))
+    sides = image_sides(tokens, interface.patch_dim) if interface.input == "images" else (tokens, interface.patch_dim)
+    return torch.randn(batch, *sides).to(dtype)
+
+
+def _optimizer(model: nn.Module, device: str) -> torch.optim.Optimizer:
+    # one group, which may be empty: AdamW refuses a bare list of no parameters; capturable for every engine alike, so that all do the same work
+    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=device == "cuda")
+
+
+def _context(cell: Cell) -> contextlib.AbstractContextManager[object]:
+    """Autocast where it was asked for; entering one costs microseconds, which a small step would feel."""
+    if cell.workload.dtype != "bf16-autocast":
+        return contextlib.nullcontext()
+    return torch.autocast(cell.workload.device, dtype=torch.bfloat16)
+
+
+def _infer_call(forward: Callable[[Tensor], Tensor], data: Tensor, cell: Cell) -> Callable[[], Tensor]:
+    context = _context(cell)
+
+    def call() -> Tensor:
+        with torch.no_grad(), context:
+            return forward(data)
+
+    return call
+
+
+def _train_call(
+    forward: Callable[[Tensor], Tensor], data: Tensor, labels: Tensor, optimizer: torch.optim.Optimizer, cell: Cell
+) -> Callable[[], Tensor]:
+    context = _context(cell)
+
+    def call() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with context:
+            logits = forward(data)
+        loss = F.cross_entropy(logits.float().flatten(0, -2), labels)
+        if loss.requires_grad:  # a model without parameters has no backward
+            loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return call
+
+
+def in_channels_last(model: nn.Module, data: Tensor) -> str:
+    """Lay out the weights of convolutions, and images, with the channels of a pixel together, in place. Returns what was changed, in words."""
+    filters = [parameter for parameter in model.parameters() if parameter.dim() == 4]
+    for parameter in filters:
+        parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    if data.dim() == 4:
+        data.data = data.data.contiguous(memory_format=torch.channels_last)
+    return f"channels last: {len(filters)} convolutions{' and the images' if data.dim() == 4 else ''}"

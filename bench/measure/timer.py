@@ -1,0 +1,195 @@
+"""Times one callable in one process: warms up until steady, calibrates the inner loop, samples until the median is known.
+
+The wall clock on CPU; CUDA events beside the wall clock on GPU. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from bench.intervals import median_interval
+from bench.measure.allocator import fault_counter
+
+MAX_INNER_LOOP = 100_000
+WARMUP_WINDOW = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """When to stop. `sample_s`: time for sampling, which `min_samples` may exceed `patience` times; `precision`: half-width of the median's interval,
+    relative; `timer_share`: the largest part of a sample that reading the timer may take."""
+
+    sample_s: float = 1.0
+    precision: float = 0.01
+    timer_share: float = 0.001
+    min_samples: int = 7
+    patience: float = 4.0
+    max_samples: int = 1000
+    warmup_tolerance: float = 0.03
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Seconds per call, by the wall clock and, on an accelerator, by the device."""
+
+    wall_s: float
+    device_s: float | None = None
+
+
+class Stopwatch(Protocol):
+    """Times `inner_loop` calls as one sample. `overhead_s`: what reading the timer costs within one sample."""
+
+    overhead_s: float
+
+    def sample(self, call: Callable[[], object], inner_loop: int) -> Sample: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """`wall_s` and `device_s`: seconds per call, one value per sample of `inner_loop` calls each. `steady`: the warm-up settled. `page_faults`: per
+    sampled call, None where the system does not count them. `processor_share`: processor time of this process over wall time, while sampling;
+    `timer_share`: what reading the timer takes of a sample."""
+
+    first_call_s: float
+    wall_s: tuple[float, ...]
+    device_s: tuple[float, ...] = field(default_factory=tuple)
+    inner_loop: int
+    warmup_calls: int
+    steady: bool
+    page_faults: float | None = None
+    processor_share: float | None = None
+    timer_share: float = 0.0
+
+
+class WallStopwatch:
+    """Reads a clock before and after; for work that is done when the call returns."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        self.overhead_s = statistics.median(_gaps(clock, 101))
+
+    def sample(self, call: Callable[[], object], inner_loop: int) -> Sample:
+        clock = self.clock
+        if inner_loop == 1:
+            start = clock()
+            call()
+            return Sample(wall_s=clock() - start)
+        repeats = range(inner_loop)
+        start = clock()
+        for _ in repeats:
+            call()
+        return Sample(wall_s=(clock() - start) / inner_loop)
+
+
+def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = Rules()) -> Timing:
+    """Time `call`. The first call is kept apart; then warm-up, calibration and sampling."""
+    first = stopwatch.sample(call, 1).wall_s
+    warmup, steady = _warm_up(call, stopwatch, rules)
+    inner_loop = _calibrate(warmup[-1], stopwatch.overhead_s, rules)
+    faults_so_far = fault_counter()
+    faults_before = faults_so_far() if faults_so_far else 0
+    wall_before, processor_before = time.perf_counter(), time.process_time()
+    samples = _sample(call, stopwatch, inner_loop, rules)
+    wall_s, processor_s = time.perf_counter() - wall_before, time.process_time() - processor_before
+    page_faults = (faults_so_far() - faults_before) / (len(samples) * inner_loop) if faults_so_far else None
+    return Timing(
+        first_call_s=first,
+        wall_s=tuple(s.wall_s for s in samples),
+        device_s=tuple(s.device_s for s in samples if s.device_s is not None),
+        inner_loop=inner_loop,
+        warmup_calls=len(warmup),
+        steady=steady,
+        page_faults=page_faults,
+        processor_share=processor_s / wall_s if wall_s > 0 else None,
+        timer_share=stopwatch.overhead_s / (inner_loop * statistics.median(s.wall_s for s in samples)),
+    )
+
+
+def _warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> tuple[list[float], bool]:
+    """Call until the medians of two neighbouring windows agree, or half of the sampling time is gone; at least once."""
+    taken: list[float] = []
+    spent = 0.0
+    while True:
+        taken.append(stopwatch.sample(call, 1).wall_s)
+        spent += taken[-1]
+        if len(taken) >= 2 * WARMUP_WINDOW:
+            before = statistics.median(taken[-2 * WARMUP_WINDOW : -WARMUP_WINDOW])
+            after = statistics.median(taken[-WARMUP_WINDOW:])
+            if abs(after / before - 1.0) <= rules.warmup_tolerance:
+                return taken, True
+        if spent >= rules.sample_s / 2:
+            return taken, False
+
+
+def _calibrate(call_s: float, overhead_s: float, rules: Rules) -> int:
+    """Calls per sample, so that reading the timer takes at most `timer_share` of it."""
+    wanted = overhead_s / rules.timer_share
+    return max(1, min(MAX_INNER_LOOP, -int(-wanted // max(call_s, 1e-9))))
+
+
+def _sample(call: Callable[[], object], stopwatch: Stopwatch, inner_loop: int, rules: Rules) -> list[Sample]:
+    """Sample until the interval of the median is narrow enough, or time or the number of samples runs out."""
+    samples: list[Sample] = []
+    spent = 0.0
+    while len(samples) < rules.max_samples:
+        samples.append(stopwatch.sample(call, inner_loop))
+        spent += samples[-1].wall_s * inner_loop
+        if len(samples) < rules.min_samples and spent < rules.patience * rules.sample_s:
+            continue
+        if spent >= rules.sample_s or _precise([s.wall_s for s in samples], rules.precision):
+            break
+    return samples
+
+
+def _precise(values: list[float], precision: float) -> bool:
+    if len(values) > 16 and len(values) % 8:
+        return False  # sorting at every sample would cost more than it tells
+    interval = median_interval(values)
+    if interval is None:
+        return False
+    low, high = interval
+    return (high - low) / 2 <= precision * statistics.median(values)
+
+
+def _gaps(clock: Callable[[], float], num: int) -> list[float]:
+    reads = [clock() for _ in range(num)]
+    return [after - before for before, after in itertools.pairwise(reads)]
+
+
+OVERHEAD_SAMPLES = 21
+
+
+class CudaStopwatch:
+    """One synchronisation per sample: device time between two events, and wall time until the device is done."""
+
+    def __init__(self) -> None:
+        torch.cuda.synchronize()
+        self.overhead_s = 0.0
+        self.overhead_s = statistics.median(self.sample(_nothing, 1).wall_s for _ in range(OVERHEAD_SAMPLES))
+
+    def sample(self, call: Callable[[], object], inner_loop: int) -> Sample:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        before = time.perf_counter()
+        start.record()
+        for _ in range(inner_loop):
+            call()
+        end.record()
+        end.synchronize()
+        wall_s = time.perf_counter() - before
+        return Sample(wall_s=wall_s / inner_loop, device_s=start.elapsed_time(end) / 1e3 / inner_loop)
+
+
+def stopwatch_for(device: str) -> Stopwatch:
+    return CudaStopwatch() if device == "cuda" else WallStopwatch()
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,395 @@
+"""From a request to a Plan: expand, resolve sizes, skip the infeasible with a reason; and whether a plan from elsewhere can be run."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench import catalog
+from bench.measure.allocator import ALLOCATORS
+from bench.measure.engines import parse_engine, refusal
+from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, uses_attention
+from bench.peers.names import OUTSIDE, parse_outside
+from bench.planning.fit import climbs
+from bench.planning.longest import LENGTHS
+from bench.planning.recipe import check_fits, check_recipe
+from bench.planning.request import MAX_COUNT, MAX_MEMORY, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
+from bench.planning.sizing import SizedModel, resolve_models, sizing_of
+from bench.planning.tuning import TUNING
+from bench.spec import (
+    ATTENTION_BACKENDS,
+    DEVICES,
+    DTYPES,
+    NO_ATTENTION,
+    PHASES,
+    Cell,
+    Ladder,
+    ModelSpec,
+    Part,
+    Plan,
+    PlannedArm,
+    PlannedCell,
+    Question,
+    Recipe,
+    RequestError,
+    Settings,
+    Skipped,
+    Workload,
+    base_recipe,
+)
+from bench.tasks._info import info_of
+from models.layers.shape import require_positive
+
+SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
+ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
+"""The environment variable that lets a plan file name functions of any package."""
+OWN_FACTORIES = "bench.peers."
+WORKLOAD_WORDS = {
+    "phase": PHASES,
+    "dtype": DTYPES,
+    "device": DEVICES,
+    "attention": (*ATTENTION_BACKENDS, NO_ATTENTION),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartRequest:
+    """A part of a plan as asked for: a request per arm, by its name; one without a name where the part compares nothing.
+
+    `facts`: by arm, what is known of it beforehand.
+    """
+
+    name: str = ""
+    arms: Mapping[str, Request]
+    baseline: str = ""
+    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        return tuple(self.arms.values())
+
+
+def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = "") -> Plan:
+    """Resolve every model, length and budget. Raises RequestError where nothing in the request is feasible."""
+    return build_plan_of_parts(
+        [PartRequest(arms={"": request})], settings=settings, recipe=recipe, device=device, name=name, command=command
+    )
+
+
+def build_plan_of_parts(
+    parts: Sequence[PartRequest],
+    *,
+    settings: Settings,
+    recipe: Recipe,
+    device: str,
+    name: str = "",
+    command: str = "",
+    question: Question | None = None,
+    left_out: Sequence[Skipped] = (),
+) -> Plan:
+    """One plan of several parts. A cell that several ask for is measured once, for all their metrics. `left_out`: what was skipped before.
+
+    Raises RequestError where nothing in any of them is feasible.
+    """
+    requests = [request for part in parts for request in part.requests]
+    cells: dict[str, PlannedCell] = {}
+    skipped = list(left_out)
+    planned_parts = []
+    ladders: list[Ladder] = []
+    for part in parts:
+        found = _resolve_arms(part, recipe, device, settings)
+        for resolved in found.values():
+            cells = {**resolved.cells, **cells}
+            skipped += resolved.skipped
+            ladders += resolved.ladders
+        planned_parts.append(_part(part, {arm: resolved.cells for arm, resolved in found.items()}))
+    if not cells:
+        raise _infeasible(skipped, requests)
+    several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
+    return Plan(
+        name=name or _default_name(requests),
+        command=command,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        metrics=tuple(dict.fromkeys(metric for request in requests for metric in request.metrics)),
+        cells=_in_order(planned_parts, cells),
+        skipped=tuple(dict.fromkeys(skipped)),
+        settings=settings,
+        recipe=recipe,
+        accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests for n in request.accuracy_seq_lens)),
+        parts=tuple(part for part in planned_parts if part.cells) if several else (),
+        question=question,
+        ladders=tuple(dict.fromkeys(ladders)),
+    )
+
+
+def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> RequestError:
+    if not skipped:
+        return RequestError("nothing in this request can be run: it comes to no cell", "see: bench plan --help")
+    return RequestError(f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0], requests))
+
+
+def _hint(first: Skipped, requests: Iterable[Request]) -> str:
+    if first.reason.startswith("--"):
+        return f"choose another {first.reason.split()[0]}, or leave it out"
+    climbs_somewhere = any(request.climbs_batch or request.climbs_seq for request in requests)
+    hint = "try larger --params or shorter --seq, or another width or number of heads"
+    return f"{hint}, or more --memory" if climbs_somewhere else hint
+
+
+def _in_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:
+    """Each cell once, where it was asked for first."""
+    return tuple(cells[cell_id] for cell_id in dict.fromkeys(cell_id for part in parts for cell_id in part.cells))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Resolved:
+    """The cells of one request by their ids, the ladders among them, and what cannot be a cell."""
+
+    cells: Mapping[str, PlannedCell]
+    ladders: tuple[Ladder, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def _resolve_arms(part: PartRequest, recipe: Recipe, device: str, settings: Settings) -> dict[str, _Resolved]:
+    for request in part.requests:
+        if request.task:
+            check_fits(request.recipe or recipe, request.task)
+    return {arm: _resolve(request, recipe, device, settings) for arm, request in part.arms.items()}
+
+
+def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) -> _Resolved:
+    def expand(sized: SizedModel, wanted: Request) -> Iterator[PlannedCell]:
+        return _expand(sized, wanted, recipe, device)
+
+    cells: dict[str, PlannedCell] = {}
+    skipped: list[Skipped] = []
+    for resolved in _named(request):
+        if isinstance(resolved, Skipped):
+            skipped.append(resolved)
+            continue
+        if request.task:
+            check_trainable(resolved.model, request.task, request.recipe or recipe)
+        skipped += _refused(resolved, request, device)
+        for planned in expand(resolved, request):
+            twin = cells.setdefault(planned.cell.cell_id, planned)
+            if twin is not planned:
+                skipped.append(_same_as(twin, planned))
+    if request.climbs_seq and not request.seq_lens:
+        skipped += _refused_anywhere(request, device)
+    ladders = []
+    for climb in climbs(request, expand, device, settings):
+        cells |= {planned.cell.cell_id: planned for planned in climb.cells if planned.cell.cell_id not in cells}
+        skipped += climb.skipped
+        ladders += [climb.ladder] if climb.ladder else []
+    return _Resolved(cells=cells, ladders=tuple(ladders), skipped=tuple(skipped))
+
+
+def _named(request: Request) -> Iterator[SizedModel | Skipped]:
+    """Without the length of its own that a published variant has where none is named: a ladder finds its lengths."""
+    return iter(()) if request.climbs_seq and not request.seq_lens else resolve_models(request)
+
+
+def _part(part: PartRequest, found: Mapping[str, Mapping[str, PlannedCell]]) -> Part:
+    policies = dict.fromkeys(planned.sizing.match for cells in found.values() for planned in cells.values())
+    tokens = {request.batch_tokens for request in part.requests}
+    batch_tokens = tokens.pop() if len(tokens) == 1 else None
+    arms = [PlannedArm(name=arm, cells=tuple(cells), facts=part.facts.get(arm, {})) for arm, cells in found.items() if arm and cells]
+    return Part(
+        name=part.name,
+        match=", ".join(policies),
+        batching=f"{batch_tokens} tokens per batch" if batch_tokens else "",
+        cells=tuple(dict.fromkeys(cell_id for cells in found.values() for cell_id in cells)),
+        arms=tuple(arms),
+        baseline=part.baseline if arms else "",
+    )
+
+
+def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
+    model, sizing = planned.cell.model, planned.sizing
+    reason = f"the same cell as for the budget {twin.sizing.budget:,}" if twin.sizing.budget else "asked for twice"
+    return Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sizing.budget, reason=reason, nearest_params=sizing.params)
+
+
+def check_plan(plan: Plan, source: str, *, is_own_run: bool = False) -> None:
+    """Raise RequestError where a plan that was read asks for what this program does not have, cannot build, or sizes otherwise.
+
+    `is_own_run`: it was read from the folder of a run, whose request was typed here; only then may it name functions of any package.
+    """
+    for model in {planned.cell.model for planned in plan.cells}:
+        _require_outside(model, source, is_own_run)
+    try:
+        _require_words(plan)
+        _require_parts(plan)
+        for planned in plan.cells:
+            config_of(planned.cell.model)
+            if task := planned.cell.workload.task:
+                check_trainable(planned.cell.model, task, base_recipe(planned.cell, plan))
+            if cost_of(planned.cell.model).terms != planned.sizing.terms:
+                raise ValueError(f"the cost of {planned.cell.model.name} is not what this version of the program computes")
+            if not _is_sized_as_its_cost_says(planned):
+                raise ValueError(f"the parameters of {planned.cell.model.name} are not those of its cost")
+    except (ValueError, TypeError) as error:
+        raise RequestError(f"{source} asks for what cannot be run: {error}", "write a new one with: bench plan ... --out FILE") from error
+
+
+def _require_outside(model: ModelSpec, source: str, is_own_run: bool) -> None:
+    """An outside model is of the form that a typed request has, and is built by a function of `bench.peers`: to build it is to run it."""
+    if model.family not in OUTSIDE:
+        return
+    options = {key: str(value) for key, value in model.options}
+    factory, arguments = options.get("factory", ""), options.get("arguments", "")
+    pool = f"pool={options['pool']}" if "pool" in options else ""
+    entry = "+".join(filter(None, (f"{model.family}:{factory or options.get('model', '')}", pool, arguments)))
+    if dict(parse_outside(entry)) != dict(model.options):
+        text = f"{source}: the options of {model.name} are not those of {entry}"
+        raise RequestError(text, "write a new one with: bench plan ... --out FILE")
+    is_known = factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # which imports what it is told to
+    if factory and not (is_known or is_own_run or os.environ.get(ALLOW_FACTORIES) == "1"):
+        raise RequestError(
+            f"{source} wants to import and call {factory}", f"if you trust it: {ALLOW_FACTORIES}=1 bench run --plan {source}"
+        )
+
+
+def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
+    """Raise RequestError where a model cannot learn a task, or not by this recipe: nobody would know before it is trained, or even then."""
+    if info_of(task).generation and not can_generate(model):
+        raise RequestError(
+            f"task {task} shows its answers one token late, and {model.name} reads ahead: it would learn to look them up",
+            f"write form=blank in --task, or try {', '.join(generating_models())}",
+        )
+    if recipe.dropout:
+        _require_dropping_places(model, recipe)
+
+
+def _require_dropping_places(model: ModelSpec, recipe: Recipe) -> None:
+    places = dropping_places_of(model)
+    if absent := [place for place in recipe.dropout_at if place not in places]:
+        there = "+".join(places)
+        raise RequestError(
+            f"--recipe dropout={recipe.dropout:g} at {absent[0]}: {model.name} drops {f'at {there} alone' if there else 'nowhere'}",
+            f"try dropout_at={there} in --recipe" if there else "leave dropout out of --recipe",
+        )
+
+
+def _require_parts(plan: Plan) -> None:
+    known = {planned.cell.cell_id for planned in plan.cells}
+    for part in plan.parts:
+        if strays := [cell_id for cell_id in part.cells if cell_id not in known]:
+            raise ValueError(f"its part {part.name!r} holds the cell {strays[0]!r}, which it does not plan")
+        if strays := [cell_id for arm in part.arms for cell_id in arm.cells if cell_id not in part.cells]:
+            raise ValueError(f"an arm of its part {part.name!r} holds the cell {strays[0]!r}, which is not in the part")
+    for ladder in plan.ladders:
+        if strays := [cell_id for cell_id in ladder.cells if cell_id not in known]:
+            raise ValueError(f"a ladder holds the cell {strays[0]!r}, which it does not plan")
+        _require_range("memory_bytes", min(ladder.memory_bytes, ladder.peak_bytes), MAX_MEMORY)
+
+
+def _require_range(name: str, value: int, high: int) -> None:
+    require_positive(name, value)
+    if value > high:
+        raise ValueError(f"{name} {value:,} is more than {high:,}")
+
+
+def _is_sized_as_its_cost_says(planned: PlannedCell) -> bool:
+    sizing, n = planned.sizing, planned.cell.model.shape.seq_len
+    params_seq = None if sizing.is_counted else sizing.cost.params_seq().at(n)
+    return (sizing.params, sizing.params_seq) == (sizing.cost.params().at(n), params_seq)
+
+
+def _require_words(plan: Plan) -> None:
+    """Every word among those that exist, every count positive."""
+    if not plan.cells or not plan.metrics:
+        raise ValueError("it holds no cells or no metrics")
+    if not re.fullmatch(SAFE_NAME, plan.name):
+        raise ValueError(f"its name {plan.name!r} is no plain folder name")
+    for metric in plan.metrics:
+        catalog.require("metrics", metric)
+    for work in {p.cell.workload for p in plan.cells}:
+        for name, allowed in WORKLOAD_WORDS.items():
+            one_of(name, getattr(work, name), allowed)
+        parse_task(work.task)
+        parse_engine(work.engine)
+        if reason := _refusal(work):
+            raise ValueError(reason)
+        if work.recipe:
+            check_recipe(work.recipe)
+        if work.task:
+            check_fits(work.recipe or plan.recipe, work.task)
+        _require_range("batch_size", work.batch_size, MAX_SIZE)
+    if len({p.cell.workload.device for p in plan.cells}) > 1:
+        raise ValueError("its cells are for several devices")
+    for shape in {p.cell.model.shape for p in plan.cells}:
+        _require_range("seq_len", shape.seq_len, MAX_SEQ_LEN)
+        _require_range("depth", shape.depth, MAX_COUNT)
+        _require_range("width", max(shape.width, shape.ffn_width), MAX_SIZE)
+    _require_settings(plan)
+
+
+def _require_settings(plan: Plan) -> None:
+    settings = plan.settings
+    for name in ("rounds", "seeds", "threads", "train_threads"):
+        _require_range(name, getattr(settings, name), MAX_COUNT)
+    check_recipe(plan.recipe)
+    if settings.allocator not in ALLOCATORS:
+        raise ValueError(f"its allocator is {settings.allocator!r}, not one of {', '.join(ALLOCATORS)}")
+    if settings.seed < 0:
+        raise ValueError("its seed is negative")
+    if not 0 <= settings.lr_trials <= MAX_COUNT or (TUNING in plan.metrics) != bool(settings.lr_trials):
+        raise ValueError(f"it asks for {settings.lr_trials} trials and the metrics {', '.join(plan.metrics)}")
+    if min(settings.limit_s, settings.sample_s, settings.train_limit_s) <= 0:
+        raise ValueError("its time limits must be positive")
+
+
+def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:
+    own = request.recipe if request.task and request.recipe != recipe else None
+    attentions = request.attentions if uses_attention(sized.model) else (NO_ATTENTION,)
+    sizing = sizing_of(sized)
+    axes = itertools.product(request.phases, request.dtypes, request.engines, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
+    for phase, dtype, engine, batch_size, attention in axes:
+        workload = Workload(
+            batch_size=batch_size,
+            phase=phase,
+            engine=engine,
+            dtype=dtype,
+            device=device,
+            attention=attention,
+            task=request.task,
+            recipe=own,
+        )
+        if not _refusal(workload):
+            yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
+
+
+def _refused(sized: SizedModel, request: Request, device: str) -> Iterator[Skipped]:
+    """Which of the ways to run this model that were asked for do not exist here."""
+    model = sized.model
+    for reason in _refusals(request, device):
+        yield Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sized.budget, reason=reason)
+
+
+def _refused_anywhere(request: Request, device: str) -> Iterator[Skipped]:
+    """The same where only a ladder names lengths: once per model, at the first rung."""
+    for model, reason in itertools.product(request.models, _refusals(request, device)):
+        yield Skipped(model=model.name, seq_len=LENGTHS[0], budget=None, reason=reason)
+
+
+def _refusals(request: Request, device: str) -> list[str]:
+    ways = itertools.product(request.phases, request.dtypes, request.engines)
+    return [
+        reason for phase, dtype, engine in ways if (reason := _refusal(Workload(phase=phase, dtype=dtype, engine=engine, device=device)))
+    ]
+
+
+def _refusal(workload: Workload) -> str:
+    if workload.dtype == "tf32" and workload.device != "cuda":
+        return "--dtype tf32 is a precision of CUDA devices"
+    found = refusal(workload)
+    return f"--engine {workload.engine}: {found}" if found else ""
+
+
+def _default_name(requests: Iterable[Request]) -> str:
+    return "-".join(dict.fromkeys(m.variant or m.family for request in requests for m in request.models))

@@ -1,0 +1,227 @@
+"""The sizes of every model of a request: matched to a budget, published, or set outright; or the reason why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from bench import catalog
+from bench.errors import one_line
+from bench.measure.model import config_of, cost_of, family_of, is_counted
+from bench.planning.budget import (
+    FLOPS_TOLERANCE,
+    PARAMS_TOLERANCE,
+    Match,
+    NoMatch,
+    Target,
+    match,
+    narrowest_shape,
+    nearest_heads,
+    nominal_shape,
+)
+from bench.planning.request import ModelRequest, Request
+from bench.spec import NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
+from bench.tasks._info import info_of
+from models.layers.shape import NO_POOL, Interface, Shape
+
+PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizedModel:
+    model: ModelSpec
+    match: str
+    budget: int | None
+    budget_error: float | None
+
+
+def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
+    """Every model x length x budget, in the order of the request. Raises RequestError for options and sizes that cannot be built."""
+    for wanted in request.models:
+        if wanted.is_outside:
+            yield from _resolve_outside(wanted, request)
+        elif wanted.variant:
+            yield from _resolve_variant(wanted, request)
+        elif request.sizes.width:
+            for n in request.seq_lens:
+                yield _resolve_outright(wanted, request, n)
+        else:
+            yield from _resolve_budgets(wanted, request)
+
+
+def _resolve_variant(wanted: ModelRequest, request: Request) -> Iterator[SizedModel | Skipped]:
+    shape, interface, options = family_of(wanted.family).VARIANTS[wanted.variant]
+    for n in request.seq_lens or (shape.seq_len,):
+        model = ModelSpec(
+            name=wanted.name,
+            family=wanted.family,
+            options=tuple(sorted({**options, **dict(wanted.options)}.items())),
+            shape=replace(shape, seq_len=n),
+            interface=replace(interface, input=request.input),
+        )
+        yield _checked(replace(model, interface=_task_interface(model, request)) if request.task else model)
+
+
+def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedModel]:
+    """Other people's models, sized as published or outright; what cannot be built, or counted, is a wrong request."""
+    sizes = request.sizes
+    heads = sizes.heads or (nearest_heads(sizes.width) if sizes.width else None)
+    asked = {"width": sizes.width, "depth": sizes.depth, "heads": heads, "ffn_width": sizes.ffn_width}
+    for n in request.seq_lens or (None,):
+        family = family_of(wanted.family)
+        model: ModelSpec = family.spec_of(wanted.name, wanted.options, seq_len=n, sizes=asked, input=request.input, task=request.task)
+        try:
+            cost_of(model)
+        except RequestError:
+            raise
+        except Exception as error:  # whatever another person's code raises where it is built or called
+            reason = f"{wanted.name} cannot be built and counted at seq_len {model.shape.seq_len}: {one_line(error)}"
+            raise RequestError(reason, "try another --seq" if n else "name another model") from error
+        yield SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
+
+
+def _resolve_outright(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:
+    model, sizes = _unsized(wanted, request, n), request.sizes
+    assert sizes.width is not None
+    shape = nominal_shape(model, width=sizes.width, heads=sizes.heads, ffn_width=sizes.ffn_width)
+    return _checked(replace(model, shape=shape))
+
+
+def _checked(model: ModelSpec) -> SizedModel:
+    """Sizes that were set outright are the user's own: what cannot be built is a wrong request."""
+    try:
+        config_of(model)
+    except ValueError as error:
+        hint = (
+            "see: bench list families"
+            if model.name.split("+")[0] != model.family
+            else "change --width, --heads or --ffn-width, or give --params"
+        )
+        raise RequestError(f"{model.name}: {error}", hint) from error
+    return SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
+
+
+def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedModel | Skipped]:
+    for budget in request.budgets:
+        shape: Shape | None = None
+        for n in sorted(request.seq_lens):
+            model = _unsized(wanted, request, n)
+            if request.match == "shape" and shape is not None:
+                yield _same_shape(replace(model, shape=replace(shape, seq_len=n)), request, budget)
+                continue
+            resolved = _match_budget(model, request, budget)
+            if isinstance(resolved, SizedModel):
+                shape = resolved.model.shape
+            yield resolved
+            if request.match == "shape" and shape is None:
+                yield from _skip_longer(wanted, request, budget, n)
+                break
+
+
+def _same_shape(model: ModelSpec, request: Request, budget: int) -> SizedModel:
+    target = _params_target(request, budget)
+    error = target.error(target.of(cost_of(model), model.shape.seq_len))
+    return SizedModel(model=model, match="shape", budget=budget, budget_error=error)
+
+
+def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at: int) -> Iterator[Skipped]:
+    for n in sorted(request.seq_lens):
+        if n > solved_at:
+            reason = f"the shape is solved at the shortest length, {solved_at}, and could not be"
+            yield Skipped(model=wanted.name, seq_len=n, budget=budget, reason=reason)
+
+
+def _match_budget(model: ModelSpec, request: Request, budget: int) -> SizedModel | Skipped:
+    n = model.shape.seq_len
+    target: Target | NoMatch = _params_target(request, budget)
+    if request.match == "flops" and model.name != request.reference:
+        target = _reference_target(model, request, budget)
+    found = target if isinstance(target, NoMatch) else match(model, target, heads=request.sizes.heads, width=request.sizes.fixed_width)
+    if isinstance(found, Match):
+        return SizedModel(model=found.model, match=request.match, budget=budget, budget_error=found.error)
+    nearest = None
+    if found.nearest:
+        nearest = cost_of(found.nearest.model).params(_scope(request)).at(n)
+    return Skipped(model=model.name, seq_len=n, budget=budget, reason=found.reason, nearest_params=nearest)
+
+
+def _params_target(request: Request, budget: int) -> Target:
+    return Target(measure="params", value=budget, tolerance=PARAMS_TOLERANCE, scope=_scope(request))
+
+
+def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
+    """The forward FLOPs of the reference family at this budget and length."""
+    reference = _reference_of(model, request)
+    found = match(reference, _params_target(request, budget), heads=request.sizes.heads)
+    if isinstance(found, NoMatch):
+        return replace(found, reason=f"the reference {request.reference} has no size here: {found.reason}")
+    flops = cost_of(found.model).flops().at(model.shape.seq_len)
+    return Target(measure="flops", value=flops, tolerance=FLOPS_TOLERANCE)
+
+
+def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
+    """The reference pooled like the model, so that it reads the same tokens; by its own default where it has no such pooling."""
+    plain = ModelRequest(name=request.reference, family=request.reference)
+    has_pool = any(option.name == "pool" for option in catalog.options(request.reference))
+    wanted = [replace(plain, options=(("pool", _pool_of(model)),)), plain] if has_pool else [plain]
+    for reference in wanted:
+        try:
+            return _unsized(reference, request, model.shape.seq_len)
+        except RequestError as error:
+            refusal = error
+    families = ", ".join(catalog.names("families"))
+    raise RequestError(f"--reference {request.reference} cannot be matched: {refusal}", f"try another of {families}") from refusal
+
+
+def _scope(request: Request) -> str | None:
+    return None if request.budget_scope == "all" else request.budget_scope
+
+
+def _unsized(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
+    model = ModelSpec(
+        name=wanted.name,
+        family=wanted.family,
+        options=wanted.options,
+        shape=replace(PLACEHOLDER, seq_len=n, depth=request.sizes.depth),
+        interface=Interface(input=request.input),
+    )
+    if request.task:  # first: whether a family can be built at all may depend on what it reads and answers
+        model = replace(model, interface=_task_interface(model, request))
+    return replace(model, shape=_placeholder_of(model, request.sizes.heads))
+
+
+def _task_interface(model: ModelSpec, request: Request) -> Interface:
+    return info_of(request.task).interface(model.shape.seq_len, _pool_of(model))
+
+
+def _pool_of(model: ModelSpec) -> str:
+    """The pooling asked for, or the family's own; none where it is no option."""
+    defaults = {option.name: option.default for option in catalog.options(model.family)}
+    return str({**defaults, **dict(model.options)}.get("pool", NO_POOL))
+
+
+def _placeholder_of(model: ModelSpec, heads: int | None) -> Shape:
+    """Sizes that fit every option: where there are none, only an option's value, or the number of heads asked for, can be wrong."""
+    try:
+        return narrowest_shape(model, heads)
+    except ValueError as error:
+        hint = "change --heads or the option; see: bench list families" if heads else "see: bench list families"
+        raise RequestError(f"{model.name}: {error}", hint) from error
+
+
+def sizing_of(sized: SizedModel) -> Sizing:
+    """What a sized model costs at its own n, in closed form where there is one."""
+    cost, n = cost_of(sized.model), sized.model.shape.seq_len
+    family, counted = family_of(sized.model.family), is_counted(sized.model)
+    unknown = family.unknown_sizes(config_of(sized.model)) if counted else ()
+    return Sizing(
+        match=sized.match,
+        budget=sized.budget,
+        budget_error=sized.budget_error,
+        params=cost.params().at(n),
+        params_seq=None if counted else cost.params_seq().at(n),
+        params_blocks=None if counted else cost.params("blocks").at(n),
+        heads=sized.model.shape.heads if family.USES_HEADS and "heads" not in unknown else None,
+        terms=cost.terms,
+        unknown_sizes=unknown,
+    )

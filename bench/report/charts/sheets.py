@@ -1,0 +1,261 @@
+"""Small multiples: which panels a figure has, how many sheets it takes, and each sheet's image, interactive chart and table."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas
+from matplotlib.figure import Figure
+
+from bench.report.charts.style import slug
+from bench.report.frame import WORK_KEYS, varying, work_text
+from bench.report.tables import Table
+
+PHONE_INCHES = 6.5
+MAX_SHEETS = 12
+MAX_NAMED = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure with its words. `caption` says what to see and how it was measured; `missing` lists what has no point in it.
+
+    `chart` and `table` hold all its cells, also those that the image has no room for.
+    """
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+    chart: Chart
+    table: Table
+    missing: tuple[str, ...] = ()
+
+    @property
+    def wide(self) -> bool:
+        return self.figure.get_figwidth() > PHONE_INCHES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What is drawn from each sheet; `missing` names the cells of its rows that have no value."""
+
+    name: str
+    title: str
+    caption: Callable[[pandas.DataFrame], str]
+    figure: Callable[[Sheet], Figure]
+    chart: Callable[[Sheet], Chart]
+    table: Callable[[pandas.DataFrame], Table]
+    missing: Callable[[pandas.DataFrame], Sequence[str]]
+
+
+def draw_sheets(kind: Kind, found: Sequence[Sheet]) -> Iterator[Drawing]:
+    """The first `MAX_SHEETS` of them; the last one drawn names those that are not."""
+    for place, sheet in enumerate(found[:MAX_SHEETS]):
+        held, left_out = drawable(sheet)
+        not_drawn = [other.title for other in found[MAX_SHEETS:]] if place == MAX_SHEETS - 1 else []
+        yield Drawing(
+            name=f"{kind.name}-{sheet.name}" if sheet.name else kind.name,
+            title=f"{kind.title}: {sheet.title}" if sheet.title else kind.title,
+            caption=kind.caption(sheet.rows),
+            figure=kind.figure(held),
+            chart=kind.chart(sheet),
+            table=kind.table(sheet.rows),
+            missing=(*left_out, *_named(kind.missing(sheet.rows), "cells"), *_named(not_drawn, "figures of this kind")),
+        )
+
+
+def _named(texts: Sequence[str], what: str) -> list[str]:
+    """All of them, or the first and how many more."""
+    more = [f"and {len(texts) - MAX_NAMED:,} more {what}"] if len(texts) > MAX_NAMED else []
+    return [*texts[:MAX_NAMED], *more]
+
+
+MAX_PANELS = 12
+MAX_COLUMNS = 4
+MAX_SERIES = 20
+MAX_LENGTHS = 24
+WRAPPED_COLUMNS = 3
+TITLE_CHARACTERS = 36
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    title: str
+    rows: pandas.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """The panels of one figure, row by row; a combination that is not in the data is None. `title` says what sets it apart from other sheets."""
+
+    title: str
+    name: str
+    num_columns: int
+    panels: tuple[Panel | None, ...]
+
+    @property
+    def num_rows(self) -> int:
+        return -(-len(self.panels) // self.num_columns)
+
+    @property
+    def rows(self) -> pandas.DataFrame:
+        return pandas.concat([panel.rows for panel in self.panels if panel])
+
+
+def sheets(frame: pandas.DataFrame, column: str, text: Callable[[Any], str], row_keys: tuple[str, ...] = WORK_KEYS) -> list[Sheet]:
+    """Panels by `column` across and by the workload values that differ down, split into several figures until each stays readable.
+
+    Devices never share a figure. `text` names a value of `column`.
+    """
+    keys = varying(frame, row_keys)
+    fixed = tuple(key for key in keys if key == "device")
+    for key in (*(k for k in keys if k not in fixed), None):
+        free = tuple(k for k in keys if k not in fixed)
+        found = [_sheet(values, part, free, column, text) for values, part in _split(frame, fixed)]
+        if key is None or all(_fits(sheet) for sheet in found):
+            break
+        fixed = (*fixed, key)
+    return found
+
+
+def drawable(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
+    """What an image can hold of a sheet, and what it leaves out, one phrase each; most sheets are held whole."""
+    panels = sheet.panels[:MAX_PANELS]
+    rows = sheet.rows
+    labels, lengths = list(dict.fromkeys(rows["label"])), sorted(rows["seq_len"].unique())
+    kept_labels, kept_lengths = labels[:MAX_SERIES], _spread(lengths, MAX_LENGTHS)
+    left_out = (
+        _left_out("panels", len(sheet.panels), len(panels)),
+        _left_out("series", len(labels), len(kept_labels)),
+        _left_out("lengths", len(lengths), len(kept_lengths)),
+    )
+    if not any(left_out):
+        return sheet, ()
+    kept = tuple(panel and _chosen(panel, kept_labels, kept_lengths) for panel in panels)
+    held = Sheet(title=sheet.title, name=sheet.name, num_columns=min(sheet.num_columns, MAX_COLUMNS), panels=kept)
+    return held, tuple(phrase for phrase in left_out if phrase)
+
+
+def _left_out(what: str, num: int, num_kept: int) -> str:
+    return f"{num - num_kept} of {num:,} {what}, left out of the image" if num > num_kept else ""
+
+
+def _spread(values: Sequence[float], num: int) -> list[float]:
+    """At most `num` of the values, evenly, both ends among them."""
+    if len(values) <= num:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (num - 1))] for i in range(num)]
+
+
+def _chosen(panel: Panel, labels: Sequence[str], lengths: Sequence[float]) -> Panel | None:
+    rows = panel.rows[panel.rows["label"].isin(labels) & panel.rows["seq_len"].isin(lengths)]
+    return None if rows.empty else Panel(title=panel.title, rows=rows)
+
+
+def _fits(sheet: Sheet) -> bool:
+    return len(sheet.panels) <= MAX_PANELS and sheet.num_columns <= MAX_COLUMNS
+
+
+def _split(frame: pandas.DataFrame, fixed: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], pandas.DataFrame]]:
+    if not fixed:
+        yield {}, frame
+        return
+    for values, part in frame.groupby(list(fixed), sort=False):
+        yield dict(zip(fixed, values, strict=True)), part
+
+
+def _sheet(values: dict[str, Any], frame: pandas.DataFrame, keys: tuple[str, ...], column: str, text: Callable[[Any], str]) -> Sheet:
+    combinations = list(_split(frame, varying(frame, keys)))
+    across = list(dict.fromkeys(frame[column]))
+    panels = [
+        _panel(_phrase(combination), text(value) if len(across) > 1 else "", rows[rows[column] == value])
+        for (combination, rows), value in itertools.product(combinations, across)
+    ]
+    title = _phrase(values)
+    if len(panels) == 1:
+        num_columns = 1
+    elif len(combinations) > 1 and len(across) > 1:
+        num_columns = len(across)
+    else:
+        num_columns = _wrapped(len(panels))
+    return Sheet(title=title, name=slug(title.lower().replace(", ", "-").replace(" ", "-")), num_columns=num_columns, panels=tuple(panels))
+
+
+def _wrapped(num_panels: int) -> int:
+    return 2 if num_panels == MAX_COLUMNS else min(num_panels, WRAPPED_COLUMNS)
+
+
+def _panel(combination: str, value: str, rows: pandas.DataFrame) -> Panel | None:
+    title = textwrap.fill(", ".join(part for part in (combination, value) if part), TITLE_CHARACTERS)
+    return None if rows.empty else Panel(title=title, rows=rows)
+
+
+def _phrase(values: dict[str, Any]) -> str:
+    return ", ".join(work_text(key, value) for key, value in values.items())
+
+
+Trace = dict[str, Any]
+
+
+LARGE = 1e5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartAxis:
+    """`ticks`: values to mark while the axis is logarithmic (empty: as plotly finds). `switchable`: offers the other scale.
+
+    `tick_format` is one of d3-format's, empty for plotly's own. `from_zero`: while it is linear.
+    """
+
+    title: str
+    scale: Literal["log", "linear", "category"]
+    switchable: bool = True
+    ticks: tuple[float, ...] = ()
+    tick_format: str = ""
+    from_zero: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartPanel:
+    title: str
+    traces: tuple[Trace, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One panel is shown at a time. Texts inside traces are escaped already: plotly.js reads some HTML in them."""
+
+    x: ChartAxis
+    y: ChartAxis
+    panels: tuple[ChartPanel, ...]
+
+
+def tick_format(values: Iterable[float]) -> str:
+    """In full, or with unit prefixes where the values are large."""
+    return "~s" if max(values, default=0) >= LARGE else "~r"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """What is on the y axis: columns of the value and its bounds (empty: none), the divisor into the unit of `label`, and how ticks read.
+
+    `hollow` picks the rows whose markers are hollow, `hollow_label` says why. `limit`: a value with a line of its own, in the unit of `label`, and
+    what the legend calls it.
+    """
+
+    value: str
+    label: str
+    text: Callable[[float], str]
+    divisor: float = 1.0
+    low: str = ""
+    high: str = ""
+    logarithmic: bool = True
+    hollow: Callable[[pandas.DataFrame], pandas.Series] | None = None
+    hollow_label: str = ""
+    limit: float | None = None
+    limit_label: str = ""

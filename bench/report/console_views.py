@@ -1,0 +1,316 @@
+"""What a run, a plan or a model looks like to the user: tables on the terminal, and the files that go with a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import catalog, console
+from bench.serialize import to_json
+from bench.spec import MEASURED, Plan, RequestError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from bench.analysis.study import ReportData
+    from bench.analysis.trust import Finding
+    from bench.report.sections.diff import Bound, Verdict
+    from bench.running.store import StoredRun
+
+
+def write_run_table(stored: StoredRun) -> None:
+    """table.csv, table.json and table.parquet in the run's folder, from the records."""
+    from bench.running.table import rows_of, write_table
+
+    writing(stored.folder, lambda: write_table(rows_of(stored), stored.folder))
+
+
+def write_merged_table(runs: Sequence[StoredRun], folder: Path) -> None:
+    """The same three files, of all runs together, in a folder that is there."""
+    from bench.running.merge import rows_of_runs
+    from bench.running.table import write_table
+
+    writing(folder, lambda: write_table(rows_of_runs(runs), folder))
+
+
+def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
+    """The report of one run, from its records; by default where `report_folder` says. Returns the page's path."""
+    return write_report_of_runs([stored], folder)
+
+
+def write_report_of_runs(runs: Sequence[StoredRun], folder: Path | None) -> Path:
+    """One report of several runs. Raises RequestError where they may not be merged."""
+    from bench.report.write import write_report
+    from bench.running.folder import report_folder
+
+    target = folder or report_folder(runs[0].folder)
+    data = _report_data(runs, name=target.resolve().name if len(runs) > 1 else "")
+    writing(target, lambda: write_report(data, target))
+    return target / "report.html"
+
+
+def _report_data(runs: Sequence[StoredRun], name: str = "") -> ReportData:
+    from bench.analysis.study import ReportData
+    from bench.running.merge import merge_runs, rows_of_runs
+    from bench.running.table import item_scores_of, rounds_of
+
+    stored, rows = merge_runs(runs), rows_of_runs(runs)
+    return ReportData(
+        name=name or runs[0].folder.resolve().name,
+        folders=tuple(run.folder.resolve().name for run in runs),
+        plan=stored.plan,
+        rows=rows,
+        environment=stored.environment,
+        control=_worst_control(runs),
+        findings=tuple(f.sentence for f in _findings(rows, runs)),
+        rounds=rounds_of(stored),
+        scores={cell_id: found.scores for cell_id, found in item_scores_of(stored).items()},
+        records=stored.records,
+    )
+
+
+def _worst_control(runs: Sequence[StoredRun]) -> dict[str, Any] | None:
+    """The A/A control that convicts a run of noise, where one does; else the first."""
+    from bench.running.table import control_of
+
+    found = [control for run in runs if (control := control_of(run))]
+    return min(found, key=lambda control: bool(control["contains_one"]), default=None)
+
+
+def findings_of(stored: StoredRun) -> list[Finding]:
+    return findings_of_runs([stored])
+
+
+def findings_of_runs(runs: Sequence[StoredRun]) -> list[Finding]:
+    """What there is to object to in the merged rows; of the runs' controls and competitors the worst count."""
+    from bench.running.merge import rows_of_runs
+
+    return _findings(rows_of_runs(runs), runs)
+
+
+def _findings(rows: pandas.DataFrame, runs: Sequence[StoredRun]) -> list[Finding]:
+    from bench.analysis.trust import findings
+    from bench.running.merge import merge_runs
+    from bench.running.table import num_missing, rounds_of
+
+    busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
+    return findings(
+        rows,
+        _worst_control(runs),
+        busiest.environment,
+        metrics=merge_runs(runs).plan.metrics,
+        num_missing=sum(num_missing(run) for run in runs),
+        timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
+        rounds=[rounds_of(run) for run in runs],
+    )
+
+
+def show_run(stored: StoredRun, as_json: bool) -> None:
+    """The table of a run and what was skipped, as text or as one JSON document."""
+    from bench.report.frame import prepare
+    from bench.report.sections.answer import answer_text
+    from bench.report.tables import summary_table
+    from bench.running.table import json_rows, rows_of
+
+    rows = rows_of(stored)
+    if as_json:
+        console.print_json({"run": str(stored.folder), "rows": json_rows(rows), "skipped": to_json(stored.plan.skipped)})
+        return
+    table = summary_table(prepare(rows))
+    console.print_table(table.headers, table.rows, table.numeric)
+    show_skipped(stored.plan)
+    console.print_text("\n" + answer_text(prepare(rows, stored.plan.parts), _report_data([stored])))
+
+
+def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
+    """Front, significant differences and trained models, as text or as one JSON document; the page and the figure, whose path is returned."""
+    from bench.report.sections.front import find, json_of, notes, text_tables, write_comparison
+    from bench.report.sections.front_rows import choose_axes
+    from bench.running.folder import report_folder
+    from bench.running.table import item_scores_of, rows_of
+
+    axes = choose_axes(x, y)
+    rows, name = rows_of(stored), stored.folder.resolve().name
+    found = find(name, stored.plan, rows, item_scores_of(stored), axes, {task: _chance(task) for task in rows["task"].dropna().unique()})
+    target = folder or report_folder(stored.folder)
+    if as_json:
+        console.print_json({**json_of(found), "run": str(stored.folder)})
+    else:
+        for title, table in text_tables(found):
+            console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
+        console.print_text("\n" + "\n".join(notes(found)))
+    writing(target, lambda: write_comparison(found, target))
+    return target / f"{axes.name}.md"
+
+
+def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> Verdict | None:
+    """One run against another, as text, markdown or json; as comparison.md in the folder, where one is given. Returns what the bound comes to."""
+    from bench.files import write_text_below
+    from bench.report.markdown import to_markdown
+    from bench.report.sections.diff import (
+        about_cells,
+        cells_table,
+        changes_table,
+        compare_two,
+        document_of,
+        families_table,
+        json_of,
+        sentences,
+    )
+    from bench.spec import MUST_AGREE, SAME_MACHINE
+
+    found = compare_two(first, second, named=MUST_AGREE, same=SAME_MACHINE)
+    verdict = found.judge(bound) if bound else None
+    page = to_markdown(document_of(found, verdict))
+    if folder:
+        writing(folder, lambda: write_text_below(folder, "comparison.md", page))
+    if form == "json":
+        console.print_json(json_of(found, verdict))
+    elif form == "markdown":
+        console.print_text(page)
+    else:
+        titled = {"latency": cells_table(found), "families": families_table(found), "other changes": changes_table(found)}
+        for title, table in titled.items():
+            if table.rows:
+                console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
+        told = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([verdict.text] if verdict else [])]
+        console.print_text("\n" + "\n".join(told))
+    if folder:
+        console.say(f"comparison: {folder / 'comparison.md'}")
+    return verdict
+
+
+def _chance(task: str) -> float | None:
+    """The score of a uniform guess, or of the mean where values are asked for; None where the task cannot say, as without its data."""
+    from bench.tasks._info import info_of
+
+    try:
+        return info_of(task).chance
+    except RequestError:
+        return None
+
+
+def show_ladders(plan: Plan) -> None:
+    from bench.report.sections.saturation import ladder_table
+
+    if plan.ladders:
+        table = ladder_table(plan)
+        console.print_table(table.headers, table.rows, table.numeric, title="\nwhat fits, by prediction")
+
+
+def show_skipped(plan: Plan) -> None:
+    from bench.report.tables import skipped_table
+
+    if plan.skipped:
+        table = skipped_table(plan.skipped)
+        console.print_table(table.headers, table.rows, table.numeric, title=f"\n{len(plan.skipped)} skipped")
+
+
+def show_plan(wanted: Plan) -> None:
+    """The cells as resolved, and what is skipped."""
+    headers = ("model", "n", "width", "depth", "heads", "ffn_width", "params", "budget", "error", "FLOPs", "workload")
+    rows = []
+    for planned in wanted.cells:
+        shape, sizing, work = planned.cell.model.shape, planned.sizing, planned.cell.workload
+        sizes = (shape.seq_len, *(planned.size(size) or "" for size in ("width", "depth", "heads", "ffn_width")))
+        budget = f"{sizing.budget:,}" if sizing.budget else ""
+        error = f"{sizing.budget_error:+.2%}" if sizing.budget_error is not None else ""
+        flops = f"{sizing.cost.flops().at(shape.seq_len):.3g}"
+        workload = f"{work.phase} {work.dtype} {work.engine} {work.device} batch {work.batch_size} attention {work.attention}"
+        rows.append((planned.cell.model.name, *map(str, sizes), f"{sizing.params:,}", budget, error, flops, workload))
+    console.print_table(headers, rows, (False, *[True] * 9, False))
+    show_ladders(wanted)
+    show_skipped(wanted)
+
+
+def show_families() -> None:
+    """The options of each family, as written in a request, and its published variants."""
+    options = [
+        (name, "+" + "+".join(f"{o.name}={str(o.default).lower()}" for o in catalog.options(name))) for name in catalog.names("families")
+    ]
+    console.print_table(("family", "options and their defaults"), options, title=" ")
+    console.print_table(("variant", "family"), list(catalog.variants().items()), title=" ")
+
+
+def show_options(kind: str, mark: str) -> None:
+    """The options of everything of a kind, as written behind its name: a mixer's in `metaformer+mixer=NAME`, an engine's in `--engine NAME`."""
+    options = [
+        (name, "".join(f"{mark}{o.name}={str(o.default).lower()}" for o in catalog.options(name, kind))) for name in catalog.names(kind)
+    ]
+    console.print_table((catalog.SINGULAR[kind], "options and their defaults"), options, title=" ")
+
+
+def task_facts(name: str) -> dict[str, Any]:
+    """What is known of a task without its data; of one that takes an argument, only how it is written."""
+    from bench.tasks._info import Images, info_of
+
+    module = catalog.load("tasks", name)
+    argument, options = getattr(module, "ARGUMENT", ""), dict(getattr(module, "OPTIONS", {}))
+    written: dict[str, Any] = {"argument": argument, "options": options}
+    if argument:
+        return written
+    info = info_of(name)
+    reads = info.reads
+    lengths = ", ".join(map(str, reads.seq_lens("cls"))) if isinstance(reads, Images) else reads.rule
+    return {
+        **written,
+        "answers": info.answers,
+        "num_classes": info.num_classes,
+        "chance": info.chance,
+        "lengths": lengths,
+        "num_train": info.num_train,
+        "num_validation": info.num_validation,
+        "num_test": info.num_test,
+        "source": info.source,
+    }
+
+
+def show_tasks() -> None:
+    """How each task is written, what it asks for, how large it is, where it comes from."""
+    headers = ("task", "asks for", "classes", "chance", "lengths", "train", "test", "options (+name=value)", "source")
+    rows = []
+    for name in catalog.names("tasks"):
+        facts = task_facts(name)
+        options = " ".join(f"{key}={value}" for key, value in facts["options"].items())
+        if facts["argument"]:
+            rows.append((f"{name}:{facts['argument']}", "known from the data", *[""] * 5, options, "your own"))
+            continue
+        numbers = (
+            f"{facts['num_classes']}",
+            f"{facts['chance']:.3g}",
+            facts["lengths"],
+            f"{facts['num_train']:,}",
+            f"{facts['num_test']:,}",
+        )
+        rows.append((name, facts["answers"].replace("_", " "), *numbers, options, facts["source"]))
+    console.print_table(headers, rows, (False, False, True, True, False, True, True, False, False), title=" ")
+
+
+def show_description(data: dict[str, Any]) -> None:
+    sizes = [(name, _number_text(value)) for name, value in data.items() if not isinstance(value, (list, dict)) and value is not None]
+    crossings = [
+        (f"quadratic equals linear ({scope})", f"n = {n:,.1f}" if n is not None else "never: no n^2 term")
+        for scope, n in (data["quadratic_equals_linear_at"] or {}).items()
+    ]
+    console.print_table(("", ""), [*sizes, *crossings])
+    terms = [(t["name"], f"{t['params']:,}", f"{t['flops']:,}") for t in data["terms"]]
+    console.print_table(("term", "params", "FLOPs"), terms, (False, True, True), title=" ")
+    if data["flops_by_degree"] is None:
+        return
+    shares = [(f"n^{d}", f"{v:,}", f"{v / data['flops']:.1%}") for d, v in data["flops_by_degree"].items()]
+    console.print_table(("degree", "FLOPs", "share"), shares, (False, True, True), title=" ")
+
+
+def _number_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:+.3%}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def writing(target: Path, write: Callable[[], object]) -> None:
+    """Write; what the disk refuses becomes one line."""
+    try:
+        write()
+    except OSError as failed:
+        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another --out, or free some space") from failed

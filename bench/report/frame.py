@@ -1,0 +1,154 @@
+"""The table as the report reads it: every column there, numbers as numbers, and three texts per row: `label`, `size` and `work`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas
+
+from bench.analysis.series import by_part
+from bench.report import numbers
+from bench.report.numbers import count
+from bench.running.roofline import COLUMNS as ROOFLINE
+from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
+
+WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
+TRAINING_KEYS = ["model", "seq_len", "size", "task", "recipe", "width", "depth", "heads", "ffn_width"]
+"""What a training belongs to: rows that share these share it."""
+TEXT_COLUMNS = (
+    "batching",
+    *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),
+    *(
+        "memory_source",
+        "score_name",
+        "attention_effective",
+        "precision_effective",
+        "engine_effective",
+        "spatial_effective",
+        "allocator_effective",
+    ),
+)
+FLAG_COLUMNS = ("latency_stable", "flops_agree", "quick")
+NUMBER_COLUMNS = (
+    *("seq_len", "batch_size", "budget", "budget_error", "width", "depth", "heads", "ffn_width", "params", "params_seq", "params_blocks"),
+    *("flops", "flops_quadratic_share", "flops_train", "latency_ms", "latency_low_ms", "latency_high_ms"),
+    *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),
+    *("num_rounds", "num_samples", "threads", "page_faults", "peak_memory_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"),
+    *("activation_bytes", "rss_bytes", "energy_j", "accuracy", "accuracy_low", "accuracy_high", "accuracy_top5", "train_accuracy"),
+    *("exact_accuracy", "exact_accuracy_low", "exact_accuracy_high", "perplexity", "perplexity_low", "perplexity_high"),
+    *("score", "score_low", "score_high", "num_seeds", "train_s", "train_images_per_s", "train_flops", "learning_rate", "num_trials"),
+    *("loop_images_per_s", "plain_images_per_s", "loop_of_bound", "loop_of_bound_low", "loop_of_bound_high"),
+    *("loop_over_plain", "loop_over_plain_low", "loop_over_plain_high"),
+    *("ceiling_flops_per_s", "ceiling_bytes_per_s", *ROOFLINE),
+)
+
+
+def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFrame:
+    """A copy with all columns, in the order given: texts are str, numbers float (NaN where empty), flags True, False or None.
+
+    `label` names the series (the model, with the attention kernel where one model ran with several), `size` the budget, `batching` how large the
+    batch is. A cell in several parts of the plan has a row in each; `cells` has one of each again.
+    """
+    frame = by_part(rows.reset_index(drop=True), parts)
+    # as objects: going through a column of pandas' own strings makes each anew
+    texts = {name: pandas.Series([_text(value) for value in _column(frame, name)], dtype=object) for name in TEXT_COLUMNS}
+    amounts = {name: pandas.to_numeric(pandas.Series(_column(frame, name), dtype=object), errors="coerce") for name in NUMBER_COLUMNS}
+    flags = {name: pandas.Series([_flag(value) for value in _column(frame, name)], dtype=object) for name in FLAG_COLUMNS}
+    # at once: pandas warns of a frame that got so many columns one by one
+    frame = pandas.DataFrame({**dict(frame.items()), **texts, **{name: column.astype(float) for name, column in amounts.items()}, **flags})
+    frame["label"] = _labels(frame)
+    frame["size"] = _sizes(frame)
+    return frame
+
+
+def cells(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per cell, whatever the number of parts that it is in."""
+    return frame[~(frame["cell_id"].duplicated() & (frame["cell_id"] != ""))]
+
+
+def work_text(key: str, value: Any) -> str:
+    """One workload value, readable without its column's name."""
+    if key == "task":
+        return str(value) or "synthetic data"
+    if key == "recipe":
+        return str(value) or "the run's recipe"
+    return str(value)
+
+
+def varying(frame: pandas.DataFrame, keys: tuple[str, ...] = WORK_KEYS) -> tuple[str, ...]:
+    return tuple(key for key in keys if frame[key].nunique(dropna=False) > 1)
+
+
+def constant_work(frame: pandas.DataFrame) -> str:
+    """The workload values that all rows share, as one phrase."""
+    if frame.empty:
+        return ""
+    shared = [(key, frame[key].iloc[0]) for key in WORK_KEYS if key not in varying(frame)]
+    return ", ".join(work_text(key, value) for key, value in shared if value or key != "recipe")
+
+
+def row_name(row: Any, keys: tuple[str, ...]) -> str:
+    """What a cell is called in a list: model, n, budget and the workload values that differ within the run."""
+    parts = [f"{row['label']}, n = {row['seq_len']:.0f}", str(row["size"]), *(work_text(key, row[key]) for key in keys)]
+    return ", ".join(part for part in parts if part)
+
+
+def failed(frame: pandas.DataFrame) -> pandas.DataFrame:
+    return frame[~frame["status"].isin([MEASURED, PREDICTED])]
+
+
+def unstable(frame: pandas.DataFrame) -> pandas.DataFrame:
+    return frame[[flag is False for flag in frame["latency_stable"]]]
+
+
+def _column(frame: pandas.DataFrame, name: str) -> list[Any]:
+    return list(frame[name]) if name in frame else [None] * len(frame)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or (pandas.api.types.is_scalar(value) and pandas.isna(value)) else str(value)
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None or pandas.isna(value) else bool(value)
+
+
+def _labels(frame: pandas.DataFrame) -> list[str]:
+    kernels = frame.groupby("model")["attention"].nunique()
+    several = {model for model, num in kernels.items() if num > 1}
+    pairs = zip(frame["model"], frame["attention"], strict=True)
+    return [f"{model} ({kernel})" if model in several and kernel != NO_ATTENTION else model for model, kernel in pairs]
+
+
+def _sizes(frame: pandas.DataFrame) -> list[str]:
+    policies = frame.loc[frame["budget"].notna(), "match"].nunique()
+    pairs = zip(frame["budget"], frame["match"], strict=True)
+    return [_size(budget, match, policies > 1) for budget, match in pairs]
+
+
+def _size(budget: float, match: str, several: bool) -> str:
+    if pandas.isna(budget):
+        return "own size"
+    return f"budget {count(budget)}" + (f", match {match}" if several else "")
+
+
+SCOPE_TEXTS = ("phase", "engine", "dtype", "batching", "match", "budget")
+
+
+Cell = tuple[str, float | None]
+"""A text and what to sort it by."""
+
+
+def scope_text(scope: Mapping[str, Any]) -> str:
+    """The workload and policy of a finding as one phrase."""
+    parts = [_scope_text(scope, key)[0] for key in ("phase", "engine", "dtype", "batching", "task")]
+    match, budget = scope.get("match"), numbers.count(scope.get("budget"))
+    return ", ".join(part for part in (*parts, f"match {match}" if match else "", budget) if part)
+
+
+def _scope_text(scope: Mapping[str, Any], key: str) -> Cell:
+    value = scope.get(key)
+    if key == "budget":
+        return numbers.count(value), None if value is None or numbers.is_empty(value) else float(value)
+    return ("" if value is None or value == "" else work_text(key, value)), None

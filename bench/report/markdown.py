@@ -1,0 +1,86 @@
+"""A document as Markdown (GitHub flavour). Texts from records stay text: no HTML, link or table of theirs takes effect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from bench.report.document import Block, Bullets, Code, Document, FigureBlock, Paragraph, Section
+from bench.report.tables import Table
+
+INTERVAL = re.compile(r"\[[-+0-9., ]+\](?![(\[:])")
+SPECIAL = re.compile(r"[\\`*~|\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^(?:>|[#+=-](?=[\s#+=-]|$)|\d+[.)](?=\s|$))")
+MAX_ROWS = 500
+HTML_SPECIAL = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def to_markdown(document: Document) -> str:
+    head = [f"# {escape(document.title)}", escape(document.subtitle)]
+    notice = [f"> **{escape(document.notice)}**"] if document.notice else []
+    return "\n\n".join(part for part in (*head, *notice, *map(_section, document.sections)) if part) + "\n"
+
+
+def escape(text: str) -> str:
+    """On one line, with everything that Markdown or HTML would act on made inert; intervals such as [4.1, 4.3] keep their brackets."""
+    line = " ".join(text.split())
+    parts, last = [], 0
+    for match in INTERVAL.finditer(line):
+        parts += [_escaped(line[last : match.start()], at_start=last == 0), match.group()]
+        last = match.end()
+    return "".join([*parts, _escaped(line[last:], at_start=last == 0)])
+
+
+def _escaped(text: str, at_start: bool) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        found = match.group()
+        if match.start() == 0 and not at_start and found[0] in "#+=-0123456789":
+            return found
+        return found[:-1] + "\\" + found[-1]
+
+    safe = SPECIAL.sub(replaced, text.replace(">", "\0"))
+    return "".join(HTML_SPECIAL.get(character, character) for character in safe.replace("\0", ">"))
+
+
+def _section(section: Section) -> str:
+    return "\n\n".join([f"## {escape(section.title)}", *map(_block, section.blocks)])
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Paragraph):
+        return escape(block.text)
+    if isinstance(block, Bullets):
+        return "\n".join(f"- {escape(item)}" for item in block.items)
+    if isinstance(block, Code):
+        return _fenced(block.text)
+    if isinstance(block, FigureBlock):
+        return _figure(block)
+    return _table(block.table) + (f"\n\n{escape(block.caption)}" if block.caption else "")
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{text}\n{fence}"
+
+
+def _figure(block: FigureBlock) -> str:
+    table = _behind(block.table) if block.table else ""
+    missing = f"\n\nNot in this figure: {escape('; '.join(block.missing))}." if block.missing else ""
+    return f"### {escape(block.title)}\n\n![{escape(block.title)}](figures/{block.name}.png)\n\n{escape(block.caption)}{missing}{table}"
+
+
+def _behind(table: Table) -> str:
+    """Folded: the figure is what is read first."""
+    return f"\n\n<details><summary>Table behind this figure ({len(table.rows):,} rows)</summary>\n\n{_table(table)}\n\n</details>"
+
+
+def _table(table: Table) -> str:
+    rule = ["---:" if numeric else "---" for numeric in table.numeric]
+    shown, left_out = table.rows[:MAX_ROWS], len(table.rows) - MAX_ROWS
+    lines = [[escape(text) for text in table.headers], rule, *([escape(text) for text in row] for row in shown)]
+    note = f"\n\n{left_out:,} more rows are in report.html, and every cell in table.csv of the run." if left_out > 0 else ""
+    return "\n".join(map(_line, lines)) + note
+
+
+def _line(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(texts) + " |"

@@ -1,0 +1,278 @@
+"""An ablation's answer: its predictions against what came out, and the effect of every arm with its cost beside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bench.analysis.effects import COSTS, QUALITIES, Effect
+from bench.analysis.predictions import Outcome
+from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
+from bench.analysis.study import ReportData, Study
+from bench.report import numbers
+from bench.report.document import Block, Paragraph, TableBlock
+from bench.report.sections.arm_facts import known_blocks
+from bench.report.tables import Table
+from bench.spec import EQUAL, MEASURES, Measure, Part, Prediction
+
+ANSWERS = (SUPPORTED, REFUTED, UNDECIDED)
+NO_EFFECT = "no difference shown"
+MAX_NAMED = 6
+Row = Mapping[str, Any]
+
+
+def question_blocks(data: ReportData, study: Study) -> tuple[Block, ...]:
+    """The question, what was predicted and why, and what became of each prediction; nothing for a run that asks none."""
+    question = data.plan.question
+    if question is None:
+        return ()
+    statement = tuple(Paragraph(text=" ".join(text.split())) for text in question.statement.split("\n\n"))
+    lead = Paragraph(text=f"{question.text} {answer_sentence(study.outcomes)}".strip())
+    if not study.outcomes:
+        return (lead, *statement)
+    caption = (
+        "The predictions are part of the plan, which is written before its first measurement, with the effect that would count. One is supported "
+        "where the whole interval is on the side that was expected, refuted where it is wholly not, and undecided where the data cannot say. "
+        "Intervals hold for all effects on one measure of this run together (Bonferroni, 95 %)."
+    )
+    return (lead, TableBlock(table=prediction_table(study.outcomes), caption=caption), *statement)
+
+
+def answer_sentence(outcomes: Sequence[Outcome]) -> str:
+    """How many predictions came out how, and which were decided."""
+    if not outcomes:
+        return ""
+    named = {answer: [outcome for outcome in outcomes if outcome.answer == answer] for answer in ANSWERS}
+    counts = ", ".join(f"{len(found)} {answer}" for answer, found in named.items() if found)
+    decided = [
+        f"{'As predicted' if answer == SUPPORTED else 'Against the prediction'}: {_listed(named[answer])}."
+        for answer in (SUPPORTED, REFUTED)
+        if named[answer]
+    ]
+    return " ".join([f"Of {len(outcomes)} {'prediction' if len(outcomes) == 1 else 'predictions'}: {counts}.", *decided])
+
+
+def _listed(outcomes: Sequence[Outcome]) -> str:
+    """The first in words, and how many more the table has."""
+    more = f"; {len(outcomes) - MAX_NAMED} more in the table" if len(outcomes) > MAX_NAMED else ""
+    return "; ".join(map(_in_words, outcomes[:MAX_NAMED])) + more
+
+
+def prediction_table(outcomes: Sequence[Outcome]) -> Table:
+    """One row per prediction."""
+    headers = ("outcome", "compared", "predicted", "measured", "part", "because", "why", "rows")
+    rows = [
+        (
+            outcome.answer,
+            _compared(outcome),
+            expectation(outcome.prediction),
+            "; ".join(_measured(effect) for effect in outcome.effects),
+            outcome.prediction.part,
+            outcome.prediction.because,
+            outcome.reason,
+            f"{len(outcome.cells)} rows" if outcome.cells else "",
+        )
+        for outcome in outcomes
+    ]
+    return Table(
+        headers=headers,
+        numeric=(False,) * len(headers),
+        rows=tuple(rows),
+        badges=tuple(header == "outcome" for header in headers),
+        row_ids=tuple("|".join(outcome.cells) for outcome in outcomes),
+    )
+
+
+def effect_blocks(data: ReportData, study: Study, rows: Mapping[str, Row]) -> tuple[Block, ...]:
+    """Per part: the arms, their quality with its difference from the baseline, and what they cost. `rows`: the prepared table by cell id."""
+    blocks: list[Block] = []
+    for part in data.plan.parts:
+        effects = [effect for effect in study.effects if effect.contrast.part == part.name]
+        if not part.arms:
+            continue
+        table = effect_table(part, effects, rows)
+        blocks.append(TableBlock(table=table, caption=_caption(part, effects)))
+    return (*blocks, *known_blocks(data.plan, study.growth, rows))
+
+
+def _caption(part: Part, effects: Sequence[Effect]) -> str:
+    """How the intervals were made: over what, from which spread, corrected for how many comparisons."""
+    estimated = [effect for effect in effects if effect.p_adjusted is not None]
+    numbers_of = {effect.measure.title: effect.num_comparisons for effect in estimated}
+    corrected = ", ".join(f"{num} of {title}" for title, num in numbers_of.items())
+    spreads = ", ".join(dict.fromkeys(effect.spread for effect in estimated if effect.spread))
+    doubts = "; ".join(dict.fromkeys(effect.doubt for effect in effects if effect.doubt))
+    sentences = (
+        f"{part.name}: every arm against {part.baseline}. Costs are ratios to it; intervals of qualities are 95 % t-intervals over seeds.",
+        f"Intervals of differences and of ratios of times hold together for all comparisons of this run ({corrected})."
+        if corrected
+        else "",
+        f"Spread over seeds: {spreads}." if spreads else "",
+        "Shown: the interval excludes 0, or 1 for ratios.",
+        f"Nothing is called shown where there is doubt: {doubts}." if doubts else "",
+    )
+    return " ".join(filter(None, sentences))
+
+
+def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row]) -> Table:
+    """One row per cell of an arm; columns that no cell has are left out."""
+    by_cell = {(e.contrast.arm, e.contrast.first, e.measure.name): e for e in effects if e.contrast.against == part.baseline}
+    cells = [(arm.name, rows[cell_id]) for arm in part.arms for cell_id in arm.cells if cell_id in rows]
+    columns: list[tuple[str, Callable[[str, Row], tuple[str, float | None]]]] = [("arm", lambda arm, _: (arm, None))]
+    columns += [(title, _place(key)) for key, title in PLACES.items() if any(key in e.contrast.place for e in effects)]
+    for name in QUALITIES:
+        measure = MEASURES[name]
+        columns += [(measure.value or measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
+    columns += [(f"{MEASURES[name].title}, ratio", _effect(name, by_cell)) for name in COSTS]
+    columns += [("width / ffn_width", lambda _, row: (f"{row['width']:.0f} / {row['ffn_width']:.0f}", row["width"]))]
+    columns += [("training time", lambda _, row: (numbers.duration(1e3 * row["train_s"]), row["train_s"]))]
+    columns += [("seeds", lambda _, row: (numbers.whole(row["num_seeds"]), row["num_seeds"]))]
+    columns += [("status", lambda _, row: (str(row["status"]), None))]
+    texts = [[form(arm, row) for _, form in columns] for arm, row in cells]
+    kept = [i for i in range(len(columns)) if i == 0 or any(line[i][0] for line in texts)]
+    return Table(
+        headers=tuple(columns[i][0] for i in kept),
+        numeric=tuple(columns[i][0] not in ("arm", "status", *PLACES.values()) for i in kept),
+        rows=tuple(tuple(line[i][0] for i in kept) for line in texts),
+        keys=tuple(tuple(_number(line[i][1]) for i in kept) for line in texts),
+        badges=tuple(columns[i][0] == "status" for i in kept),
+    )
+
+
+PLACES = {
+    **{key: key for key in ("model", "task", "budget")},
+    "seq_len": "n",
+    **{key: key for key in ("attention", "phase", "engine", "dtype", "recipe")},
+    "batch_size": "batch",
+}
+"""Headers of what tells the cells of one arm apart (`bench.analysis.effects.PLACE_KEYS`)."""
+
+
+def expectation(prediction: Prediction) -> str:
+    """`accuracy higher by more than 0.02`, `latency equal within 5 %`."""
+    measure = MEASURES[prediction.measure]
+    by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
+    where = f" at n = {prediction.seq_len}" if prediction.seq_len is not None else ""
+    if prediction.expected == EQUAL:
+        return f"{measure.title} equal within {by}{where}"
+    return f"{measure.title} {prediction.expected}{f' by more than {by}' if prediction.by else ''}{where}"
+
+
+def effects_json(study: Study) -> dict[str, Any]:
+    """The predictions with their outcomes, and every effect, for `verdicts.json`; empty where there are none."""
+    if not study.effects and not study.outcomes:
+        return {}
+    return {
+        **({"answer": answer_sentence(study.outcomes)} if study.outcomes else {}),
+        "predictions": [
+            {
+                "part": outcome.prediction.part,
+                "arm": outcome.prediction.arm,
+                "against": _against_of(outcome),
+                "predicted": expectation(outcome.prediction),
+                "because": outcome.prediction.because,
+                "answer": outcome.answer,
+                "reason": outcome.reason,
+                "effects": [_effect_json(effect) for effect in outcome.effects],
+            }
+            for outcome in study.outcomes
+        ],
+        "effects": [_effect_json(effect) for effect in study.effects],
+    }
+
+
+def _effect_json(effect: Effect) -> dict[str, Any]:
+    contrast, estimate = effect.contrast, effect.estimate
+    bounds = {
+        name: value if abs(value) != float("inf") else None
+        for name, value in (("estimate", estimate.estimate), ("low", estimate.low), ("high", estimate.high))
+    }
+    return {
+        "part": contrast.part,
+        "arm": contrast.arm,
+        "against": contrast.against,
+        "place": {key: value.item() if hasattr(value, "item") else value for key, value in contrast.place.items()},
+        "measure": effect.measure.name,
+        "is_ratio": effect.measure.is_ratio,
+        **bounds,
+        "p_adjusted": effect.p_adjusted,
+        "num_comparisons": effect.num_comparisons,
+        "spread": effect.spread,
+        "shown": effect.shown,
+        "doubt": effect.doubt,
+        "cells": list(contrast.cells),
+    }
+
+
+def _in_words(outcome: Outcome) -> str:
+    effects = "; ".join(effect_text(effect) for effect in outcome.effects[:2])
+    more = f"; {len(outcome.effects) - 2} more" if len(outcome.effects) > 2 else ""
+    return f"{_compared(outcome)}: {expectation(outcome.prediction)} ({effects}{more})"
+
+
+def _compared(outcome: Outcome) -> str:
+    return " against ".join(text for text in (outcome.prediction.arm, _against_of(outcome)) if text)
+
+
+def _against_of(outcome: Outcome) -> str:
+    return outcome.prediction.against or next((effect.contrast.against for effect in outcome.effects), "")
+
+
+def _measured(effect: Effect) -> str:
+    place = place_text(effect.contrast.place)
+    return f"{place}: {effect_text(effect)}" if place else effect_text(effect)
+
+
+def place_text(place: Mapping[str, Any]) -> str:
+    """`n = 17, digits`."""
+    return ", ".join(f"n = {numbers.whole(value)}" if key == "seq_len" else str(value) for key, value in place.items())
+
+
+def effect_text(effect: Effect) -> str:
+    """+0.021 [0.010, 0.032], or for a ratio 1.42 [1.38, 1.46]."""
+    estimate = effect.estimate
+    known = effect.p_adjusted is not None and math.isfinite(estimate.high)
+    if effect.measure.is_ratio:
+        return numbers.ratio(estimate.estimate, estimate.low, estimate.high) if known else numbers.significant(estimate.estimate)
+    return f"{estimate.estimate:+.3f}" + (f" [{estimate.low:+.3f}, {estimate.high:+.3f}]" if known else "")
+
+
+def _against(measure: Measure) -> str:
+    return "ratio" if measure.is_ratio else "difference"
+
+
+def _place(key: str) -> Callable[[str, Row], tuple[str, float | None]]:
+    def form(_: str, row: Row) -> tuple[str, float | None]:
+        value = row[key]
+        is_number = isinstance(value, float) and not numbers.is_empty(value)
+        return (numbers.whole(value), value) if is_number else ("" if numbers.is_empty(value) else str(value), None)
+
+    return form
+
+
+def _quality(name: str) -> Callable[[str, Row], tuple[str, float | None]]:
+    def form(_: str, row: Row) -> tuple[str, float | None]:
+        text: Callable[[Any], str] = numbers.significant if name == "perplexity" else numbers.fraction
+        value, low, high = (row.get(column) for column in (name, f"{name}_low", f"{name}_high"))
+        if numbers.is_empty(value):
+            return "", None
+        bounds = "" if numbers.is_empty(low) else f" [{text(low)}, {text(high)}]"
+        return f"{text(value)}{bounds}", value
+
+    return form
+
+
+def _effect(name: str, by_cell: Mapping[tuple[str, str, str], Effect]) -> Callable[[str, Row], tuple[str, float | None]]:
+    def form(arm: str, row: Row) -> tuple[str, float | None]:
+        effect = by_cell.get((arm, row["cell_id"], name))
+        if effect is None:
+            return "", None
+        mark = "" if effect.p_adjusted is None or name in COSTS or effect.doubt else (", shown" if effect.shown else f", {NO_EFFECT}")
+        return f"{effect_text(effect)}{mark}", effect.estimate.estimate
+
+    return form
+
+
+def _number(value: Any) -> float | None:
+    return None if numbers.is_empty(value) else float(value)

@@ -1,0 +1,213 @@
+"""Cost against quality: one point per trained model with its intervals, the Pareto front as steps, the level of guessing."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+from matplotlib.axes import Axes as Plot
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from bench.analysis.ranking import ON
+from bench.report import numbers
+from bench.report.charts.matplotlib import Handle, draw_panels
+from bench.report.charts.sheets import Sheet
+from bench.report.charts.style import GREY, SeriesStyle, slug
+from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
+from bench.report.sections.front_rows import EXACT, Axes, on_front
+
+X_LABELS = {
+    "params": "parameters",
+    "flops": "forward FLOPs per sample",
+    "latency_ms": "latency (ms)",
+    "train_s": "training time of one seed (s)",
+}
+FRONT_COLOR = "#888888"
+SPREAD = 0.035
+"""Distance, as a fraction of the axis, at which points of an exact x are set apart: matched models would lie on top of each other."""
+SIDE_MARGIN = 0.14
+MIN_SPAN = math.log(2)
+HEADING_LINE = 0.2
+TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 10.5, 14
+"""Per inch, at the sizes below."""
+GUESSES = {"accuracy": "uniform guess", "score": "guess of the mean"}
+"""Whose score the level of guessing is. Where classes are not equally frequent, the best constant guess scores higher than a uniform one."""
+MAX_CHANCE_STRETCH = 0.6
+"""The axis is stretched down to the level of guessing where that makes it longer by no more than this share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    title: str
+    subtitle: str
+
+
+def draw_comparison(
+    sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None], heading: Heading
+) -> Figure:
+    """`sheet.rows` are those of `trained_rows` with an x; `chance` is the score of guessing by task, None where not known."""
+    rows = sheet.rows
+    labels = [label for label in styles if label in set(rows["label"])]
+    x_limits, y_limits = _x_limits(rows), _y_limits(rows, axes, chance)
+
+    def draw(plot: Plot, panel: pandas.DataFrame) -> None:
+        points = panel.assign(place=_places(panel["x"], x_limits) if axes.x in EXACT else panel["x"])
+        _draw_front(plot, points, x_limits)
+        for label, series in points.groupby("label", sort=False):
+            _draw_series(plot, series, styles[label], f"series-{slug(str(label))}")
+        _set_x_axis(plot, sorted(set(panel["x"])) if axes.x == "params" else [], x_limits, X_LABELS[axes.x], sheet.num_columns)
+        _set_y_axis(plot, y_limits, axes.y)
+        _mark_unstable(plot, points, axes)
+        _draw_chance(plot, chance.get(str(panel["task"].iloc[0])), y_limits, GUESSES[axes.y])
+
+    figure = draw_panels(sheet, draw, _handles(labels, styles, rows), share_y=True)
+    return _with_heading(figure, heading)
+
+
+def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series:
+    """Values nearer than SPREAD to the one before form a cluster, set side by side around its middle in the same order."""
+    width = math.log(limits[1] / limits[0])
+    order = values.sort_values(kind="stable").index
+    clusters: list[list[Any]] = []
+    for label in order:
+        near = clusters and math.log(values[label] / values[clusters[-1][-1]]) < SPREAD * width
+        clusters[-1].append(label) if near else clusters.append([label])
+    placed = {}
+    for cluster in clusters:
+        middle = math.fsum(math.log(values[label]) for label in cluster) / len(cluster)
+        for i, label in enumerate(cluster):
+            placed[label] = math.exp(middle + SPREAD * width * (i - (len(cluster) - 1) / 2))
+    return pandas.Series(placed).reindex(values.index)
+
+
+def _draw_front(plot: Plot, points: pandas.DataFrame, limits: tuple[float, float]) -> None:
+    """Rings on its points, dotted where membership is not certain; the line is the best mean up to each x."""
+    front = on_front(points)
+    ends = pandas.Series([*front["place"], limits[1]]), pandas.Series([*front["y"], front["y"].iloc[-1]])
+    plot.plot(*ends, color=FRONT_COLOR, linewidth=1, drawstyle="steps-post", zorder=1, gid="front")
+    for row in front.to_dict("records"):
+        plot.scatter(
+            [row["place"]],
+            [row["y"]],
+            s=170,
+            facecolors="none",
+            edgecolors=FRONT_COLOR,
+            linewidths=1.1,
+            linestyles="-" if row["front"] == ON else ":",
+            zorder=1,
+        )
+
+
+def _draw_series(plot: Plot, series: pandas.DataFrame, style: SeriesStyle, gid: str) -> None:
+    arms: dict[str, Any] = {"yerr": _arms(series, "y")}
+    if series["x_low"].notna().any():
+        arms["xerr"] = _arms(series, "x")
+    plot.errorbar(series["place"], series["y"], fmt="none", ecolor=style.color, elinewidth=1.2, capsize=3, **arms)
+    plot.plot(series["place"], series["y"], linestyle="", marker=style.marker, color=style.color, gid=gid)
+
+
+def _arms(series: pandas.DataFrame, name: str) -> list[pandas.Series]:
+    low, high = series[name] - series[f"{name}_low"], series[f"{name}_high"] - series[name]
+    return [low.clip(lower=0).fillna(0), high.clip(lower=0).fillna(0)]
+
+
+def _mark_unstable(plot: Plot, points: pandas.DataFrame, axes: Axes) -> None:
+    for row in points.to_dict("records") if axes.x == "latency_ms" else ():
+        if row["latency_stable"] is False:
+            words = plot.annotate("unstable", (row["place"], row["y"]), (7, 5), textcoords="offset points", fontsize=7.5, color="#666666")
+            words.set_gid("unstable")
+
+
+def _draw_chance(plot: Plot, chance: float | None, limits: tuple[float, float], guess: str) -> None:
+    if chance is None:
+        return
+    low, high = limits
+    place, text, above = chance, f"{guess} {chance:.3g}", chance >= high
+    if low < chance < high:
+        plot.axhline(chance, color=GREY, linewidth=1, linestyle=":", zorder=1, gid="chance")
+    else:
+        margin = 0.02 * (high - low)
+        place, text = (high - margin, f"{text}, above this axis") if above else (low + margin, f"{text}, below this axis")
+    side = "top" if above else "bottom"
+    plot.text(0.99, place, text, transform=plot.get_yaxis_transform(), ha="right", va=side, fontsize=7.5, color="#666666")
+
+
+def _x_limits(rows: pandas.DataFrame) -> tuple[float, float]:
+    low, high = (math.log(bound) for bound in (rows[["x", "x_low"]].min().min(), rows[["x", "x_high"]].max().max()))
+    middle, half = (low + high) / 2, max(high - low, MIN_SPAN) * (0.5 + SIDE_MARGIN)
+    return math.exp(middle - half), math.exp(middle + half)
+
+
+def _y_limits(rows: pandas.DataFrame, axes: Axes, chance: Mapping[str, float | None]) -> tuple[float, float]:
+    low, high = rows[["y", "y_low"]].min().min(), rows[["y", "y_high"]].max().max()
+    levels = [level for task in set(rows["task"]) if (level := chance.get(task)) is not None]
+    near = [level for level in levels if 0 < low - level <= MAX_CHANCE_STRETCH * (high - low)]
+    low = min([low, *near])
+    margin = max(0.08 * (high - low), 0.005 if axes.y == "accuracy" else 1e-9)
+    return low - margin, high + margin
+
+
+def _set_x_axis(plot: Plot, sizes: Sequence[float], limits: tuple[float, float], label: str, num_columns: int) -> None:
+    """Ticks at the sizes themselves where these are given, else at round numbers."""
+    plot.set_xscale("log")
+    plot.set_xlim(*limits)
+    ticks = list(sizes) or round_ticks(*limits)
+    width = math.log(limits[1] / limits[0])
+    shown = spaced([math.log(tick / limits[0]) / width for tick in ticks], distance=0.1 if num_columns == 1 else 0.18)
+    kept = [tick for tick, keep in zip(ticks, shown, strict=True) if keep]
+    plot.set_xticks(kept, [numbers.count(tick) if tick >= 1000 else f"{tick:g}" for tick in kept])
+    plot.set_xticks([], minor=True)
+    plot.set_xlabel(label)
+
+
+def _set_y_axis(plot: Plot, limits: tuple[float, float], label: str) -> None:
+    plot.set_ylim(*limits)
+    ticks = [tick for tick in linear_ticks(*limits, num=6) if label != "accuracy" or 0 <= tick <= 1]
+    decimals = max((len(f"{tick:g}".partition(".")[2]) for tick in ticks), default=0)
+    plot.set_yticks(ticks, [f"{tick:.{decimals}f}" for tick in ticks])
+    plot.set_ylabel(label)
+
+
+def _handles(labels: Sequence[str], styles: Mapping[str, SeriesStyle], rows: pandas.DataFrame) -> list[Handle]:
+    handles: list[Handle] = [
+        Line2D([], [], color=styles[name].color, linestyle="", marker=styles[name].marker, label=name) for name in labels
+    ]
+    standings = set(on_front(rows)["front"])
+    for certain, name in ((True, "Pareto front"), (False, "front, not certain")):
+        if any((standing == ON) is certain for standing in standings):
+            handles.append(_ring(certain, name))
+    return handles
+
+
+def _ring(certain: bool, name: str) -> Line2D:
+    return Line2D(
+        [],
+        [],
+        color=FRONT_COLOR,
+        linewidth=1,
+        linestyle="-" if certain else ":",
+        marker="o",
+        markersize=10,
+        fillstyle="none",
+        label=name,
+    )
+
+
+def _with_heading(figure: Figure, heading: Heading) -> Figure:
+    """Title and subtitle above the panels, in room of their own."""
+    width, height = figure.get_size_inches()
+    titles = textwrap.wrap(heading.title, int(TITLE_CHARACTERS * width))
+    subtitles = [line for text in heading.subtitle.splitlines() for line in textwrap.wrap(text, int(SUBTITLE_CHARACTERS * width))]
+    room = HEADING_LINE * (len(titles) + len(subtitles)) + 0.08
+    figure.set_size_inches(width, height + room)
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0, 1, height / (height + room)))
+    figure.text(0.01, 1 - 0.05 / (height + room), "\n".join(titles), fontsize=10.5, fontweight="bold", ha="left", va="top")
+    below = 1 - (0.07 + HEADING_LINE * len(titles)) / (height + room)
+    figure.text(0.01, below, "\n".join(subtitles), fontsize=8.5, color="#444444", ha="left", va="top")
+    return figure

@@ -1,0 +1,212 @@
+"""What a comparison says in sentences, and how its numbers were made. Says nothing that the analysis does not show."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas
+
+from bench.analysis.ranking import ON
+from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
+from bench.report import numbers
+from bench.report.frame import work_text
+from bench.report.sections.front_figure import X_LABELS, Heading
+from bench.report.sections.front_rows import CLOCK_KEYS, DIFFERENCE_UNITS, EXACT, SIZE_TOLERANCE, Axes, model_place, on_front, seeds_text
+from bench.spec import Plan, Recipe
+
+MAX_PLACES = 6
+TESTS = {
+    TWO_WAY: (
+        "Two-way t-test (two or more seeds each): the variance of the difference is that over seeds within each model (Welch 1947) plus that "
+        "over the paired test items, degrees of freedom by Satterthwaite (1946); seeds x items in the spirit of multi-reader multi-case studies "
+        "(Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). Conservative: the item variance contains some of the seeds'."
+    ),
+    MCNEMAR: (
+        "Exact McNemar test (McNemar 1947) on the items that one model has right and the other wrong, with the interval of Agresti and Min "
+        f"(2005); {ONE_SEED}."
+    ),
+    PAIRED_T: f"Paired t-test over items; {ONE_SEED}.",
+}
+CORRECTION = (
+    "p (Holm): corrected for all {num} comparisons of this run together (Holm 1979), significant below 0.05. Intervals of differences are 95 % each, "
+    "not corrected."
+)
+ABOUT_FRONT = (
+    "Certain means: whatever the values within the 95 % intervals, no other model of that length could have a smaller or equal x and a larger "
+    "or equal y, and none with a smaller or equal x was tested without a significant difference. Models matched to one budget of parameters "
+    "count as equally large. A model without an interval (one seed) is never certain. Nothing is certain where x is a training time: these are wall "
+    "times of single trainings, whose spread is not known. Nor is a model whose latency is unstable or was timed in too few rounds for an interval. "
+    "Among the trained models, off without a remark means that some other model is better whatever the values."
+)
+
+
+def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequence[Comparison]) -> Heading:
+    """Of the figure that shows `rows`."""
+    shown = [c for c in comparisons if c.first_id in set(rows["cell_id"])]
+    title = f"{axes.y.capitalize()}{_outcome(shown)}" if shown else f"{axes.y.capitalize()} against {_noun(axes.x)}"
+    lengths = sorted(rows["seq_len"].unique())
+    parts = (
+        ", ".join([*dict.fromkeys(rows["task"]), f"n = {', '.join(numbers.whole(n) for n in lengths)}"]),
+        _seeds(rows, plan.settings.seeds),
+        _recipe(plan),
+        *workload_text(rows, axes),
+        plan.created[:10],
+    )
+    legend = "Bars: 95 % intervals over seeds" + (" (over rounds for latency)." if axes.x == "latency_ms" else ".")
+    beside = " Points of one size are drawn side by side." if axes.x in EXACT else ""
+    return Heading(title=title, subtitle=f"{'; '.join(parts)}\n{legend}{beside}")
+
+
+def figure_caption(axes: Axes) -> str:
+    beside = " Points that would lie on top of each other are drawn side by side." if axes.x in EXACT else ""
+    return (
+        f"Mean {axes.y} on the test split over seeds with its 95 % t-interval over seeds, against {_noun(axes.x)}, one panel per n.{beside} The line "
+        "is the best mean up to each x; rings mark its models, dotted where membership is not certain. Overlap of two bars is no test: the "
+        "comparisons are."
+    )
+
+
+def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
+    """Who is on the front, length by length."""
+    places = []
+    for (task, n), members in on_front(rows).groupby(["task", "seq_len"], sort=False):
+        names = [f"{row['label']} ({_size(row)}{'' if row['front'] == ON else ', not certain'})" for row in members.to_dict("records")]
+        places.append(f"{task}, n = {n:.0f}: {', '.join(names)}")
+    more = f"; {len(places) - MAX_PLACES} more in the table" if len(places) > MAX_PLACES else ""
+    return [f"Front of {axes.y} against {_noun(axes.x)}: {'; '.join(places[:MAX_PLACES])}{more}."]
+
+
+def doubt_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
+    """Why an x without a spread leaves the front uncertain, and for whom."""
+    doubtful = rows[rows["x_doubtful"] & rows["x"].notna()].to_dict("records")
+    if not doubtful:
+        return []
+    if axes.x == "train_s":
+        return ["No membership is certain: training times are wall times of single trainings, whose spread is not known."]
+    return [f"Never certain, with a latency that is unstable or has no interval: {'; '.join(model_place(row) for row in doubtful)}."]
+
+
+def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
+    """How many differences are significant and which; pairs with the same verdict share a clause."""
+    if not comparisons:
+        return ["No two trained models of equal size share task, n and budget, so nothing is compared pairwise."]
+    significant = [c for c in comparisons if c.significant]
+    anew = [c for c in comparisons if c.about_models]
+    lost = [c for c in comparisons if c.seeds_lost]
+    single = len(comparisons) - len(anew) - len(lost)
+    found = []
+    if anew:
+        clauses = _clauses(significant)
+        listed = f": {'; '.join(clauses)}" if clauses else ""
+        found.append(
+            f"{len(significant)} of {len(anew)} differences {_are(len(significant))} significant (Holm-adjusted p < 0.05){listed}."
+        )
+    if len(anew) > len(significant):
+        others = _clauses([c for c in anew if not c.significant], " and ")
+        found.append(f"No significant difference: {'; '.join(others)}.")
+    if lost:
+        found.append(f"Not claimed, since seeds were lost: {'; '.join(_clauses(lost, ' and '))}.")
+    if single:
+        found.append(f"{single} compare two trained models with one seed, which says nothing of other seeds.")
+    return found
+
+
+def method_text(comparisons: Sequence[Comparison]) -> list[str]:
+    used = {c.difference.test for c in comparisons}
+    tests = [text for name, text in TESTS.items() if name in used]
+    return [*tests, CORRECTION.format(num=len(comparisons))] if tests else []
+
+
+def unequal_text(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
+    """How many pairs were not tested since one model is larger; each with its rows."""
+    by_policy = Counter("flops" if first["match"] == "flops" else "params" for first, _ in pairs)
+    nouns = {"flops": "forward FLOPs", "params": "parameters"}
+    return [
+        f"{num} pair{' was' if num == 1 else 's were'} not tested: their {nouns[policy]} differ by more than {SIZE_TOLERANCE[policy]:.0%}, so a "
+        "difference could be one of size."
+        for policy, num in by_policy.items()
+    ]
+
+
+def seeds_lost_text(rows: pandas.DataFrame, without: Sequence[str], planned: int) -> list[str]:
+    """Which models have fewer seeds than were planned; `without`: the names of those that have none."""
+    fewer = rows[rows["num_seeds"] < planned].to_dict("records")
+    named = [f"{model_place(row)}: {seeds_text(row['num_seeds'], planned)}" for row in fewer]
+    named += [f"{name}: {seeds_text(0, planned)}" for name in without]
+    if not named:
+        return []
+    return [
+        f"Seeds were lost (diverged, failed or not run): {'; '.join(named)}. Their means are of the seeds that remain, which may flatter them, so no "
+        "difference from these models is claimed."
+    ]
+
+
+def unit_text(comparisons: Sequence[Comparison], axes: Axes) -> list[str]:
+    """What differences are measured in, where that is not the quantity shown."""
+    unit = DIFFERENCE_UNITS[axes.y]
+    if axes.y == unit or not comparisons:
+        return []
+    return [f"Differences are in {unit}, minus the mean squared error per test item, as the items were scored, not in the {axes.y} shown."]
+
+
+def workload_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
+    """The workload that was timed, where x is a time of it."""
+    timed = rows[rows["x"].notna()]
+    if axes.x != "latency_ms" or timed.empty:
+        return []
+    return ["latency of " + ", ".join(work_text(key, timed[key].iloc[0]) for key in CLOCK_KEYS)]
+
+
+def _noun(x: str) -> str:
+    return X_LABELS[x].partition(" (")[0]
+
+
+def _outcome(comparisons: Sequence[Comparison]) -> str:
+    anew = [c for c in comparisons if c.about_models]
+    num = sum(c.significant for c in anew)
+    if not anew:
+        lost = any(c.seeds_lost for c in comparisons)
+        return ": seeds were lost, so no difference is claimed" if lost else " of one seed each: nothing shown of other seeds"
+    budgets = all(c.group["match"] != "shape" and not numbers.is_empty(c.group["budget"]) for c in anew)
+    equal = "at equal budget" if budgets else "of equal size"
+    if num == 0:
+        return f": no significant difference {equal}"
+    return f": {num} of {len(anew)} differences {equal} {_are(num)} significant"
+
+
+def _are(num: int) -> str:
+    return "is" if num == 1 else "are"
+
+
+def _seeds(rows: pandas.DataFrame, planned: int) -> str:
+    low, high = rows["num_seeds"].min(), rows["num_seeds"].max()
+    if low < planned:
+        most = f" to {high:.0f}" if high > low else ""
+        return f"{low:.0f}{most} of {planned} seeds"
+    return f"{low:.0f} seed{'' if high == 1 else 's'}" if low == high else f"{low:.0f} to {high:.0f} seeds"
+
+
+def _recipe(plan: Plan) -> str:
+    recipe: Recipe = plan.recipe
+    rate = f"rate chosen from {plan.settings.lr_trials} trials" if plan.settings.lr_trials else f"at {recipe.learning_rate:g}"
+    return f"{recipe.epochs} epochs of AdamW {rate}, batch {recipe.batch_size * recipe.accumulate}"
+
+
+def _size(row: Mapping[str, Any]) -> str:
+    return str(row["size"]) if not numbers.is_empty(row["budget"]) else numbers.count(row["params"])
+
+
+def _clauses(comparisons: Sequence[Comparison], joint: str = " above ") -> list[str]:
+    """`gmlp above vit (n = 17: 300 k, 1 M)`."""
+    places: dict[str, dict[float, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for c in comparisons:
+        budget = "own size" if numbers.is_empty(c.group["budget"]) else numbers.count(c.group["budget"])
+        names = (c.first, c.second) if joint == " above " else sorted((c.first, c.second))
+        places[joint.join(names)][c.group["seq_len"]].append(budget)
+    return [f"{pair} ({'; '.join(_place(n, budgets) for n, budgets in lengths.items())})" for pair, lengths in places.items()]
+
+
+def _place(n: float, budgets: Sequence[str]) -> str:
+    return f"n = {n:.0f} at {', '.join(dict.fromkeys(budgets))}"

@@ -1,0 +1,91 @@
+"""Where n^2 lives: in weights, in activations, or nowhere, read off each model's closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas
+
+from bench.analysis.quadratic_terms import quadratic_home
+from bench.report import numbers
+from bench.report.document import Block, Paragraph, TableBlock
+from bench.report.tables import Table, number, plain, table
+from bench.spec import Plan
+
+WEIGHTS = "weights"
+ACTIVATIONS = "activations"
+NOWHERE = "nowhere: linear in n"
+
+
+def where_quadratic(plan: Plan) -> tuple[Block, ...]:
+    homes = quadratic_home(plan).drop_duplicates(["model", "seq_len", "budget", "flops_coefficient", "params_seq"])
+    if homes.empty:
+        return (Paragraph(text="The plan holds no cell."),)
+    homes = homes.assign(home=[_home(row) for row in homes.to_dict("records")])
+    caption = (
+        "From the closed forms, at each cell's own width. FLOPs per n^2: forward FLOPs of one sample that multiply n^2. Weights per n^2: parameters "
+        "that multiply n^2. Length-dependent parameters also count learned positions and spatial biases."
+    )
+    return (*(Paragraph(text=text) for text in _sentences(homes)), TableBlock(table=_table(homes), caption=caption))
+
+
+def _home(row: dict[str, Any]) -> str:
+    places = [WEIGHTS] if row["weight_terms"] else []
+    places += [ACTIVATIONS] if row["activation_terms"] else []
+    return " and ".join(places) or NOWHERE
+
+
+def _sentences(homes: pandas.DataFrame) -> list[str]:
+    quadratic = list(dict.fromkeys(homes.loc[homes["home"] != NOWHERE, "model"]))
+    linear = [model for model in dict.fromkeys(homes["model"]) if model not in quadratic]
+    sentences = []
+    if quadratic:
+        sentences.append(_head_sentence(quadratic))
+    for home, text in (
+        (
+            WEIGHTS,
+            "n x n weights in each layer, learned once and shared by every sample of the batch: they count as parameters and are stored",
+        ),
+        (
+            ACTIVATIONS,
+            "n x n activations per head and sample, computed anew each time: no parameter, and a fused kernel never writes them to memory, "
+            "while an explicit one stores batch x heads x n^2 of them per layer",
+        ),
+        (f"{WEIGHTS} and {ACTIVATIONS}", "both n x n weights, shared by the batch, and n x n activations per sample"),
+    ):
+        chosen = homes[homes["home"] == home].drop_duplicates("model").to_dict("records")
+        if chosen:
+            sentences.append(f"{_models_and_terms(chosen)}: {text}.")
+    if linear:
+        sentences.append(f"{', '.join(linear)}: no n^2 term in matrix products; the FLOPs are linear in n.")
+    return sentences
+
+
+def _head_sentence(models: list[str]) -> str:
+    if len(models) == 1:
+        return f"{models[0]} is quadratic in n."
+    which = "both" if len(models) == 2 else "all"
+    names = f"{', '.join(models[:-1])} and {models[-1]}"
+    return f"{names} are {which} quadratic in n. What differs is the coefficient, and where n^2 lives."
+
+
+def _models_and_terms(rows: list[dict[str, Any]]) -> str:
+    """Models that hold n^2 in the same terms share one bracket."""
+    by_terms: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        by_terms.setdefault((*row["weight_terms"], *row["activation_terms"]), []).append(row["model"])
+    return "; ".join(f"{', '.join(models)} (in {', '.join(terms)})" for terms, models in by_terms.items())
+
+
+def _table(homes: pandas.DataFrame) -> Table:
+    columns = (
+        plain("model"),
+        number("seq_len", "n", numbers.whole),
+        number("budget", "budget", numbers.count),
+        number("flops_coefficient", "FLOPs per n^2", numbers.exact),
+        number("flops_share", "of FLOPs at n", numbers.percent),
+        number("weights_coefficient", "weights per n^2", numbers.exact),
+        number("params_seq", "length-dependent params", numbers.exact),
+        plain("home", "n^2 lives in"),
+    )
+    return table(homes, columns, keep=("model", "n"))

@@ -1,0 +1,305 @@
+"""Roofline, as a section: what each step reached against what the device can, and the cells that are furthest away.
+
+Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from bench.analysis.regimes import LAUNCH, SHARE, furthest, limits, regimes
+from bench.analysis.series import row_values
+from bench.report import frame as frames
+from bench.report import numbers
+from bench.report.charts.matplotlib import draw_lines, draw_panels
+from bench.report.charts.plotly import MARKER_PIXELS, chart_lines, hover_text, panel_title, panels_of, plain_values, plotly_text, symbols
+from bench.report.charts.sheets import Chart, ChartAxis, ChartPanel, Drawing, Kind, Quantity, Sheet, Trace, draw_sheets, sheets
+from bench.report.charts.style import HOLLOW, SeriesStyle, slug
+from bench.report.charts.ticks import log_value_axis, round_ticks
+from bench.report.document import Block, Paragraph, TableBlock
+from bench.report.tables import LATENCY, LENGTH, MODEL, Column, Row, Table, number, plain, table, work_columns
+
+X, Y = "intensity", "achieved_flops_per_s"
+X_LABEL, Y_LABEL = "FLOPs per byte moved", "FLOP/s reached"
+ROOF_COLOR = "#555555"
+ROOF_NAME = "ceilings of the device"
+MARGIN = 2.0
+PANEL_KEYS = ("device", "phase")
+ROOFLINE_CAPTION = (
+    "What each step reached against how much it computes per byte that its operators read and write. The slope is the best copy of this device and "
+    "the flat part its best matrix product, both measured in this run. Points far below the roof wait for something else; hollow ones are bound by "
+    "launching operators, and stay out of scaling fits. Bytes are counted as if nothing stayed in a cache, so a point may lie above the slope."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of both axes, the same in all panels of a sheet."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+
+def draw_rooflines(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
+    """A figure per device with a panel per phase and dtype; nothing where no cell has a regime. Call inside `style.figure_style`."""
+    rows = regimes(frames.cells(frame))
+    kind = Kind(
+        name="roofline",
+        title="What bounds each step",
+        caption=lambda shown: f"{ROOFLINE_CAPTION} Conditions: {frames.constant_work(shown)}.",
+        figure=lambda sheet: draw_roofline(sheet, styles),
+        chart=lambda sheet: chart_roofline(sheet, styles),
+        table=regime_table,
+        missing=lambda shown: _without_regime(rows[rows["device"].isin(shown["device"])]),
+    )
+    drawn = rows[rows["regime"].notna() & (rows[X] > 0)]
+    if len(drawn):
+        yield from draw_sheets(kind, sheets(drawn, "dtype", str, PANEL_KEYS))
+
+
+def regime_table(rows: pandas.DataFrame) -> Table:
+    """Needs the columns of `regimes`."""
+    size = (plain("size"),) if frames.varying(rows, ("size",)) else ()
+    columns = (
+        *(MODEL, LENGTH, *size, *work_columns(rows)),
+        Column(header="bound by", text=lambda row: row["regime"] or "", numeric=False),
+        *(number("explained", "of the latency", numbers.percent), LATENCY, number("mfu", "MFU", numbers.percent)),
+        *(number(X, X_LABEL, _short), number(Y, "FLOP/s", numbers.count), number("achieved_bytes_per_s", "bytes/s", numbers.count)),
+        *(number("num_operators", "operators", numbers.whole), number("moved_bytes", "moved", numbers.bytes_text)),
+        Column(header="not known because", text=lambda row: row["regime_reason"] or "", numeric=False),
+    )
+    return table(rows, columns, keep=("model", "n", "bound by"))
+
+
+def draw_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Figure:
+    labels = [label for label in styles if label in set(sheet.rows["label"])]
+    limits = _limits(sheet.rows)
+
+    def draw(axis: Axes, panel: pandas.DataFrame) -> None:
+        roof = _roof(panel, limits)
+        axis.plot(roof[X], roof[Y], color=ROOF_COLOR, linewidth=1.2, zorder=1, gid="roof")
+        for (label, hollow), points in panel.groupby(["label", panel["regime"] == LAUNCH], sort=False):
+            style = styles[label]
+            face = HOLLOW if hollow else style.color
+            gid = f"series-{slug(label)}{'-launch' if hollow else ''}"
+            axis.plot(points[X], points[Y], linestyle="", marker=style.marker, color=style.color, markerfacecolor=face, gid=gid)
+        _set_axes(axis, limits)
+
+    return draw_panels(sheet, draw, _handles(labels, styles, hollow=bool((sheet.rows["regime"] == LAUNCH).any())), share_y=True)
+
+
+def chart_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Chart:
+    limits = _limits(sheet.rows)
+    panels = [ChartPanel(title=panel_title(panel), traces=_traces(panel.rows, limits, styles)) for panel in panels_of(sheet)]
+    return Chart(
+        x=ChartAxis(title=X_LABEL, scale="log", switchable=False, tick_format="~r"),
+        y=ChartAxis(title=Y_LABEL, scale="log", switchable=False, tick_format="~s"),
+        panels=tuple(panels),
+    )
+
+
+def _limits(rows: pandas.DataFrame) -> Limits:
+    """Around all points, the flat part of every roof, and the ridge where it meets the slope."""
+    ridges = rows["ceiling_flops_per_s"] / rows["ceiling_bytes_per_s"]
+    x = (min(rows[X].min(), ridges.min()) / MARGIN, max(rows[X].max(), ridges.max()) * MARGIN)
+    return Limits(x=x, y=(rows[Y].min() / MARGIN, max(rows[Y].max(), rows["ceiling_flops_per_s"].max()) * MARGIN))
+
+
+def _roof(panel: pandas.DataFrame, limits: Limits) -> pandas.DataFrame:
+    """Left end, ridge and right end of the lower of the two roofs, in the panel's arithmetic."""
+    flops, moved = float(panel["ceiling_flops_per_s"].median()), float(panel["ceiling_bytes_per_s"].median())
+    places = pandas.Series([limits.x[0], flops / moved, limits.x[1]])
+    return pandas.DataFrame({X: places, Y: (places * moved).clip(upper=flops)})
+
+
+def _set_axes(axis: Axes, limits: Limits) -> None:
+    log_value_axis(axis, limits.y, numbers.count, Y_LABEL)
+    axis.set_ylim(*limits.y)
+    axis.set_xscale("log")
+    axis.set_xlim(*limits.x)
+    ticks = round_ticks(*limits.x)
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_xticks([], minor=True)
+    axis.set_xlabel(X_LABEL)
+
+
+def _handles(labels: list[str], styles: Mapping[str, SeriesStyle], *, hollow: bool) -> list[Line2D]:
+    handles = [Line2D([], [], color=styles[label].color, linestyle="", marker=styles[label].marker, label=label) for label in labels]
+    if hollow:
+        handles.append(Line2D([], [], color=ROOF_COLOR, linestyle="", marker="o", markerfacecolor=HOLLOW, label="bound by launching"))
+    return [*handles, Line2D([], [], color=ROOF_COLOR, linewidth=1.2, label=ROOF_NAME)]
+
+
+def _traces(rows: pandas.DataFrame, limits: Limits, styles: Mapping[str, SeriesStyle]) -> tuple[Trace, ...]:
+    roof = _roof(rows, limits)
+    line: Trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": ROOF_NAME,
+        "uid": "roof",
+        "x": plain_values(roof[X]),
+        "y": plain_values(roof[Y]),
+        "hoverinfo": "skip",
+        "line": {"color": ROOF_COLOR, "width": 1.5},
+    }
+    return (line, *(_series(str(label), series, styles[label]) for label, series in rows.groupby("label", sort=False)))
+
+
+def _series(name: str, series: pandas.DataFrame, style: SeriesStyle) -> Trace:
+    marker = {"color": style.color, "size": MARKER_PIXELS, "symbol": symbols(style, list(series["regime"] == LAUNCH))}
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": plotly_text(name),
+        "uid": f"series {name}",
+        "x": plain_values(series[X]),
+        "y": plain_values(series[Y]),
+        "hoverinfo": "text",
+        "hovertext": [_hover(row) for row in row_values(series)],
+        "marker": {**marker, "line": {"color": style.color, "width": 1}},
+    }
+
+
+def _hover(row: Mapping[str, Any]) -> str:
+    bound = f"bound by {row['regime']}, which explains {numbers.percent(row['explained'])} of the latency"
+    reached = f"{numbers.count(row[Y])}FLOP/s at {_short(row[X])} FLOPs per byte"
+    return hover_text((frames.row_name(row, frames.WORK_KEYS), bound, reached))
+
+
+def _short(value: Any) -> str:
+    return "" if numbers.is_empty(value) else numbers.significant(value)
+
+
+def _without_regime(rows: pandas.DataFrame) -> tuple[str, ...]:
+    keys = frames.varying(rows)
+    return tuple(f"{frames.row_name(row, keys)}: {row['regime_reason']}" for row in rows[rows["regime"].isna()].to_dict("records"))
+
+
+NUM_FURTHEST = 10
+
+
+def is_unstable(rows: pandas.DataFrame) -> pandas.Series:
+    """Whether a cell's latency is marked unstable; not so where nothing says."""
+    return pandas.Series([flag is False for flag in rows["latency_stable"]], index=rows.index, dtype=bool)
+
+
+QUANTITY = Quantity(
+    value=SHARE,
+    low=f"{SHARE}_low",
+    high=f"{SHARE}_high",
+    label="share of the roofline",
+    text=lambda share: f"{100 * share:g} %",
+    limit=1.0,
+    limit_label="what the device allows",
+    hollow=is_unstable,
+    hollow_label="unstable",
+)
+LIMIT_CAPTION = (
+    "The time that the device allows a step, over the time that it took. Allowed is the longer of two times: model FLOPs by the best matrix product, "
+    "and compulsory bytes (weights, batch, answers; no intermediate) by the best copy, both measured in the round of the step. Points are geometric "
+    "means over rounds; bars are 95 % intervals; hollow points are unstable. A point is above the line only where "
+    "weights stay in a cache, or a product beats the ceiling."
+)
+FURTHEST_CAPTION = (
+    "Of each model and workload the cell that is furthest from what the device allows, the furthest first. Limited by: the side of the roof above "
+    "it. Launching and moving: what the step's operators, and the bytes that they read and write if nothing stays in a cache, would take of its "
+    "time. The rest: what keeps it from the roofline, as far as these can tell."
+)
+
+
+def draw_limits(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
+    """Figures of the share against n, a panel per size and workload; nothing where no cell has a share. Call inside `style.figure_style`."""
+    kind = Kind(
+        name="limit",
+        title="Distance to what the device allows",
+        caption=lambda rows: f"{LIMIT_CAPTION} Conditions: {frames.constant_work(rows)}.",
+        figure=lambda sheet: draw_lines(sheet, QUANTITY, dict(styles)),
+        chart=lambda sheet: chart_lines(sheet, QUANTITY, styles),
+        table=lambda rows: limit_table(limits(rows)),
+        missing=_without_share,
+    )
+    if (frame[SHARE] > 0).any():
+        yield from draw_sheets(kind, [sheet for sheet in sheets(frame, "size", str) if (sheet.rows[SHARE] > 0).any()])
+
+
+def limit_blocks(frame: pandas.DataFrame) -> tuple[Block, ...]:
+    """What the cells come to, and those that are furthest away; nothing without ceilings. `frame` has one row per cell."""
+    rows = limits(frame)
+    if rows.empty:
+        return ()
+    return (
+        Paragraph(text=_summary(rows)),
+        TableBlock(
+            table=limit_table(furthest(rows, ("label", *frames.WORK_KEYS), NUM_FURTHEST)),
+            caption=f"{FURTHEST_CAPTION} Conditions: {frames.constant_work(rows)}.",
+        ),
+    )
+
+
+def limit_table(rows: pandas.DataFrame) -> Table:
+    """Needs the columns of `limits`."""
+    size = (plain("size"),) if frames.varying(rows, ("size",)) else ()
+    columns = (
+        *(MODEL, LENGTH, *size, *work_columns(rows)),
+        Column(header="of the roofline", text=_share, key=SHARE),
+        plain("limited_by", "limited by"),
+        *(number("roofline_ms", "allowed", numbers.duration), LATENCY, number("mfu", "MFU", numbers.percent)),
+        number("compulsory_bytes", "compulsory", numbers.bytes_text),
+        *(number("launching", "launching", numbers.percent), number("moving", "moving", numbers.percent), plain("rest", "the rest")),
+    )
+    return table(rows, columns, keep=("model", "n", "of the roofline"))
+
+
+def _share(row: Row) -> str:
+    """12.3 % [11.9, 12.7], and whether it is unstable."""
+    value, low, high = (row[name] for name in (QUANTITY.value, QUANTITY.low, QUANTITY.high))
+    if numbers.is_empty(value):
+        return ""
+    bounds = "" if numbers.is_empty(low) else f" [{numbers.significant(100 * low)}, {numbers.significant(100 * high)}]"
+    return f"{numbers.percent(value)}{bounds}{', unstable' if row['latency_stable'] is False else ''}"
+
+
+def _summary(rows: pandas.DataFrame) -> str:
+    """Of the stable cells, and how many others there are."""
+    stable, keys = rows[~is_unstable(rows)], frames.varying(rows)
+    if stable.empty:
+        return f"All {len(rows)} cells are unstable: no nearest and no furthest is named. {_ceilings(rows)}"
+    nearest, last = stable.loc[stable[SHARE].idxmax()], stable.loc[stable[SHARE].idxmin()]
+    num_unstable = len(rows) - len(stable)
+    left_out = f" Unstable and left out: {num_unstable}." if num_unstable else ""
+    return (
+        f"Of what the device allows, half of the {len(stable)} cells reach {numbers.percent(stable[SHARE].median())} or more; the nearest is "
+        f"{frames.row_name(nearest, keys)} at {numbers.percent(nearest[SHARE])}, the furthest {frames.row_name(last, keys)} at "
+        f"{numbers.percent(last[SHARE])}.{left_out} {_ceilings(rows)}"
+    )
+
+
+def _ceilings(rows: pandas.DataFrame) -> str:
+    """What this run measured, by device and dtype."""
+    kernels = rows["ceiling_kernel"] if "ceiling_kernel" in rows else pandas.Series("", index=rows.index)
+    texts = []
+    for (device, dtype), found in rows.groupby(["device", "dtype"], sort=False):
+        kernel = next((str(name) for name in kernels[found.index] if isinstance(name, str) and name), "")
+        product = f"{numbers.count(found['ceiling_flops_per_s'].median())}FLOP/s{f' by {kernel}' if kernel else ''}"
+        texts.append(f"{device} in {dtype} {product}, copies {numbers.count(found['ceiling_bytes_per_s'].median())}B/s")
+    return f"Ceilings: {'; '.join(texts)}."
+
+
+def _without_share(rows: pandas.DataFrame) -> tuple[str, ...]:
+    """Cells without a share, and whether their latency, their bytes or the ceilings are what is missing."""
+    keys = frames.varying(rows)
+    empty = rows[~(rows[SHARE] > 0)].to_dict("records")
+    return tuple(f"{frames.row_name(row, keys)}: {_missing(row)}" for row in empty)
+
+
+def _missing(row: Row) -> str:
+    if numbers.is_empty(row["latency_ms"]):
+        return str(row["status"])
+    return "its compulsory bytes are not known" if numbers.is_empty(row["compulsory_bytes"]) else "no ceiling of the same round"

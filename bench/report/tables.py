@@ -1,0 +1,239 @@
+"""Tables: which columns, in which order, and each cell as text. Markdown, HTML and the terminal all show these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+
+from bench.analysis.series import row_values
+from bench.intervals import MAX_STABLE_WIDTH
+from bench.report import numbers
+from bench.report.frame import TRAINING_KEYS, varying, work_text
+from bench.spec import PREDICTED, Skipped
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Texts, and what a page needs to sort and colour them. `numeric` marks the columns that are set flush right.
+
+    `keys`: per row the value of each cell, where its text does not sort by itself (None: it does); empty: none do. `badges` marks the columns
+    whose texts are states, such as `supported` or `failed`, shown in colour; empty: none. `row_ids`: per row the ids of the cells that it rests
+    on, joined by `|`, to which its last text links; empty: none.
+    """
+
+    headers: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    rows: tuple[tuple[str, ...], ...]
+    keys: tuple[tuple[float | None, ...], ...] = ()
+    badges: tuple[bool, ...] = ()
+    row_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """`text` turns one row of the prepared frame into the cell's text; `key` names the number to sort it by, `badge` marks a state."""
+
+    header: str
+    text: Callable[[Row], str]
+    numeric: bool = True
+    key: str = ""
+    badge: bool = False
+
+
+def plain(name: str, header: str = "") -> Column:
+    return Column(header=header or name, text=lambda row: str(row[name]), numeric=False)
+
+
+def number(name: str, header: str, form: Callable[[Any], str]) -> Column:
+    return Column(header=header, text=lambda row: "" if numbers.is_empty(row[name]) else form(row[name]), key=name)
+
+
+def _latency(row: Row) -> str:
+    text = numbers.interval_ms(row["latency_ms"], row["latency_low_ms"], row["latency_high_ms"])
+    return f"{text}, unstable" if text and row["latency_stable"] is False else text
+
+
+def _memory(row: Row) -> str:
+    text = numbers.bytes_text(row["peak_memory_bytes"])
+    return f"{text}, predicted" if text and row["memory_source"] == PREDICTED else text
+
+
+def _accuracy(row: Row) -> str:
+    return numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
+
+
+def _energy(row: Row) -> str:
+    return f"{numbers.significant(row['energy_j'])} J" if pandas.notna(row["energy_j"]) else ""
+
+
+def _exact_accuracy(row: Row) -> str:
+    return numbers.fraction(row["exact_accuracy"], row["exact_accuracy_low"], row["exact_accuracy_high"])
+
+
+def _score(row: Row) -> str:
+    if pandas.isna(row["score"]):
+        return ""
+    bounds = f" [{row['score_low']:.3f}, {row['score_high']:.3f}]" if pandas.notna(row["score_low"]) else ""
+    return f"{row['score']:.3f}{bounds} {row['score_name']}".strip()
+
+
+def _ratio(name: str) -> Callable[[Row], str]:
+    """The text of a ratio (or another number without a unit) with its interval."""
+
+    def text(row: Row) -> str:
+        value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+        if pandas.isna(value):
+            return ""
+        return f"{value:.3f} [{low:.3f}, {high:.3f}]" if pandas.notna(low) else f"{value:.3f}"
+
+    return text
+
+
+MODEL = plain("label", "model")
+LENGTH = number("seq_len", "n", numbers.whole)
+BUDGET = number("budget", "budget", numbers.count)
+PARAMS = number("params", "params", numbers.exact)
+FLOPS = number("flops", "FLOPs", numbers.count)
+LATENCY = Column(header="latency", text=_latency, key="latency_ms")
+MEMORY = Column(header="peak memory", text=_memory, key="peak_memory_bytes")
+ACCURACY = Column(header="accuracy", text=_accuracy, key="accuracy")
+EXACT_ACCURACY = Column(header="exact sequences", text=_exact_accuracy, key="exact_accuracy")
+PERPLEXITY = Column(header="perplexity", text=_ratio("perplexity"), key="perplexity")
+SCORE = Column(header="score", text=_score, key="score")
+STATUS = Column(header="status", text=lambda row: row["status"], numeric=False, badge=True)
+
+MATCHING = (
+    *(plain("model"), LENGTH),
+    *(number(name, name, numbers.whole) for name in ("width", "depth", "heads", "ffn_width")),
+    *(PARAMS, BUDGET),
+    *(plain("match"), number("budget_error", "error", numbers.signed_percent)),
+)
+COST = (
+    *(FLOPS, number("flops_quadratic_share", "in n^2", numbers.percent)),
+    number("flops_train", "FLOPs with backward", numbers.count),
+    *(LATENCY, number("latency_p90_ms", "p90", numbers.duration), number("device_latency_ms", "device time", numbers.duration)),
+    *(number("throughput_per_s", "samples/s", numbers.count), number("mfu", "MFU", numbers.percent), MEMORY),
+    Column(header="energy", text=_energy, key="energy_j"),
+)
+TRAINING = (
+    *(ACCURACY, number("accuracy_top5", "top-5", numbers.fraction), number("train_accuracy", "on training data", numbers.fraction)),
+    *(EXACT_ACCURACY, PERPLEXITY, SCORE, number("num_seeds", "seeds", numbers.whole)),
+    Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]), key="train_s"),
+    number("train_images_per_s", "items trained/s", numbers.count),
+    number("train_flops", "training FLOPs", numbers.count),
+    number("learning_rate", "learning rate", numbers.significant),
+    number("num_trials", "trials", numbers.whole),
+)
+TRAINING_SPEED = (
+    number("loop_images_per_s", "loop, items/s", numbers.count),
+    Column(header="loop / bare steps", text=_ratio("loop_of_bound"), key="loop_of_bound"),
+    number("plain_images_per_s", "plain loop, items/s", numbers.count),
+    Column(header="loop / plain loop", text=_ratio("loop_over_plain"), key="loop_over_plain"),
+)
+
+
+def matching_table(frame: pandas.DataFrame) -> Table:
+    """One row per model, length and size: the resolved sizes and how near the budget they came."""
+    sizes = frame.drop_duplicates(["model", "seq_len", "size", "width", "depth", "heads", "ffn_width"])
+    return table(sizes, MATCHING, keep=("model", "n"))
+
+
+def cost_table(frame: pandas.DataFrame) -> Table:
+    """One row per cell; workload values that all cells share are left to the caption."""
+    columns = (
+        MODEL,
+        LENGTH,
+        *_size_columns(frame),
+        *work_columns(frame),
+        *COST,
+        number("num_rounds", "rounds", numbers.whole),
+        STATUS,
+        plain("cell_id"),
+    )
+    return table(frame, columns, keep=("model", "n", "status"))
+
+
+def accuracy_table(frame: pandas.DataFrame) -> Table:
+    """One row per trained model and task; a training is shared by all cells of its model."""
+    trained = frame[frame["accuracy"].notna() | frame["score"].notna()]
+    trained = trained.drop_duplicates(TRAINING_KEYS)
+    return table(trained, (plain("model"), LENGTH, BUDGET, plain("task"), plain("recipe"), PARAMS, *TRAINING), keep=("model", "n"))
+
+
+def training_speed_table(frame: pandas.DataFrame) -> Table:
+    """The training loop beside its bound and the plain loop, one row per cell in which it was timed."""
+    timed = frame[frame["loop_images_per_s"].notna()]
+    return table(timed, (MODEL, LENGTH, BUDGET, *work_columns(frame), *TRAINING_SPEED), keep=("model", "n"))
+
+
+def summary_table(frame: pandas.DataFrame) -> Table:
+    """The short one, for a terminal."""
+    quality = (ACCURACY, SCORE, TRAINING_SPEED[1], TRAINING_SPEED[3])
+    columns = (MODEL, LENGTH, *work_columns(frame), PARAMS, FLOPS, LATENCY, MEMORY, *quality, STATUS)
+    return table(frame, columns, keep=("model", "n", "status"))
+
+
+def failure_table(frame: pandas.DataFrame) -> Table:
+    return table(frame, (MODEL, LENGTH, BUDGET, *work_columns(frame), STATUS, plain("reason")), keep=("model", "n", "status"))
+
+
+def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
+    width = Column(header="interval", text=lambda row: _relative_width(row["latency_low_ms"], row["latency_high_ms"]))
+    because = Column(header="because", text=_unstable_because, numeric=False)
+    columns = (MODEL, LENGTH, *_size_columns(frame), *(_work(key) for key in keys), LATENCY, width, because)
+    return table(frame, columns, keep=("model", "n"))
+
+
+def skipped_table(skipped: Sequence[Skipped]) -> Table:
+    frame = pandas.DataFrame(
+        [(s.model, float(s.seq_len), s.budget, s.reason, s.nearest_params) for s in skipped],
+        columns=["label", "seq_len", "budget", "reason", "nearest_params"],
+    )
+    columns = (MODEL, LENGTH, BUDGET, plain("reason"), number("nearest_params", "nearest params", numbers.exact))
+    return table(frame, columns, keep=("model", "n"))
+
+
+def work_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
+    return tuple(_work(key) for key in varying(frame))
+
+
+def table(frame: pandas.DataFrame, columns: Sequence[Column], keep: tuple[str, ...] = ()) -> Table:
+    """Each cell by its column's rule; columns that are empty throughout are left out, except those in `keep`."""
+    records = row_values(frame)
+    texts = [[column.text(record) for record in records] for column in columns]
+    shown = [i for i, column in enumerate(columns) if column.header in keep or any(texts[i])]
+    return Table(
+        headers=tuple(columns[i].header for i in shown),
+        numeric=tuple(columns[i].numeric for i in shown),
+        rows=tuple(zip(*(texts[i] for i in shown), strict=True)),
+        keys=tuple(tuple(_key(record, columns[i].key) for i in shown) for record in records),
+        badges=tuple(columns[i].badge for i in shown),
+    )
+
+
+def _key(record: Row, name: str) -> float | None:
+    return float(record[name]) if name and not numbers.is_empty(record[name]) else None
+
+
+def _work(key: str) -> Column:
+    return Column(header=key.replace("_", " "), text=lambda row: work_text(key, row[key]), numeric=False)
+
+
+def _size_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
+    """The budget, and the policy of matching where there are several."""
+    return (BUDGET, plain("match")) if frame["match"].nunique() > 1 else (BUDGET,)
+
+
+def _unstable_because(row: Row) -> str:
+    low, high = row["latency_low_ms"], row["latency_high_ms"]
+    wide = not numbers.is_empty(low) and not numbers.is_empty(high) and high / low - 1 > MAX_STABLE_WIDTH
+    return "the interval is wide" if wide else "the rounds drift"
+
+
+def _relative_width(low: float, high: float) -> str:
+    return "" if numbers.is_empty(low) or numbers.is_empty(high) else f"{100 * (high / low - 1):.0f} % wide"

@@ -1,0 +1,190 @@
+"""Runs every job in a fresh process, forked from a server that has imported torch and done nothing else (the default)."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench.peers.names import LIBRARIES
+from bench.progress import listening, tell
+from bench.serialize import from_json, to_json
+from bench.spec import Job, Outcome
+
+PRELOAD = ["__main__", "bench.running.ignore_signals", "bench.running.preload"]
+SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
+COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"  # a run's own, so that its first round compiles for real
+PARENT_DEATH_SIGNAL = 1
+STOP_GRACE_S = 5.0
+UNKNOWN_EXIT_CODE = 255
+"""What a fork server that has died leaves to be read of its children, which die with it."""
+SERVER_DIED = "the fork server died"
+
+
+class Executor:
+    """A context manager; the server starts with the first job and ends with the context."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        # what planning had to import for other people's models, so that no job does
+        self._context.set_forkserver_preload([*PRELOAD, *(name for name in LIBRARIES if name in sys.modules)])
+
+    def __enter__(self) -> Self:
+        self._compiled = tempfile.TemporaryDirectory(prefix="gmlp-bench-compiled-")
+        warm = self._context.Process(target=_nothing)
+        self._start(warm)
+        warm.join()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._compiled.cleanup()
+
+    def run(self, job: Job) -> Outcome:
+        """Start, wait no longer than the job's limit, and account for however it ended. A job whose server died under it is run again, once."""
+        outcome = self._run(job)
+        return self._run(job) if outcome.reason == SERVER_DIED else outcome
+
+    def _start(self, process: Any) -> None:
+        """Where there is no server, or it has died, one is started with this environment first."""
+        # the server of Python 3.11 ignores this process's sys.path, and what it cannot import it silently leaves out
+        with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path), COMPILE_CACHE: self._compiled.name}):
+            process.start()
+
+    def _run(self, job: Job) -> Outcome:
+        receive, send = self._context.Pipe(duplex=False)
+        started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        start = time.perf_counter()
+        process = self._context.Process(target=_child, args=(send, to_json(job), time.monotonic()), daemon=True)
+        try:
+            self._start(process)
+        except (EOFError, OSError) as error:
+            if isinstance(error, ConnectionError | EOFError):
+                return Outcome(status="failed", reason=SERVER_DIED, started_at=started_at)
+            raise
+        finally:
+            send.close()
+        try:
+            outcome = _wait(process, receive, limit_s(job))
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            _end(process)
+            receive.close()
+        if outcome.started_at:
+            return outcome
+        return Outcome(status=outcome.status, reason=outcome.reason, started_at=started_at, duration_s=time.perf_counter() - start)
+
+
+def limit_s(job: Job) -> float:
+    return job.settings.train_limit_s if job.recipe is not None else job.settings.limit_s
+
+
+def _wait(process: Any, receive: Connection, limit: float) -> Outcome:
+    deadline = time.monotonic() + limit
+    try:
+        while receive.poll(max(0.0, deadline - time.monotonic())):
+            message = receive.recv()
+            if isinstance(message, str):
+                tell(message)
+                continue
+            outcome: Outcome = from_json(Outcome, message)
+            return outcome
+    except (EOFError, OSError):  # it ended before it answered, or in the middle of it
+        process.join(STOP_GRACE_S)
+        return _died(process.exitcode)
+    return Outcome(status="timed_out", reason=f"longer than the limit of {limit:g} s")
+
+
+def _died(exit_code: int | None) -> Outcome:
+    if exit_code is not None and exit_code < 0:
+        name = _signal_name(-exit_code)
+        hint = " (often the kernel, short of memory)" if -exit_code == signal.SIGKILL else ""
+        return Outcome(status="killed", reason=f"the worker was killed by {name}{hint}")
+    if exit_code == UNKNOWN_EXIT_CODE:
+        return Outcome(status="failed", reason=SERVER_DIED)
+    return Outcome(status="failed", reason=f"the worker ended without an outcome, exit code {exit_code}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those without a name, for real-time use
+        return f"signal {number}"
+
+
+def _end(process: Any) -> None:
+    """However impatient the user is: what is left alive here would be waited for without limit at the program's end."""
+    try:
+        process.join(0.5)
+    finally:
+        if process.is_alive():
+            process.kill()
+            process.join(STOP_GRACE_S)
+
+
+def _nothing() -> None:
+    """The first fork of the server, so that its start belongs to no job."""
+
+
+def _child(send: Connection, data: Any, asked_at: float) -> None:
+    import dataclasses
+
+    from bench.running import worker
+
+    started = time.monotonic() - asked_at  # one clock for all processes, which nobody sets
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    die_with_parent()
+    _require_prepared_server()
+    job = from_json(Job, data)
+    worker.prepare_process(job)
+    with listening(send.send):
+        outcome = dataclasses.replace(worker.run_job(job), start_s=started)
+    with contextlib.suppress(BrokenPipeError):  # the parent has died; nobody is left to tell
+        send.send(to_json(outcome))
+
+
+def _require_prepared_server() -> None:
+    """The server must have preloaded what jobs need, and have one thread: a fork of a process with threads can hang in the child.
+
+    Where the system does not tell the number of threads, trust it.
+    """
+    if PRELOAD[-1] not in sys.modules:
+        raise AssertionError(f"the fork server could not import {PRELOAD[-1]}")
+    tasks = Path(f"/proc/{os.getppid()}/task")
+    with contextlib.suppress(OSError):
+        num_threads = len(list(tasks.iterdir()))
+        if num_threads != 1:
+            raise AssertionError(f"the fork server has {num_threads} threads; something preloaded starts threads at import")
+
+
+def die_with_parent() -> None:
+    """On Linux, a job does not outlive the run that started it (the server ends with the run)."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

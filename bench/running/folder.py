@@ -1,0 +1,127 @@
+"""The folder of a run: which one a request gets, may it be written by this process, and what is noted in it at the beginning and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.files import TEMPORARY, write_json
+from bench.planning.jobs import is_complete
+from bench.progress import tell
+from bench.running.store import (
+    CORRUPT,
+    ENVIRONMENT,
+    RECORDS,
+    RecordWriter,
+    read_environment,
+    read_plan,
+    read_plan_of_run,
+    read_records,
+    start_run,
+)
+from bench.spec import MUST_AGREE, PLAN, Plan, RequestError
+
+MAX_SAME_DAY = 1000
+
+
+def choose_folder(plan: Plan, out: str, today: datetime.date, *, again: bool = False) -> tuple[Path, bool]:
+    """Where the run goes, and whether it is there already, complete.
+
+    `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is
+    continued and a finished one is left alone beside a new one. `again`: something of it is to be measured again, so that it counts as unfinished.
+    """
+    if out:
+        folder = Path(out)
+        return folder, not again and _holds_complete(folder, plan)
+    for folder in sorted(Path("results").glob(f"*_{plan.name}*"), reverse=again):
+        if _same_plan(folder, plan) and (again or not _holds_complete(folder, plan)):
+            return folder, False
+    device = plan.cells[0].cell.workload.device
+    stem = f"{today.isoformat()}_{device}_{plan.name}"
+    for number in range(1, MAX_SAME_DAY):
+        folder = Path("results") / (stem if number == 1 else f"{stem}-{number}")
+        if not folder.exists():
+            return folder, False
+    raise RequestError(f"results/ already holds {MAX_SAME_DAY} runs named {stem}", "name one with --out")
+
+
+def report_folder(run_folder: Path) -> Path:
+    """reports/<name> beside results/<name>; for a run elsewhere, `report` inside its folder."""
+    resolved = run_folder.resolve()
+    if resolved.parent.name == "results":
+        return resolved.parent.parent / "reports" / resolved.name
+    return run_folder / "report"
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path, plan: Plan, facts: Mapping[str, Any], *, put_corrupt_aside: bool) -> Iterator[RecordWriter]:
+    """The one writer of the folder, which is made and given plan and environment where it is new. Raises RequestError, and makes nothing, where it
+    holds another run, or this one from another machine, software or code."""
+    _require_fit(folder, plan, facts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"cannot write the run folder {folder}: {error.strerror or error}", "choose another --out") from error
+    with RecordWriter(folder, put_corrupt_aside=put_corrupt_aside) as writer:
+        _require_fit(folder, plan, facts)  # now that nobody else can change it
+        if _is_new(folder):
+            start_run(folder, plan, facts)
+        if writer.num_corrupt:
+            tell(f"{writer.num_corrupt} corrupt lines were put aside in {CORRUPT}")
+        yield writer
+
+
+def note_end(folder: Path, executor: str, load: float | None) -> None:
+    """The load at the end, beside that at the beginning, and what has run jobs here: a busy machine is seen afterwards."""
+    facts = read_environment(folder)
+    executors = sorted({*facts.get("executors", ()), executor})
+    write_json(folder / ENVIRONMENT, {**facts, "executors": executors, "load_at_end": load})
+
+
+def _require_fit(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is a file, not a folder", "choose another --out")
+    if _is_new(folder):
+        if (folder / PLAN).exists() and not _same_plan(folder, plan):
+            raise RequestError(f"{folder} holds another plan", "choose another --out")
+        return
+    if not (folder / PLAN).exists():
+        raise RequestError(f"{folder} is not empty, and holds no run", "choose another --out")
+    if read_plan_of_run(folder).plan_id != plan.plan_id:
+        raise RequestError(f"{folder} holds a run of another plan", "choose another --out")
+    _require_same_environment(folder, read_environment(folder), facts)
+
+
+def _is_new(folder: Path) -> bool:
+    """Is there nothing but what a start that was killed before it was through may leave? The environment is written last."""
+    return not folder.exists() or all(map(_is_of_a_start, folder.iterdir()))
+
+
+def _is_of_a_start(path: Path) -> bool:
+    if path.name == RECORDS:
+        return not path.stat().st_size
+    return path.name == PLAN or (path.name.startswith(".") and path.name.endswith(TEMPORARY))
+
+
+def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for key in MUST_AGREE:
+        if before.get(key) != now.get(key):
+            raise RequestError(
+                f"{folder} was measured with another {key}: {before.get(key)!r} then, {now.get(key)!r} now",
+                f"its records must not be mixed with others; measure it anew: bench run --plan {shlex.quote(str(folder))} --out NEW",
+            )
+
+
+def _same_plan(folder: Path, plan: Plan) -> bool:
+    try:
+        return read_plan(folder).plan_id == plan.plan_id
+    except RequestError:
+        return False
+
+
+def _holds_complete(folder: Path, plan: Plan) -> bool:
+    return _same_plan(folder, plan) and is_complete(plan, read_records(folder / RECORDS))

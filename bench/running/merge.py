@@ -1,0 +1,118 @@
+"""Several runs as one: refused unless the keys that must agree do. Rounds of different runs are never paired with one another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pandas
+
+from bench import catalog
+from bench.running.store import StoredRun
+from bench.running.table import rows_of
+from bench.spec import MEASURED, MUST_AGREE, Part, Plan, PlannedCell, Record, RequestError
+
+
+def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
+    """One run that holds the cells and records of all; its folder is the first one's.
+
+    A cell that several runs timed has the rounds of all of them. Raises RequestError naming the first key in which two runs differ.
+    """
+    if len(runs) == 1:
+        return runs[0]
+    for first, second in pairwise(runs):
+        _require_agreement(first, second)
+    return dataclasses.replace(runs[0], plan=_plan(runs), records=tuple(_records(runs)))
+
+
+def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
+    """The rows of the merged run; what a cell was not asked for in its own run it does not lack, and what went wrong in one of them stays seen."""
+    rows = rows_of(merge_runs(runs))
+    if len(runs) > 1:
+        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in runs])
+        own = (
+            own.sort_values("status", key=lambda status: status == MEASURED, kind="stable").drop_duplicates("cell_id").set_index("cell_id")
+        )
+        rows = rows.assign(**{name: rows["cell_id"].map(own[name]) for name in own.columns})
+    return rows
+
+
+def _require_agreement(first: StoredRun, second: StoredRun) -> None:
+    pairs = [(key, first.environment.get(key), second.environment.get(key)) for key in MUST_AGREE]
+    pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in ("quick", "lr_trials", "seed")]
+    if all("accuracy" in run.plan.metrics for run in (first, second)):
+        pairs.append(("recipe", first.plan.recipe, second.plan.recipe))
+    for key, before, after in pairs:
+        if before != after:
+            raise RequestError(
+                f"{first.folder} and {second.folder} differ in {key}: {before!r} and {after!r}",
+                "report them apart, and never compare absolute times between them",
+            )
+
+
+def _plan(runs: Sequence[StoredRun]) -> Plan:
+    plans = [run.plan for run in runs]
+    cells = {planned.cell.cell_id: planned for plan in reversed(plans) for planned in plan.cells}
+    return dataclasses.replace(
+        _trainer(plans),
+        command="\n".join(dict.fromkeys(plan.command for plan in plans)),
+        created=", ".join(dict.fromkeys(plan.created for plan in plans)),
+        metrics=_unique(metric for plan in plans for metric in plan.metrics),
+        cells=tuple(cells[cell_id] for cell_id in _unique(p.cell.cell_id for plan in plans for p in plan.cells)),
+        skipped=_unique(skipped for plan in plans for skipped in plan.skipped),
+        settings=dataclasses.replace(plans[0].settings, rounds=sum(map(_num_rounds, runs))),
+        accuracy_seq_lens=_trained_lengths([plan for plan in plans if "accuracy" in plan.metrics]),
+        parts=tuple(part for run in runs for part in _parts(run)),
+        ladders=_unique(ladder for plan in plans for ladder in plan.ladders),
+    )
+
+
+def _trainer(plans: Sequence[Plan]) -> Plan:
+    """The plan whose recipe counts: the first that trains."""
+    return next((plan for plan in plans if "accuracy" in plan.metrics), plans[0])
+
+
+def _trained_lengths(plans: Sequence[Plan]) -> tuple[int, ...]:
+    """Empty, which means all, where one of them trains at all of its lengths."""
+    chosen = [plan.accuracy_seq_lens for plan in plans]
+    return _unique(n for lengths in chosen for n in lengths) if all(chosen) else ()
+
+
+def _parts(run: StoredRun) -> tuple[Part, ...]:
+    """A run without parts is one part per policy of matching."""
+    if run.plan.parts:
+        return run.plan.parts
+    policies = dict.fromkeys(planned.sizing.match for planned in run.plan.cells)
+    return tuple(Part(name=run.folder.name, match=match, batching="", cells=_ids(run.plan.cells, match)) for match in policies)
+
+
+def _ids(cells: Iterable[PlannedCell], match: str) -> tuple[str, ...]:
+    return tuple(planned.cell.cell_id for planned in cells if planned.sizing.match == match)
+
+
+def _records(runs: Sequence[StoredRun]) -> Iterator[Record]:
+    """Rounds are numbered on from run to run; of what is measured once, or with the same seed, the first stands."""
+    seen: set[Any] = set()
+    offset = 0
+    for run in runs:
+        for record in run.records:
+            renumbered = dataclasses.replace(record, repeat=record.repeat + offset) if _by_round(record.metric) else record
+            if renumbered.key not in seen:
+                seen.add(renumbered.key)
+                yield renumbered
+        offset += _num_rounds(run)
+
+
+def _num_rounds(run: StoredRun) -> int:
+    """More than planned where unstable cells got further ones."""
+    return max([run.plan.settings.rounds, *(record.repeat + 1 for record in run.records if _by_round(record.metric))])
+
+
+def _by_round(metric: str) -> bool:
+    return bool(catalog.load("metrics", metric).REPEAT == "round")
+
+
+def _unique(items: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(items))

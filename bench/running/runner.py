@@ -1,0 +1,249 @@
+"""Plan x executor -> records: what is missing is measured, in order; progress is told, an interrupt loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import catalog
+from bench.measure import environment
+from bench.planning.jobs import (
+    CORRUPTED,
+    FAILED,
+    HOPELESS,
+    LATENCY,
+    UNSTABLE,
+    estimated_job_seconds,
+    expected_jobs,
+    hopeless_key,
+    missing_jobs,
+    rounds_of_cells,
+)
+from bench.planning.tuning import TUNING, recipe_of, trial_ids
+from bench.progress import Progress, listening
+from bench.running.executors import DEFAULT_EXECUTOR
+from bench.running.folder import note_end, writing_to
+from bench.running.signals import Stop
+from bench.running.store import RECORDS, RecordWriter, StoredRun, read_records, read_run
+from bench.running.table import rows_of
+from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Workload, is_trained
+
+SCRATCH = "checkpoints"
+MAX_SAME_DAY = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """`complete`: every job has an outcome; `num_failed`: jobs that were not measured."""
+
+    stored: StoredRun
+    complete: bool
+    num_failed: int
+
+
+def execute(
+    plan: Plan,
+    folder: Path,
+    progress: Progress,
+    *,
+    executor: str = DEFAULT_EXECUTOR,
+    retry: Sequence[str] = (),
+    stop: Stop | None = None,
+) -> RunResult:
+    """Measure what the folder lacks of the plan. A KeyboardInterrupt ends the run at once, `stop` after the round in hand; the records so far stay.
+
+    `retry`: what of RETRIES is measured again. `failed`: jobs that were not measured; the new outcome takes the old one's place. `unstable`: cells
+    whose latency is, together with those that they are compared with, get as many rounds again; the earlier ones stay. `corrupt`: lines that cannot
+    be read are put aside, and their jobs run again.
+    """
+    device = plan.cells[0].cell.workload.device
+    inspect = getattr(catalog.load("executors", executor), "inspect_environment", environment.inspect_environment)
+    facts = inspect(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
+    interrupted = False
+    with writing_to(folder, plan, facts, put_corrupt_aside=CORRUPTED in retry) as writer:
+        try:
+            _Execution(plan=plan, folder=folder, facts=facts, writer=writer, progress=progress, stop=stop).run(executor, retry)
+        except KeyboardInterrupt:
+            interrupted = True
+        note_end(folder, executor, environment.load())
+    return dataclasses.replace(finished(folder), complete=not interrupted)
+
+
+def finished(folder: Path) -> RunResult:
+    """The result of a run that is complete already."""
+    stored = read_run(folder)
+    failed = sum(is_failure(r) for r in stored.records) + len(untrainable(stored.plan, stored.records))
+    return RunResult(stored=stored, complete=True, num_failed=failed)
+
+
+def is_failure(record: Record) -> bool:
+    """An outcome that leaves something unmeasured; a learning rate that diverged in a trial is an answer."""
+    return record.outcome.status != MEASURED and not (record.metric == TUNING and record.outcome.status == DIVERGED)
+
+
+def untrainable(plan: Plan, records: Sequence[Record]) -> list[Cell]:
+    """Cells that are to be trained, all of whose trials have an outcome and none a score: there is no learning rate to train them with."""
+    tried = {record.subject_id for record in records if record.metric == TUNING}
+    cells = [p.cell for p in plan.cells if is_trained(p.cell, plan)] if plan.settings.lr_trials else []
+    return [cell for cell in cells if tried >= set(trial_ids(cell, plan)) and recipe_of(cell, plan, records) is None]
+
+
+def jobs_ahead(plan: Plan, folder: Path, retry: Sequence[str] = ()) -> list[Job]:
+    """What is to be run in a folder, as far as it is known beforehand. All of the plan where there is no folder yet."""
+    records = read_records(folder / RECORDS, skip_corrupt=CORRUPTED in retry)
+    ahead = expected_jobs(plan, [record for record in records if not (FAILED in retry and is_failure(record))])
+    if UNSTABLE not in retry or ahead or not records:
+        return ahead
+    return _further_rounds(plan, read_run(folder, skip_corrupt=CORRUPTED in retry))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Execution:
+    """One start of the program on one folder."""
+
+    plan: Plan
+    folder: Path
+    facts: Mapping[str, Any]
+    writer: RecordWriter
+    progress: Progress
+    stop: Stop | None
+    _left_out: list[Job] = field(default_factory=list)
+    """The job at which a stop was obeyed, if one was."""
+
+    def run(self, executor: str, retry: Sequence[str]) -> None:
+        """Jobs that depend on the outcomes of others (the winners of trials) are known, and follow, once those are in."""
+        records = read_records(self.folder / RECORDS)
+        if FAILED in retry:
+            records = [record for record in records if not is_failure(record)]
+        with _executor(executor) as runner, listening(self.progress.told):
+            while queue := list(missing_jobs(self.plan, records)):
+                records += self._run_jobs(queue, records, runner)
+            if UNSTABLE in retry:
+                self._run_jobs(_further_rounds(self.plan, read_run(self.folder)), records, runner)
+
+    def _run_jobs(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:
+        """In order; where the executor runs several at once, in the order in which they end."""
+        cells = {p.cell.cell_id: p for p in self.plan.cells}
+        ahead = {j.key: estimated_job_seconds(j, cells[j.cell.cell_id], self.plan) for j in (*expected_jobs(self.plan, before), *queue)}
+        estimates = _Estimates(ahead)
+        hopeless: set[tuple[str, str, bool]] = set()
+        records: list[Record] = []
+        self._left_out.clear()
+        run_many = getattr(runner, "run_many", None) or functools.partial(_one_by_one, runner)
+        planned = {job.key: job for job in queue}
+        for ended, outcome in run_many(self._wanted(queue, hopeless, estimates)):
+            job = planned[ended.key]
+            records.append(self._keep(job, outcome))
+            if outcome.status in HOPELESS:
+                hopeless.add(hopeless_key(job))
+            estimates.done(job, outcome)
+            self.progress.finished(job, outcome, left_s=estimates.left_s())
+        if self._left_out:
+            raise KeyboardInterrupt
+        return records
+
+    def _wanted(self, queue: Sequence[Job], hopeless: Container[tuple[str, str, bool]], estimates: _Estimates) -> Iterator[Job]:
+        """One after the other, as they are asked for; none that has become hopeless, and none of another round once a stop is requested."""
+        unit: tuple[Any, ...] = ()
+        scratch = str((self.folder / SCRATCH).resolve())
+        for planned in queue:
+            if hopeless_key(planned) in hopeless:
+                estimates.done(planned, None)
+                continue
+            if self.stop and self.stop.requested and _unit(planned) != unit:
+                self._left_out.append(planned)
+                return
+            unit = _unit(planned)
+            self.progress.starting(planned)
+            if self.stop:
+                self.stop.at_once = planned.recipe is not None  # a training goes on from its checkpoint: nothing is lost by it
+            yield dataclasses.replace(planned, scratch=scratch)
+
+    def _keep(self, job: Job, outcome: Outcome) -> Record:
+        record = _record(job, outcome, self.facts)
+        try:
+            self.writer.append(record)
+        except OSError as error:
+            kept = f"what was measured before is whole; make room and go on with: bench run --resume {self.folder}"
+            raise OSError(error.errno, f"{error.strerror or error} ({kept})", str(self.folder / RECORDS)) from error
+        _clean_scratch(self.folder / SCRATCH, job)
+        return record
+
+
+def _one_by_one(runner: Any, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
+    for job in jobs:
+        yield job, runner.run(job)
+
+
+def _unit(job: Job) -> tuple[Any, ...]:
+    """What a run that was asked to stop still finishes: the round of a timed job; of any other, the job."""
+    if catalog.load("metrics", job.metric).REPEAT == "round":
+        return ("round", job.repeat)
+    return job.key
+
+
+def _further_rounds(plan: Plan, stored: StoredRun) -> list[Job]:
+    """As many rounds again for the cells whose latency is unstable and those of the same length and work, numbered on."""
+    rows = rows_of(stored)
+    unstable = set(rows.loc[rows["latency_stable"].eq(False), "cell_id"]) if "latency_stable" in rows else set()
+    groups = {_group(planned.cell) for planned in plan.cells if planned.cell.cell_id in unstable}
+    first = max((record.repeat for record in stored.records if record.metric == LATENCY), default=-1) + 1
+    return rounds_of_cells(plan, [p for p in plan.cells if _group(p.cell) in groups], first)
+
+
+def _group(cell: Cell) -> tuple[int, Workload]:
+    """What cells that are compared with one another share; the kernel is each one's own."""
+    return cell.model.shape.seq_len, dataclasses.replace(cell.workload, attention="", recipe=None)
+
+
+def _clean_scratch(scratch: Path, job: Job) -> None:
+    """What a job kept for going on is of no use once its outcome is on disk."""
+    if job.recipe is None:
+        return
+    (scratch / job.scratch_name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or it still holds what an interrupted job left
+        scratch.rmdir()
+
+
+class _Estimates:
+    """Time left: planned seconds per job, replaced by what the same cell and metric took before."""
+
+    def __init__(self, planned: dict[Any, float]) -> None:
+        self._left = planned
+        self._seen: dict[tuple[str, str], float] = {}
+        self._planned_done = 0.0
+        self._true_done = 0.0
+
+    def done(self, job: Job, outcome: Outcome | None) -> None:
+        planned = self._left.pop(job.key)
+        if outcome is not None and outcome.duration_s is not None:
+            self._seen[(job.subject_id, job.metric)] = outcome.duration_s
+            self._planned_done += planned
+            self._true_done += outcome.duration_s
+
+    def left_s(self) -> float:
+        factor = self._true_done / self._planned_done if self._planned_done else 1.0
+        return sum(self._seen.get(key[:2], planned * factor) for key, planned in self._left.items())
+
+
+@contextlib.contextmanager
+def _executor(name: str) -> Iterator[Any]:
+    with catalog.load("executors", name).Executor() as runner:
+        yield runner
+
+
+def _record(job: Job, outcome: Outcome, facts: Mapping[str, Any]) -> Record:
+    return Record(
+        subject_id=job.subject_id,
+        metric=job.metric,
+        repeat=job.repeat,
+        control=job.control,
+        environment_id=str(facts["environment_id"]),
+        code_version=str(facts["code_version"]),
+        outcome=outcome,
+    )

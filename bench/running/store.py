@@ -1,0 +1,316 @@
+"""A run's folder on disk: plan.json, environment.json and records.jsonl, one line per outcome, appended and fsynced by one process.
+
+Each line ends with a checksum of the rest (CRC-32), so that a line is read as it was written or not at all. A later line of the same key (a job
+that was tried again) takes the place of the earlier one, which stays in the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import gc
+import io
+import json
+import math
+import os
+import shlex
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench.files import write_bytes, write_json
+from bench.serialize import canonical_json, from_json, to_json
+from bench.spec import PLAN, PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RequestError
+
+ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
+CORRUPT = "records.corrupt"
+"""Where lines that cannot be read are put aside, as they are, before their jobs are run again."""
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda data: {**data, "schema": 2}}
+"""From a schema version to the function that lifts one record's data to the next version. Schema 2 is schema 1 with a checksum in each line."""
+CHECKSUM = b',"checksum":"'
+NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "memory_available_bytes", "gpu_memory_bytes")
+"""Facts of the environment that are reckoned with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """What a run's folder holds."""
+
+    folder: Path
+    plan: Plan
+    environment: Mapping[str, Any]
+    records: tuple[Record, ...]
+
+    @functools.cached_property
+    def derived(self) -> dict[str, Any]:
+        """What was worked out of the run, by name, and is kept with it: a stored run does not change."""
+        return {}
+
+
+class RecordWriter:
+    """Appends records; a second writer on the same folder is refused. A torn last line of a killed run is cut off first.
+
+    `put_corrupt_aside`: lines that cannot be read are moved to `records.corrupt` first; `num_corrupt` says how many. The others stay byte for byte.
+    """
+
+    def __init__(self, folder: Path, *, put_corrupt_aside: bool = False) -> None:
+        """Raises RequestError, on entering, where the folder cannot be written or another process writes it."""
+        self._path = folder / RECORDS
+        self._put_corrupt_aside = put_corrupt_aside
+        self.num_corrupt = 0
+
+    def __enter__(self) -> Self:
+        self._file = self._locked()
+        try:
+            self._cut_torn_line()
+            if self._put_corrupt_aside:
+                self._part()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._file.close()
+
+    def append(self, record: Record) -> None:
+        """Write one line and wait until the disk has it. Raises OSError where it cannot; what was written before stays whole."""
+        position = self._file.seek(0, os.SEEK_END)
+        try:
+            _write_through(self._file, line_of(record))
+        except OSError:
+            self._file.truncate(position)
+            raise
+
+    def _locked(self) -> io.FileIO:
+        """The file, locked. Where another process has put a new one in its place meanwhile, that one."""
+        while True:
+            try:
+                # no buffer: what a full disk refuses must not be left in one, to be written after all
+                file = open(self._path, "a+b", buffering=0)  # noqa: SIM115
+            except OSError as error:
+                raise RequestError(
+                    f"cannot write {self._path}: {error.strerror or error}", "make it writable, or measure anew with another --out"
+                ) from error
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.close()
+                raise RequestError(
+                    f"{self._path.parent} is being written by another process", "wait for it, or choose another --out"
+                ) from error
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self._path)):
+                    return file
+            file.close()
+
+    def _cut_torn_line(self) -> None:
+        self._file.seek(0)
+        content = self._file.readall()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            self._file.truncate(whole)
+
+    def _part(self) -> None:
+        """Put the bad lines aside, on disk before the good ones take the file's place."""
+        self._file.seek(0)
+        *lines, _ = self._file.readall().split(b"\n")
+        bad = [line for line in lines if not _is_record(line)]
+        self.num_corrupt = len(bad)
+        if not bad:
+            return
+        with open(self._path.with_name(CORRUPT), "ab", buffering=0) as aside:
+            _write_through(aside, _joined(bad))
+        good = _joined(line for line in lines if line not in bad)
+        write_bytes(self._path, good)
+        old, self._file = self._file, self._locked()
+        old.close()
+
+
+def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
+    """Make the folder and write the plan and the environment, before anything is measured."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / PLAN, to_json(plan))
+        write_json(folder / ENVIRONMENT, dict(environment))
+    except OSError as error:
+        raise RequestError(f"cannot write the run folder {folder}: {error.strerror or error}", "choose another --out") from error
+
+
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    """Without garbage collection of cycles. Records by the ten thousand all stay, and every pass would look at each of them again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@collector_off()
+def read_run(folder: Path, *, skip_corrupt: bool = False) -> StoredRun:
+    """Read a run's folder. Raises RequestError, saying what is wrong with which file; lines that cannot be read may be skipped."""
+    plan = read_plan_of_run(folder)
+    return StoredRun(
+        folder=folder,
+        plan=plan,
+        environment=read_environment(folder),
+        records=tuple(read_records(folder / RECORDS, skip_corrupt=skip_corrupt)),
+    )
+
+
+def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
+    """Each folder once, however often and in whatever form it is named."""
+    return [read_run(folder) for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values()]
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Raises RequestError where it is not there, or no object."""
+    found = _read_json(folder / ENVIRONMENT)
+    if not isinstance(found, dict):
+        raise RequestError(f"{folder / ENVIRONMENT} does not hold an object", "restore it, or measure again")
+    for key in NUMBERS:
+        if found.get(key) is not None and (isinstance(found[key], bool) or not isinstance(found[key], int | float)):
+            raise RequestError(f"{folder / ENVIRONMENT}: {key} is no number but {found[key]!r}", "restore it, or measure again")
+    return found
+
+
+def read_plan_of_run(folder: Path) -> Plan:
+    """Raises RequestError where there is no such folder, or no plan in it."""
+    if not folder.is_dir():
+        hint = f"try {folder.parent}" if (folder.parent / PLAN).exists() and folder.exists() else "name a folder below results/"
+        raise RequestError(f"there is no run folder {folder}", hint)
+    if not (folder / PLAN).exists():
+        raise RequestError(f"{folder} is no run: it holds no {PLAN}", "name the folder of a run, as bench run shows it at its end")
+    return parse_plan(_read_json(folder / PLAN), folder / PLAN)
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file, or in a run's folder."""
+    return parse_plan(_read_json(path / PLAN if path.is_dir() else path), path)
+
+
+def parse_plan(data: object, source: Path) -> Plan:
+    """A plan from its JSON data. Raises RequestError where it is none, or of another schema."""
+    hint = "write one with: bench plan ... --out FILE"
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != PLAN_SCHEMA:
+        raise RequestError(f"{source} is not a plan of schema {PLAN_SCHEMA} (it says {schema!r})", hint)
+    try:
+        plan: Plan = from_json(Plan, data)
+    except ValueError as error:
+        raise RequestError(f"{source} cannot be read as a plan: {error}", hint) from error
+    return plan
+
+
+def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
+    """All whole records, the last of each key. A torn last line is dropped with a warning; any other bad line raises RequestError with its number, or
+    is skipped."""
+    lines, torn = _lines(path)
+    if torn:
+        warnings.warn(f"{path}: the last line is torn (a killed run) and was dropped", stacklevel=2)
+    found: dict[tuple[str, str, int, bool], Record] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = _parse_record(line)
+        except ValueError as error:
+            if skip_corrupt:
+                continue
+            raise RequestError(
+                f"{path}, line {number}, is corrupt: {error}",
+                f"restore the file, or measure that job again: bench run --resume {shlex.quote(str(path.parent))} --retry corrupt",
+            ) from error
+        found[record.key] = record
+    return list(found.values())
+
+
+def line_of(record: Record) -> bytes:
+    """The record as its line, checksum and newline included."""
+    body = canonical_json(record).encode()
+    return body[:-1] + CHECKSUM + b'%08x"}\n' % zlib.crc32(body)
+
+
+def _lines(path: Path) -> tuple[list[bytes], bytes]:
+    """The whole lines of a file, and what follows the last; nothing where there is no file."""
+    if not path.exists():
+        return [], b""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
+    *lines, torn = content.split(b"\n")
+    return lines, torn
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        _parse_record(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse_record(line: bytes) -> Record:
+    """Raises ValueError, saying what is wrong, for anything but a line as it was written."""
+    head, mark, tail = line.rpartition(CHECKSUM)
+    body = head + b"}" if mark else line
+    if mark and tail != b'%08x"}' % zlib.crc32(body):
+        raise ValueError("its checksum does not fit")
+    try:
+        data = json.loads(body, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(data, dict) or isinstance(data.get("schema"), bool) or not isinstance(data.get("schema"), int):
+        raise ValueError("not a record")
+    if not mark:
+        _require_finite(data)
+    if bool(mark) != (data["schema"] > 1):
+        raise ValueError(f"schema {data['schema']} {'with a' if mark else 'without its'} checksum")
+    while data["schema"] in UPGRADES:
+        data = UPGRADES[data["schema"]](data)
+    if data["schema"] != RECORD_SCHEMA:
+        raise ValueError(f"not a record of schema {RECORD_SCHEMA} or earlier")
+    record: Record = from_json(Record, data)
+    return record
+
+
+def _require_finite(data: Any) -> None:
+    """JSON has no infinity, but 1e999 is read as one. What has a checksum was written from finite numbers."""
+    if isinstance(data, float) and not math.isfinite(data):
+        raise ValueError("a number is not finite")
+    if isinstance(data, dict | list):
+        for value in data.values() if isinstance(data, dict) else data:
+            _require_finite(value)
+
+
+def _joined(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _write_through(file: io.FileIO, content: bytes) -> None:
+    """Write all of it, and wait until the disk has it."""
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+    os.fsync(file.fileno())
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _read_json(path: Path) -> object:
+    try:
+        data: object = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror or error}", "restore it, or name another run folder") from error
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{path} is not JSON: {error}", "restore it, or measure again") from error
+    return data

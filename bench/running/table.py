@@ -1,0 +1,322 @@
+"""From records to one tidy row per cell, and the A/A control. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bench import catalog
+from bench.files import write_atomically, write_text
+from bench.intervals import CONTROL_LEVEL, paired_ratio
+from bench.planning.jobs import missing_jobs, shared_ids
+from bench.planning.recipe import recipe_changes
+from bench.planning.tuning import TUNING, recipe_of, trial_ids
+from bench.running.roofline import COLUMNS as ROOFLINE
+from bench.running.roofline import roofline_of, step_flops
+from bench.running.store import StoredRun, collector_off
+from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
+
+IDENTITY = (
+    "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match budget budget_error status reason quick "
+    "width depth heads ffn_width params params_seq params_blocks"
+).split()
+TEXTS = "cell_id model family phase engine dtype device attention task recipe match status reason".split()
+MFU = "mfu"
+"""Model FLOPs utilisation, a fraction of the measured ceiling (Chowdhery et al., PaLM, 2022, appendix B)."""
+UNMEASURED = "unmeasured"
+ROWS = "rows"
+MS_PER_S = 1e3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedScores:
+    """What one trained model scored, item by item: `scores` is `(seeds, items)`, items in stored order; `training` names the training."""
+
+    training: str
+    seeds: tuple[int, ...]
+    scores: NDArray[np.float64]
+
+
+def rows_of(run: StoredRun) -> pd.DataFrame:
+    """One row per cell, in plan order; the columns of the metrics that were asked for; what was not measured is empty.
+
+    Worked out once per run; every caller has a copy of its own.
+    """
+    if ROWS not in run.derived:
+        run.derived[ROWS] = _all_rows(run)
+    rows: pd.DataFrame = run.derived[ROWS]
+    return rows.copy()
+
+
+@collector_off()
+def _all_rows(run: StoredRun) -> pd.DataFrame:
+    by_subject: dict[str, list[Record]] = defaultdict(list)
+    for record in run.records:
+        if not record.control:
+            by_subject[record.subject_id].append(record)
+    columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
+    columns += [MFU] if "latency" in run.plan.metrics else []
+    columns += ROOFLINE if {"latency", "ceiling"} <= set(run.plan.metrics) else ()
+    rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
+    return _typed(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object), not_numbers(run.plan))
+
+
+def not_numbers(plan: Plan) -> set[str]:
+    """The columns of its table that hold texts or flags."""
+    return {*TEXTS, "quick", *(name for metric in plan.metrics for name in getattr(catalog.load("metrics", metric), "NOT_NUMBERS", ()))}
+
+
+def control_of(run: StoredRun) -> dict[str, Any] | None:
+    """The A/A control: the same cell timed under two names, as a ratio with its 99 % interval; None where it was not measured twice."""
+    control = {r.repeat: r for r in run.records if r.control and r.outcome.status == MEASURED}
+    subjects = {r.subject_id for r in control.values()}
+    named = {
+        r.repeat: r
+        for r in run.records
+        if not r.control and r.subject_id in subjects and r.metric == "latency" and r.outcome.status == MEASURED
+    }
+    rounds = sorted(set(control) & set(named))
+    ratio = paired_ratio([_latency(control[r]) for r in rounds], [_latency(named[r]) for r in rounds], CONTROL_LEVEL)
+    if ratio is None:
+        return None
+    return {
+        "cell": _label(run.plan, next(iter(subjects))),
+        "cell_id": next(iter(subjects)),
+        "ratio": ratio.estimate,
+        "low": ratio.low,
+        "high": ratio.high,
+        "level": CONTROL_LEVEL,
+        "num_rounds": ratio.num,
+        "contains_one": ratio.contains(1.0),
+    }
+
+
+def rounds_of(run: StoredRun) -> pd.DataFrame:
+    """The latency of every cell in every round (`cell_id`, `round`, `latency_ms`), for ratios paired by round."""
+    found = [
+        (r.subject_id, r.repeat, _latency(r))
+        for r in run.records
+        if r.metric == "latency" and not r.control and r.outcome.status == MEASURED
+    ]
+    return pd.DataFrame(found, columns=["cell_id", "round", "latency_ms"])
+
+
+def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
+    """The test items' scores of every trained model, by cell id; cells that share a training share the array. Models without them are left out.
+
+    Raises RequestError where the seeds of one model were scored on different numbers of items, or where the seeds of one model, or two models that
+    read the same task at the same length, name different data.
+    """
+    # every cell looks through the records for its training: without the others that is quick
+    run = dataclasses.replace(run, records=tuple(r for r in run.records if r.metric in ("accuracy", TUNING)))
+    if not run.records:
+        return {}
+    by_training: dict[str, SeedScores] = {}
+    data_by_reading: dict[tuple[str, int, str], set[str]] = defaultdict(set)
+    found = {}
+    for planned in run.plan.cells:
+        records = [record for record in training_records(run, planned) if _item_scores(record)]
+        if records:
+            model, task = planned.cell.model, planned.cell.workload.task
+            # models of one length that pool differently read a different number of data tokens, so other data of a generated task
+            pool = model.interface.pooling(str(dict(model.options).get("pool", "")))
+            data = data_by_reading[task, model.shape.seq_len, pool]
+            data |= _data_ids(records)
+            _require_one_data(data, task)
+            training = records[0].subject_id
+            if training not in by_training:
+                by_training[training] = _seed_scores(records)
+            found[planned.cell.cell_id] = by_training[training]
+    return found
+
+
+def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
+    """The measured trainings of a cell's model that its accuracy stands on, by seed; empty where it was not trained."""
+    recipe = recipe_of(planned.cell, run.plan, run.records)
+    subject = training_id(planned.cell, recipe) if recipe else ""
+    found = [r for r in run.records if r.subject_id == subject and r.metric == "accuracy" and r.outcome.status == MEASURED]
+    return sorted(found, key=lambda record: record.repeat)
+
+
+def num_missing(run: StoredRun) -> int:
+    """Jobs without an outcome that could still be run."""
+    return sum(1 for _ in missing_jobs(run.plan, run.records))
+
+
+def write_table(rows: pd.DataFrame, folder: Path) -> None:
+    """table.csv, table.json and table.parquet. Text that a spreadsheet would take for a formula is quoted with an apostrophe in the CSV."""
+    safe = rows.copy()
+    for column in (c for c in rows.columns if not pd.api.types.is_numeric_dtype(rows[c])):
+        safe[column] = safe[column].map(_no_formula)
+    write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False))
+    write_text(folder / "table.json", json.dumps(json_rows(rows), indent=1, allow_nan=False) + "\n")
+    write_atomically(folder / "table.parquet", lambda path: rows.to_parquet(path, index=False))
+
+
+def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON data: what is missing is null."""
+    return [{name: _plain(value) for name, value in row.items()} for row in rows.to_dict(orient="records")]
+
+
+def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
+    """Columns of whole numbers stay whole where some are missing; numbers of which none is there are none of floating point; the others get the type
+    that pandas infers."""
+    typed = rows.infer_objects()
+    for column in rows.columns:
+        present = rows[column].dropna()
+        if present.empty and column not in others:
+            typed[column] = rows[column].astype(float)
+        elif len(present) and all(isinstance(v, int) and not isinstance(v, bool) for v in present):
+            typed[column] = rows[column].astype("Int64")
+    return typed
+
+
+def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
+    records = [record for subject in _subjects(planned.cell, plan, by_subject) for record in by_subject.get(subject, ())]
+    row = _identity(planned, plan)
+    measured = {metric: _measured(records, metric) for metric in plan.metrics}
+    for metric, found in measured.items():
+        if found:
+            row.update(_summary(metric, found))
+    row[MFU] = _utilisation(planned, row.get("latency_ms"), row.get("ceiling_flops_per_s"))
+    row.update(roofline_of(planned, measured.get("latency", ()), measured.get("ceiling", ())))
+    return {**row, **_status(records, _wanted_metrics(planned, plan))}
+
+
+def _measured(records: Sequence[Record], metric: str) -> list[Record]:
+    """Those that a metric was measured in, by repeat."""
+    return sorted((r for r in records if r.metric == metric and r.outcome.status == MEASURED), key=lambda r: r.repeat)
+
+
+def _utilisation(planned: PlannedCell, latency_ms: float | None, ceiling_flops_per_s: float | None) -> float | None:
+    """Model FLOPs of a step per second, as a fraction of the ceiling."""
+    if latency_ms is None or ceiling_flops_per_s is None:
+        return None
+    return step_flops(planned) * MS_PER_S / latency_ms / ceiling_flops_per_s
+
+
+def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
+    """What the records of a cell belong to: itself, what it shares with others, its trials, and its training by the recipe that they chose."""
+    trials = trial_ids(cell, plan)
+    recipe = recipe_of(cell, plan, [record for trial in trials for record in by_subject.get(trial, ())])
+    shared = shared_ids(cell, plan)
+    return tuple(dict.fromkeys((cell.cell_id, *shared, *trials, *((training_id(cell, recipe),) if recipe else ()))))
+
+
+def _wanted_metrics(planned: PlannedCell, plan: Plan) -> list[str]:
+    trained = is_trained(planned.cell, plan)
+    return [metric for metric in plan.metrics if trained or catalog.load("metrics", metric).REPEAT not in ("seed", "trial")]
+
+
+def _summary(metric: str, records: Sequence[Record]) -> Mapping[str, Any]:
+    try:
+        summary: Mapping[str, Any] = catalog.load("metrics", metric).summarise(records)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise RequestError(f"the {metric} records of {records[0].subject_id} are corrupt ({reason})", "restore records.jsonl") from error
+    return summary
+
+
+def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
+    cell, sizing = planned.cell, planned.sizing
+    model, work = cell.model, cell.workload
+    return {
+        "cell_id": cell.cell_id,
+        "model": model.name,
+        "family": model.family,
+        "seq_len": model.shape.seq_len,
+        **{name: getattr(work, name) for name in ("batch_size", "phase", "engine", "dtype", "device", "attention")},
+        "task": work.task or None,
+        "recipe": recipe_changes(work.recipe, plan.recipe) if work.recipe else None,
+        "match": sizing.match,
+        "budget": sizing.budget,
+        "budget_error": sizing.budget_error,
+        "quick": plan.settings.quick,
+        **{size: planned.size(size) for size in ("width", "depth", "heads", "ffn_width")},
+        "params": sizing.params,
+        "params_seq": sizing.params_seq,
+        "params_blocks": sizing.params_blocks,
+    }
+
+
+def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
+    """`measured` where every metric has an outcome and all were measured; otherwise the first thing that went wrong, named by its metric.
+
+    Where one trial of several could be measured, those that could not are no fault of the cell.
+    """
+    tuned = any(record.metric == TUNING and record.outcome.status == MEASURED for record in records)
+    for record in records:
+        if record.outcome.status != MEASURED and not (tuned and record.metric == TUNING):
+            return {"status": record.outcome.status, "reason": f"{record.metric}: {record.outcome.reason}"}
+    absent = [metric for metric in wanted if metric not in {r.metric for r in records}]
+    if absent:
+        return {"status": UNMEASURED, "reason": f"{', '.join(absent)}: not run yet"}
+    return {"status": MEASURED, "reason": None}
+
+
+def _item_scores(record: Record) -> tuple[float, ...]:
+    """One number per test item; older records hold them as `correct`."""
+    return record.outcome.samples.get("item_scores") or record.outcome.samples.get("correct", ())
+
+
+def _seed_scores(records: Sequence[Record]) -> SeedScores:
+    training, scores = records[0].subject_id, [_item_scores(record) for record in records]
+    lengths = sorted({len(items) for items in scores})
+    if len(lengths) > 1:
+        raise RequestError(
+            f"the seeds of training {training} were scored on {lengths} test items, not on the same", "restore records.jsonl"
+        )
+    return SeedScores(training=training, seeds=tuple(record.repeat for record in records), scores=np.array(scores, dtype=np.float64))
+
+
+def _data_ids(records: Sequence[Record]) -> set[str]:
+    """The digests of the data that the trainings were made from; older records name none."""
+    return {str(name) for record in records if (name := record.outcome.values.get("data_id"))}
+
+
+def _require_one_data(data_ids: Collection[str], task: str) -> None:
+    if len(data_ids) > 1:
+        raise RequestError(
+            f"the data of {task} changed between trainings: {', '.join(sorted(data_ids))}", "measure again into another --out"
+        )
+
+
+def _latency(record: Record) -> float:
+    return float(record.outcome.values["latency_ms"])
+
+
+def _label(plan: Plan, cell_id: str) -> str:
+    for planned in plan.cells:
+        if planned.cell.cell_id == cell_id:
+            return f"{planned.cell.model.name}, n = {planned.cell.model.shape.seq_len}"
+    return cell_id
+
+
+FORMULA_SIGNS = ("=", "+", "-", "@")
+
+
+def _no_formula(value: Any) -> Any:
+    """Text in one line, for not every reader of CSV takes more."""
+    if not isinstance(value, str):
+        return value
+    text = value.translate(dict.fromkeys(map(ord, "\t\r\n"), " "))
+    return f"'{text}" if text.lstrip()[:1] in FORMULA_SIGNS else text
+
+
+def _plain(value: Any) -> Any:
+    if value is None or value is pd.NA or (isinstance(value, float) and not _finite(value)):
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def _finite(value: float) -> bool:
+    return value == value and value not in (float("inf"), float("-inf"))

@@ -1,0 +1,103 @@
+"""One job in one process: set threads, measure, and turn whatever happens into an Outcome."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench import catalog
+from bench.errors import is_out_of_memory, one_line
+from bench.measure.allocator import KEEP, keep_freed_memory
+from bench.spec import MEASURED, Job, Outcome
+
+MEMORY_SHARE = 0.95
+
+
+def run_job(job: Job) -> Outcome:
+    """Measure one job in this process. Only the process's own end can keep it from returning an Outcome."""
+    started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    start = time.perf_counter()
+    status, reason, values, samples = _measure(job)
+    return Outcome(
+        status=status,
+        reason=reason,
+        values=values,
+        samples=samples,
+        started_at=started_at,
+        duration_s=time.perf_counter() - start,
+    )
+
+
+def prepare_process(job: Job) -> None:
+    """Threads and allocator first, before any tensor exists; on CPU, a bound on memory, so that too much is an error and not the machine's end."""
+    set_threads(job)
+    choose_allocator(job)
+    if job.cell.workload.device == "cpu":
+        _bound_memory()
+
+
+def set_threads(job: Job) -> None:
+    import torch
+
+    trains = job.recipe is not None
+    torch.set_num_threads(job.settings.train_threads if trains else job.settings.threads)
+
+
+def choose_allocator(job: Job) -> None:
+    """Keep freed memory where the settings say so, but for a metric that measures what a process holds."""
+    if job.settings.allocator == KEEP and not getattr(catalog.load("metrics", job.metric), "MEASURES_PROCESS", False):
+        keep_freed_memory()
+
+
+def _measure(job: Job) -> tuple[str, str, dict[str, Any], dict[str, tuple[float, ...]]]:
+    try:
+        found = catalog.load("metrics", job.metric).measure(job)
+    except Exception as error:  # whatever a model, kernel or metric raises is this job's outcome
+        status = "out_of_memory" if is_out_of_memory(error) else getattr(error, "outcome_status", "failed")
+        samples = getattr(error, "outcome_samples", {})
+        return status, f"{type(error).__name__}: {one_line(error)}", {}, _tuples(samples)
+    if strays := [name for part in (found.values, found.samples) for name, value in part.items() if not _is_finite(value)]:
+        return "failed", f"ValueError: {strays[0]} is or holds no finite number", {}, {}
+    return MEASURED, "", dict(found.values), _tuples(found.samples)
+
+
+def _is_finite(value: Any) -> bool:
+    """Can it be written down? NaN and infinity are no measurement."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_is_finite, value))
+
+
+def _tuples(samples: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(series) for name, series in samples.items()}
+
+
+def _bound_memory() -> None:
+    try:
+        import resource
+    except ImportError:  # a system without resource limits
+        return
+    from bench.measure.environment import available_memory_bytes
+
+    available, used = available_memory_bytes(), _address_space_bytes()
+    if available is None or used is None:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = used + int(available * MEMORY_SHARE)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def _address_space_bytes() -> int | None:
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

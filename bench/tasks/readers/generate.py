@@ -1,0 +1,198 @@
+"""Generates splits: the same bits at every call, no test item among the training ones; sequences whose second half asks for the first.
+
+Imports no torch before data are drawn.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bench.spec import OptionValue, RequestError
+from bench.tasks import Split, Splits
+from bench.tasks._info import TOKEN_CLASS, Generation, Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.options import fewest_tokens, named_option, whole_option
+
+if TYPE_CHECKING:
+    from bench.tasks import Splits
+
+Array = NDArray[Any]
+MAX_DRAWS = 100
+"""How often items are drawn again for those that the test split already holds."""
+TEST_STREAM, TRAIN_STREAM = 0, 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """Items as arrays, shaped as in a `Split`."""
+
+    inputs: Array
+    targets: Array
+    lengths: Array | None = None
+
+
+Draw = Callable[[np.random.Generator, int], Drawn]
+"""(generator, number of items) -> items, drawn from that generator only."""
+
+
+def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_learned: Draw | None = None) -> Splits:
+    """The splits of a generated task, sized by its options `items` and `test_items`.
+
+    `draw_learned`: how the items to learn from are drawn, where they are not drawn as the test items are.
+
+    What is drawn depends on the task's name, the number of tokens and the option `seed` alone. Test items are drawn first: they do not depend on
+    how many are learned from.
+    Raises RequestError where there are too few different items.
+    """
+    test = draw(_generator(choice, num_tokens, TEST_STREAM), whole_option(choice, "test_items"))
+    kept_out = {item.tobytes() for item in test.inputs}
+    train = _draw_others(choice, draw_learned or draw, _generator(choice, num_tokens, TRAIN_STREAM), kept_out)
+    return Splits(train=_split(train), test=_split(test))
+
+
+def smallest_id_type(vocab_size: int) -> type[np.uint8] | type[np.int16] | type[np.int32]:
+    """The most compact integers, of those that every operation of torch takes, for ids below `vocab_size`."""
+    if vocab_size <= 2**8:
+        return np.uint8
+    return np.int16 if vocab_size <= 2**15 else np.int32
+
+
+def _generator(choice: TaskChoice, num_tokens: int, stream: int) -> np.random.Generator:
+    seed = whole_option(choice, "seed", at_least=0)
+    return np.random.default_rng((zlib.crc32(choice.name.encode()), num_tokens, stream, *((seed,) if seed else ())))
+
+
+def _draw_others(choice: TaskChoice, draw: Draw, generator: np.random.Generator, kept_out: set[bytes]) -> Drawn:
+    """Training items, drawn again in place of each that is kept out."""
+    missing, parts = whole_option(choice, "items"), []
+    for _ in range(MAX_DRAWS):
+        part = draw(generator, missing)
+        is_new = np.array([item.tobytes() not in kept_out for item in part.inputs])
+        parts.append(_chosen(part, is_new))
+        missing -= int(is_new.sum())
+        if not missing:
+            return _joined(parts)
+    raise RequestError(f"task {choice.text} has too few different items to keep test items out of training", "raise --seq, or lower items")
+
+
+def _chosen(items: Drawn, mask: Array) -> Drawn:
+    lengths = None if items.lengths is None else items.lengths[mask]
+    return Drawn(inputs=items.inputs[mask], targets=items.targets[mask], lengths=lengths)
+
+
+def _joined(parts: list[Drawn]) -> Drawn:
+    lengths = [part.lengths for part in parts if part.lengths is not None]
+    return Drawn(
+        inputs=np.concatenate([part.inputs for part in parts]),
+        targets=np.concatenate([part.targets for part in parts]),
+        lengths=np.concatenate(lengths) if lengths else None,
+    )
+
+
+def _split(items: Drawn) -> Split:
+    lengths = None if items.lengths is None else torch.from_numpy(items.lengths)
+    return Split(inputs=torch.from_numpy(items.inputs), targets=torch.from_numpy(items.targets), lengths=lengths)
+
+
+BLANK, SHIFTED = FORMS = ("blank", "shifted")
+"""What the second half reads: nothing, or the answers one token late, after a start symbol."""
+RECOLLECTION_OPTIONS: dict[str, OptionValue] = {
+    "items": 20_000,
+    "test_items": 2_000,
+    "seed": 0,
+    "symbols": 16,
+    "form": BLANK,
+    "learn_up_to": 0,
+}
+
+
+def recollection_info(choice: TaskChoice, *, what: str) -> TaskInfo:
+    """The facts of a task of this kind. Raises RequestError where there are too few different items, or options exclude each other."""
+    symbols = whole_option(choice, "symbols", at_least=2, at_most=4096)
+    shortest = fewest_tokens(choice, lambda n: symbols ** (n // 2), multiple=2, at_most=128, raise_option="symbols")
+    is_shifted = _is_shifted(choice)
+    return TaskInfo(
+        name=choice.name,
+        summary=f"{what} in the second half, token by token" if is_shifted else f"{what} in the blank second half",
+        source="generated, the same at every call",
+        # no item to learn from is longer than those to be tested on
+        reads=Sequences(vocab_size=_vocab_size(symbols, is_shifted), multiple=2, min_tokens=max(shortest, 2 * _learn_up_to(choice))),
+        answers=TOKEN_CLASS,
+        num_classes=symbols,
+        chance=1 / symbols,
+        num_train=whole_option(choice, "items"),
+        num_test=whole_option(choice, "test_items"),
+        generation=Generation(start=symbols + 1, blank=symbols) if is_shifted else None,
+    )
+
+
+def recollection_splits(choice: TaskChoice, *, num_tokens: int, backwards: bool) -> Splits:
+    """Ids `(items, num_tokens)` and, in the second half, the symbols asked for: in the order shown, or backwards."""
+
+    symbols, is_shifted = whole_option(choice, "symbols"), _is_shifted(choice)
+
+    def drawn(longest: int) -> Draw:
+        return recollection(num_tokens=num_tokens, symbols=symbols, backwards=backwards, shifted=is_shifted, up_to=longest)
+
+    learn_up_to = _learn_up_to(choice)
+    return generate_splits(choice, num_tokens=num_tokens, draw=drawn(0), draw_learned=drawn(learn_up_to) if learn_up_to else None)
+
+
+def recollection(*, num_tokens: int, symbols: int, backwards: bool, shifted: bool = False, up_to: int = 0) -> Draw:
+    """Items of random symbols, ids 0 to `symbols` - 1, and blanks, id `symbols`; where they are `shifted`, with the start symbol, `symbols` + 1.
+
+    `up_to`: items show 1 to so many symbols, each number as likely, then blanks; 0: all show half of `num_tokens`.
+    """
+    import numpy as np
+
+    from bench.tasks import IGNORED
+
+    half = num_tokens // 2
+    place = np.arange(half)
+
+    def draw(generator: np.random.Generator, num_items: int) -> Drawn:
+        shown = generator.integers(symbols, size=(num_items, half))
+        lengths = generator.integers(1, up_to + 1, size=(num_items, 1)) if up_to else np.full((num_items, 1), half)
+        answers = np.take_along_axis(shown, np.maximum(lengths - 1 - place, 0), axis=1) if backwards else shown
+        inputs = np.full((num_items, num_tokens), symbols, dtype=smallest_id_type(_vocab_size(symbols, shifted)))
+        inputs[:, :half] = np.where(place < lengths, shown, symbols)
+        if shifted:
+            inputs[:, half:] = _shifted(np.where(place < lengths, answers, symbols), start=symbols + 1)
+        targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
+        targets[:, half:] = np.where(place < lengths, answers, IGNORED)
+        return Drawn(inputs=inputs, targets=targets)
+
+    return draw
+
+
+def _shifted(answers: Array, *, start: int) -> Array:
+    """`(items, tokens)`: the start symbol, then all answers but the last."""
+    import numpy as np
+
+    return np.insert(answers[:, :-1], 0, start, axis=1)
+
+
+def _vocab_size(symbols: int, is_shifted: bool) -> int:
+    """With the blank and, where there is one, the start symbol."""
+    return symbols + 1 + is_shifted
+
+
+def _is_shifted(choice: TaskChoice) -> bool:
+    return named_option(choice, "form", FORMS) == SHIFTED
+
+
+def _learn_up_to(choice: TaskChoice) -> int:
+    """The most symbols that an item to learn from shows; 0: half of its tokens. Raises RequestError where the form has no room for fewer."""
+    longest = whole_option(choice, "learn_up_to", at_least=0)
+    if longest and not _is_shifted(choice):
+        needed = f"form={SHIFTED}"
+        raise RequestError(
+            f"option learn_up_to of task {choice.name} needs {needed}", f"write {choice.name}+{needed}+learn_up_to={longest}"
+        )
+    return longest

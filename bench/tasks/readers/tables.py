@@ -1,0 +1,148 @@
+"""Texts and labels from the columns of a table of the user's own, through pandas. Imports no torch."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.spec import RequestError
+from bench.tasks.readers.text import Texts, TextSplits, read_json_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+COMPRESSED = (".gz", ".xz")
+SPLIT_COLUMN = "split"
+PARTS = ("train", "validation", "test")
+TEST_EVERY = 5
+"""Without a split column, the last of every five rows of a class, in stored order, is for testing: a rare class is learned rather than tested."""
+BROKEN = (ValueError, OSError, EOFError, lzma.LZMAError)
+
+
+def read_text_table(path: Path, *, text_column: str, label_column: str) -> tuple[TextSplits, tuple[str, ...]]:
+    """The splits of a table, and its classes, sorted. Raises RequestError for what cannot be read, is missing or cannot be split."""
+    table = _read(path)
+    names = [_as_text(value) for value in _column(path, table, label_column)]
+    texts = [_as_text(value) for value in _column(path, table, text_column)]
+    classes = _classes(path, label_column, names)
+    index = {name: label for label, name in enumerate(classes)}
+    labels = [index[name] for name in names]
+    parts = [_as_text(value) for value in table[SPLIT_COLUMN]] if SPLIT_COLUMN in table else parts_by_class(labels)
+    return _split(path, texts, labels, parts), classes
+
+
+def parts_by_class(labels: Sequence[int]) -> list[str]:
+    """`test` for every `TEST_EVERY`-th row of each class, `train` for the others."""
+    seen: Counter[int] = Counter()
+    parts = []
+    for label in labels:
+        seen[label] += 1
+        parts.append("train" if seen[label] % TEST_EVERY else "test")
+    return parts
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    if not path.is_file():
+        raise RequestError(f"there is no file {path}", "write --task text:FILE")
+    form = format_of(path)
+    if form == ".jsonl":
+        return pd.DataFrame(list(read_json_lines(path, ())), dtype=object)
+    try:
+        table = _read_as(form, path)
+    except BROKEN as error:
+        raise RequestError(
+            f"{path} cannot be read as {form[1:]}: {error}", "write it again as UTF-8, with one header line in csv and tsv"
+        ) from error
+    if form != ".parquet" and not isinstance(table.index, pd.RangeIndex):
+        raise RequestError(
+            f"{path} has rows with more fields than its header has names", "name every column, or quote fields with separators"
+        )
+    return table
+
+
+def format_of(path: Path) -> str:
+    """The ending that says how a table is written, compression aside. Raises RequestError for one that is unknown."""
+    packed = path.suffix in COMPRESSED
+    form = path.with_suffix("").suffix if packed else path.suffix
+    if form not in FORMATS or (packed and form == ".parquet"):
+        raise RequestError(
+            f"{path.name} ends in none of {', '.join(FORMATS)} (all but parquet also with {' or '.join(COMPRESSED)})",
+            "write --task text:FILE",
+        )
+    return form
+
+
+def _read_as(form: str, path: Path) -> pd.DataFrame:
+    """Values as they are written: no guessing of numbers in texts, or of words that stand for nothing."""
+    import pandas as pd
+
+    if form == ".parquet":
+        return pd.read_parquet(path)
+    if form == ".csv":
+        return pd.read_csv(path, dtype=str, keep_default_na=False)
+    # tab-separated files are mostly written without quoting: read as if quoted, one quotation mark could swallow many rows
+    return pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
+
+
+def _column(path: Path, table: pd.DataFrame, name: str) -> pd.Series[Any]:
+    if name not in table:
+        found = ", ".join(map(str, table.columns))
+        raise RequestError(f"{path} has no column {name!r}; its columns: {found}", "add +text_column=NAME or +label_column=NAME")
+    return table[name]
+
+
+def _as_text(value: Any) -> str:
+    import pandas as pd
+
+    return "" if pd.api.types.is_scalar(value) and pd.isna(value) else str(value)
+
+
+def _classes(path: Path, column: str, names: Sequence[str]) -> tuple[str, ...]:
+    for row, name in enumerate(names, start=1):
+        if not name.strip():
+            raise RequestError(f"{path}: row {row} of {len(names)} has no value in the label column {column!r}", "fill or drop such rows")
+    classes = set(names)
+    if len(classes) < 2:
+        raise RequestError(
+            f"{path}: the label column {column!r} holds {len(classes)} class(es), a task needs 2 or more", "add +label_column=NAME"
+        )
+    return tuple(sorted(classes, key=_by_number if all(map(_is_number, classes)) else str))
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return math.isfinite(float(name))
+    except ValueError:
+        return False
+
+
+def _by_number(name: str) -> tuple[float, str]:
+    return float(name), name
+
+
+def _split(path: Path, texts: Sequence[str], labels: Sequence[int], parts: Sequence[str]) -> TextSplits:
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        raise RequestError(
+            f"{path}: column {SPLIT_COLUMN!r} holds {unknown[0]!r}; allowed: {', '.join(PARTS)}", "rename the column or change its values"
+        )
+    train, validation, test = (_only(part, texts, labels, parts) for part in PARTS)
+    for part, found in (("train", train), ("test", test)):
+        if not found.texts:
+            raise RequestError(
+                f"{path}: no rows for {part}", f"mark rows in a column {SPLIT_COLUMN!r}, or give {TEST_EVERY} or more rows per class"
+            )
+    return TextSplits(train=train, test=test, validation=validation if validation.texts else None)
+
+
+def _only(part: str, texts: Sequence[str], labels: Sequence[int], parts: Sequence[str]) -> Texts:
+    rows = [row for row, found in enumerate(parts) if found == part]
+    return Texts(texts=[texts[row] for row in rows], labels=[labels[row] for row in rows])

@@ -1,0 +1,82 @@
+"""Texts to token ids, cut and padded to one length. Ids start at 1: 0 is padding. Imports no torch.
+
+`bytes` gives byte + 1 for every byte of the UTF-8 text. `bpe` gives byte pairs learned from the training texts, see `byte_pairs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.spec import OptionValue, RequestError
+from bench.tasks.readers import byte_pairs
+
+PADDING = 0
+TOKENIZERS = ("bytes", "bpe")
+TOKEN_OPTIONS: dict[str, OptionValue] = {"tokenizer": "bytes", "vocab_size": 4096}
+"""The options of every text task; `vocab_size` is for `bpe` only."""
+BYTE_VOCAB_SIZE = 257
+INSTEAD_OF_NOTHING = " "
+"""What an empty text is read as: an item has at least one token."""
+
+Ids = NDArray[Any]
+Tokenise = Callable[[Sequence[str]], tuple[Ids, NDArray[np.int64]]]
+
+
+def require_tokens(options: Mapping[str, OptionValue]) -> int:
+    """The vocabulary size that the options ask for, padding included. Raises RequestError for options that cannot be met."""
+    tokenizer, size = str(options["tokenizer"]), int(options["vocab_size"])
+    if tokenizer not in TOKENIZERS:
+        raise RequestError(f"tokenizer {tokenizer!r} is unknown; allowed: {', '.join(TOKENIZERS)}", "write +tokenizer=bytes")
+    if tokenizer == "bpe":
+        if size < BYTE_VOCAB_SIZE:
+            raise RequestError(
+                f"vocab_size {size} is too small for bpe: padding and the 256 bytes are {BYTE_VOCAB_SIZE}", "write +vocab_size=4096"
+            )
+        return size
+    if size != TOKEN_OPTIONS["vocab_size"]:
+        raise RequestError(
+            f"vocab_size {size} with tokenizer bytes, whose size is {BYTE_VOCAB_SIZE}", "add +tokenizer=bpe, or leave it out"
+        )
+    return BYTE_VOCAB_SIZE
+
+
+def learn_tokens(texts: Sequence[str], *, options: Mapping[str, OptionValue], num_tokens: int) -> Tokenise:
+    """What turns texts into ids `(texts, num_tokens)`, int16 or int32, and their numbers of real tokens `(texts,)`. `texts`: the training ones."""
+    vocab_size = require_tokens(options)
+    learned = byte_pairs.learn(texts, vocab_size=vocab_size - 1) if options["tokenizer"] == "bpe" else None
+
+    def tokenise(texts: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
+        if learned is None:
+            items: Iterable[Ids] = map(byte_ids, texts)
+        else:
+            pieces = byte_pairs.encode(learned, [text or INSTEAD_OF_NOTHING for text in texts], num_tokens)
+            items = (np.asarray(piece) + 1 for piece in pieces)
+        return pad(items, num_items=len(texts), num_tokens=num_tokens, vocab_size=vocab_size)
+
+    return tokenise
+
+
+def byte_ids(text: str) -> Ids:
+    """Byte + 1 of every UTF-8 byte, int16; what UTF-8 cannot hold becomes a question mark."""
+    stored = (text or INSTEAD_OF_NOTHING).encode("utf-8", errors="replace")
+    return np.frombuffer(stored, dtype=np.uint8).astype(np.int16) + np.int16(1)
+
+
+def text_of_bytes(ids: Ids) -> str:
+    """The inverse of `byte_ids`, padding left out; a character that was cut is left out too."""
+    return bytes((ids[ids != PADDING] - 1).astype(np.uint8)).decode("utf-8", errors="ignore")
+
+
+def pad(items: Iterable[Ids], *, num_items: int, num_tokens: int, vocab_size: int) -> tuple[Ids, NDArray[np.int64]]:
+    """The first `num_tokens` ids of each item, padded at the end, and how many are real."""
+    dtype = np.int16 if vocab_size <= np.iinfo(np.int16).max else np.int32
+    ids = np.full((num_items, num_tokens), PADDING, dtype=dtype)
+    lengths = np.zeros(num_items, dtype=np.int64)
+    for row, item in enumerate(items):
+        lengths[row] = min(len(item), num_tokens)
+        ids[row, : lengths[row]] = item[:num_tokens]
+    return ids, lengths

@@ -1,0 +1,212 @@
+"""How trained models mix tokens, as small matrices in a training's record, and how shift-invariant they are. Imports no torch.
+
+Row i of a matrix holds how much of each token j reaches token i. A record holds them at initialisation and for the weights that were scored, with
+their shift invariance, which is taken from the full matrices: how much of a matrix depends only on how far apart two tokens are. gMLP's trained
+spatial filters look like shift-invariant convolutions (Liu et al., arXiv 2105.08050, Sec. 3 and Fig. 3); this is that look as a number.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.spec import Record
+
+Matrices = NDArray[np.floating]
+
+POSITIONS = "positions"
+STATES = ("start", "trained")
+MAX_SIDE = 64
+"""Blocks of tokens per side of a stored matrix, the class token beside them."""
+MAX_MATRICES = 64
+"""Matrices in one record, over kinds, states, layers and heads (positions aside): with four digits each, about 2 MB."""
+DIGITS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLayout:
+    """Where tokens lie: whether a class token comes first, and the `side` of the square grid that the others fill (None: they lie in a line)."""
+
+    seq_len: int
+    class_token: bool
+    side: int | None = None
+
+    @property
+    def num_data_tokens(self) -> int:
+        return self.seq_len - self.class_token
+
+    @property
+    def block(self) -> int:
+        """Neighbouring tokens that share one row and column of a stored matrix."""
+        return -(-self.num_data_tokens // MAX_SIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerMixing:
+    """One layer: `maps`, `(heads, blocks, blocks)`, and the shift invariance of each head's full matrix along the line and on the grid."""
+
+    maps: Matrices
+    line: tuple[float | None, ...]
+    grid: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixing:
+    """What a record holds of one kind of matrix (a mixer's name, or positions).
+
+    `maps`: by state, `(layers, heads, blocks, blocks)`, the first of `num_layers` and `num_heads`. `line`, `grid`: by state, the shift invariance of
+    all, `(num_layers, num_heads)`, NaN where it is not defined and `grid` empty without a grid; both empty for positions, whose diagonal of ones
+    would be the answer.
+    """
+
+    kind: str
+    layout: TokenLayout
+    num_layers: int
+    num_heads: int
+    maps: Mapping[str, NDArray[np.float64]]
+    line: Mapping[str, NDArray[np.float64]]
+    grid: Mapping[str, NDArray[np.float64]]
+
+    @property
+    def line_noise(self) -> float:
+        return noise_share(self.layout.num_data_tokens)
+
+    @property
+    def grid_noise(self) -> float | None:
+        side = self.layout.side
+        return None if side is None else noise_share(self.layout.num_data_tokens, side=side)
+
+
+def reduce_layer(matrices: Matrices, layout: TokenLayout, *, measured: bool) -> LayerMixing:
+    """`(heads, n, n)` -> what is kept of them; the class token's row and column take no part in the shift invariance."""
+    first = int(layout.class_token)
+    data = matrices[:, first:, first:] if measured and layout.num_data_tokens > 1 else matrices[:0]
+    return LayerMixing(
+        maps=average_blocks(matrices, layout),
+        line=tuple(shift_invariance(matrix) for matrix in data),
+        grid=tuple(shift_invariance(matrix, side=layout.side) for matrix in data) if layout.side else (),
+    )
+
+
+def average_blocks(matrices: Matrices, layout: TokenLayout) -> Matrices:
+    """`(heads, n, n)` -> `(heads, blocks, blocks)`: means over blocks of neighbouring tokens; the class token is a block of its own."""
+    if layout.block == 1:
+        return matrices
+    first = int(layout.class_token)
+    starts = np.array([*range(first), *range(first, layout.seq_len, layout.block)])
+    sizes = np.diff(starts, append=layout.seq_len)
+    sums = np.add.reduceat(np.add.reduceat(matrices, starts, axis=1), starts, axis=2)
+    means: Matrices = sums / (sizes[:, None] * sizes)
+    return means
+
+
+def encode_mixing(
+    layout: TokenLayout, states: Mapping[str, Mapping[str, Sequence[LayerMixing]]]
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """(values, samples) of a record, from the layers of each kind in each state. Nothing where no kind was found."""
+    kinds = list(next(iter(states.values())))
+    if not kinds:
+        return {}, {}
+    limit = MAX_MATRICES // (len(states) * max(1, len(set(kinds) - {POSITIONS})))
+    samples, described = dict[str, list[float]](), dict[str, Any]()
+    for kind in kinds:
+        for state, found in states.items():
+            maps = _first(found[kind], limit)
+            samples[f"{kind}_{state}"] = [float(f"{entry:.{DIGITS}g}") for entry in maps.ravel().tolist()]
+        num_heads = len(found[kind][0].maps)
+        described[kind] = {"num_layers": len(found[kind]), "num_heads": num_heads, "shape": list(maps.shape)}
+        described[kind] |= {state: _shares(by_kind[kind]) for state, by_kind in states.items()}
+    place = {"seq_len": layout.seq_len, "class_token": layout.class_token, "side": layout.side}
+    return {"mixing": {**place, "kinds": described}}, samples
+
+
+def decode_mixing(record: Record) -> tuple[Mixing, ...]:
+    """What a training's record holds of its mixing; empty for a record without it: an older one, or not the first seed's."""
+    stored = record.outcome.values.get("mixing")
+    if not stored:
+        return ()
+    layout = TokenLayout(seq_len=stored["seq_len"], class_token=stored["class_token"], side=stored["side"])
+    return tuple(_decode_kind(record, layout, kind, described) for kind, described in stored["kinds"].items())
+
+
+def _decode_kind(record: Record, layout: TokenLayout, kind: str, described: Mapping[str, Any]) -> Mixing:
+    samples = record.outcome.samples
+    return Mixing(
+        kind=kind,
+        layout=layout,
+        num_layers=described["num_layers"],
+        num_heads=described["num_heads"],
+        maps={state: np.array(samples[f"{kind}_{state}"]).reshape(described["shape"]) for state in STATES},
+        line={state: np.array(described[state]["line"], dtype=np.float64) for state in STATES},
+        grid={state: np.array(described[state]["grid"], dtype=np.float64) for state in STATES},
+    )
+
+
+def _first(layers: Sequence[LayerMixing], limit: int) -> Matrices:
+    """`(layers, heads, blocks, blocks)`: as many layers as fit in `limit` matrices, then of each the first heads."""
+    kept = layers[:limit]
+    return np.stack([layer.maps[: max(1, limit // len(kept))] for layer in kept])
+
+
+def _shares(layers: Sequence[LayerMixing]) -> dict[str, list[list[float | None]]]:
+    return {"line": [list(layer.line) for layer in layers], "grid": [list(layer.grid) for layer in layers]}
+
+
+ROUNDING = 1e-12
+"""A matrix whose entries differ by less than this share of its norm is constant."""
+
+
+def shift_invariance(matrix: NDArray[np.floating], *, side: int | None = None) -> float | None:
+    """The share of `matrix`, `(n, n)`, that its nearest Toeplitz matrix keeps: squared Frobenius norms, after the mean entry is taken away.
+
+    The nearest Toeplitz matrix holds the mean of each diagonal. With `side`, tokens lie row by row on a square grid of that side, and entries are
+    averaged over pairs that are the same step (down, across) apart. 1: the matrix is a convolution; `noise_share`: it is noise. None for a constant
+    matrix, of which nothing is left. Raises ValueError for a matrix that is not square, or tokens that do not fill the grid.
+    """
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"shift invariance needs a square matrix, not one of shape {matrix.shape}")
+    offsets = _offsets(len(matrix), side)
+    entries = matrix.astype(np.float64).ravel()
+    centred = entries - entries.mean()
+    norm = float(centred @ centred)
+    if norm <= ROUNDING * float(entries @ entries):
+        return None
+    sums = np.bincount(offsets, weights=centred)
+    counts = np.bincount(offsets)
+    seen = counts > 0
+    return float((sums[seen] ** 2 / counts[seen]).sum()) / norm
+
+
+def noise_share(num_tokens: int, *, side: int | None = None) -> float:
+    """The expected `shift_invariance` of a matrix of independent, equally distributed entries: (offsets - 1) / (entries - 1).
+
+    Taking the mean away leaves entries - 1 directions, all alike to such a matrix, and offsets - 1 of them are shift-invariant. Along a line that is
+    2 / (n + 1), on a grid of side s, 4 s / ((s + 1) (s^2 + 1)).
+    """
+    _require_grid(num_tokens, side)
+    num_offsets = 2 * num_tokens - 1 if side is None else (2 * side - 1) ** 2
+    return (num_offsets - 1) / (num_tokens**2 - 1)
+
+
+@functools.lru_cache(maxsize=2)
+def _offsets(num_tokens: int, side: int | None) -> NDArray[np.int64]:
+    """`(num_tokens ** 2,)`: for each entry, the number of its offset."""
+    _require_grid(num_tokens, side)
+    token = np.arange(num_tokens)
+    if side is None:
+        return (token[:, None] - token + num_tokens - 1).ravel()
+    row, column = token // side, token % side
+    down, across = row[:, None] - row + side - 1, column[:, None] - column + side - 1
+    return (down * (2 * side - 1) + across).ravel()
+
+
+def _require_grid(num_tokens: int, side: int | None) -> None:
+    if num_tokens < 2:
+        raise ValueError(f"shift invariance needs at least 2 tokens, not {num_tokens}")
+    if side is not None and side * side != num_tokens:
+        raise ValueError(f"{num_tokens} tokens do not fill a square grid of side {side}")

@@ -1,0 +1,190 @@
+"""Engines: how they are asked for, what they refuse, and that a model answers and learns the same under each of them."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from bench import catalog
+from bench.measure import engines
+from bench.measure.engines import parse_engine
+from bench.measure.kernels import spatial_kernel
+from bench.measure.onednn import pieces, product, site
+from bench.measure.step import build_step
+from bench.planning.build import build_plan
+from bench.planning.request import parse_request
+from bench.spec import Cell, Plan, Recipe, RequestError, Settings, Workload
+
+FAMILIES = ("gmlp", "vit", "transformer", "metaformer", "encoder_decoder")
+
+
+def plan(device: str = "cpu", **flags: str) -> Plan:
+    request = parse_request(**{"models": "vit", "seq": "17", "width": "32", "depth": "1", **flags})
+    return build_plan(request, settings=Settings(), recipe=Recipe(), device=device)
+
+
+def cells(**flags: str) -> list[Cell]:
+    return [planned.cell for planned in plan(**flags).cells]
+
+
+def test_options_have_one_spelling() -> None:
+    assert parse_engine("compile+mode=max-autotune+freeze=true").text == "compile+freeze=true+mode=max-autotune"
+    assert parse_engine("compile+mode=default+freeze=false").text == "compile"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("graf", "unknown engine 'graf'"),
+        ("compile+mod=x", "unknown option of engine compile"),
+        ("compile+mode=x", "mode must be one of"),
+        ("compile+freeze", "has no value"),
+        ("compile+freeze=yes", "must be true or false"),
+        ("onednn+prepack=true+prepack=false", "given twice"),
+        ("graph+x=1", "unknown option of engine graph"),
+    ],
+)
+def test_what_there_is_not_is_refused(text: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        parse_request(models="vit", seq="17", engine=text)
+
+
+def test_what_cannot_run_here_is_skipped_with_its_reason() -> None:
+    found = plan(engine="eager,graph,compile+freeze=true", phase="infer,train", dtype="fp32,tf32")
+    ran = {(p.cell.workload.engine, p.cell.workload.phase, p.cell.workload.dtype) for p in found.cells}
+    assert ran == {("eager", "infer", "fp32"), ("eager", "train", "fp32"), ("compile+freeze=true", "infer", "fp32")}
+    reasons = {skipped.reason for skipped in found.skipped}
+    assert any("CUDA graphs need" in reason for reason in reasons)
+    assert any("--phase infer" in reason for reason in reasons)
+    assert any("--dtype tf32" in reason for reason in reasons)
+
+
+def test_nothing_but_what_cannot_run_is_a_wrong_request() -> None:
+    with pytest.raises(RequestError, match="CUDA graphs need --device cuda") as refused:
+        plan(engine="graph")
+    assert "choose another --engine" in refused.value.hint
+
+
+def test_what_runs_on_a_gpu_only_is_planned_for_one() -> None:
+    assert {p.cell.workload.engine for p in plan(device="cuda", engine="graph,eager", dtype="tf32").cells} == {"graph", "eager"}
+    assert "for --device cpu" in engines.refusal(Workload(engine="onednn", device="cuda"))
+    assert "fp32 alone" in engines.refusal(Workload(engine="onednn", dtype="bf16"))
+
+
+def test_every_engine_says_whether_it_hides_operators() -> None:
+    assert {name: engines.hides_operators(name) for name in catalog.names("engines")} == {
+        "compile": True,
+        "eager": False,
+        "graph": True,
+        "onednn": True,
+    }
+
+
+@pytest.fixture
+def never_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every site takes another implementation where it has one, whichever is faster at these small sizes."""
+    monkeypatch.setattr(site, "fastest", lambda candidates, *_: list(candidates)[-1])
+
+
+@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+@pytest.mark.usefixtures("never_torch")
+@pytest.mark.parametrize("phase", ["infer", "train"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_computes_the_same_by_onednn(family: str, phase: str) -> None:
+    torch._dynamo.reset()
+    eager, cell = cells(models=family, seq="130", phase=phase, batch="2", engine="eager,onednn")
+    expected, step = build_step(eager, seed=3), build_step(cell, seed=3)
+    torch.testing.assert_close(step.call(), expected.call(), rtol=1e-5, atol=1e-5)
+    if phase == "train":
+        for found, right in zip(step.model.parameters(), expected.model.parameters(), strict=True):
+            torch.testing.assert_close(found.grad, right.grad, rtol=1e-4, atol=1e-5)
+    facts = step.facts()
+    assert "torch" not in facts["engine_effective"].split(";")[0]
+    assert "1 graph, 0 graph breaks" in facts["engine_effective"]
+
+
+@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+def test_causal_and_plain_attention_of_equal_sizes_choose_apart() -> None:
+    torch._dynamo.reset()
+    eager, cell = cells(models="encoder_decoder", seq="514", batch="1", engine="eager,onednn", input="tokens")
+    step = build_step(cell, seed=3)
+    torch.testing.assert_close(step.call(), build_step(eager, seed=3).call(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+def test_a_batch_whose_samples_share_statistics_is_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 17)
+    monkeypatch.setattr(pieces, "HANDICAP", 1e9)
+    for norm, split in (("batch", False), ("layer", True)):
+        torch._dynamo.reset()
+        flags = {"models": f"metaformer+mixer=attention+norm={norm}", "phase": "train", "batch": "4"}
+        step = build_step(cells(**flags, engine="onednn")[0], seed=3)
+        torch.testing.assert_close(step.call(), build_step(cells(**flags)[0], seed=3).call(), rtol=1e-5, atol=1e-5)
+        assert ("in pieces of 1" in step.facts()["engine_effective"]) == split
+
+
+class Chunked(torch.nn.Module):
+    """A layer whose weights are cut out of larger ones in every call, and that names its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(16, 8))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        first, second = self.weight.chunk(2)
+        heads = torch.nn.functional.linear(data, first)[:, None]
+        mixed = torch.nn.functional.scaled_dot_product_attention(query=heads, key=heads, value=heads)
+        return torch.nn.functional.linear(input=mixed[:, 0], weight=second)
+
+
+@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+@pytest.mark.usefixtures("never_torch")
+@torch.no_grad()
+def test_weights_made_in_every_call_are_not_packed_and_named_tensors_are_left_alone() -> None:
+    torch._dynamo.reset()
+    model, data = Chunked(), torch.randn(2, 130, 8)
+    prepared = engines.prepare("onednn", model, data, trains=False)
+    torch.testing.assert_close(prepared.forward(data), model(data), rtol=1e-4, atol=1e-4)
+    assert prepared.facts()["engine_effective"].startswith("linear: 1 onednn;")
+
+
+@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+@pytest.mark.usefixtures("never_torch")
+def test_attention_by_onednn_is_recorded() -> None:
+    torch._dynamo.reset()
+    (cell,) = cells(seq="130", batch="1", engine="onednn")
+    step = build_step(cell)
+    step.call()
+    assert step.facts()["attention_effective"] == "onednn"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling on a CPU needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore")  # the compiler's own remarks
+def test_a_frozen_compiled_model_computes_the_same() -> None:
+    torch._dynamo.reset()
+    eager, cell = cells(batch="2", engine="eager,compile+freeze=true")
+    step = build_step(cell, seed=3)
+    torch.testing.assert_close(step.call(), build_step(eager, seed=3).call(), rtol=1e-5, atol=1e-5)
+    assert step.facts()["engine_effective"] == "compile, mode default, frozen, 1 graph, 0 graph breaks"
+
+
+def test_channels_last_turns_convolutions_and_images() -> None:
+    (cell,) = cells(models="vit+stem=convolution", engine="eager+channels_last=true", batch="2")
+    step = build_step(cell, seed=3)
+    filters = [parameter for parameter in step.model.parameters() if parameter.dim() == 4]
+    assert filters
+    assert all(parameter.is_contiguous(memory_format=torch.channels_last) for parameter in filters)
+    (plain,) = cells(models="vit+stem=convolution", batch="2")
+    torch.testing.assert_close(step.call(), build_step(plain, seed=3).call(), rtol=1e-5, atol=1e-5)
+    assert step.facts()["engine_effective"].startswith("eager, channels last:")
+
+
+def test_the_formulation_of_the_spatial_projection_is_recorded_with_the_reason() -> None:
+    (cell,) = cells(models="gmlp+kernel=fused", batch="2")
+    assert "not fused: " in (spatial_kernel(cell, build_step(cell)) or "")
+    (plain,) = cells(models="gmlp+kernel=matmul", batch="2")
+    assert spatial_kernel(plain, build_step(plain)) == "matmul"
+    (without,) = cells(models="vit", batch="2")
+    assert spatial_kernel(without, build_step(without)) is None

@@ -1,0 +1,106 @@
+"""Facts about the machine: none is made up, and what must agree decides the identity."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.measure import environment
+from bench.spec import MUST_AGREE, RequestError
+
+
+def test_facts_are_plain_data_and_name_their_environment() -> None:
+    facts = environment.inspect_environment(threads=1, device="cpu")
+    assert set(MUST_AGREE) <= set(facts)
+    assert facts["environment_id"] == environment.environment_id(facts)
+    assert facts["num_cores"] >= 1
+    assert facts["memory_available_bytes"] <= facts["memory_bytes"]
+
+
+@pytest.mark.parametrize("key", MUST_AGREE)
+def test_every_key_that_must_agree_changes_the_identity(key: str) -> None:
+    facts = environment.inspect_environment(threads=1, device="cpu")
+    assert environment.environment_id({**facts, key: "another"}) != facts["environment_id"]
+    assert environment.environment_id({**facts, "load": 99.0}) == facts["environment_id"]
+
+
+def fake_nvml(**overrides: Any) -> SimpleNamespace:
+    class NVMLError(Exception):
+        pass
+
+    found = {
+        "NVMLError": NVMLError,
+        "NVML_CLOCK_SM": 1,
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda _: b"Planted GPU",
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=1)],
+        "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=2**30),
+        "nvmlSystemGetDriverVersion": lambda: "555.1",
+        "nvmlDeviceGetClockInfo": lambda *_: 1500,
+        "nvmlDeviceGetMaxClockInfo": lambda *_: 1980,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _: 4,
+    }
+    return SimpleNamespace(**{**found, **overrides})
+
+
+def test_a_gpu_is_described_through_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    facts = environment.gpu_facts()
+    assert (facts["gpu"], facts["gpu_count"], facts["gpu_memory_bytes"], facts["gpu_driver"]) == ("Planted GPU", 2, 2**30, "555.1")
+    assert facts["gpu_processes"] == 1
+    assert (facts["gpu_clock_mhz"], facts["gpu_max_clock_mhz"], facts["gpu_throttle_reasons"]) == (1500, 1980, 4)
+
+
+def test_what_nvml_does_not_tell_stays_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = fake_nvml()
+
+    def refuse(*_: Any) -> None:
+        raise nvml.NVMLError
+
+    nvml.nvmlDeviceGetClockInfo = refuse
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    facts = environment.gpu_facts()
+    assert facts["gpu"] == "Planted GPU"
+    assert facts["gpu_clock_mhz"] is None
+
+
+def test_a_shared_gpu_that_hides_its_processes_keeps_what_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = fake_nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    open_facts = environment.gpu_facts()
+
+    def refuse(*_: Any) -> None:
+        raise nvml.NVMLError
+
+    nvml.nvmlDeviceGetComputeRunningProcesses = refuse
+    assert environment.gpu_facts() == {**open_facts, "gpu_processes": None}
+
+
+def test_without_nvml_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert set(environment.gpu_facts().values()) == {None}
+    assert environment.resolve_device("auto") == "cpu"
+    with pytest.raises(RequestError, match="no CUDA GPU"):
+        environment.resolve_device("cuda")
+
+
+def test_others_work_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([(1000, 2000), (1050, 2100)])
+    monkeypatch.setattr(environment, "_processor_ticks", lambda: next(ticks))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert environment.busy_cores(seconds=0.0) == 2.0
+
+
+def test_a_control_groups_limit_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {"memory.max": "1000", "memory.current": "400"}
+    monkeypatch.setattr(environment, "_first_line", lambda path: lines.get(path.name))
+    assert environment.available_memory_bytes() == 600
+    lines["memory.max"] = "max"
+    assert environment.available_memory_bytes() == environment._memory_line("MemAvailable")

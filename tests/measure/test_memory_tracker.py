@@ -1,0 +1,286 @@
+"""The tracker of live storages, against hand counts, torch's own allocation log, and itself on fake tensors."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.profiler import ProfilerActivity, profile
+
+from bench.measure.memory_tracker import (
+    ACTIVATION,
+    GRADIENT,
+    OPTIMIZER,
+    WEIGHT,
+    Ledger,
+    LiveBytes,
+    Traffic,
+    counts_of_step,
+    resident_bytes,
+    watch,
+)
+from bench.measure.step import Step, attention_backend, build_step
+from bench.spec import Cell, ModelSpec, OptionValue, Workload
+from models.layers.shape import Shape
+
+FLOAT = 4
+FAMILIES = ("gmlp", "vit", "transformer")
+
+
+def small_cell(
+    family: str, *, phase: str, attention: str = "auto", n: int = 9, dtype: str = "fp32", options: dict[str, OptionValue] | None = None
+) -> Cell:
+    shape = Shape(seq_len=n, width=16, depth=2, heads=2, ffn_width=32)
+    model = ModelSpec(name=family, family=family, options=tuple((options or {}).items()), shape=shape)
+    return Cell(model=model, workload=Workload(batch_size=3, phase=phase, attention=attention, dtype=dtype))
+
+
+def linear_step(*, train: bool) -> Step:
+    """One linear layer without bias, 5 -> 7, on a batch of 3; training takes one SGD step with momentum."""
+    model, data, labels = nn.Linear(5, 7, bias=False), torch.randn(3, 5), torch.zeros(3, dtype=torch.int64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+
+    def infer() -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = model(data)
+            return logits
+
+    def learn() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss: Tensor = model(data).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return Step(
+        model=model,
+        forward=model,
+        facts=dict,
+        data=data,
+        labels=labels,
+        optimizer=optimizer if train else None,
+        call=learn if train else infer,
+    )
+
+
+def live_bytes_of_step(step: Step) -> LiveBytes:
+    return counts_of_step(step).live
+
+
+def step_of(call: Callable[[], Tensor]) -> Step:
+    """A step without a model: what `call` does."""
+    nothing = torch.zeros(0)
+    return Step(model=nn.Identity(), forward=nn.Identity(), facts=dict, data=nothing, labels=nothing, optimizer=None, call=call)
+
+
+def test_a_storage_counts_once_however_many_views_share_it() -> None:
+    ledger = Ledger()
+    base = torch.zeros(10)
+    ledger.see([base, base[2:5], base.view(2, 5), base.detach()])
+    assert ledger.now == LiveBytes(activation=10 * FLOAT, total=10 * FLOAT)
+    ledger.close()
+
+
+def test_bytes_leave_when_the_last_view_dies_and_nothing_is_kept_alive() -> None:
+    ledger = Ledger()
+    base = torch.zeros(10)
+    storage = weakref.ref(base.untyped_storage())
+    view = base[:1]
+    ledger.see([base])
+    del base
+    assert ledger.now.total == 10 * FLOAT
+    del view
+    assert storage() is None
+    assert ledger.now == LiveBytes()
+    assert ledger.peak.total == 10 * FLOAT
+    ledger.close()
+
+
+def test_a_resized_storage_counts_at_its_new_size_when_seen_again() -> None:
+    ledger = Ledger()
+    tensor = torch.zeros(4)
+    ledger.label([tensor], WEIGHT)
+    tensor.untyped_storage().resize_(0)
+    ledger.see([tensor])
+    assert ledger.now == LiveBytes()
+    tensor.untyped_storage().resize_(100)
+    ledger.see([tensor])
+    assert ledger.now == LiveBytes(weight=100, total=100)
+    ledger.close()
+
+
+def test_a_label_moves_bytes_between_categories_and_keeps_the_total() -> None:
+    ledger = Ledger()
+    tensor, other = torch.zeros(4), torch.zeros(1)
+    ledger.see([tensor, other])
+    ledger.label([tensor], GRADIENT)
+    ledger.see([tensor])
+    assert ledger.now == LiveBytes(gradient=16, activation=4, total=20)
+    assert ledger.peak == LiveBytes(gradient=16, activation=20, total=20)
+    ledger.label([other], OPTIMIZER)
+    assert ledger.now == LiveBytes(gradient=16, optimizer=4, total=20)
+    ledger.close()
+
+
+def test_a_closed_ledger_hears_of_no_more_deaths() -> None:
+    ledger = Ledger()
+    tensor = torch.zeros(4)
+    ledger.label([tensor], ACTIVATION)
+    ledger.close()
+    before = ledger.now
+    del tensor
+    assert ledger.now == before
+
+
+def test_the_forward_of_one_linear_layer_by_hand() -> None:
+    weight, batch, labels, logits = 35 * FLOAT, 15 * FLOAT, 3 * 8, 21 * FLOAT
+    activation = batch + labels + logits
+    assert live_bytes_of_step(linear_step(train=False)) == LiveBytes(weight=weight, activation=activation, total=weight + activation)
+
+
+def test_the_training_of_one_linear_layer_by_hand() -> None:
+    """Activations peak when the weight's gradient is there, not yet accumulated: the logits are gone, the loss's gradient is one float."""
+    batch, labels, loss, loss_gradient, weight = 15 * FLOAT, 3 * 8, FLOAT, FLOAT, 35 * FLOAT
+    activation = batch + labels + loss + loss_gradient + weight
+    peak = live_bytes_of_step(linear_step(train=True))
+    assert peak == LiveBytes(weight=weight, gradient=weight, optimizer=weight, activation=activation, total=2 * weight + activation)
+
+
+def test_watching_leaves_no_hook_and_changes_no_result() -> None:
+    step = build_step(small_cell("gmlp", phase="train"))
+    untouched = build_step(small_cell("gmlp", phase="train"))
+    with watch(step) as watching:
+        loss = step.call()
+    assert torch.equal(loss, untouched.call())
+    peak, traffic = watching.ledger.peak, watching.traffic
+    step.call()
+    assert (watching.ledger.peak, watching.traffic) == (peak, traffic)
+    assert all(not parameter._post_accumulate_grad_hooks for parameter in step.model.parameters())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_are_four_bytes_per_parameter_in_fp32(family: str) -> None:
+    options: dict[str, OptionValue] = {"positions": "learned"} if family == "transformer" else {}
+    step = build_step(small_cell(family, phase="infer", options=options))
+    params = sum(p.numel() for p in step.model.parameters())
+    assert live_bytes_of_step(step).weight == FLOAT * params
+
+
+def test_buffers_count_as_weights() -> None:
+    step = build_step(small_cell("transformer", phase="infer"))
+    params = sum(p.numel() for p in step.model.parameters())
+    assert live_bytes_of_step(step).weight == FLOAT * (params + 9 * 16)
+
+
+@pytest.mark.parametrize(("dtype", "num_bytes"), [("fp32", 4), ("bf16", 2), ("bf16-autocast", 4)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_match_the_parameters_and_adamw_keeps_two_moments_and_a_counter(family: str, dtype: str, num_bytes: int) -> None:
+    step = build_step(small_cell(family, phase="train", dtype=dtype))
+    parameters = list(step.model.parameters())
+    params = sum(p.numel() for p in parameters)
+    peak = live_bytes_of_step(step)
+    assert peak.gradient == num_bytes * params
+    assert peak.optimizer == 2 * num_bytes * params + FLOAT * len(parameters)
+    resident = resident_bytes(step)
+    assert (resident.weight, resident.gradient, resident.optimizer) == (peak.weight, peak.gradient, peak.optimizer)
+
+
+@pytest.mark.parametrize("attention", ["flash", "math"])
+@pytest.mark.parametrize("phase", ["infer", "train"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fake_tensors_give_the_same_bytes_as_real_ones(family: str, phase: str, attention: str) -> None:
+    for dtype, n in (("fp32", 9), ("fp32", 40), ("bf16", 17)):
+        cell = small_cell(family, phase=phase, attention=attention, n=n, dtype=dtype)
+        with attention_backend(attention):
+            real = counts_of_step(build_step(cell))
+            with FakeTensorMode():
+                assert counts_of_step(build_step(cell)) == real
+
+
+@pytest.mark.parametrize("n", [9, 33, 70])
+def test_the_peak_is_what_the_allocator_logs(n: int) -> None:
+    """An independent count of a forward whose kernels take no workspace."""
+    cell = small_cell("gmlp", phase="infer", n=n, options={"kernel": "linear"})
+    assert logged_peak(build_step(cell)) == tracked_rise(build_step(cell))
+
+
+@pytest.mark.parametrize("attention", ["flash", "math"])
+@pytest.mark.parametrize("family", ["vit", "transformer"])
+def test_the_allocator_logs_at_least_the_tracked_peak(family: str, attention: str) -> None:
+    cell = small_cell(family, phase="infer", attention=attention, n=33)
+    with attention_backend(attention):
+        assert logged_peak(build_step(cell)) >= tracked_rise(build_step(cell)) > 0
+
+
+def test_the_traffic_of_one_linear_layer_by_hand() -> None:
+    """Inference is one product (its transposed weight is a view). Training: the product and its sum, the seed of the gradient, the product for the
+    weight's gradient (of the expanded loss gradient, one float of storage), and SGD, which scales the momentum, adds to it, and adds it on."""
+    weight, batch, logits, loss = 35 * FLOAT, 15 * FLOAT, 21 * FLOAT, FLOAT
+    product = weight + batch + logits
+    assert counts_of_step(linear_step(train=False)).traffic == Traffic(moved_bytes=product, num_operators=1)
+    backward = (loss + loss) + (loss + batch + weight)
+    sgd = 2 * weight + 3 * weight + 3 * weight
+    moved = product + (logits + loss) + backward + sgd
+    assert counts_of_step(linear_step(train=True)).traffic == Traffic(moved_bytes=moved, num_operators=7)
+
+
+def test_views_allocations_and_questions_move_nothing() -> None:
+    base = torch.zeros(4, 6)
+
+    def look() -> Tensor:
+        base.view(6, 4).t()[1:].expand(2, 3, 6).unbind(0)
+        base.detach().unsqueeze_(0)
+        torch.empty_like(base)
+        assert base.is_contiguous()
+        return base
+
+    assert counts_of_step(step_of(look)).traffic == Traffic()
+    assert counts_of_step(step_of(base.clone)).traffic == Traffic(moved_bytes=2 * 24 * FLOAT, num_operators=1)
+
+
+def test_each_storage_counts_once_for_reading_and_once_for_writing() -> None:
+    x, y = torch.zeros(10), torch.zeros(10)
+    size = 10 * FLOAT
+    expected = {
+        size: [lambda: x.zero_(), lambda: x.fill_(1.0)],
+        2 * size: [lambda: x.add_(1.0), lambda: x * x, lambda: y.copy_(x), lambda: torch.cat([x[:5], x[5:]])],
+        3 * size: [lambda: x.add_(y), lambda: x + y],
+        size // 5 * 2: [lambda: x[:2] + 1.0],
+    }
+    for moved, calls in expected.items():
+        for call in calls:
+            assert counts_of_step(step_of(call)).traffic == Traffic(moved_bytes=moved, num_operators=1)
+
+
+@pytest.mark.parametrize("phase", ["infer", "train"])
+def test_explicit_attention_moves_n_squared_and_fused_attention_does_not(phase: str) -> None:
+    second = {}
+    for attention in ("math", "flash"):
+        with attention_backend(attention):
+            steps = [build_step(small_cell("vit", phase=phase, attention=attention, n=n)) for n in (64, 128, 192)]
+            low, middle, high = (counts_of_step(step).traffic.moved_bytes for step in steps)
+        second[attention] = high - 2 * middle + low
+    assert second["flash"] == 0
+    assert second["math"] > 0
+
+
+def tracked_rise(step: Step) -> int:
+    """Bytes of the tracked peak above what lives between steps."""
+    return live_bytes_of_step(step).total - resident_bytes(step).total
+
+
+def logged_peak(step: Step) -> int:
+    """The peak of all allocations less all releases that torch's CPU allocator reports while a plain step runs."""
+    step.call()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
+        step.call()
+    events = [event for event in log.profiler.kineto_results.events() if event.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak

@@ -1,0 +1,123 @@
+"""The instrument measures itself: planted costs on a fake clock come back, and the harness stays out of the figure."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from bench.intervals import geometric_interval, paired_ratio
+from bench.measure.timer import Rules, Timing, WallStopwatch, time_call
+from bench.spec import Settings
+
+DEFAULT_ROUNDS = Settings().rounds
+CLOCK_READ_S = 50e-9
+
+
+class FakeClock:
+    """Time that passes only when it is told to, and a little with every reading."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += CLOCK_READ_S
+        return self.now
+
+
+def timed(cost_s: Callable[[], float]) -> Timing:
+    clock = FakeClock()
+
+    def call() -> None:
+        clock.now += cost_s()
+
+    return time_call(call, WallStopwatch(clock))
+
+
+@pytest.mark.parametrize("cost_s", [2e-7, 1e-5, 1e-3, 0.5])
+def test_a_planted_cost_comes_back_within_the_share_that_the_timer_may_take(cost_s: float) -> None:
+    timing = timed(lambda: cost_s)
+    median = statistics.median(timing.wall_s)
+    assert median == pytest.approx(cost_s, rel=2 * Rules().timer_share)
+
+
+def test_the_harness_takes_less_than_one_percent_of_the_timed_region() -> None:
+    for cost_s in (1e-6, 1e-4, 1e-2):
+        timing = timed(lambda cost_s=cost_s: cost_s)  # type: ignore[misc]
+        overhead = statistics.median(timing.wall_s) - cost_s
+        assert overhead / cost_s < 0.01
+
+
+def test_short_calls_are_looped_and_long_ones_are_not() -> None:
+    assert timed(lambda: 1e-6).inner_loop == math.ceil(CLOCK_READ_S / Rules().timer_share / (1e-6 + CLOCK_READ_S))
+    assert timed(lambda: 1e-2).inner_loop == 1
+
+
+def test_warm_up_lasts_until_the_calls_settle() -> None:
+    settling = iter([2.0**-i for i in range(10)])
+    timing = timed(lambda: 0.001 * (1.0 + next(settling, 0.0)))
+    assert timing.steady
+    assert timing.warmup_calls >= 8
+    assert timing.first_call_s == pytest.approx(0.002, rel=1e-3)
+    assert max(timing.wall_s) < 0.0011
+
+
+def test_calls_that_never_settle_are_marked() -> None:
+    growing = iter(range(10**9))
+    assert not timed(lambda: 0.01 * 1.5 ** next(growing)).steady
+
+
+def test_sampling_stops_once_the_median_is_known() -> None:
+    quiet, noisy = random.Random(0), random.Random(0)
+    calm = timed(lambda: 1e-4 * quiet.lognormvariate(0, 0.001))
+    wild = timed(lambda: 1e-4 * noisy.lognormvariate(0, 0.3))
+    assert len(calm.wall_s) < len(wild.wall_s)
+    assert len(wild.wall_s) <= Rules().max_samples
+
+
+def test_slow_calls_give_the_fewest_samples_and_very_slow_ones_a_single_one() -> None:
+    rules = Rules()
+    assert len(timed(lambda: 0.3 * rules.sample_s).wall_s) == rules.min_samples
+    assert len(timed(lambda: rules.sample_s).wall_s) == rules.patience
+    assert len(timed(lambda: 30.0 * rules.sample_s).wall_s) == 1
+
+
+def rounds_of(cost_s: float, seed: int, *, drift: bool = True) -> list[float]:
+    """Medians of fresh processes on a machine with 2 % noise between processes, 5 % between calls and a drift over rounds."""
+    generator = random.Random(f"{seed}/{cost_s}")
+    machine = random.Random(seed)
+    medians = []
+    for round_index in range(DEFAULT_ROUNDS):
+        whole_round = (1.0 + 0.03 * round_index * drift) * machine.lognormvariate(0, 0.05)
+        process = whole_round * generator.lognormvariate(0, 0.01)
+        timing = timed(lambda process=process: cost_s * process * generator.lognormvariate(0, 0.02))  # type: ignore[misc]
+        medians.append(statistics.median(timing.wall_s))
+    return medians
+
+
+def test_a_planted_linear_cost_is_recovered_within_its_intervals() -> None:
+    a, b = 2e-4, 3e-6
+    inside = 0
+    lengths = (17, 65, 257, 1025)
+    for seed in range(10):
+        for n in lengths:
+            interval = geometric_interval(rounds_of(a + b * n, seed * 100 + n, drift=False))
+            assert interval is not None
+            inside += interval.contains(a + b * n)
+    assert inside >= 34  # 95 % of 40 are 38; fewer than 34 have a chance of 1 in 60
+
+
+def test_a_planted_slowdown_of_five_percent_is_detected_at_the_default_rounds() -> None:
+    detected = missed = 0
+    for seed in range(20):
+        base, slower, twin = rounds_of(1e-3, seed), rounds_of(1.05e-3, seed), rounds_of(1.00001e-3, seed)
+        ratio, control = paired_ratio(slower, base), paired_ratio(twin, base, level=0.99)
+        assert ratio is not None
+        assert control is not None
+        detected += ratio.low > 1.0
+        missed += not control.contains(1.0)
+    assert detected == 20
+    assert missed <= 1

@@ -1,0 +1,316 @@
+"""Every question in ablations/ can be planned on every device, and a cell that several of its parts ask for is measured once."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bench import catalog, cli
+from bench.planning.ablation import ablation_of, cost_of, listing, plan_ablation
+from bench.planning.build import check_plan
+from bench.planning.flags import Flags
+from bench.planning.jobs import jobs
+from bench.planning.request import parse_request
+from bench.running.folder import choose_folder
+from bench.running.store import parse_plan, start_run
+from bench.serialize import to_json
+from bench.spec import MEASURES, Grid, Plan, Prediction, RequestError
+
+NAMES = catalog.names("ablations")
+CPU, CUDA, QUICK = "cpu", "cuda", "quick"
+KINDS = (CPU, CUDA, QUICK)
+
+
+def grids_of(name: str, kind: str) -> tuple[Grid, ...]:
+    found: tuple[Grid, ...] = getattr(ablation_of(name), kind)
+    return found
+
+
+@functools.cache
+def plan_of(name: str, kind: str) -> Plan:
+    """As on a machine that has every data set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.planning.ablation.require_data", lambda _: None)
+        return plan_ablation(name, Flags(quick=kind == QUICK), CUDA if kind == CUDA else CPU, command="")
+
+
+def named(*models: str) -> set[str]:
+    """Their names as a plan writes them."""
+    return {model.name for text in models for model in parse_request(models=text, seq="16", params="1M").models}
+
+
+def test_the_questions_are_these() -> None:
+    assert set(NAMES) == {
+        *("architecture_mode", "attention", "normalisation", "peers", "positions", "scale", "sequence_length"),
+        *("spatial_gating", "text", "token_mixing", "vision_recipe"),
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_grid_is_feasible(name: str, kind: str) -> None:
+    """No arm is left without a cell unless it is named among the skipped; on a CPU nothing is skipped at all."""
+    plan, grids = plan_of(name, kind), grids_of(name, kind)
+    assert [part.name for part in plan.parts] == [grid.name for grid in grids]
+    assert len({grid.name for grid in grids}) == len(grids)
+    skipped = {skipped.model for skipped in plan.skipped}
+    for part, grid in zip(plan.parts, grids, strict=True):
+        missing = {arm.name for arm in grid.arms} - {arm.name for arm in part.arms}
+        assert named(*(arm.flags.get("models", grid.flags.get("models", "")) for arm in grid.arms if arm.name in missing)) <= skipped
+        assert part.baseline in {arm.name for arm in part.arms} or not grid.arms
+        assert set(part.cells) == {cell for arm in part.arms for cell in arm.cells} or not grid.arms
+    if kind != CUDA:
+        assert [found for found in plan.skipped if not found.reason.startswith("the same cell")] == []
+    check_plan(plan, name)
+    assert parse_plan(json.loads(json.dumps(to_json(plan))), Path(name)) == plan
+
+
+def reads(prediction: Prediction) -> str:
+    """The metric that measures what is predicted."""
+    columns = {metric: catalog.load("metrics", metric).COLUMNS for metric in catalog.names("metrics") if metric != "tuning"}
+    return next(metric for metric, found in columns.items() if prediction.measure in found)
+
+
+def lacks(prediction: Prediction, plan: Plan, grid: Grid) -> str:
+    """What the plan's part lacks to judge the prediction; "" where nothing."""
+    part = next(part for part in plan.parts if part.name == prediction.part)
+    lengths = {p.cell.cell_id: p.cell.model.shape.seq_len for p in plan.cells}
+    arms = {arm.name: {lengths[cell] for cell in arm.cells} for arm in part.arms}
+    pair = (prediction.arm, prediction.against or part.baseline)
+    if strays := [arm for arm in pair if arm not in arms]:
+        return f"arm {strays[0]}"
+    if pair[0] == pair[1]:
+        return "another arm to compare with"
+    if prediction.seq_len is not None and any(prediction.seq_len not in arms[arm] for arm in pair):
+        return f"length {prediction.seq_len}"
+    return "" if reads(prediction) in grid.flags.get("metrics", "").split(",") else f"metric {reads(prediction)}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_predictions_are_about_what_is_measured(name: str, kind: str) -> None:
+    """On a CPU all of them; elsewhere those whose part is there, but for arms and lengths that the grid leaves out."""
+    grids = {grid.name: grid for grid in grids_of(name, kind)}
+    ablation = ablation_of(name)
+    assert {prediction.measure for prediction in ablation.predictions} <= set(MEASURES)
+    found = {p: lacks(p, plan_of(name, kind), grids[p.part]) for p in ablation.predictions if p.part in grids}
+    if kind == CPU:
+        assert set(found) == set(ablation.predictions)
+        assert [lack for lack in found.values() if lack] == []
+    else:
+        known = {arm.name for grid in ablation.cpu for arm in grid.arms}
+        assert [
+            (p, lack) for p, lack in found.items() if lack and not lack.startswith("length") and lack.removeprefix("arm ") not in known
+        ] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "sequence_length"])
+def test_every_question_predicts_and_gives_reasons(name: str) -> None:
+    """The claims on quadratic cost are what sequence_length predicts."""
+    predictions = ablation_of(name).predictions
+    assert len(set(predictions)) == len(predictions) > 0
+    assert all(prediction.because for prediction in predictions)
+    assert all(prediction.by for prediction in predictions if prediction.expected == "equal")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_question_reworded_is_the_same_work(name: str) -> None:
+    plan = plan_of(name, QUICK)
+    assert plan.question is not None
+    question = dataclasses.replace(plan.question, text="Why?", statement="Otherwise.", predictions=())
+    assert dataclasses.replace(plan, question=question).plan_id == plan.plan_id
+    other = dataclasses.replace(plan.parts[0], arms=(), name="other")
+    assert dataclasses.replace(plan, parts=(other, *plan.parts[1:])).plan_id != plan.plan_id
+
+
+def test_a_run_is_continued_after_its_question_was_reworded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of("positions", QUICK)
+    assert plan.question is not None
+    start_run(Path("results/2026-01-02_cpu_positions"), plan, {})
+    reworded = dataclasses.replace(plan, question=dataclasses.replace(plan.question, text="Which of them?"))
+    folder, _ = choose_folder(reworded, "", datetime.date(2026, 1, 3))
+    assert folder == Path("results/2026-01-02_cpu_positions")
+
+
+def test_own_recipes_are_own_trainings() -> None:
+    """Arms that differ in their recipe alone have different cells and different jobs; the baseline's recipe is the plan's."""
+    plan = plan_of("vision_recipe", QUICK)
+    part = plan.parts[0]
+    work = {planned.cell.cell_id: planned.cell.workload for planned in plan.cells}
+    recipes = {arm.name: work[cell].recipe for arm in part.arms for cell in arm.cells}
+    assert recipes[part.baseline] is None
+    assert len({cell for arm in part.arms for cell in arm.cells}) == sum(len(arm.cells) for arm in part.arms)
+    assert sum(recipe is not None for recipe in recipes.values()) >= 5
+    trainings = [job for job in jobs(plan) if job.metric == "accuracy"]
+    assert len({job.key for job in trainings}) == len(trainings) == len(plan.cells) * plan.settings.seeds
+    assert all(job.recipe == (job.cell.workload.recipe or plan.recipe) for job in trainings)
+
+
+def test_a_quick_run_leaves_out_what_has_no_data_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BENCH_DATA", raising=False)
+    plan = plan_ablation("text", Flags(quick=True), CPU, command="")
+    left = [grid for grid in grids_of("text", QUICK) if grid.name not in {part.name for part in plan.parts}]
+    assert left
+    assert {skipped.model for skipped in plan.skipped} == named(*(arm.flags["models"] for grid in left for arm in grid.arms))
+    assert all("needs a folder with data sets; add --data-root DIR" in skipped.reason for skipped in plan.skipped)
+
+
+def test_where_every_grid_lacks_its_data_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(task: str) -> None:
+        raise RequestError(f"task {task} needs a folder with data sets", "add --data-root DIR")
+
+    monkeypatch.setattr("bench.planning.ablation.require_data", absent)
+    with pytest.raises(RequestError, match="needs a folder with data sets"):
+        plan_ablation("scale", Flags(quick=True), CPU, command="")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_question_says_what_it_asks_predicts_and_costs(name: str) -> None:
+    text = catalog.load("ablations", name).__doc__ or ""
+    assert catalog.summary("ablations", name).endswith("?")
+    assert "Prediction:" in text
+    assert "Source:" in text
+    assert "CPU" in cost_of(name)
+
+
+def test_shared_cells_are_planned_once() -> None:
+    plan = plan_of("sequence_length", CPU)
+    asked = Counter(cell_id for part in plan.parts for cell_id in part.cells)
+    assert max(asked.values()) > 1
+    assert len(plan.cells) == len({planned.cell.cell_id for planned in plan.cells}) == len(asked)
+
+
+def test_what_the_user_chooses_goes_before_the_own_settings() -> None:
+    own = plan_ablation("architecture_mode", Flags(), "cpu", command="").settings
+    chosen = plan_ablation("architecture_mode", Flags(rounds="4", seeds="2", threads="1"), "cpu", command="").settings
+    quick = plan_ablation("architecture_mode", Flags(quick=True), "cpu", command="").settings
+    ablation = ablation_of("architecture_mode")
+    assert (own.rounds, own.seeds, own.sample_s) == (ablation.rounds, ablation.seeds, ablation.sample_s)
+    assert (chosen.rounds, chosen.seeds, chosen.threads) == (4, 2, 1)
+    assert (quick.rounds, quick.quick) == (3, True)
+
+
+def test_the_listing_names_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {entry["name"]: entry["last"] for entry in listing()} == dict.fromkeys(NAMES)
+    plan = plan_ablation("scale", Flags(quick=True), "cpu", command="")
+    start_run(Path("results/2026-01-02_cpu_x"), plan, {})
+    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-02_cpu_x"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ablate",), "no question is named"),
+        (("ablate", "sequence_lenght"), "did you mean sequence_length?"),
+        (("ablate", "sequence_length", "--rounds", "many"), "--rounds 'many' is not a whole number"),
+        (("ablate", "scale", "--all"), "--all answers every question, and scale is one of them"),
+        (("ablate", "--all", "--out", "x"), "--out names the folder of one run, and --all makes several"),
+    ],
+)
+def test_a_wrong_question_is_one_line(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2
+    assert message in " ".join(err.split())
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["error", "hint"]
+    assert not out
+    assert "Traceback" not in err
+
+
+def test_a_dry_run_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["ablate", "sequence_length", "--quick", "--dry-run", "--json", "--device", "cpu"])
+    assert ended.value.code == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["name"] == "sequence_length"
+    assert not list(tmp_path.iterdir())
+
+
+def bench_main(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def _every_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of its own, with every plan made beforehand."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bench.planning.ablation.plan_ablation", lambda name, *_: plan_of(name, QUICK))
+
+
+@pytest.mark.usefixtures("_every_data_set")
+def test_all_can_be_looked_at_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_main("ablate", "--all", "--dry-run", "--quick", "--device", "cpu") == 0
+    out, err = capsys.readouterr()
+    assert [line.partition(": ")[2] for line in err.splitlines() if f" of {len(NAMES)}: " in line] == list(NAMES)
+    assert out.count(" cells, about ") + err.count(" cells, about ") == len(NAMES)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("_every_data_set")
+def test_all_plans_are_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_main("ablate", "--all", "--dry-run", "--quick", "--json", "--device", "cpu") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["plan"]["name"] for entry in found] == list(NAMES)
+    assert all(entry["estimated_s"] > 0 for entry in found)
+
+
+def test_what_cannot_be_run_here_is_named_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def planned(name: str, *_: object) -> Plan:
+        if name == "text":
+            raise RequestError("task trec needs a folder with data sets", "add --data-root DIR")
+        return plan_of(name, QUICK)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bench.planning.ablation.plan_ablation", planned)
+    assert bench_main("ablate", "--all", "--dry-run", "--quick", "--json", "--device", "cpu") == 1
+    out, err = capsys.readouterr()
+    assert "error: text: task trec needs a folder with data sets" in err
+    assert [entry["plan"]["name"] for entry in json.loads(out)] == [name for name in NAMES if name != "text"]
+
+
+LISTING = """
+import sys
+from bench import cli
+try:
+    cli.main(["ablate", "--list", "--json"])
+finally:
+    assert "torch" not in sys.modules, "torch"
+"""
+
+
+def test_the_listing_is_light(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LISTING], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [entry["name"] for entry in found] == list(NAMES)
+    assert all(set(entry) == {"name", "question", "cost", "last"} and entry["question"] and entry["cost"] for entry in found)
+    assert {entry["last"] for entry in found} == {None}
+
+
+def test_the_listing_counts_what_the_last_report_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("2026-01-02_cpu_scale", "2026-01-03_cpu_scale"):
+        start_run(Path("results") / name, dataclasses.replace(plan_of("scale", QUICK), created=name[:10]), {})
+    answers = [{"answer": answer} for answer in ("supported", "undecided", "supported", "refuted")]
+    told = Path("reports/2026-01-03_cpu_scale/verdicts.json")
+    told.parent.mkdir(parents=True)
+    told.write_text(json.dumps({"verdicts": [{"answer": "undecided"}], "predictions": answers}))
+    last = {entry["name"]: entry["last"] for entry in listing()}
+    assert last["scale"] == "results/2026-01-03_cpu_scale: 1 refuted, 2 supported, 1 undecided"
+    told.write_text("torn")
+    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-03_cpu_scale"

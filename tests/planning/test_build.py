@@ -1,0 +1,423 @@
+"""From a request to a plan, and from a plan to jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.measure.model import generating_models
+from bench.planning.build import PartRequest, build_plan, build_plan_of_parts, check_plan
+from bench.planning.jobs import control_cell, estimated_seconds, jobs
+from bench.planning.recipe import parse_recipe
+from bench.planning.request import parse_request
+from bench.running.store import parse_plan
+from bench.serialize import to_json
+from bench.spec import Plan, Recipe, RequestError, Settings
+
+
+def planned(seed: int = 0, rounds: int = 3, **flags: Any) -> Plan:
+    wanted: dict[str, Any] = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", **flags}
+    settings = Settings(rounds=rounds, seed=seed, seeds=2)
+    return build_plan(parse_request(**wanted), settings=settings, recipe=Recipe(), device="cpu")
+
+
+def test_a_plan_survives_its_json(tmp_path: Any) -> None:
+    plan = planned(models="gmlp+pool=mean+activation_after=true,vit", phase="infer,train", attention="auto,math")
+    again = parse_plan(json.loads(json.dumps(to_json(plan))), tmp_path)
+    assert again == plan
+    assert again.plan_id == plan.plan_id
+    check_plan(again, "memory")
+
+
+def test_the_plan_id_is_of_the_work_alone() -> None:
+    plan = planned()
+    assert dataclasses.replace(plan, name="other", command="x", created="y").plan_id == plan.plan_id
+    assert planned(seed=1).plan_id != plan.plan_id
+
+
+def test_axes_multiply_but_a_model_without_attention_has_one_kernel() -> None:
+    plan = planned(attention="auto,math", phase="infer,train", dtype="fp32,bf16", batch="1,8")
+    per_model = Counter(p.cell.model.name for p in plan.cells)
+    assert per_model == {"gmlp": 2 * 2 * 2 * 2, "vit": 2 * 2 * 2 * 2 * 2}
+    assert {p.cell.workload.attention for p in plan.cells if p.cell.model.name == "gmlp"} == {"none"}
+
+
+def test_tiny_attention_has_kernels_to_choose() -> None:
+    plan = planned(models="gmlp+tiny_attention=64", attention="auto,math")
+    assert {p.cell.workload.attention for p in plan.cells} == {"auto", "math"}
+
+
+def test_shape_policy_keeps_the_sizes_and_reports_the_drift() -> None:
+    plan = planned(models="gmlp,vit", seq="257,17,65", params="500k", match="shape")
+    for family in ("gmlp", "vit"):
+        cells = {p.cell.model.shape.seq_len: p for p in plan.cells if p.cell.model.family == family}
+        assert list(cells) == [17, 65, 257]
+        assert len({(p.cell.model.shape.width, p.cell.model.shape.ffn_width) for p in cells.values()}) == 1
+        errors = [p.sizing.budget_error or 0.0 for p in cells.values()]
+        assert abs(errors[0]) <= 0.005 < errors[2]
+    assert plan.cells[0].sizing.match == "shape"
+
+
+def test_shape_policy_skips_every_length_where_the_shortest_has_no_size() -> None:
+    plan = planned(models="gmlp,vit", seq="257,1025", params="250k", match="shape")
+    assert {(s.model, s.seq_len) for s in plan.skipped} == {("gmlp", 257), ("gmlp", 1025)}
+
+
+def test_variants_are_sized_as_published() -> None:
+    plan = planned(models="gmlp-s,deit-ti", seq="", params="1M")
+    assert [(p.cell.model.name, p.cell.model.shape.seq_len, p.sizing.params) for p in plan.cells] == [
+        ("gmlp-s", 196, 19_422_656),
+        ("deit-ti", 197, 5_717_416),
+    ]
+    assert all(p.sizing.budget is None and p.sizing.match == "none" for p in plan.cells)
+
+
+def test_outright_sizes_need_no_budget() -> None:
+    plan = planned(models="vit,gmlp", seq="65", params="1M", width="64", depth="2", ffn_width="160")
+    sizes = [(p.cell.model.shape.width, p.cell.model.shape.depth, p.cell.model.shape.ffn_width) for p in plan.cells]
+    assert sizes == [(64, 2, 160)] * 2
+    assert [p.sizing.heads for p in plan.cells] == [2, None]
+
+
+def test_blocks_scope_leaves_embedding_and_head_out_of_the_budget() -> None:
+    plan = planned(budget_scope="blocks")
+    found = [p.sizing.params_blocks for p in plan.cells]
+    assert all(params is not None and abs(params / 250_000 - 1) <= 0.005 for params in found)
+
+
+def test_a_budget_that_gives_the_same_cell_again_is_skipped_by_name() -> None:
+    plan = planned(models="vit", seq="17", params="1M,1001k")
+    assert len(plan.cells) == 1
+    (skipped,) = plan.skipped
+    assert (skipped.budget, skipped.reason) == (1_001_000, "the same cell as for the budget 1,000,000")
+
+
+def test_flops_policy_spares_the_reference_itself_and_no_variation_of_it() -> None:
+    plan = planned(models="gmlp,gmlp+tiny_attention=64", seq="257", params="1M", match="flops", reference="gmlp")
+    reference, other = plan.cells
+    flops = [p.sizing.cost.flops().at(257) for p in (reference, other)]
+    assert abs(flops[1] / flops[0] - 1) <= 0.01
+
+
+def test_the_flops_reference_reads_the_same_tokens_as_the_model() -> None:
+    plan = planned(models="gmlp+pool=mean", seq="16", params="250k", match="flops", task="digits")
+    assert len(plan.cells) == 1
+
+
+TAMPERED: dict[str, Any] = {
+    "engine": lambda d: d["cells"][0]["cell"]["workload"].update(engine="steam"),
+    "engine of another device": lambda d: d["cells"][0]["cell"]["workload"].update(engine="graph"),
+    "device": lambda d: d["cells"][0]["cell"]["workload"].update(device="tpu"),
+    "task": lambda d: d["cells"][0]["cell"]["workload"].update(task="mnist"),
+    "batch": lambda d: d["cells"][0]["cell"]["workload"].update(batch_size=0),
+    "rounds": lambda d: d["settings"].update(rounds=0),
+    "limit": lambda d: d["settings"].update(limit_s=-1.0),
+    "no cells": lambda d: d.update(cells=[]),
+    "params": lambda d: d["cells"][0]["sizing"].update(params=999),
+    "cost": lambda d: d["cells"][0]["sizing"]["terms"][0].update(macs=[1]),
+    "family": lambda d: d["cells"][0]["cell"]["model"].update(family="resnet"),
+    "heads": lambda d: d["cells"][1]["cell"]["model"]["shape"].update(heads=7),
+    "name": lambda d: d.update(name="../../evil"),
+    "too many rounds": lambda d: d["settings"].update(rounds=10**8),
+    "too wide": lambda d: d["cells"][0]["cell"]["model"]["shape"].update(width=10**8),
+    "learning rate": lambda d: d["recipe"].update(learning_rate=-1.0),
+    "dropout": lambda d: d["recipe"].update(dropout=1.5),
+    "epochs": lambda d: d["recipe"].update(epochs=0),
+    "trials without the metric": lambda d: d["settings"].update(lr_trials=3),
+    "too many trials": lambda d: (d["settings"].update(lr_trials=10**8), d.update(metrics=["tuning", "accuracy"])),
+    "task option": lambda d: d["cells"][0]["cell"]["workload"].update(task="copy+symbols=many"),
+    "metric": lambda d: d.update(metrics=["speed"]),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_plan_that_was_edited_into_nonsense_is_refused(name: str, tmp_path: Any) -> None:
+    data = json.loads(json.dumps(to_json(planned(models="vit,gmlp", seq="17,65"))))
+    TAMPERED[name](data)
+    with pytest.raises(RequestError, match="cannot be run"):
+        check_plan(parse_plan(data, tmp_path), "plan.json")
+
+
+SHIFTED = "reverse+form=shifted"
+BOUNDED = "metaformer+mixer=attention:inner_width=64"
+
+
+@pytest.mark.parametrize("model", ["transformer", "gmlp", "metaformer+mixer=attention", "metaformer+mixer=gru:bidirectional=true"])
+def test_who_reads_ahead_cannot_learn_to_generate(model: str) -> None:
+    with pytest.raises(RequestError, match=f"{re.escape(model)} reads ahead") as refused:
+        planned(models=model, seq="16", task=SHIFTED)
+    assert "form=blank" in refused.value.hint
+    for able in ("encoder_decoder", "recurrent_attention", "metaformer+mixer=attention:causal=true", "metaformer+mixer=gru"):
+        assert able in refused.value.hint.split("try ")[1].split(", ")
+    assert planned(models=model, seq="16", task="reverse").cells
+
+
+def test_what_is_named_as_able_to_generate_is_planned() -> None:
+    models = generating_models()
+    plan = planned(models=",".join(models), seq="16", task=SHIFTED, params="1M")
+    assert [p.cell.model.name for p in plan.cells] == list(models)
+
+
+def test_dropout_where_a_model_has_none_is_refused_when_planned() -> None:
+    trained = {"task": "digits", "metrics": "params,accuracy"}
+    recipe = "dropout=0.1,dropout_at=attention"
+    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp drops at embedding") as refused:
+        with_recipe(recipe, models="vit,gmlp", **trained)
+    assert refused.value.hint == "try dropout_at=embedding+residual+head in --recipe"
+    assert with_recipe(refused.value.hint.split()[1].join(("dropout=0.1,", "")), models="vit,gmlp", **trained).cells
+    assert with_recipe(recipe, models="vit,gmlp+tiny_attention=8", **trained).cells
+    assert with_recipe("dropout_at=attention", models="gmlp", **trained).cells
+    assert with_recipe(recipe, models="gmlp").cells  # nothing is trained
+
+
+def with_recipe(recipe: str, **flags: Any) -> Plan:
+    request = parse_request(**{"seq": "17", "params": "250k", **flags})
+    return build_plan(request, settings=Settings(), recipe=parse_recipe(recipe), device="cpu")
+
+
+def test_a_model_that_drops_nowhere_is_told_so() -> None:
+    flags = {"models": "kernel_regression", "width": "8", "seq": "16", "params": "1M", "task": "curve_fitting"}
+    with pytest.raises(RequestError, match=r"dropout=0.1 at embedding: kernel_regression drops nowhere"):
+        with_recipe("dropout=0.1", **flags)
+
+
+def test_an_own_recipe_that_drops_where_its_model_has_nothing_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp drops"):
+        of_arms(plain={}, bad={"models": "gmlp", "recipe": "dropout=0.1,dropout_at=attention"})
+
+
+def test_a_plan_that_was_read_is_held_to_what_can_be_trained(tmp_path: Any) -> None:
+    data = json.loads(json.dumps(to_json(planned(models="gmlp", seq="17", task="digits", metrics="params,accuracy"))))
+    data["recipe"] |= {"dropout": 0.1, "dropout_at": ["residual"]}
+    check_plan(parse_plan(data, tmp_path), "plan.json")
+    data["recipe"]["dropout_at"] = ["attention"]
+    with pytest.raises(RequestError, match=r"cannot be run: --recipe dropout=0.1 at attention: gmlp drops"):
+        check_plan(parse_plan(data, tmp_path), "plan.json")
+
+
+def test_sizes_fit_what_a_mixer_asks_of_the_width() -> None:
+    """Multiples of 8 that three spatial heads divide."""
+    (found,) = planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", params="1M").cells
+    assert found.cell.model.shape.width % 24 == 0
+    assert abs(found.sizing.budget_error or 0.0) <= 0.005
+    with pytest.raises(RequestError, match="at width 64: width must be a multiple of spatial_heads: 64 is not a multiple of 3"):
+        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", fixed_width="64")
+    with pytest.raises(RequestError, match="width must be a multiple of spatial_heads: 64 is not"):
+        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", params="1M", width="64")
+
+
+def test_heads_that_an_option_does_not_allow_are_refused() -> None:
+    with pytest.raises(RequestError, match="inner_width must be a multiple of heads: 64 is not a multiple of 3") as refused:
+        planned(models=BOUNDED, heads="3")
+    assert "--heads" in refused.value.hint
+
+
+def test_widths_whose_heads_an_option_does_not_allow_are_passed_over() -> None:
+    """64 channels are shared by 1, 2, 4 or 8 heads, not by 3; 7 channels by no number of heads that suits a width of 64."""
+    (found,) = planned(models=BOUNDED, seq="17", params="1M").cells
+    assert 64 % found.cell.model.shape.heads == 0
+    assert found.cell.model.shape.heads > 1
+    with pytest.raises(RequestError, match="at width 64: inner_width must be a multiple of heads: 7 is not a multiple of 2"):
+        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", fixed_width="64")
+    with pytest.raises(RequestError, match=r"at width [0-9]+: inner_width must be a multiple of heads: 7 is not a multiple of"):
+        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", params="20M")
+
+
+def test_a_reference_without_the_models_pooling_has_its_own() -> None:
+    """`vit` pools by a class token, which an encoder-decoder has not."""
+    plan = planned(models="vit,encoder_decoder", seq="17", params="1M", match="flops", reference="encoder_decoder")
+    vit, reference = (p.sizing.cost.flops().at(17) for p in plan.cells)
+    assert abs(vit / reference - 1) <= 0.01
+
+
+def test_a_reference_that_cannot_read_what_the_models_read_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"--reference kernel_regression cannot be matched: .*reads points") as refused:
+        planned(models="vit", match="flops", reference="kernel_regression")
+    assert "vit" in refused.value.hint
+
+
+def test_nothing_feasible_is_a_wrong_request() -> None:
+    with pytest.raises(RequestError, match="nothing in this request can be run"):
+        planned(models="gmlp", seq="1025")
+
+
+def test_every_round_holds_every_cell_once_in_its_own_order() -> None:
+    plan = planned(rounds=5, metrics="params,latency")
+    timed = [j for j in jobs(plan) if j.metric == "latency"]
+    orders = [[j.cell.cell_id for j in timed if j.repeat == r and not j.control] for r in range(5)]
+    ids = {p.cell.cell_id for p in plan.cells}
+    assert all(sorted(order) == sorted(ids) for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
+    assert jobs(plan) == jobs(plan)
+
+
+def test_the_control_is_one_cell_timed_twice_in_every_round() -> None:
+    plan = planned(rounds=4, metrics="latency")
+    control = [j for j in jobs(plan) if j.control]
+    assert [j.repeat for j in control] == [0, 1, 2, 3]
+    assert {j.cell for j in control} == {control_cell(plan)}
+
+
+def test_training_jobs_are_shared_by_the_cells_of_a_model() -> None:
+    plan = planned(task="digits", metrics="latency,accuracy", phase="infer,train", batch="1,8", accuracy_seq="17")
+    trained = [j for j in jobs(plan) if j.metric == "accuracy"]
+    assert Counter((j.cell.model.name, j.cell.model.shape.seq_len, j.repeat) for j in trained) == {
+        (model, 17, seed): 1 for model in ("gmlp", "vit") for seed in (0, 1)
+    }
+    assert jobs(plan)[-len(trained) :] == trained
+
+
+def test_longer_work_is_estimated_to_take_longer() -> None:
+    assert estimated_seconds(planned(rounds=3)) < estimated_seconds(planned(rounds=7))
+    assert estimated_seconds(planned(batch="1")) <= estimated_seconds(planned(batch="4096"))
+
+
+def test_fixed_tokens_give_each_length_its_batch() -> None:
+    plan = planned(models="vit", seq="17,65,257", batch_tokens="1028")
+    assert {p.cell.model.shape.seq_len: p.cell.workload.batch_size for p in plan.cells} == {17: 60, 65: 16, 257: 4}
+    (part,) = plan.parts
+    assert (part.batching, part.match) == ("1028 tokens per batch", "params")
+    assert planned(models="vit").parts == ()
+
+
+def test_a_batch_and_its_tokens_cannot_both_be_fixed() -> None:
+    with pytest.raises(RequestError, match="--batch 4 fixes the batch size and --batch-tokens its tokens"):
+        planned(batch="4", batch_tokens="1028")
+
+
+def of_parts(**requests: dict[str, str]) -> Plan:
+    parsed = {name: parse_request(**{"models": "vit", "params": "250k", **flags}) for name, flags in requests.items()}
+    parts = [PartRequest(name=name, arms={"": request}) for name, request in parsed.items()]
+    return build_plan_of_parts(parts, settings=Settings(), recipe=Recipe(), device="cpu")
+
+
+def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:
+    plan = of_parts(kept={"seq": "17,65", "match": "shape"}, matched={"seq": "17,65", "match": "params", "metrics": "params,flops"})
+    shared = set(plan.parts[0].cells) & set(plan.parts[1].cells)
+    assert [part.match for part in plan.parts] == ["shape", "params"]
+    assert [p.cell.model.shape.seq_len for p in plan.cells if p.cell.cell_id in shared] == [17]
+    assert len(plan.cells) == 3
+    assert plan.metrics == ("params", "flops", "latency", "memory")
+    check_plan(parse_plan(json.loads(json.dumps(to_json(plan))), Path("x")), "x")
+
+
+def test_a_part_that_holds_a_stray_cell_is_refused() -> None:
+    plan = of_parts(a={"seq": "17"}, b={"seq": "65"})
+    stray = dataclasses.replace(plan.parts[0], cells=("nowhere",))
+    with pytest.raises(RequestError, match="holds the cell 'nowhere', which it does not plan"):
+        check_plan(dataclasses.replace(plan, parts=(stray,)), "x")
+
+
+def of_arms(**arms: dict[str, str]) -> Plan:
+    """One part with those arms, the first being its baseline; `recipe` is the text of --recipe."""
+    requests = {}
+    for name, flags in arms.items():
+        wanted = {"models": "vit", "params": "250k", "seq": "17", "task": "digits", "metrics": "params,accuracy", **flags}
+        recipe = parse_recipe(wanted.pop("recipe", ""))
+        requests[name] = dataclasses.replace(parse_request(**wanted), recipe=recipe)
+    part = PartRequest(name="p", arms=requests, baseline=next(iter(arms)), facts={"plain": {"known": "yes"}})
+    return build_plan_of_parts([part], settings=Settings(seeds=2), recipe=Recipe(), device="cpu")
+
+
+def test_arms_hold_their_cells_and_facts() -> None:
+    plan = of_arms(plain={}, deep={"depth": "8"}, both={"models": "vit,gmlp"})
+    (part,) = plan.parts
+    models = {p.cell.cell_id: p.cell.model for p in plan.cells}
+    assert [(arm.name, [models[cell].name for cell in arm.cells]) for arm in part.arms] == [
+        ("plain", ["vit"]),
+        ("deep", ["vit"]),
+        ("both", ["vit", "gmlp"]),
+    ]
+    assert part.baseline == "plain"
+    assert [dict(arm.facts) for arm in part.arms] == [{"known": "yes"}, {}, {}]
+    assert part.arms[0].cells[0] == part.arms[2].cells[0]
+    assert len(plan.cells) == len(part.cells) == 3
+    again = parse_plan(json.loads(json.dumps(to_json(plan))), Path("x"))
+    assert again == plan
+    check_plan(again, "x")
+
+
+def test_an_arm_that_cannot_be_sized_is_skipped_and_the_others_stay() -> None:
+    plan = of_arms(plain={}, tiny={"params": "100"})
+    assert [arm.name for arm in plan.parts[0].arms] == ["plain"]
+    assert [(skipped.model, skipped.budget) for skipped in plan.skipped] == [("vit", 100)]
+
+
+def test_own_recipes_part_cells_and_trainings_and_the_plans_own_is_not_told() -> None:
+    plan = of_arms(plain={"recipe": "epochs=10"}, smooth={"recipe": "label_smoothing=0.3"}, same={"recipe": ""})
+    arms = {arm.name: arm.cells for arm in plan.parts[0].arms}
+    assert arms["plain"] == arms["same"] != arms["smooth"]
+    work = {p.cell.cell_id: p.cell.workload for p in plan.cells}
+    assert [work[arms[name][0]].recipe for name in ("plain", "smooth")] == [None, Recipe(label_smoothing=0.3)]
+    trainings = [job for job in jobs(plan) if job.metric == "accuracy"]
+    assert len({job.key for job in trainings}) == len(trainings) == 4
+    assert {(job.cell.cell_id, job.recipe) for job in trainings} == {
+        (arms["plain"][0], Recipe()),
+        (arms["smooth"][0], Recipe(label_smoothing=0.3)),
+    }
+
+
+def test_a_cell_that_is_not_trained_has_no_recipe_of_its_own() -> None:
+    plan = of_arms(plain={"task": "", "metrics": "params"}, smooth={"task": "", "metrics": "params", "recipe": "label_smoothing=0.3"})
+    assert [p.cell.workload.recipe for p in plan.cells] == [None]
+
+
+def test_an_own_recipe_that_does_not_fit_its_task_is_refused() -> None:
+    with pytest.raises(RequestError, match="randaugment needs images stored as bytes"):
+        of_arms(plain={}, bad={"recipe": "augment=randaugment"})
+
+
+def test_an_arm_with_a_cell_outside_its_part_is_refused() -> None:
+    plan = of_arms(plain={}, deep={"depth": "8"})
+    part = plan.parts[0]
+    strayed = dataclasses.replace(part, cells=part.arms[0].cells)
+    with pytest.raises(RequestError, match="an arm of its part 'p' holds the cell"):
+        check_plan(dataclasses.replace(plan, parts=(strayed,)), "x")
+
+
+def test_a_plan_without_arms_says_nothing_of_them() -> None:
+    told = json.dumps(to_json(of_parts(a={"seq": "17"}, b={"seq": "65"})))
+    assert not {word for word in ("arms", "baseline", "question", 'recipe": null') if word in told}
+
+
+@pytest.fixture
+def outside_plan(tmp_path: Path) -> Plan:
+    data = json.loads(json.dumps(to_json(planned(models="gmlp", seq="17", metrics="params"))))
+    data["cells"][0]["cell"]["model"] |= {"family": "python", "options": [["factory", "subprocess:getoutput"]]}
+    return parse_plan(data, tmp_path)
+
+
+def test_a_plan_file_calls_no_function_that_was_not_allowed(outside_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    monkeypatch.setattr("bench.planning.build.config_of", lambda model: called.append(model.name))
+    with pytest.raises(RequestError, match=r"plan\.json wants to import and call subprocess:getoutput") as refused:
+        check_plan(outside_plan, "plan.json")
+    assert "BENCH_ALLOW_FACTORIES=1" in refused.value.hint
+    assert called == []
+
+
+@pytest.mark.parametrize("is_own_run", [True, False])
+def test_functions_of_a_run_of_ones_own_and_those_allowed_are_called(
+    is_own_run: bool, outside_plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr("bench.planning.build.config_of", lambda model: called.append(model.name))
+    monkeypatch.setattr("bench.planning.build.cost_of", lambda _: outside_plan.cells[0].sizing)
+    monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "0" if is_own_run else "1")
+    check_plan(outside_plan, "plan.json", is_own_run=is_own_run)
+    assert called
+
+
+@pytest.mark.parametrize("factory", ["subprocess", "a:b:c", "a:b+size"])
+def test_an_outside_model_of_a_plan_has_the_form_of_a_typed_one(factory: str, outside_plan: Plan) -> None:
+    (found,) = outside_plan.cells
+    model = dataclasses.replace(found.cell.model, options=(("factory", factory),))
+    cell = dataclasses.replace(found, cell=dataclasses.replace(found.cell, model=model))
+    with pytest.raises(RequestError, match="is not of the form"):
+        check_plan(dataclasses.replace(outside_plan, cells=(cell,)), "plan.json")

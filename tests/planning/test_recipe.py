@@ -1,0 +1,176 @@
+"""The text of --recipe: every key can be set, and what is wrong is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from bench.planning.recipe import check_fits, check_recipe, parse_recipe, recipe_changes
+from bench.serialize import from_json, to_json
+from bench.spec import AUGMENTATIONS, Recipe, RequestError
+
+EVERY_KEY: dict[str, tuple[str, Any]] = {
+    "epochs": ("3", 3),
+    "batch_size": ("64", 64),
+    "learning_rate": ("1e-3", 1e-3),
+    "weight_decay": ("0", 0.0),
+    "warmup": ("0.0", 0.0),
+    "label_smoothing": ("0.2", 0.2),
+    "clip_norm": ("0.5", 0.5),
+    "validation_fraction": ("0.25", 0.25),
+    "schedule": ("plateau", "plateau"),
+    "patience": ("0", 0),
+    "early_stop": ("4", 4),
+    "accumulate": ("2", 2),
+    "dropout": ("0.1", 0.1),
+    "augment": ("crop+flip", ("crop", "flip")),
+    "precision": ("bf16-autocast", "bf16-autocast"),
+    "compile": ("true", True),
+    "dropout_at": ("head+attention", ("attention", "head")),
+    "magnitude": ("15", 15),
+    "teacher": ("convolution", "convolution"),
+    "distillation": ("hard", "hard"),
+    "distillation_weight": ("0.25", 0.25),
+    "teacher_epochs": ("3", 3),
+}
+
+
+def test_no_text_is_the_default_recipe() -> None:
+    assert parse_recipe("") == Recipe()
+
+
+def test_every_key_can_be_set_alone_and_all_together() -> None:
+    assert set(EVERY_KEY) == {f.name for f in dataclasses.fields(Recipe)}
+    for key, (text, value) in EVERY_KEY.items():
+        assert parse_recipe(f"{key}={text}") == dataclasses.replace(Recipe(), **{key: value})
+    together = parse_recipe(", ".join(f"{key}={text}" for key, (text, _) in EVERY_KEY.items()))
+    assert together == Recipe(**{key: value for key, (_, value) in EVERY_KEY.items()})
+    assert from_json(Recipe, to_json(together)) == together
+
+
+def test_every_augmentation_can_be_asked_for_and_none() -> None:
+    assert parse_recipe(f"augment={'+'.join(AUGMENTATIONS)}").augment == AUGMENTATIONS
+    assert parse_recipe("augment=none").augment == ()
+    assert parse_recipe("compile=false").compile is False
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("epochs", "epochs has no value"),
+        ("epochs=", "epochs has no value"),
+        ("epoch=3", "epoch"),
+        ("epochs=3,epochs=4", "epochs twice"),
+        ("epochs=3,,dropout=0.1", "key of --recipe"),
+        ("epochs=0", "epochs"),
+        ("epochs=2.5", "epochs"),
+        ("batch_size=-1", "batch_size"),
+        ("accumulate=0", "accumulate"),
+        ("learning_rate=0", "learning_rate"),
+        ("learning_rate=nan", "learning_rate"),
+        ("learning_rate=fast", "learning_rate"),
+        ("clip_norm=inf", "clip_norm"),
+        ("dropout=1", "dropout"),
+        ("dropout=-0.1", "dropout"),
+        ("warmup=1.5", "warmup"),
+        ("validation_fraction=0", "validation_fraction"),
+        ("label_smoothing=1", "label_smoothing"),
+        ("schedule=linear", "cosine"),
+        ("precision=fp64", "bf16-autocast"),
+        ("compile=yes", "true"),
+        ("weight_decay=11", "from 0 to 10"),
+        ("dropout=2", "dropout must be from 0 to 0.95"),
+        ("augment=rotate", "randaugment"),
+        ("augment=crop+", "crop"),
+        ("dropout_at=none", "embedding"),
+        ("dropout_at=body", "residual"),
+        ("magnitude=31", "magnitude must be a whole number from 0 to 30"),
+        ("teacher=transformer", "convolution"),
+        ("distillation=medium", "soft"),
+        ("distillation_weight=1.5", "distillation_weight must be from 0 to 1"),
+        ("teacher_epochs=0", "teacher_epochs"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name_with_a_hint(text: str, problem: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse_recipe(text)
+    assert problem in f"{refused.value} {refused.value.hint}"
+    assert refused.value.hint
+
+
+def test_zeros_may_be_written_in_any_way_and_augmentations_in_any_order() -> None:
+    assert parse_recipe("weight_decay=0.00,dropout=0e0").weight_decay == 0.0
+    assert parse_recipe("learning_rate=.001").learning_rate == 0.001
+    assert parse_recipe("augment=flip+crop+flip") == parse_recipe("augment=crop+flip")
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe(learning_rate=1 / 300, weight_decay=0.0)])
+def test_a_sound_recipe_from_a_plan_passes(recipe: Recipe) -> None:
+    check_recipe(recipe)
+
+
+@pytest.mark.parametrize("change", [{"epochs": 0}, {"dropout": 1.0}, {"learning_rate": float("nan")}, {"validation_fraction": 0.0}])
+def test_a_recipe_out_of_bounds_is_refused_by_name(change: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        check_recipe(dataclasses.replace(Recipe(), **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("task", "augment"), [("copy", "flip"), ("trec", "crop"), ("digits", "randaugment")])
+def test_what_cannot_be_done_to_a_tasks_data_is_refused(task: str, augment: str) -> None:
+    with pytest.raises(RequestError, match=augment):
+        check_fits(Recipe(augment=(augment,)), task)
+
+
+@pytest.mark.parametrize("task", ["copy", "trec", "curve_fitting"])
+def test_a_teacher_of_what_is_no_image_is_refused(task: str) -> None:
+    with pytest.raises(RequestError, match="teacher=convolution is for images of one class each"):
+        check_fits(Recipe(teacher="convolution"), task)
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({"dropout_at": ()}, "at least one of embedding, residual, attention, head"),
+        ({"dropout_at": ("body",)}, "must be one of embedding, residual, attention, head, not 'body'"),
+        ({"teacher": "vit"}, "must be one of none, convolution, not 'vit'"),
+        ({"distillation": "loud"}, "must be one of soft, hard, not 'loud'"),
+    ],
+)
+def test_a_recipe_with_an_unknown_word_is_refused_naming_those_allowed(change: dict[str, Any], allowed: str) -> None:
+    with pytest.raises(ValueError, match=allowed):
+        Recipe(**change)
+
+
+def test_a_recipe_of_before_is_stored_as_it_was() -> None:
+    """What came later goes unsaid at its default, so that older plans keep their ids."""
+    later = {"dropout_at", "magnitude", "teacher", "distillation", "distillation_weight", "teacher_epochs"}
+    assert not later & set(to_json(Recipe(dropout=0.1, augment=("randaugment",))))
+    assert to_json(Recipe(dropout_at=("head",)))["dropout_at"] == ["head"]
+
+
+def test_what_can_be_done_passes() -> None:
+    check_fits(Recipe(teacher="convolution"), "digits")
+    check_fits(Recipe(augment=("crop", "flip")), "digits")
+    check_fits(Recipe(augment=("randaugment",)), "cifar10")
+    check_fits(Recipe(), "copy")
+
+
+def test_what_a_recipe_changes_can_be_typed_again() -> None:
+    base = parse_recipe("epochs=4,dropout=0.2,augment=flip,compile=true")
+    for key, (text, value) in EVERY_KEY.items():
+        changed = dataclasses.replace(base, **{key: value})
+        told = recipe_changes(changed, base)
+        assert (told == "") == (changed == base), key
+        if told:
+            assert told.partition("=")[0] == key
+            again = dataclasses.replace(base, **{key: getattr(parse_recipe(told), key)})
+            assert again == changed, text
+
+
+def test_several_changes_are_told_in_the_order_of_the_recipe() -> None:
+    base = Recipe(augment=("flip",))
+    changed = dataclasses.replace(base, augment=(), learning_rate=1e-4, compile=True, dropout_at=("head",))
+    assert recipe_changes(changed, base) == "learning_rate=0.0001,augment=none,compile=true,dropout_at=head"
+    assert recipe_changes(base, base) == ""

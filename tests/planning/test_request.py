@@ -1,0 +1,67 @@
+"""Mixers with options of their own, from the command line to a model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench.measure.model import config_of, cost_of, is_stepwise
+from bench.planning.request import parse_models, parse_request
+from bench.planning.sizing import resolve_models
+from bench.serialize import content_id, from_json, to_json
+from bench.spec import ModelSpec, RequestError
+from models.layers.shape import Shape
+
+SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)
+
+
+def spec(text: str) -> ModelSpec:
+    (wanted,) = parse_models(text)
+    return ModelSpec(name=wanted.name, family=wanted.family, options=wanted.options, shape=SHAPE)
+
+
+def test_options_of_a_mixer_survive_the_command_line() -> None:
+    model = spec("metaformer+residual=post+mixer=window_attention:window=8")
+    assert model.name == "metaformer+mixer=window_attention:window=8+residual=post"
+    assert config_of(model).mixing.window == 8
+    assert from_json(ModelSpec, json.loads(json.dumps(to_json(model)))) == model
+
+
+def test_equal_models_have_equal_names_and_ids() -> None:
+    one, other = (
+        spec(f"metaformer+mixer=gru:{text}") for text in ("bidirectional=true:recurrence=native", "recurrence=native:bidirectional=true")
+    )
+    assert one == other
+    assert content_id(one) == content_id(other) != content_id(spec("metaformer+mixer=gru:bidirectional=false"))
+
+
+def test_several_models_stand_in_one_list() -> None:
+    found = parse_models("vit,metaformer+mixer=gru,metaformer+mixer=gru:bidirectional=true")
+    assert [model.name for model in found] == ["vit", "metaformer+mixer=gru", "metaformer+mixer=gru:bidirectional=true"]
+
+
+def test_an_old_plan_costs_what_it_did() -> None:
+    old = ModelSpec(name="m", family="metaformer", options=(("convolution", "products"), ("reach", 5)), shape=SHAPE)
+    assert cost_of(old) == cost_of(spec("metaformer+mixer=depthwise_convolution:kernel_size=5"))
+    assert config_of(old).mixing.convolution == "products"
+
+
+@pytest.mark.parametrize(("text", "stepwise"), [("metaformer+mixer=gru", True), ("metaformer", False), ("vit", False)])
+def test_only_what_takes_steps_is_counted_at_small_lengths(text: str, stepwise: bool) -> None:
+    assert is_stepwise(spec(text)) is stepwise
+
+
+@pytest.mark.parametrize(
+    ("mixer", "rule"),
+    [
+        ("window_attention:windw=8", "option of mixer=window_attention must be one of window, not 'windw'"),
+        ("window_attention:window=8:window=8", "option window of mixer=window_attention must be given once"),
+        ("nonsense:window=8", "mixer must be one of additive_attention, attention"),
+        ("window_attention:", "must be one of window, not ''"),
+    ],
+)
+def test_what_a_mixer_does_not_have_is_refused_with_what_it_has(mixer: str, rule: str) -> None:
+    request = parse_request(models=f"metaformer+mixer={mixer}", seq="17")
+    with pytest.raises(RequestError, match=rule):
+        list(resolve_models(request))

@@ -1,0 +1,245 @@
+"""The page, the tables and the figure of a comparison say what was found, and no more."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from bench.analysis.study import ReportData
+from bench.report.charts.sheets import sheets
+from bench.report.charts.style import series_styles
+from bench.report.sections.front import Findings, find, json_of, notes, text_tables, write_comparison
+from bench.report.sections.front_figure import Heading, draw_comparison
+from bench.report.sections.front_rows import Axes, choose_axes, trained_rows
+from bench.running.table import SeedScores
+from bench.spec import RequestError
+
+ITEMS = 300
+RATES = {"gmlp": 0.97, "vit": 0.8, "transformer": 0.8}
+
+
+def scores_of(data: ReportData, num_seeds: int = 5) -> dict[str, SeedScores]:
+    rng = np.random.default_rng(3)
+    hardness = rng.random(ITEMS)
+
+    def scores(model: str) -> Any:
+        return (0.7 * hardness + 0.3 * rng.random((num_seeds, ITEMS)) < RATES[model]).astype(float)
+
+    return {
+        row["cell_id"]: SeedScores(training=row["cell_id"], seeds=tuple(range(num_seeds)), scores=scores(row["model"]))
+        for row in data.rows.to_dict("records")
+    }
+
+
+def found_in(data: ReportData, x: str = "params", num_seeds: int = 5, chance: float | None = 0.1, y: str = "accuracy") -> Findings:
+    plan = replace(data.plan, settings=replace(data.plan.settings, seeds=num_seeds))
+    return find(data.name, plan, data.rows, scores_of(data, num_seeds), choose_axes(x, y), {"digits": chance})
+
+
+def at_budget(table: pandas.DataFrame) -> None:
+    table["params"] = table["budget"] + 1000
+
+
+@pytest.fixture
+def data(make_data: Callable[..., ReportData]) -> ReportData:
+    return make_data(lengths=(17, 65), budgets=(250_000, 1_000_000), works=({"task": "digits"},), change=at_budget)
+
+
+@pytest.fixture
+def make_small(make_data: Callable[..., ReportData]) -> Callable[..., ReportData]:
+    """Three models of one length and size, changed as asked."""
+
+    def make(*changes: Callable[[pandas.DataFrame], None], **fields: Any) -> ReportData:
+        def change(table: pandas.DataFrame) -> None:
+            for edit in changes:
+                edit(table)
+
+        return make_data(**{"lengths": (17,), "budgets": (250_000,), "works": ({"task": "digits"},), "change": change, **fields})
+
+    return make
+
+
+def test_the_page_holds_verdicts_front_and_rows(data: ReportData, tmp_path: Path) -> None:
+    page = write_comparison(found_in(data), tmp_path).read_text()
+    assert "| gmlp | vit |" in page
+    assert "gmlp above vit" in page
+    assert "no significant difference" in page
+    assert "corrected for all 12 comparisons" in page
+    assert "(figures/compare_params_accuracy.png)" in page
+    assert (tmp_path / "figures" / "compare_params_accuracy.svg").read_text().count('id="front"') == 2
+
+
+def test_equal_data_give_equal_bytes(data: ReportData, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_comparison(found_in(data), tmp_path / name)
+    for path in (tmp_path / "a").rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+
+
+@pytest.mark.parametrize("x", ["params", "flops", "latency_ms", "train_s"])
+def test_every_cost_can_be_drawn(x: str, data: ReportData, tmp_path: Path) -> None:
+    write_comparison(found_in(data, x), tmp_path)
+    assert (tmp_path / "figures" / f"compare_{x}_accuracy.png").stat().st_size > 10_000
+
+
+def test_the_level_of_guessing_is_drawn_where_the_axis_reaches_it(data: ReportData, tmp_path: Path) -> None:
+    near, far = write_comparison(found_in(data, chance=0.86), tmp_path / "near"), write_comparison(found_in(data), tmp_path / "far")
+    drawn = [(page.parent / "figures" / "compare_params_accuracy.svg").read_text().count('id="chance"') for page in (near, far)]
+    assert drawn == [2, 0]
+
+
+def test_matched_models_count_as_equally_large(data: ReportData) -> None:
+    rows = trained_rows(data.rows, scores_of(data), Axes(x="params", y="accuracy"))
+    assert set(rows["x"]) == {250_000.0, 1_000_000.0}
+    assert len(rows) == 12
+
+
+def test_a_latency_is_never_compared_across_workloads(make_data: Callable[..., ReportData]) -> None:
+    def unknown(table: pandas.DataFrame) -> None:
+        table.loc[(table["model"] == "vit") & (table["batch_size"] == 32), "latency_ms"] = None
+
+    data = make_data(lengths=(17,), works=({"task": "digits"}, {"task": "digits", "batch_size": 1}), change=unknown)
+    training = {row["cell_id"]: f"{row['model']}-{row['seq_len']}" for row in data.rows.to_dict("records")}
+    scores = {cell: SeedScores(training=training[cell], seeds=s.seeds, scores=s.scores) for cell, s in scores_of(data).items()}
+    rows = trained_rows(data.rows, scores, Axes(x="latency_ms", y="accuracy")).set_index("label")
+    assert sorted(rows.index) == ["gmlp", "transformer", "vit"]
+    assert pandas.isna(rows.loc["vit", "x"])
+    assert set(rows["batch_size"]) == {32.0}
+
+
+def test_one_seed_says_so_everywhere(data: ReportData) -> None:
+    found = found_in(data, num_seeds=1)
+    assert "one seed: says nothing of other seeds" in " ".join(notes(found))
+    assert not any(entry["significant"] for entry in json_of(found)["comparisons"])
+
+
+def test_titles_of_the_tables(data: ReportData) -> None:
+    titles = [title for title, _ in text_tables(found_in(data))]
+    assert titles == ["Trained models", "Pareto front: params against accuracy", "Comparisons"]
+
+
+def test_training_times_leave_every_membership_uncertain(data: ReportData, tmp_path: Path) -> None:
+    found = found_in(data, "train_s")
+    assert not any(entry["certain"] for entry in json_of(found)["front"])
+    assert any(entry["certain"] for entry in json_of(found_in(data, "latency_ms"))["front"])
+    assert "wall times of single trainings" in " ".join(notes(found))
+    assert "wall times of single trainings" in write_comparison(found, tmp_path).read_text()
+
+
+def test_an_unstable_latency_is_marked_and_never_certain(make_small: Callable[..., ReportData], tmp_path: Path) -> None:
+    def shaken(table: pandas.DataFrame) -> None:
+        table.loc[table["model"] == "gmlp", ["latency_ms", "latency_low_ms", "latency_high_ms"]] = 1e-6
+        table.loc[table["model"] == "gmlp", "latency_stable"] = False
+
+    def best(table: pandas.DataFrame) -> None:
+        table.loc[table["model"] == "gmlp", ["accuracy", "accuracy_low", "accuracy_high"]] = 0.99
+
+    steady = json_of(found_in(make_small(at_budget, best), "latency_ms"))["front"]
+    found = found_in(make_small(at_budget, best, shaken), "latency_ms")
+    assert [(e["label"], e["certain"]) for e in steady if e["label"] == "gmlp"] == [("gmlp", True)]
+    assert [(e["label"], e["certain"]) for e in json_of(found)["front"]] == [("gmlp", False)]
+    front = dict(text_tables(found))["Pareto front: latency_ms against accuracy"]
+    assert "unstable" in front.rows[0][front.headers.index("latency_ms")]
+    assert "latency that is unstable" in " ".join(notes(found))
+    write_comparison(found, tmp_path)
+    assert (tmp_path / "figures" / "compare_latency_ms_accuracy.svg").read_text().count('id="unstable"') == 1
+
+
+def test_lost_seeds_are_shown_and_nothing_is_claimed_of_their_model(make_small: Callable[..., ReportData], tmp_path: Path) -> None:
+    def lost(table: pandas.DataFrame) -> None:
+        table.loc[table["model"] == "vit", "num_seeds"] = 3
+        table.loc[table["model"] == "transformer", ["accuracy", "accuracy_low", "accuracy_high", "num_seeds"]] = None
+
+    data = make_small(at_budget, lost)
+    scores = {
+        cell: replace(found, scores=found.scores[: 3 if data.plan.cells[1].cell.cell_id == cell else 5])
+        for cell, found in scores_of(data).items()
+    }
+    plan = replace(data.plan, settings=replace(data.plan.settings, seeds=5))
+    found = find(data.name, plan, data.rows, scores, choose_axes("params", "accuracy"), {})
+    (entry,) = json_of(found)["comparisons"]
+    assert (entry["significant"], entry["verdict"], entry["p_adjusted"] < 0.05) == (False, "not claimed: seeds were lost", True)
+    assert "vit, n = 17, budget 250 k: 3 of 5; transformer, n = 17, budget 250 k: 0 of 5" in " ".join(notes(found))
+    tables = dict(text_tables(found))
+    seeds = [row[tables["Trained models"].headers.index("seeds")] for row in tables["Trained models"].rows]
+    assert seeds == ["5", "3 of 5"]
+    assert tables["Comparisons"].rows[0][tables["Comparisons"].headers.index("seeds")] == "5 and 3 of 5"
+    page = write_comparison(found, tmp_path).read_text()
+    assert "seeds were lost, so no difference is claimed" in page
+    assert "Seeds were lost (diverged, failed or not run)" in page
+
+
+@pytest.mark.parametrize(("excess", "tested"), [(0.0100, 3), (0.0110, 1)])
+def test_models_of_their_own_sizes_are_tested_where_these_agree(
+    excess: float, tested: int, make_small: Callable[..., ReportData], tmp_path: Path
+) -> None:
+    def sized(table: pandas.DataFrame) -> None:
+        table["params"] = [100_000 * (1 + excess), 100_000, 100_000]
+
+    found = found_in(make_small(sized, budgets=(None,)))
+    assert len(found.comparisons) == tested
+    assert ("2 pairs were not tested: their parameters differ by more than 1%" in " ".join(notes(found))) is (tested == 1)
+    page = write_comparison(found, tmp_path).read_text()
+    assert "of equal size" in page
+    assert "equal budget" not in page
+
+
+def test_models_matched_in_flops_are_tested_where_these_agree(make_small: Callable[..., ReportData]) -> None:
+    def by_flops(table: pandas.DataFrame) -> None:
+        table["match"] = "flops"
+        table["params"] = 100_000
+
+    data = make_small(by_flops)
+    flops = [p.sizing.cost.flops().at(17) for p in data.plan.cells]
+    near = sum(abs(a - b) <= 0.02 * max(a, b) for a, b in itertools.combinations(flops, 2))
+    assert near < 3
+    found = found_in(data)
+    assert len(found.comparisons) == near
+    assert f"{3 - near} pair" in " ".join(notes(found))
+    assert "forward FLOPs differ by more than 2%" in " ".join(notes(found))
+
+
+def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(make_small: Callable[..., ReportData]) -> None:
+    def scored(table: pandas.DataFrame) -> None:
+        table["score"], table["score_low"], table["score_high"], table["score_name"] = 0.7, 0.6, 0.75, "r2"
+        table["accuracy"] = None
+
+    found = found_in(make_small(at_budget, scored), y="score")
+    assert {(e["y"], e["y_low"], e["y_high"]) for e in json_of(found)["front"]} == {(0.7, 0.6, 0.75)}
+    assert {c["unit"] for c in json_of(found)["comparisons"]} == {"-MSE"}
+    assert "difference in -MSE [95 %]" in dict(text_tables(found))["Comparisons"].headers
+    assert "in -MSE, minus the mean squared error" in " ".join(notes(found))
+
+
+@pytest.mark.parametrize(
+    ("chance", "words"),
+    [(0.1, "uniform guess 0.1, below this axis"), (0.86, "uniform guess 0.86"), (0.999, "uniform guess 0.999, above this axis")],
+)
+def test_the_level_of_guessing_says_whose_it_is_and_where_it_lies(chance: float, words: str, data: ReportData) -> None:
+    found = found_in(data)
+    (sheet,) = sheets(found.rows, "seq_len", str, ("task",))
+    figure = draw_comparison(sheet, found.axes, series_styles(list(RATES)), {"digits": chance}, Heading(title="", subtitle=""))
+    texts = {text.get_text() for plot in figure.axes for text in plot.texts}
+    assert words in texts
+
+
+def test_a_budget_of_the_blocks_is_not_the_size_of_the_model(make_small: Callable[..., ReportData]) -> None:
+    def with_embeddings(table: pandas.DataFrame) -> None:
+        table["params"] = [252_400, 252_600, 300_000]
+
+    data = make_small(with_embeddings)
+    rows = trained_rows(data.rows, scores_of(data), Axes(x="params", y="accuracy"))
+    assert dict(zip(rows["model"], rows["x"], strict=True)) == {"gmlp": 250_000, "vit": 252_600, "transformer": 300_000}
+
+
+@pytest.mark.parametrize(("x", "y"), [("memory", "accuracy"), ("params", "loss")])
+def test_unknown_axes_are_refused(x: str, y: str) -> None:
+    with pytest.raises(RequestError, match="is not one of"):
+        choose_axes(x, y)

@@ -1,0 +1,168 @@
+"""What a report shows of fitted curves: which models, on which axes, which points."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from bench.report.charts.style import figure_style
+from bench.report.document import FigureBlock, Paragraph
+from bench.report.sections import curve_fits
+from bench.report.sections.curve_fits import FitsSection, fit_views, fits_section
+from bench.report.write import write_report
+from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
+from bench.training.curve_fits import MAX_POINTS, Fit, decode_fit, encode_fit
+from tests.report.conftest import MakeData, planned_cell
+
+POINTS = Fit(
+    observed_x=(0.5, 2.5),
+    observed_y=(1.25, -0.75),
+    asked_x=(3.0, 1.0, 2.0),
+    truth=(0.1411, 0.8415, 0.9093),
+    prediction=(0.25, 0.75, 1.0),
+    curve_x=(0.5, 1.75, 3.0),
+    curve_y=(0.4794, 0.984, 0.1411),
+)
+
+
+@pytest.fixture(autouse=True)
+def styled() -> Iterator[None]:
+    with figure_style():
+        yield
+
+
+def cell_of(model: str, seq_len: int = 6) -> PlannedCell:
+    return planned_cell(model, seq_len, None, {"task": "curve_fitting"})
+
+
+def plan_of(*cells: PlannedCell) -> Plan:
+    return Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
+
+
+def record_of(planned: PlannedCell, plan: Plan, fit: Fit | None, repeat: int = 0) -> Record:
+    samples = {name: tuple(series) for name, series in encode_fit(fit).items()}
+    return Record(
+        subject_id=training_id(planned.cell, plan.recipe),
+        metric="accuracy",
+        repeat=repeat,
+        control=False,
+        environment_id="e",
+        code_version="v",
+        outcome=Outcome(status="measured", values={"score": 0.9}, samples=samples),
+    )
+
+
+def shifted(by: float) -> Fit:
+    """The same item as another model answers it."""
+    return dataclasses.replace(POINTS, prediction=tuple(value + by for value in POINTS.prediction))
+
+
+def section_of(models: Sequence[str]) -> FitsSection:
+    cells = [cell_of(model) for model in models]
+    plan = plan_of(*cells)
+    return fits_section([record_of(cell, plan, shifted(place)) for place, cell in enumerate(cells)], plan)
+
+
+def shown(figure: Figure) -> list[list[Line2D]]:
+    return [list(axis.lines) for axis in figure.axes if axis.get_visible()]
+
+
+def test_a_record_gives_back_the_fit_it_holds() -> None:
+    cell = cell_of("vit")
+    assert decode_fit(record_of(cell, plan_of(cell), POINTS)) == POINTS
+
+
+def test_a_record_holds_five_digits_of_so_many_points() -> None:
+    many = tuple(math.pi * place for place in range(MAX_POINTS + 5))
+    stored = encode_fit(dataclasses.replace(POINTS, asked_x=many))["fit_asked_x"]
+    assert len(stored) == MAX_POINTS
+    assert stored[1] == 3.1416
+
+
+def test_models_of_one_task_and_length_stand_side_by_side_on_the_same_axes() -> None:
+    section = section_of(["gmlp", "vit"])
+    lead, block = section.blocks
+    assert isinstance(lead, Paragraph)
+    assert isinstance(block, FigureBlock)
+    assert (block.title, [block.name]) == ("Fits: curve_fitting, n = 6", list(section.figures))
+    figure = section.figures[block.name]
+    first, second = figure.axes
+    assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
+    assert [axis.get_title("left").partition(",")[0] for axis in figure.axes] == ["gmlp", "vit"]
+
+
+def test_a_panel_shows_the_curve_the_observed_points_and_the_answers() -> None:
+    (figure,) = section_of(["gmlp"]).figures.values()
+    ((observed, curve, answers),) = shown(figure)
+    for line, x, y in (
+        (observed, POINTS.observed_x, POINTS.observed_y),
+        (curve, POINTS.curve_x, POINTS.curve_y),
+        (answers, POINTS.asked_x, POINTS.prediction),
+    ):
+        assert np.asarray(line.get_xdata()).tolist() == list(x)
+        assert np.asarray(line.get_ydata()).tolist() == list(y)
+
+
+def test_the_table_lists_the_places_by_x_with_every_models_answer() -> None:
+    block = section_of(["gmlp", "vit"]).blocks[1]
+    assert isinstance(block, FigureBlock)
+    assert block.table is not None
+    assert [header.partition(",")[0] for header in block.table.headers] == ["x", "truth", "gmlp", "vit"]
+    assert block.table.rows == (
+        ("1.000", "0.842", "0.750", "1.750"),
+        ("2.000", "0.909", "1.000", "2.000"),
+        ("3.000", "0.141", "0.250", "1.250"),
+    )
+
+
+def test_other_lengths_have_a_figure_of_their_own() -> None:
+    cells = cell_of("gmlp"), cell_of("gmlp", 8)
+    plan = plan_of(*cells)
+    section = fits_section([record_of(cell, plan, POINTS) for cell in cells], plan)
+    assert len(section.figures) == len(section.blocks) - 1 == 2
+
+
+def test_more_models_than_there_is_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curve_fits, "MAX_PANELS", 2)
+    section = section_of(["gmlp", "vit", "transformer"])
+    (figure,) = section.figures.values()
+    assert len(shown(figure)) == 2
+    block = section.blocks[1]
+    assert isinstance(block, FigureBlock)
+    assert block.missing[0].startswith("Not drawn, for there are many: transformer")
+    assert block.table is not None
+    assert len(block.table.headers) == 5
+
+
+def test_empty_places_of_the_grid_stay_empty() -> None:
+    (figure,) = section_of(["gmlp", "vit", "transformer", "metaformer", "gmlp+pool=mean+spatial_heads=4"]).figures.values()
+    assert (len(figure.axes), len(shown(figure))) == (6, 5)
+    assert [bool(axis.get_xlabel()) for axis in figure.axes if axis.get_visible()] == [False, False, True, True, True]
+
+
+def test_cells_that_share_a_training_share_the_panel_and_records_without_a_fit_give_none() -> None:
+    cell = cell_of("gmlp")
+    larger = dataclasses.replace(cell, cell=dataclasses.replace(cell.cell, workload=dataclasses.replace(cell.cell.workload, batch_size=64)))
+    plan = plan_of(cell, larger)
+    seeds = [record_of(cell, plan, POINTS), record_of(cell, plan, None, repeat=1)]
+    assert len(fit_views(seeds, plan)) == 1
+    assert fits_section(seeds[1:], plan) == FitsSection(blocks=(), figures={})
+    failed = dataclasses.replace(seeds[0], outcome=dataclasses.replace(seeds[0].outcome, status="diverged"))
+    assert fit_views([failed], plan) == ()
+
+
+def test_a_report_has_the_section_where_there_are_fits_and_only_there(make_data: MakeData, tmp_path: Path) -> None:
+    data = make_data(models=["gmlp"], lengths=[6], works=[{"task": "curve_fitting"}], metrics=["accuracy"])
+    without = {path.name: path for path in write_report(data, tmp_path / "without")}
+    assert "What the fits look like" not in without["report.md"].read_text()
+    fitted = dataclasses.replace(data, records=(record_of(data.plan.cells[0], data.plan, POINTS),))
+    written = {path.name: path for path in write_report(fitted, tmp_path / "with")}
+    assert "## What the fits look like\n" in written["report.md"].read_text()
+    assert {"fits-curve-fitting-n-6"} <= {name.rpartition("-")[0] for name in written if name.endswith(".png")}

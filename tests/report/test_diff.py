@@ -1,0 +1,245 @@
+"""`bench compare RUN_A RUN_B` as a user meets it: what became slower, what cannot be compared, what fails a build, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import cli
+from bench.planning.build import build_plan
+from bench.planning.jobs import jobs
+from bench.planning.request import parse_request
+from bench.running.store import RECORDS, line_of, start_run
+from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Record, Settings
+
+ENVIRONMENT: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "num_cores": 2}
+ITEMS = 400
+Answer = Callable[..., tuple[int, str, str]]
+
+
+def planned(**flags: Any) -> Plan:
+    seeds = flags.pop("seeds", 3)
+    wanted = {"models": "gmlp,vit", "seq": "17,65,257", "params": "600k", "metrics": "params,latency", **flags}
+    return build_plan(parse_request(**wanted), settings=Settings(seeds=seeds), recipe=Recipe(), device="cpu")
+
+
+def stored(folder: Path, plan: Plan, seed: int, *, slower: Mapping[tuple[str, int], float] = {}, rate: float = 0.8, **facts: Any) -> Path:
+    """A run with 1 % of noise; some cells slower by a factor; trained models right in a share of the items."""
+    draw = random.Random(seed)
+    start_run(folder, plan, {**ENVIRONMENT, **facts})
+    (folder / RECORDS).write_bytes(b"".join(line_of(record(job, draw, slower, rate)) for job in jobs(plan)))
+    return folder
+
+
+def record(job: Job, draw: random.Random, slower: Mapping[tuple[str, int], float], rate: float) -> Record:
+    return Record(
+        subject_id=job.subject_id,
+        metric=job.metric,
+        repeat=job.repeat,
+        control=job.control,
+        environment_id="e",
+        code_version="v",
+        outcome=outcome(job, draw, slower, rate),
+    )
+
+
+def outcome(job: Job, draw: random.Random, slower: Mapping[tuple[str, int], float], rate: float) -> Outcome:
+    n, name = job.cell.model.shape.seq_len, job.cell.model.name
+    if job.metric == "params":
+        return Outcome(status="measured", values={"params": 1000 + n, "params_seq": 0, "params_blocks": 1000})
+    if job.metric == "accuracy":
+        scores = tuple(float(draw.random() < rate) for _ in range(ITEMS))
+        values: dict[str, Any] = {"accuracy": sum(scores) / ITEMS, "train_accuracy": 1.0, "train_s": 5.0, "train_images_per_s": 100.0}
+        return Outcome(status="measured", values={**values, "data_id": "d"}, samples={"item_scores": scores})
+    latency_ms = n * slower.get((name, n), 1.0) * math.exp(draw.gauss(0, 0.01))
+    timed: dict[str, Any] = {"latency_ms": latency_ms, "device_latency_ms": None, "first_call_ms": 9.0, "compile_s": None, "threads": 1}
+    timed |= {"attention_effective": "none", "precision_effective": "fp32", "batch_size": 32, "seq_len": n}
+    return Outcome(status="measured", values=timed, samples={"wall_ms": (latency_ms,) * 10})
+
+
+def rewrite(folder: Path, old: bytes, new: bytes) -> None:
+    """As if it had been measured so, with a checksum that fits."""
+    content = (folder / RECORDS).read_bytes().replace(old, new)
+    lines = [line.rpartition(b',"checksum"')[0] + b"}" for line in content.splitlines()]
+    (folder / RECORDS).write_bytes(b"".join(line[:-1] + b',"checksum":"%08x"}\n' % zlib.crc32(line) for line in lines))
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    return stored(tmp_path / "before", planned(), 1)
+
+
+def verdicts(said: str) -> dict[str, str]:
+    return {cell["name"]: cell["verdict"] for cell in json.loads(said)["cells"]}
+
+
+def test_the_cell_that_became_slower_is_named_and_fails_the_bound(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 1.2})
+    code, out, err = answer("compare", before, after, "--fail-if", "latency_ms>1.05", "--json")
+    assert code == 1
+    found = verdicts(out)
+    assert [name for name, verdict in found.items() if verdict == "slower"] == ["vit, n = 65, budget 600 k"]
+    assert set(found.values()) == {"slower", "no difference shown"}
+    assert len(json.loads(out)["failing"]) == 1
+    assert "vit, n = 65" in err
+    assert answer("compare", before, after, "--fail-if", "latency_ms>1.3")[0] == 0
+    assert answer("compare", before, after, "--fail-if", "latency_ms>0.9")[0] == 1  # all six are shown to be above that
+    assert answer("compare", before, after, "--fail-if", "latency_ms<0.9")[0] == 0
+    assert answer("compare", after, before, "--fail-if", "latency_ms<0.9")[0] == 1
+
+
+def test_cells_that_lost_their_latency_fail_the_bound(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2)
+    lines = [line for line in (after / RECORDS).read_bytes().splitlines(keepends=True) if b'"latency"' not in line]
+    (after / RECORDS).write_bytes(b"".join(lines))
+    code, _, err = answer("compare", before, after, "--fail-if", "latency_ms>1.05")
+    assert code == 1
+    assert err.count("latency_ms lost") == 6
+
+
+def test_nothing_to_compare_is_said(tmp_path: Path, answer: Answer) -> None:
+    runs = [stored(tmp_path / name, planned(metrics="params"), 1) for name in "ab"]
+    code, out, _ = answer("compare", *runs)
+    assert code == 0
+    assert "nothing else differs" in out
+
+
+def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, answer: Answer) -> None:
+    assert answer("compare", before, before, "--x", "params")[0] == 2
+    assert answer("compare", before, before, "--markdown", "--json")[0] == 2
+    assert answer("compare", before, before, "--fail-if", "")[0] == 2
+    assert answer("compare", before, before, "--out", before / "plan.json")[0] == 2
+
+
+def test_families_are_summed_up(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2, slower={("vit", n): 1.1 for n in (17, 65, 257)})
+    _, out, _ = answer("compare", before, after, "--json")
+    found = {family["family"]: family for family in json.loads(out)["families"]}
+    assert found["vit"]["low"] < 1.1 < found["vit"]["high"]
+    assert found["gmlp"]["low"] < 1.0 < found["gmlp"]["high"]
+    assert found["vit"]["num_cells"] == 3
+
+
+@pytest.mark.parametrize(("key", "other"), [("cpu_model", "another"), ("threads", 2), ("allocator", "another"), ("num_cores", 64)])
+def test_times_of_other_machines_are_not_compared(key: str, other: Any, before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 3.0}, **{key: other})
+    code, out, err = answer("compare", before, after, "--fail-if", "latency_ms>1.05", "--json")
+    assert code == 2
+    assert "was held against nothing" in err
+    assert answer("compare", before, after)[0] == 0
+    cells = json.loads(out)["cells"]
+    assert {cell["verdict"] for cell in cells} == {"not comparable"}
+    assert all(key in cell["reason"] for cell in cells)
+
+
+def test_other_software_is_named_and_compared(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2, torch_version="2.15", code_version="new")
+    code, out, _ = answer("compare", before, after)
+    assert code == 0
+    assert "torch_version differs: 'same' and '2.15'" in out
+    assert "code_version differs" in out
+    assert "6 no difference shown (latency)" in out
+
+
+def test_cells_of_one_run_alone_say_so(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(seq="17,65"), 2)
+    _, out, _ = answer("compare", before, after, "--json")
+    reasons = {cell["name"]: cell["reason"] for cell in json.loads(out)["cells"]}
+    assert reasons["vit, n = 257, budget 600 k"] == "not in the second run"
+    assert reasons["vit, n = 65, budget 600 k"] == ""
+
+
+def test_counts_and_scores_are_compared_too(tmp_path: Path, answer: Answer) -> None:
+    flags = {"metrics": "params,accuracy", "task": "digits", "seq": "17"}
+    first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
+    rewrite(second, b'"params":1017', b'"params":1018')
+    code, out, err = answer("compare", first, second, "--fail-if", "accuracy<0.9", "--json")
+    changes = json.loads(out)["changes"]
+    assert {change["column"] for change in changes if change["shown"]} == {"params", "accuracy"}
+    assert code == 1
+    assert err.count("accuracy x 0.6") == 2
+    assert answer("compare", first, second, "--fail-if", "params>1")[0] == 1
+
+
+@pytest.mark.parametrize(("seeds", "lost", "doubt"), [(1, False, "one seed: says nothing of other seeds"), (3, True, "seeds were lost")])
+def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: bool, doubt: str, tmp_path: Path, answer: Answer) -> None:
+    flags: dict[str, Any] = {"metrics": "params,accuracy", "task": "digits", "seq": "17", "seeds": seeds}
+    first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
+    lines = (second / RECORDS).read_bytes().splitlines(keepends=True)
+    last_seed = [line for line in lines if b'"accuracy"' in line and f'"repeat":{seeds - 1}'.encode() in line]
+    assert last_seed
+    if lost:
+        (second / RECORDS).write_bytes(b"".join(line for line in lines if line not in last_seed))
+    code, out, _ = answer("compare", first, second, "--json", "--fail-if", "accuracy<0.9")
+    changes = [change for change in json.loads(out)["changes"] if change["column"] == "accuracy"]
+    assert [(change["doubt"], change["shown"]) for change in changes] == [(doubt, False)] * 2
+    assert all(change["p_adjusted"] < 0.05 for change in changes)
+    assert code == int(lost)  # a seed that diverged is a result, and no better one
+
+
+def test_scores_on_other_data_say_so(tmp_path: Path, answer: Answer) -> None:
+    flags = {"metrics": "params,accuracy", "task": "digits", "seq": "17"}
+    first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
+    rewrite(second, b'"data_id":"d"', b'"data_id":"e"')
+    code, out, _ = answer("compare", first, second)
+    assert code == 0
+    assert out.count("scores not compared") == 2
+    assert answer("compare", first, second, "--fail-if", "accuracy<0.9")[0] == 2
+
+
+def test_markdown_for_a_pull_request(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 1.2})
+    code, out, _ = answer("compare", before, after, "--markdown", "--fail-if", "latency_ms>1.05", "--out", tmp_path / "page")
+    assert code == 1
+    assert out.startswith("# after against before")
+    assert "| vit, n = 65, budget 600 k | slower |" in out
+    assert (tmp_path / "page" / "comparison.md").read_text() == out.rstrip("\n") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--fail-if", "latency_ms"), "cannot read 'latency_ms'"),
+        (("--fail-if", "speed>2"), "column of --fail-if"),
+        (("--fail-if", "latency_ms>>1"), "cannot read"),
+    ],
+)
+def test_a_bound_that_cannot_be_read_is_refused(arguments: tuple[str, ...], words: str, before: Path, answer: Answer) -> None:
+    code, _, err = answer("compare", before, before, *arguments)
+    assert code == 2
+    assert words in err
+
+
+def test_one_run_has_no_bound_and_runs_without_common_cells_are_refused(before: Path, tmp_path: Path, answer: Answer) -> None:
+    assert answer("compare", before, "--fail-if", "latency_ms>1.05")[0] == 2
+    other = stored(tmp_path / "other", planned(seq="33"), 2)
+    code, _, err = answer("compare", before, other)
+    assert code == 2
+    assert "no cell in common" in err
+    wider = stored(tmp_path / "wider", planned(params="1M"), 2)
+    _, _, err = answer("compare", before, wider)
+    assert "gmlp n=17 has other width" in err
+
+
+def test_a_run_against_itself_shows_nothing(before: Path, answer: Answer) -> None:
+    code, out, _ = answer("compare", before, before, "--json", "--fail-if", "latency_ms>1.0")
+    assert code == 0
+    assert set(verdicts(out).values()) == {"no difference shown"}

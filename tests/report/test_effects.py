@@ -1,0 +1,295 @@
+"""An ablation's report: the question first, each prediction with its outcome, every arm with its effect and cost, and the same as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from bench.analysis.effects import PLACE_KEYS, Contrast, Effect
+from bench.analysis.significance import two_way_test
+from bench.analysis.study import ReportData, Study, observations_of, study_of
+from bench.intervals import Interval
+from bench.report.charts.style import figure_style, slug
+from bench.report.frame import prepare
+from bench.report.sections.ablation import PLACES, answer_sentence, effect_blocks, effect_text, effects_json, expectation, question_blocks
+from bench.report.sections.ablation_figures import draw_effects
+from bench.report.sections.arm_facts import Known, known_table
+from bench.report.write import write_report
+from bench.spec import MEASURED, MEASURES, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
+from tests.report.conftest import MakeData
+
+TRAINED, BARE = "on digits", "without effects"
+MODELS = ("gmlp", "vit", "transformer")
+LENGTHS = (17, 65, 129, 273)
+"""The least that local exponents are taken over: four, 16 times as long at the end."""
+PREDICTIONS = (
+    Prediction(part=TRAINED, arm="vit", measure="accuracy", expected="higher", by=0.01, because="it sees all"),
+    Prediction(
+        part=TRAINED, arm="transformer", against="vit", measure="latency_ms", expected="equal", by=0.05, because="post-norm is as fast"
+    ),
+    Prediction(part=TRAINED, arm="vit", measure="perplexity", expected="lower", because="there is none"),
+)
+QUESTION = Question(text="Which one | is best?", statement="Prediction: the *second*.\n\nSource: a paper.", predictions=PREDICTIONS)
+CHANCE = {"gmlp": 0.7, "vit": 0.9, "transformer": 0.7}
+
+
+def part_of(data: ReportData, name: str, *, facts: bool = False) -> Part:
+    """An arm for each model."""
+    cells = {model: tuple(p.cell.cell_id for p in data.plan.cells if p.cell.model.name == model) for model in MODELS}
+    known = {"work per layer": "n^2 d"} if facts else {}
+    arms = tuple(PlannedArm(name=model, cells=found, facts=known) for model, found in cells.items())
+    return Part(name=name, match="params", batching="", cells=tuple(p.cell.cell_id for p in data.plan.cells), arms=arms, baseline="gmlp")
+
+
+def rounds_of(data: ReportData) -> pandas.DataFrame:
+    """The transformer takes as long as the ViT, gMLP half the time; each round slows all alike."""
+    factor = {"gmlp": 1.0, "vit": 2.0, "transformer": 2.0}
+    rng = np.random.default_rng(0)
+    slow = rng.uniform(0.8, 1.2, 7)
+    rows = [
+        (p.cell.cell_id, i, factor[p.cell.model.name] * p.cell.model.shape.seq_len * slow[i] * rng.uniform(0.999, 1.001))
+        for p in data.plan.cells
+        for i in range(7)
+    ]
+    return pandas.DataFrame(rows, columns=["cell_id", "round", "latency_ms"])
+
+
+def scores_of(data: ReportData, num_seeds: int) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    return {p.cell.cell_id: (rng.random((num_seeds, 400)) < CHANCE[p.cell.model.name]).astype(float) for p in data.plan.cells}
+
+
+def made(make_data: MakeData, *, num_seeds: int = 3, quick: bool = False, records: tuple[Record, ...] = ()) -> ReportData:
+    data = make_data(models=MODELS, lengths=LENGTHS, works=[{"task": "digits"}], quick=quick)
+    bare = part_of(data, BARE)
+    parts = (part_of(data, TRAINED, facts=True), dataclasses.replace(bare, arms=(), baseline=""))
+    settings = dataclasses.replace(data.plan.settings, seeds=num_seeds)
+    plan = dataclasses.replace(data.plan, parts=parts, question=QUESTION, settings=settings)
+    return dataclasses.replace(data, plan=plan, scores=scores_of(data, num_seeds), rounds=rounds_of(data), records=records)
+
+
+@pytest.fixture(scope="module")
+def folder(make_data: MakeData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ablation")
+    write_report(made(make_data), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> str:
+    return (folder / "report.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "verdicts.json").read_text())
+    return found
+
+
+def section(text: str, title: str) -> str:
+    return text.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def lines_with(text: str, *words: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
+
+
+def test_the_question_and_its_answer_come_first(text: str) -> None:
+    answer = section(text, "Answer")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[0] == "Answer"
+    assert "Which one" in answer.strip().splitlines()[0]
+    assert "Of 3 predictions: 2 supported, 1 undecided. As predicted: vit against gmlp: accuracy higher by more than 0.01 (+0." in answer
+    assert "Source: a paper." in answer
+
+
+def test_every_prediction_stands_with_its_outcome(text: str) -> None:
+    answer = section(text, "Answer")
+    (higher,) = lines_with(answer, "vit against gmlp", "accuracy higher by more than 0.01")
+    (equal,) = lines_with(answer, "transformer against vit", "latency equal within 5 %")
+    (missing,) = lines_with(answer, "perplexity lower")
+    assert all(word in higher for word in ("it sees all", "supported", "n = 17: +0.", "n = 65: +0."))
+    assert "supported" in equal
+    assert "undecided" in missing
+    assert "no perplexity of both arms was measured" in missing
+
+
+def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
+    effects = section(text, "Effects and their cost")
+    for n in LENGTHS:
+        (line,) = [line for line in lines_with(effects, "| vit ", f" {n} ") if "shown" in line]
+        assert re.search(r"\+0\.\d{3} \[\+0\.\d{3}, \+0\.\d{3}\], shown", line)
+        assert re.search(r"2\.00", line)
+    assert any("no difference shown" in line for line in lines_with(effects, "| transformer "))
+    assert f"{TRAINED}: every arm against gmlp" in effects
+    assert BARE not in effects
+
+
+def test_intervals_are_wider_than_each_alone(told: dict[str, Any], make_data: MakeData) -> None:
+    data = made(make_data)
+    (found,) = [e for e in told["effects"] if (e["measure"], e["arm"], e["place"]) == ("accuracy", "vit", {"seq_len": 17.0})]
+    first, second = (data.scores[cell] for cell in found["cells"])
+    alone = two_way_test(first, second)
+    num = len([e for e in told["effects"] if e["measure"] == "accuracy"])
+    together = two_way_test(first, second, 1 - 0.05 / num)
+    assert num == 3 * len(LENGTHS)  # two arms against the baseline, and the pair that a prediction names
+    assert found["low"] == pytest.approx(together.low)
+    assert found["low"] < alone.low
+    assert found["p_adjusted"] >= alone.p_value
+
+
+def test_what_is_known_beforehand_stands_beside_what_was_measured(text: str) -> None:
+    effects = section(text, "Effects and their cost")
+    known = lines_with(effects, "n^2 d") or lines_with(effects, r"n\^2 d")
+    assert len(known) == len(MODELS)
+    assert "work per layer" in effects
+    assert "exponent of FLOPs | exponent of time | accuracy" in effects
+    assert all(re.search(r"\| \d\.\d\d \| \d\.\d\d \[.*\] \| 0\.\d+", line) for line in known)
+
+
+def test_kernels_of_one_model_have_its_exponent_of_flops_both(make_data: MakeData) -> None:
+    """FLOPs are followed once per model, whatever its workloads."""
+    data = make_data(models=("vit",), lengths=LENGTHS, works=[{}, {"batch_size": 8}])
+    cells = [tuple(p.cell.cell_id for p in data.plan.cells if p.cell.workload.batch_size == size) for size in (32, 8)]
+    arms = tuple(PlannedArm(name=name, cells=found, facts={"k": "v"}) for name, found in zip(("large", "small"), cells, strict=True))
+    part = Part(name="p", match="params", batching="", cells=(*cells[0], *cells[1]), arms=arms, baseline="large")
+    data = dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,)))
+    table = known_table(part, Known(planned={p.cell.cell_id: p for p in data.plan.cells}, rows={}, growth=studied(data).growth))
+    texts = [line[table.headers.index("exponent of FLOPs")] for line in table.rows]
+    assert texts[0] == texts[1]
+    assert re.fullmatch(r"1\.\d\d", texts[0])
+
+
+def test_the_verdicts_hold_predictions_and_effects(told: dict[str, Any]) -> None:
+    assert [(p["arm"], p["against"], p["answer"]) for p in told["predictions"]] == [
+        ("vit", "gmlp", "supported"),
+        ("transformer", "vit", "supported"),
+        ("vit", "gmlp", "undecided"),
+    ]
+    assert {e["measure"] for e in told["effects"]} >= {"accuracy", "latency_ms", "params", "flops", "activation_bytes"}
+    assert {e["p_adjusted"] for e in told["effects"] if e["measure"] == "params"} == {None}
+    assert all(e["low"] <= e["estimate"] <= e["high"] for e in told["effects"])
+
+
+def test_a_figure_is_drawn_for_parts_with_effects_alone(folder: Path) -> None:
+    assert sorted(path.stem for path in (folder / "figures").glob("effects-*.svg")) == [f"effects-{slug(TRAINED)}"]
+
+
+def studied(data: ReportData) -> Study:
+    return study_of(prepare(data.rows, data.plan.parts), data)
+
+
+def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
+    study = studied(made(make_data, quick=True, num_seeds=1))
+    assert {outcome.answer for outcome in study.outcomes} == {"undecided"}
+    found = [effect for effect in study.effects if effect.measure.name == "accuracy"]
+    assert found
+    assert not any(effect.shown for effect in found)
+    assert answer_sentence(study.outcomes) == "Of 3 predictions: 3 undecided."
+
+
+def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> None:
+    control = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
+    study = studied(dataclasses.replace(made(make_data), control=control))
+    assert [outcome.answer for outcome in study.outcomes] == ["supported", "undecided", "undecided"]
+    assert study.outcomes[1].reason.endswith("Taken by itself: supported.")
+
+
+def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
+    data = make_data(models=("vit",), lengths=(17,))
+    study = studied(data)
+    assert question_blocks(data, study) == effect_blocks(data, study, {}) == ()
+    assert effects_json(study) == {}
+
+
+def effect(arm: str, measure: str, low: float, estimate: float, high: float, *, exact: bool = False, **place: Any) -> Effect:
+    contrast = Contrast(part="many", arm=arm, against="arm 0", place=place, seq_len=17, first=f"{arm}{place}", second=f"arm 0{place}")
+    interval = Interval(estimate=estimate, low=low, high=high, num=3)
+    return Effect(contrast=contrast, measure=MEASURES[measure], estimate=interval, p_adjusted=None if exact else 0.01)
+
+
+def only(effects: Sequence[Effect]) -> Study:
+    return Study(verdicts=(), growth=(), measured=(), closed=(), equal=(), effects=effects)
+
+
+def test_infinite_bounds_are_null_in_json() -> None:
+    found = effects_json(only([effect("arm 1", "perplexity", 0.0, 1.5, float("inf"))]))["effects"]
+    assert (found[0]["low"], found[0]["estimate"], found[0]["high"]) == (0.0, 1.5, None)
+    json.dumps(found, allow_nan=False)
+    assert effects_json(only([])) == {}
+
+
+def test_an_effect_in_words() -> None:
+    assert effect_text(effect("a", "accuracy", 0.01, 0.021, 0.032)) == "+0.021 [+0.010, +0.032]"
+    assert effect_text(effect("a", "params", 1.5, 1.5, 1.5, exact=True)) == "1.50"
+    assert effect_text(effect("a", "latency_ms", 1.38, 1.42, 1.46)).startswith("1.42")
+    assert "inf" not in effect_text(effect("a", "perplexity", 0.0, 1.5, float("inf")))
+    assert effect_text(effect("a", "accuracy", -float("inf"), 0.021, float("inf"))) == "+0.021"
+
+
+def test_an_expectation_in_words() -> None:
+    wanted = Prediction(part="p", arm="a", expected="higher")
+    assert expectation(wanted) == "accuracy higher"
+    assert expectation(dataclasses.replace(wanted, by=0.02, seq_len=64)) == "accuracy higher by more than 0.02 at n = 64"
+    assert expectation(dataclasses.replace(wanted, expected="equal", by=0.05, measure="latency_ms")) == "latency equal within 5 %"
+
+
+def test_whatever_tells_cells_of_an_arm_apart_has_a_column() -> None:
+    assert set(PLACES) == set(PLACE_KEYS)
+
+
+@pytest.mark.parametrize("num_arms", [2, 40, 60])
+def test_a_part_with_many_arms_stays_readable(num_arms: int) -> None:
+    """Each arm has its row, or the caption says how many have none."""
+    arms = tuple(PlannedArm(name=f"arm {i}", cells=()) for i in range(num_arms))
+    part = Part(name="many", match="params", batching="", cells=(), arms=arms, baseline="arm 0")
+    effects = [
+        found
+        for i in range(1, num_arms)
+        for n in (17, 65)
+        for found in (
+            effect(f"arm {i}", "accuracy", -0.01 * i, 0.01, 0.02 * i, seq_len=n),
+            effect(f"arm {i}", "latency_ms", 0.5, 1.0 + 0.1 * i, 9.0, seq_len=n),
+            effect(f"arm {i}", "perplexity", 0.0, 1.5, float("inf"), seq_len=n),
+            effect(f"arm {i}", "params", 1.0, 1.0, 1.0, exact=True, seq_len=n),
+        )
+    ]
+    with figure_style():
+        (drawn,) = draw_effects([part, dataclasses.replace(part, name="bare")], effects)
+        drawn.figure.canvas.draw()
+    axes = drawn.figure.axes
+    labels = [label.get_text() for label in axes[0].get_yticklabels()]
+    assert labels == [f"arm {i}" for i in range(1, num_arms)][: len(labels)]
+    assert len(axes) == 3  # parameters are equal: no panel
+    height = drawn.figure.get_figheight() / len(labels)
+    assert height > 0.2
+    left_out = num_arms - 1 - len(labels)
+    assert (f"{left_out} more arms" in drawn.caption) == (left_out > 0)
+
+
+def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:
+    """Records hold the mean cross-entropy of a seed; its exponent is what is compared."""
+    data = make_data(models=("gmlp", "vit"))
+    cell = data.plan.cells[0].cell
+    outcome = Outcome(status=MEASURED, values={"cross_entropy": 2.0, "data_id": "d"})
+    record = Record(
+        subject_id=training_id(cell, data.plan.recipe),
+        metric="accuracy",
+        repeat=0,
+        control=False,
+        environment_id="e",
+        code_version="v",
+        outcome=outcome,
+    )
+    observed = observations_of(prepare(data.rows), dataclasses.replace(data, records=(record,)), {})
+    assert list(observed.seed_values["perplexity"]) == [cell.cell_id]
+    assert observed.seed_values["perplexity"][cell.cell_id][0] == pytest.approx(math.exp(2.0))
+    assert observed.data_ids == {cell.cell_id: "d"}

@@ -1,0 +1,440 @@
+"""Exports hold what the records hold; where their program is absent, one line says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import catalog, cli
+from bench.report import export
+from bench.running.store import RECORDS, StoredRun, read_run
+from bench.running.table import num_missing, rows_of
+from bench.running.training_curves import curves_of
+from bench.spec import Job, Outcome, Recipe, RequestError
+from tests.processes import started
+from tests.specimens import ROOT, run_bench
+
+TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
+UNTRAINED = TRAINED.with_name("2026-11-20_cpu_published_pairs")
+EVENTS = "events.out.tfevents.*"
+TRAINING = (
+    *("run", "--models", "vit", "--seq", "17", "--width", "16", "--depth", "1", "--task", "digits", "--metrics", "accuracy"),
+    *("--epochs", "2", "--seeds", "2", "--out", "mine"),
+)
+MLFLOW_SETTINGS = (
+    "MLFLOW_ALLOW_FILE_STORE",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_DISABLE_TELEMETRY",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT",
+)
+
+
+@pytest.fixture(autouse=True)
+def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of MLflow, and those that an export makes are gone after the test."""
+    for name in MLFLOW_SETTINGS:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_every_training_has_its_curve() -> None:
+    stored = read_run(TRAINED)
+    curves = list(curves_of(stored))
+    assert len(curves) == sum(rows_of(stored)["num_seeds"])
+    assert len({curve.name for curve in curves}) == len(curves)
+    for curve in curves:
+        assert set(curve.series) == {"loss", "validation"}
+        assert len(curve.series["loss"]) == curve.totals["num_epochs"]
+        assert "/" not in curve.name
+
+
+def test_tensorboard_reads_the_curves_back(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    stored = read_run(TRAINED)
+    told = catalog.load("exports", "tensorboard").export(stored, str(tmp_path))
+    assert str(tmp_path) in told
+    curve = next(curves_of(stored))
+    events = EventAccumulator(str(tmp_path / curve.name))
+    events.Reload()
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx(list(curve.series["loss"]))
+    assert {path.name for path in tmp_path.iterdir()} == {c.name for c in curves_of(stored)}
+
+
+def test_mlflow_reads_the_rows_back(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    stored, address = read_run(TRAINED), (tmp_path / "mlruns").as_uri()
+    catalog.load("exports", "mlflow").export(stored, address)
+    client = mlflow.MlflowClient(tracking_uri=address)
+    experiment = client.get_experiment_by_name(TRAINED.name)
+    runs = {run.data.tags["cell_id"]: run for run in client.search_runs([experiment.experiment_id])}
+    rows = rows_of(stored)
+    assert set(runs) == set(rows["cell_id"])
+    for row in rows.to_dict("records"):
+        assert runs[row["cell_id"]].data.metrics["accuracy"] == pytest.approx(row["accuracy"])
+        assert runs[row["cell_id"]].data.params["model"] == row["model"]
+
+
+def test_a_run_without_trainings_has_nothing_for_tensorboard(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="this run trained nothing: there are no curves") as refused:
+        catalog.load("exports", "tensorboard").export(read_run(UNTRAINED), str(tmp_path / "tb"))
+    assert refused.value.hint == "--to mlflow takes its figures"
+    assert not (tmp_path / "tb").exists()
+
+
+def test_a_repeated_tensorboard_export_keeps_what_is_still_true(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    stored = read_run(TRAINED)
+    names = [curve.name for curve in curves_of(stored)]
+    export = catalog.load("exports", "tensorboard").export
+    export(stored, str(tmp_path))
+    others = [
+        tmp_path / "events.out.tfevents.1.other",
+        tmp_path / names[0] / "notes.txt",
+        tmp_path / names[0] / "eval" / "events.out.tfevents.1.other",
+    ]
+    for path in others:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("kept")
+    first = {name: next((tmp_path / name).glob(EVENTS)) for name in names}
+    old = first[names[1]].rename(first[names[1]].with_suffix(".older"))
+    export(stored, str(tmp_path))
+    for name in names:
+        (found,) = (tmp_path / name).glob(EVENTS)
+        assert (found == first[name]) == (name != names[1])
+    assert not old.exists()
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set(names)
+    assert [path.read_text() for path in others] == ["kept"] * len(others)
+
+
+def test_a_repeated_mlflow_export_keeps_what_is_still_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    stored, address = read_run(TRAINED), (tmp_path / "mlruns").as_uri()
+    export = catalog.load("exports", "mlflow").export
+    export(stored, address)
+    client = mlflow.MlflowClient(tracking_uri=address)
+    experiment = client.get_experiment_by_name(TRAINED.name).experiment_id
+    runs = {run.info.run_id: run for run in client.search_runs([experiment])}
+    torn, changed, *kept = runs
+    client.update_run(torn, status="RUNNING")  # an export that was killed
+    client.set_tag(changed, "content", "of other figures")
+    tags = runs[torn].data.tags
+    before_sources = client.create_run(experiment, tags={"cell_id": tags["cell_id"]}).info.run_id
+    others = {client.create_run(experiment, tags=tags).info.run_id for tags in ({}, {"cell_id": "c", "measured": "elsewhere"})}
+    whole = mlflow.MlflowClient.search_runs
+    monkeypatch.setattr(mlflow.MlflowClient, "search_runs", lambda *given, **named: whole(*given, **{**named, "max_results": 4}))
+    export(stored, address)
+    monkeypatch.undo()
+    found = {run.info.run_id: run.data.tags.get("cell_id") for run in client.search_runs([experiment])}
+    assert others | set(kept) <= set(found)
+    assert not {torn, changed, before_sources} & set(found)
+    assert sorted(str(cell) for run, cell in found.items() if run not in others) == sorted(rows_of(stored)["cell_id"])
+
+
+@pytest.mark.parametrize("form", ["ml", "{tmp_path}/ml", "{tmp_path}/a b#c/ml"])
+def test_mlflow_takes_a_plain_folder(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    stored, target = read_run(UNTRAINED), form.format(tmp_path=tmp_path)
+    told = catalog.load("exports", "mlflow").export(stored, target)
+    assert Path(target).is_dir()
+    address = Path(target).resolve().as_uri()
+    assert shlex.split(told) == ["MLFLOW_ALLOW_FILE_STORE=true", "mlflow", "ui", "--backend-store-uri", address]
+    client = mlflow.MlflowClient(tracking_uri=address)
+    assert len(client.search_runs([client.get_experiment_by_name(UNTRAINED.name).experiment_id])) == len(rows_of(stored))
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("foo://bar", "MLflow, as installed, knows only folders and file:"),
+        ("http://127.0.0.1:{closed}", "no MLflow server answers there"),
+        ("http://[bad", "Invalid IPv6 URL"),
+    ],
+)
+def test_an_address_that_mlflow_cannot_use_is_said_in_one_line(target: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mlflow")
+    with socket.socket() as bound:  # bound and not listening: whoever connects is refused
+        bound.bind(("127.0.0.1", 0))
+        named = target.format(closed=bound.getsockname()[1])
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["export", str(UNTRAINED), "--to", "mlflow", "--target", named])
+    assert ended.value.code == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"error: cannot write {named}: {reason}")
+    assert hint.startswith("hint: choose another --target")
+
+
+def test_mlflow_sends_nothing_unasked(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    script = (
+        "import sys; from pathlib import Path; from bench.report.exports.mlflow import export; from bench.running.store import read_run\n"
+        "export(read_run(Path(sys.argv[1])), sys.argv[2])\n"
+        "from mlflow.telemetry.client import get_telemetry_client, is_telemetry_disabled\n"
+        "print(is_telemetry_disabled(), get_telemetry_client())\n"
+    )
+    # a bare environment: MLflow keeps quiet where it sees a test or a CI, and must do so without
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(UNTRAINED), (tmp_path / "ml").as_uri()],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "True None"
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+@pytest.mark.parametrize("place", ["file", "file/below", "read_only"])
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(
+    name: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(name)
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "read_only").mkdir(mode=0o555)
+    if place == "read_only" and os.access(tmp_path / place, os.W_OK):
+        pytest.skip("root may write anywhere")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["export", str(TRAINED), "--to", name, "--target", str(tmp_path / place)])
+    assert ended.value.code == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"error: cannot write {tmp_path / place}: ")
+    assert hint.startswith("hint: choose another --target")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_curve_whose_folder_cannot_be_made_ends_in_one_line(tmp_path: Path) -> None:
+    stored = read_run(TRAINED)
+    (tmp_path / next(curves_of(stored)).name).write_text("in the way")
+    with pytest.raises(RequestError, match="cannot write"):
+        catalog.load("exports", "tensorboard").export(stored, str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "form"), [("tensorboard", "{folder}"), ("mlflow", "file://{folder}")])
+def test_what_to_type_next_is_fit_for_a_shell(name: str, form: str, tmp_path: Path) -> None:
+    pytest.importorskip(name)
+    target = form.format(folder=tmp_path / "it's $HOME; a b")
+    told = catalog.load("exports", name).export(read_run(TRAINED), target)
+    assert shlex.split(told)[-1] == target
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+@pytest.mark.parametrize(
+    "request_of", [lambda name: ("export", str(TRAINED), "--to", name), lambda name: (*TRAINING, "--export", name)], ids=["export", "run"]
+)
+def test_an_absent_program_is_named_before_anything_is_done(
+    name: str,
+    request_of: Callable[[str], tuple[str, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(request_of(name)))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: exports to {name} need the package {name}",
+        "hint: pip install 'gmlp-bench[exports]'",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_mlflow_goes_where_its_own_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "ours").as_uri())
+    told = catalog.load("exports", "mlflow").export(read_run(UNTRAINED), "")
+    assert (tmp_path / "ours").is_dir()
+    assert shlex.split(told)[-1] == (tmp_path / "ours").as_uri()
+
+
+def test_a_run_exports_itself_and_adds_what_is_new_when_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("tensorboard")
+    first = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard,mlflow")
+    assert first.returncode == 0, first.stderr
+    assert "look at it with: tensorboard --logdir mine/tensorboard" in first.stderr
+    assert "mlflow ui --backend-store-uri" in first.stderr
+    stored = read_run(tmp_path / "mine")
+    events = {path.parent.name: path for path in (tmp_path / "mine" / "tensorboard").glob("*/events*")}
+    assert set(events) == {curve.name for curve in curves_of(stored)}
+    assert len(events) == 2
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "mine" / "mlruns").as_uri())
+    (run,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert {f"seed_{seed}_loss" for seed in (0, 1)} <= set(run.data.metrics)
+    again = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard")
+    assert again.returncode == 0, again.stderr
+    assert {path.parent.name: path for path in (tmp_path / "mine" / "tensorboard").glob("*/events*")} == events
+
+
+def test_an_export_that_fails_costs_no_measurement(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    assert run_bench(ROOT, tmp_path, *TRAINING).returncode == 0
+    records = (tmp_path / "mine" / RECORDS).read_text().splitlines(keepends=True)
+    (tmp_path / "mine" / RECORDS).write_text("".join(records[:-1]))
+    (tmp_path / "mine" / "tensorboard").write_text("in the way")
+    ran = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard")
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
+    (told,) = (line for line in ran.stderr.splitlines() if line.startswith("not exported"))
+    assert told.startswith("not exported to tensorboard: cannot write mine/tensorboard")
+    assert told.endswith("; make it with: bench export mine --to tensorboard")
+    assert "warning: not exported to tensorboard: cannot write mine/tensorboard" in ran.stderr
+    stored = read_run(tmp_path / "mine")
+    assert num_missing(stored) == 0
+    assert len(list(curves_of(stored))) == 2
+
+
+@dataclass
+class Heard:
+    """A progress that keeps what it is told."""
+
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def starting(self, job: Job) -> None:
+        self.calls.append(("starting", job))
+
+    def told(self, text: str) -> None:
+        self.calls.append(("told", text))
+
+    def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
+        self.calls.append(("finished", job, outcome, left_s))
+
+
+TRAINING_JOB = Job(cell=read_run(TRAINED).plan.cells[0].cell, metric="accuracy", repeat=0, recipe=Recipe())
+TRIAL_JOB = dataclasses.replace(TRAINING_JOB, metric="tuning")
+TIMED_JOB = dataclasses.replace(TRAINING_JOB, metric="latency", recipe=None)
+
+
+@dataclass
+class Clock:
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def exported(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that were exported to; each export takes a second."""
+    programs: list[str] = []
+
+    def export(_: StoredRun, program: str) -> str:
+        clock.now_s += 1
+        programs.append(program)
+        if program == "failing":
+            raise RequestError("cannot write", "")
+        return ""
+
+    monkeypatch.setattr(export, "export", export)
+    return programs
+
+
+def test_only_what_was_trained_is_exported_as_it_goes_on_and_within_its_share(exported: list[str], clock: Clock) -> None:
+    heard = Heard()
+    progress = export.Sinks(heard, TRAINED, ("one", "two"), clock)
+    measured, failed = Outcome(status="measured"), Outcome(status="failed", reason="planted")
+    progress.starting(TIMED_JOB)
+    progress.told("halfway")
+    progress.finished(TIMED_JOB, measured, left_s=3.0)
+    progress.finished(TRAINING_JOB, failed, left_s=2.0)
+    progress.finished(TRIAL_JOB, measured, left_s=2.0)  # whose curves are not kept
+    assert exported == []
+    progress.finished(TRAINING_JOB, measured, left_s=1.0)
+    assert exported == ["one", "two"]
+    assert heard.calls == [
+        ("starting", TIMED_JOB),
+        ("told", "halfway"),
+        ("finished", TIMED_JOB, measured, 3.0),
+        ("finished", TRAINING_JOB, failed, 2.0),
+        ("finished", TRIAL_JOB, measured, 2.0),
+        ("finished", TRAINING_JOB, measured, 1.0),
+    ]
+    for further_s, num_expected in ((39, 2), (1, 4)):  # two seconds are a share of 0.05 of 40
+        clock.now_s += further_s
+        progress.finished(TRAINING_JOB, measured, left_s=0.0)
+        assert len(exported) == num_expected
+
+
+def test_a_program_that_fails_is_left_to_the_end_and_the_others_go_on(exported: list[str], clock: Clock) -> None:
+    progress = export.Sinks(Heard(), TRAINED, ("failing", "one"), clock)
+    with pytest.warns(UserWarning, match="not exported to failing: cannot write; tried again at the end"):
+        progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
+    for _ in range(2):
+        clock.now_s += 1000
+        progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
+    assert exported == ["failing", "one", "one", "one"]
+    (found,) = export.export_each(lambda: read_run(TRAINED), ["failing"])
+    assert (found.look, found.failure) == ("", "cannot write")
+
+
+def test_a_run_that_cannot_be_read_costs_the_exports_and_no_more(exported: list[str], clock: Clock, tmp_path: Path) -> None:
+    progress = export.Sinks(Heard(), tmp_path, ("one",), clock)
+    with pytest.warns(UserWarning, match="not exported to one"):
+        progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
+    assert exported == []
+
+
+def test_a_training_is_exported_while_the_run_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    request = (*TRAINING[:-6], "--epochs", "40", "--seeds", "5", "--out", "mine", "--export", "tensorboard")
+    with started(tmp_path, *request, num_lines=1) as run:
+        events = (tmp_path / "mine" / "tensorboard").glob
+        while run.poll() is None and not list(events("*/events*")):
+            time.sleep(0.05)
+        assert run.poll() is None
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 130, err
+    assert "finish it with: bench run --resume mine --export tensorboard" in err
+    assert len(list(events("*/events*"))) == len(list(curves_of(read_run(tmp_path / "mine")))) < 5
+
+
+def test_a_run_that_trains_nothing_says_at_once_that_there_is_nothing_for_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    grid = ("--models", "vit", "--seq", "17", "--width", "16", "--depth", "1")
+    ran = run_bench(ROOT, tmp_path, "run", *grid, "--metrics", "params", "--out", "a b", "--export", "tensorboard,mlflow")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.startswith("nothing is trained: there is nothing to export to tensorboard\n")
+    assert "not exported" not in ran.stderr
+    assert {path.name for path in (tmp_path / "a b").iterdir()} >= {"mlruns"}
+    assert not (tmp_path / "a b" / "tensorboard").exists()
+
+
+def test_a_program_that_is_broken_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
+    with pytest.raises(RequestError, match="exports to mlflow cannot be made") as refused:
+        export.export(read_run(TRAINED), "mlflow", str(tmp_path))
+    assert refused.value.hint == "pip install 'gmlp-bench[exports]'"
+
+
+def test_no_secret_of_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{bound.getsockname()[1]}")
+        with pytest.raises(RequestError, match=r"cannot write http://127\.0\.0\.1:\d+: no MLflow server answers there"):
+            export.export(read_run(UNTRAINED), "mlflow")

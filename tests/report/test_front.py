@@ -1,0 +1,252 @@
+"""`bench compare` as a user meets it: from records to a front, a page, a figure and verdicts, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import cli
+from bench.planning.build import build_plan
+from bench.planning.jobs import jobs
+from bench.planning.request import parse_request
+from bench.running.store import RecordWriter, StoredRun, start_run
+from bench.running.table import item_scores_of, training_records
+from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
+
+ITEMS, PARAMS = 400, 250_000
+RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}
+REAL = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_three_families"
+Answer = Callable[..., tuple[int, str, str]]
+
+
+def planned(seeds: int = 3, **flags: Any) -> Plan:
+    wanted = {"models": "gmlp,vit,transformer", "seq": "17", "params": "250k", "metrics": "params,latency,accuracy", "task": "digits"}
+    settings = Settings(rounds=3, seeds=seeds)
+    return build_plan(parse_request(**{**wanted, **flags}), settings=settings, recipe=Recipe(), device="cpu")
+
+
+def item_scores(job: Job) -> tuple[float, ...]:
+    """Hard items are hard for all models; the rest is chance."""
+    rate = RATES[job.cell.model.family]
+    hardness = np.random.default_rng(0).random(ITEMS)
+    noise = np.random.default_rng([job.repeat, len(job.cell.model.family), job.cell.model.shape.seq_len]).random(ITEMS)
+    return tuple((0.5 * (hardness + noise) < rate * 0.9).astype(float).tolist())
+
+
+def outcome_of(job: Job, name: str = "item_scores") -> Outcome:
+    if job.metric == "params":
+        return Outcome(status="measured", values={"params": PARAMS, "params_seq": 0, "params_blocks": PARAMS})
+    if job.metric == "accuracy":
+        scores = item_scores(job)
+        values: dict[str, Any] = {"accuracy": sum(scores) / ITEMS, "train_accuracy": 1.0, "train_s": 5.0, "train_images_per_s": 100.0}
+        values |= {f"accuracy_top{k}": 1.0 for k in range(2, 6)}
+        return Outcome(status="measured", values=values, samples={name: scores})
+    work = job.cell.workload
+    timed: dict[str, Any] = {
+        "latency_ms": 1.0 + job.repeat / 100,
+        "device_latency_ms": None,
+        "first_call_ms": 2.0,
+        "compile_s": None,
+        "threads": 1,
+    }
+    timed |= {"attention_effective": "none", "precision_effective": "fp32", "batch_size": work.batch_size}
+    timed["seq_len"] = job.cell.model.shape.seq_len
+    return Outcome(status="measured", values=timed, samples={"wall_ms": (1.0,) * 10})
+
+
+def records_of(plan: Plan, outcome: Callable[[Job], Outcome | None]) -> tuple[Record, ...]:
+    found = ((job, outcome(job)) for job in jobs(plan))
+    return tuple(
+        Record(
+            subject_id=job.subject_id,
+            metric=job.metric,
+            repeat=job.repeat,
+            control=job.control,
+            environment_id="e",
+            code_version="v",
+            outcome=ended,
+        )
+        for job, ended in found
+        if ended is not None
+    )
+
+
+def write_run(folder: Path, plan: Plan, outcome: Callable[[Job], Outcome | None] = outcome_of) -> Path:
+    start_run(folder, plan, {})
+    with RecordWriter(folder) as writer:
+        for record in records_of(plan, outcome):
+            writer.append(record)
+    return folder
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(["compare", *arguments])
+        shown = capsys.readouterr()
+        return int(stopped.value.code or 0), shown.out, shown.err
+
+    return ask
+
+
+def test_it_prints_the_front_and_says_what_is_significant_and_what_is_not(tmp_path: Path, answer: Answer) -> None:
+    code, out, err = answer(str(write_run(tmp_path / "results" / "made", planned())))
+    assert code == 0
+    assert "gmlp above vit" in out
+    assert "gmlp above transformer" in out
+    assert "No significant difference: transformer and vit" in out
+    assert "two-way t-test" in out
+    assert "Holm" in out
+    folder = tmp_path / "reports" / "made"
+    assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*.*")) == [
+        "compare_params_accuracy.md",
+        "figures/compare_params_accuracy.png",
+        "figures/compare_params_accuracy.svg",
+    ]
+    assert str(folder / "compare_params_accuracy.md") in err
+    assert "![" in (folder / "compare_params_accuracy.md").read_text()
+
+
+def test_json_is_one_document(tmp_path: Path, answer: Answer) -> None:
+    run = write_run(tmp_path / "results" / "made", planned(params="250k,1M"))
+    code, out, _ = answer(str(run), "--x", "latency_ms", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert list(data) == ["run", "x", "y", "front", "comparisons"]
+    assert (data["run"], data["x"], data["y"]) == (str(run), "latency_ms", "accuracy")
+    assert len(data["comparisons"]) == 6
+    assert {(c["first"]["label"], c["second"]["label"]) for c in data["comparisons"] if c["significant"]} == {
+        ("gmlp", "vit"),
+        ("gmlp", "transformer"),
+    }
+    assert {e["label"] for e in data["front"]} == {"gmlp"}
+    assert all(len(e["cell_id"]) == 12 for e in data["front"])
+
+
+def test_one_seed_is_never_significant_for_the_architecture(tmp_path: Path, answer: Answer) -> None:
+    run = write_run(tmp_path / "run", planned(seeds=1))
+    code, out, _ = answer(str(run), "--json")
+    found = json.loads(out)["comparisons"]
+    assert code == 0
+    assert {c["test"] for c in found} == {"exact McNemar test"}
+    assert not any(c["significant"] for c in found)
+    assert min(c["p_adjusted"] for c in found) < 1e-6
+    assert any(c["verdict"] == "gmlp above vit, these two trained models only" for c in found)
+    assert all(c["remark"] == "one seed: says nothing of other seeds" for c in found)
+    assert (tmp_path / "run" / "report" / "compare_params_accuracy.md").exists()
+
+
+def test_a_stored_run_with_the_older_records_compares(tmp_path: Path, answer: Answer) -> None:
+    code, out, _ = answer(str(REAL), "--out", str(tmp_path), "--x", "train_s", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert {c["num_items"] for c in data["comparisons"]} == {364}
+    assert {c["first"]["seeds"] for c in data["comparisons"]} == {5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--x", "memory"), ("'memory'", "params, flops, latency_ms, train_s")),
+        (("--y", "loss"), ("'loss'", "accuracy, score")),
+        (("--x", "flops"), ("flops was not measured", "--metrics")),
+        (("--y", "score"), ("no model", "score", "--metrics")),
+    ],
+)
+def test_what_the_run_does_not_hold_is_refused_in_one_line(
+    arguments: tuple[str, ...], words: tuple[str, ...], tmp_path: Path, answer: Answer
+) -> None:
+    run = write_run(tmp_path / "results" / "made", planned())
+    code, out, err = answer(str(run), *arguments)
+    assert (code, out) == (2, "")
+    assert all(word in err for word in words)
+    assert not (tmp_path / "reports").exists()
+
+
+def test_a_run_without_training_and_one_with_a_single_model_are_refused(tmp_path: Path, answer: Answer) -> None:
+    untrained = write_run(tmp_path / "untrained", planned(metrics="params,latency"))
+    code, _, err = answer(str(untrained))
+    assert code == 2
+    assert "no model of this run was trained" in err
+    alone = write_run(tmp_path / "alone", planned(models="vit"))
+    code, _, err = answer(str(alone))
+    assert code == 2
+    assert "only one trained model" in err
+
+
+def stored(plan: Plan, outcome: Callable[[Job], Outcome | None] = outcome_of) -> StoredRun:
+    return StoredRun(folder=Path("x"), plan=plan, environment={}, records=records_of(plan, outcome))
+
+
+def test_item_scores_are_shared_by_the_cells_of_a_training() -> None:
+    run = stored(planned(batch="1,8"))
+    found = item_scores_of(run)
+    assert len(found) == 6
+    assert len({id(scores.scores) for scores in found.values()}) == 3
+    assert {scores.scores.shape for scores in found.values()} == {(3, ITEMS)}
+    assert {scores.seeds for scores in found.values()} == {(0, 1, 2)}
+
+
+def test_item_scores_read_older_records_and_leave_failed_seeds_out() -> None:
+    def some(job: Job) -> Outcome:
+        if job.metric == "accuracy" and job.repeat == 1:
+            return Outcome(status="failed", reason="x")
+        return outcome_of(job, name="correct")
+
+    run = stored(planned(), some)
+    assert {scores.seeds for scores in item_scores_of(run).values()} == {(0, 2)}
+    assert [record.repeat for record in training_records(run, run.plan.cells[0])] == [0, 2]
+
+
+def test_seeds_scored_on_different_items_are_refused() -> None:
+    def uneven(job: Job) -> Outcome:
+        good = outcome_of(job)
+        return (
+            good if job.metric != "accuracy" or job.repeat else Outcome(status="measured", values=good.values, samples={"correct": (1.0,)})
+        )
+
+    with pytest.raises(RequestError, match="not on the same"):
+        item_scores_of(stored(planned(), uneven))
+
+
+def data_named(name: Callable[[Job], str]) -> Callable[[Job], Outcome]:
+    def outcome(job: Job) -> Outcome:
+        good = outcome_of(job)
+        return replace(good, values={**good.values, "data_id": name(job)}) if job.metric == "accuracy" else good
+
+    return outcome
+
+
+@pytest.mark.parametrize("name", [lambda job: str(job.repeat), lambda job: job.cell.model.family], ids=["seeds", "models"])
+def test_trainings_on_different_data_are_refused(name: Callable[[Job], str]) -> None:
+    with pytest.raises(RequestError, match="the data of digits changed between trainings") as refused:
+        item_scores_of(stored(planned(), data_named(name)))
+    assert "--out" in refused.value.hint
+
+
+def test_data_may_differ_by_length_and_older_records_name_none() -> None:
+    by_length = data_named(lambda job: str(job.cell.model.shape.seq_len))
+    partly = data_named(lambda job: "" if job.repeat else "a")
+    assert len(item_scores_of(stored(planned(seq="17,65"), by_length))) == 6
+    assert len(item_scores_of(stored(planned(), partly))) == 3
+
+
+def test_a_diverged_seed_is_counted_and_its_model_not_claimed_worse(tmp_path: Path, answer: Answer) -> None:
+    def some(job: Job) -> Outcome:
+        if job.metric == "accuracy" and job.repeat == 1 and job.cell.model.family == "vit":
+            return Outcome(status="diverged", reason="loss is not finite")
+        return outcome_of(job)
+
+    code, out, _ = answer(str(write_run(tmp_path / "results" / "made", planned(), some)))
+    assert code == 0
+    assert "2 of 3" in out
+    assert "not claimed: seeds were lost" in out
+    assert "gmlp above transformer" in out
+    assert "gmlp above vit" not in out

@@ -1,0 +1,222 @@
+"""The report of a run that sets ours beside peers: bounds first, then the figure, the means, every cell, and what was left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from bench.analysis import peer_bounds
+from bench.analysis.peers import BEST_ARM
+from bench.analysis.study import ReportData
+from bench.report.charts.style import figure_style
+from bench.report.document import Document, Section, TableBlock
+from bench.report.frame import prepare
+from bench.report.markdown import to_markdown
+from bench.report.sections.peers import StandingSection, standing_section
+from bench.report.write import write_report
+from bench.spec import Part, PlannedArm, PlannedCell
+from tests.report.conftest import MakeData
+
+ENGINE, EAGER = "onednn", "eager"
+LENGTHS, BATCHES, PHASES = (17, 65, 257), (1, 32), ("infer", "train")
+FAMILIES = {
+    "gMLP": ("gmlp", {"timm": "python:timm:gmlp", "lucidrains": "python:lucidrains:gmlp"}),
+    "ViT": ("vit", {"timm": "python:timm:vit", "torchvision": "python:torchvision:vit"}),
+}
+FACTORS = {"gmlp": (0.9, 0.5), "vit": (0.95, 0.45), "timm": (1.0, 0.6), "lucidrains": (1.2, 0.7), "torchvision": (1.1, 0.65)}
+"""Times over timm's as shipped: eager, and with the engine."""
+ROUNDS = 7
+Key = tuple[str, str, str, int, int]
+"""Model, phase, engine, n and batch size."""
+WRONG = ("python:lucidrains:gmlp", "infer", EAGER, 17, 1)
+SLOW = ("gmlp", "train", ENGINE, 17, 1)
+
+
+def key_of(planned: PlannedCell) -> Key:
+    model, work = planned.cell.model, planned.cell.workload
+    return model.name, work.phase, work.engine, model.shape.seq_len, work.batch_size
+
+
+def time_ms(key: Key) -> float:
+    """gMLP as shipped takes 1.5 times as long as ViT. One cell of ours is slower than every peer."""
+    name, phase, engine, n, batch = key
+    side = name.split(":")[1] if ":" in name else name
+    base: float = 0.02 * n * (1 + n / 500) * batch**0.9 * (3 if phase == "train" else 1) * (1.5 if "gmlp" in name else 1.0)
+    return base * FACTORS[side][engine == ENGINE] * (3.0 if key == SLOW else 1.0)
+
+
+def part_of(title: str, phase: str, cells: tuple[PlannedCell, ...]) -> Part:
+    own, peers = FAMILIES[title]
+    arms = {BEST_ARM: (own, ENGINE), "ours, eager": (own, EAGER)}
+    arms |= {
+        (peer if engine == EAGER else f"{peer}, {engine}"): (name, engine) for peer, name in peers.items() for engine in (EAGER, ENGINE)
+    }
+    planned = tuple(
+        PlannedArm(name=arm, cells=tuple(p.cell.cell_id for p in cells if key_of(p)[:3] == (name, phase, engine)))
+        for arm, (name, engine) in arms.items()
+    )
+    held = tuple(cell_id for arm in planned for cell_id in arm.cells)
+    return Part(name=f"{title}, {phase}", match="none", batching="", cells=held, arms=planned, baseline=BEST_ARM)
+
+
+def rounds_of(cells: tuple[PlannedCell, ...]) -> pandas.DataFrame:
+    """Each round slows all alike; beside that every measurement has noise of 1 %."""
+    slow = np.random.default_rng(0).uniform(0.9, 1.1, ROUNDS)
+    rows = []
+    for planned in cells:
+        noise = np.random.default_rng(zlib.crc32(repr(key_of(planned)).encode()))
+        rows += [(planned.cell.cell_id, i, time_ms(key_of(planned)) * slow[i] * noise.uniform(0.99, 1.01)) for i in range(ROUNDS)]
+    return pandas.DataFrame(rows, columns=["cell_id", "round", "latency_ms"])
+
+
+def made(
+    make_data: MakeData,
+    titles: Sequence[str] = tuple(FAMILIES),
+    phases: Sequence[str] = PHASES,
+    lengths: Sequence[int] = LENGTHS,
+    batches: Sequence[int] = BATCHES,
+) -> ReportData:
+    works = [{"phase": p, "engine": e, "batch_size": b} for p, e, b in itertools.product(phases, (EAGER, ENGINE), batches)]
+    models = [name for own, peers in map(FAMILIES.__getitem__, titles) for name in (own, *peers.values())]
+    data = make_data(models=models, lengths=lengths, budgets=(None,), works=works, metrics=("params", "flops", "latency"))
+    cells = data.plan.cells
+    keys = {planned.cell.cell_id: key_of(planned) for planned in cells}
+    rows = data.rows.assign(
+        latency_ms=[time_ms(keys[cell_id]) for cell_id in data.rows["cell_id"]],
+        latency_low_ms=[0.98 * time_ms(keys[cell_id]) for cell_id in data.rows["cell_id"]],
+        latency_high_ms=[1.02 * time_ms(keys[cell_id]) for cell_id in data.rows["cell_id"]],
+        equal=[keys[cell_id] != WRONG for cell_id in data.rows["cell_id"]],
+        output_error=[0.3 if keys[cell_id] == WRONG else 2e-6 for cell_id in data.rows["cell_id"]],
+    )
+    parts = tuple(part_of(title, phase, cells) for title in titles for phase in phases)
+    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=parts), rows=rows, rounds=rounds_of(cells))
+
+
+def section_of(data: ReportData, doubt: str = "") -> StandingSection:
+    with figure_style():
+        return standing_section(prepare(data.rows, data.plan.parts), data, doubt)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bounds_for_these_places() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peer_bounds, "BOUND_GRID", tuple(itertools.product(LENGTHS, BATCHES)))
+        yield
+
+
+@pytest.fixture(scope="module")
+def found(make_data: MakeData) -> StandingSection:
+    return section_of(made(make_data))
+
+
+@pytest.fixture(scope="module")
+def section(found: StandingSection) -> str:
+    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Beside the peers", blocks=found.blocks),))
+    return to_markdown(document).split("## Beside the peers\n")[1]
+
+
+@pytest.fixture(scope="module")
+def told(found: StandingSection) -> dict[str, Any]:
+    standing: dict[str, Any] = found.told["standing"]
+    return standing
+
+
+def lines_with(text: str, *words: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
+
+
+def test_the_bounds_come_first(section: str) -> None:
+    first = section.strip().splitlines()[0]
+    assert first.startswith("Ours with its best engine over the fastest peer as shipped, geometric mean of times: gMLP, infer 0.50")
+    assert first.endswith("Of 12 bounds: 8 met, 2 missed, 2 undecided.")
+    assert section.index("| outcome |") < section.index("figures/beside-peers")
+
+
+def test_a_missed_cell_is_named_with_its_ratio(section: str) -> None:
+    (bound,) = lines_with(section, "gMLP, train", "every cell")
+    assert "missed" in bound
+    assert "n = 17, batch 1 |" in bound
+    (cell,) = lines_with(section, "gMLP, train", "| 17 | 1 |", "missed")
+    assert "1.50" in cell
+    assert "| timm |" in cell
+
+
+def test_engines_stand_side_by_side(section: str) -> None:
+    """Ours eager over timm's eager is 0.9, and with the engine on both sides 0.5 / 0.6."""
+    (header,) = [line for line in lines_with(section, "part", "peer", "both eager") if "output error" not in line]
+    assert [text.strip() for text in header.split("|")[1:-1]] == [
+        *("part", "peer", "best engine / as shipped", "both eager", f"both {ENGINE}")
+    ]
+    line = next(line for line in lines_with(section, "ViT, infer", "timm", "6 of 6") if "fastest" not in line)
+    assert [float(text.split("[")[0]) for text in line.split("|")[3:6]] == pytest.approx([0.45, 0.95, 0.75], abs=0.01)
+
+
+def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section: str, told: dict[str, Any]) -> None:
+    assert lines_with(section, "lucidrains", "its answers differ: output error 3.0e-01")
+    assert [(found["whose"], found["n"], found["batch_size"]) for found in told["excluded"]] == [("lucidrains", 17, 1)]
+    mean = next(m for m in told["means"] if (m["part"], m["peer"], m["kind"]) == ("gMLP, infer", "lucidrains", "best engine / as shipped"))
+    assert mean["cells"] == 5
+
+
+def test_kernel_and_architecture_are_told_apart(told: dict[str, Any]) -> None:
+    """As shipped 1.5; ours 1.5 * 0.5 / 0.45; so kernels come to 0.9 of it, less than nothing."""
+    mean = next(share for share in told["kernel_shares"] if "n" not in share and share["phase"] == "infer")
+    assert mean["peer"] == "timm"
+    assert mean["as_shipped"]["estimate"] == pytest.approx(1.5, rel=0.02)
+    assert mean["ours"]["estimate"] == pytest.approx(1.5 * 0.5 / 0.45, rel=0.02)
+    assert mean["kernels"]["estimate"] == pytest.approx(0.9, rel=0.02)
+    assert mean["share"] < 0
+
+
+def test_every_bound_is_in_the_json(told: dict[str, Any]) -> None:
+    assert {bound["part"] for bound in told["bounds"]} == {f"{title}, {phase}" for title in FAMILIES for phase in PHASES}
+    assert [bound["missed"][0]["n"] for bound in told["bounds"] if bound["answer"] == "missed"] == [17, 17]
+
+
+def test_the_figure_has_a_line_where_both_are_equally_fast(found: StandingSection) -> None:
+    """In every panel, within its limits; a panel for each model, phase and batch size."""
+    axes = [axis for axis in found.figures["beside-peers"].axes if axis.get_visible()]
+    assert len(axes) == len(FAMILIES) * len(PHASES) * len(BATCHES)
+    for axis in axes:
+        lines = {line.get_gid(): line for line in axis.lines}
+        assert set(np.asarray(lines["limit"].get_ydata())) == {1.0}
+        assert axis.get_ylim()[0] < 1 < axis.get_ylim()[1]
+        assert "series-timm" in lines
+
+
+def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
+    """In the table of cells neither."""
+    section = section_of(made(make_data, lengths=[17, 65], batches=[1]), doubt="A quick run.")
+    doubted = section.told["standing"]["bounds"]
+    assert {bound["answer"] for bound in doubted if not bound["bound"].startswith("outputs")} == {"undecided"}
+    tables = [block.table for block in section.blocks if isinstance(block, TableBlock)]
+    assert all("at most 1" not in table.headers for table in tables)
+
+
+def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: MakeData) -> None:
+    data = made(make_data, titles=["ViT"], phases=["infer"], lengths=[17], batches=[1])
+    rows = data.rows.assign(latency_stable=False, differences=["two LayerNorms" if ":" in name else None for name in data.rows["model"]])
+    section = section_of(dataclasses.replace(data, rows=rows))
+    text = to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=section.blocks),)))
+    assert "], unstable |" in text
+    assert "timm: two LayerNorms. torchvision: two LayerNorms." in text
+
+
+def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path: Path) -> None:
+    write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path)
+    assert "## Beside the peers\n" in (tmp_path / "report.md").read_text()
+    assert (tmp_path / "figures" / "beside-peers.svg").exists()
+    assert len(json.loads((tmp_path / "verdicts.json").read_text())["standing"]["bounds"]) == 3
+
+
+def test_other_runs_have_no_such_section(make_data: MakeData) -> None:
+    assert section_of(make_data(models=("gmlp",), lengths=(17,))) == StandingSection()

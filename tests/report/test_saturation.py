@@ -1,0 +1,116 @@
+"""The section on saturation: there where a run holds ladders, with what fits, where throughput is near its peak, and a figure."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.analysis.study import ReportData
+from bench.report.charts.style import figure_style, series_styles
+from bench.report.document import FigureBlock, TableBlock
+from bench.report.frame import prepare
+from bench.report.sections.saturation import SaturationSection, ladder_table, saturation_section
+from bench.report.write import write_report
+from bench.spec import Ladder
+
+BATCHES = (1, 4, 16, 60)
+MIB = 2**20
+
+
+def run(
+    make_data: Any, axis: str = "batch", lengths: tuple[int, ...] = (65,), metrics: tuple[str, ...] = ("params", "latency"), **ending: Any
+) -> ReportData:
+    """Ladders of two models; in the batch, a step takes 1 ms and a tenth for each sample: 60 of them make 8,571 samples/s, 16 make 6,154."""
+
+    def change(rows: Any) -> None:
+        if axis == "batch":
+            rows["latency_ms"] = 1.0 + 0.1 * rows["batch_size"]
+            rows["latency_low_ms"], rows["latency_high_ms"] = 0.9 * rows["latency_ms"], 1.1 * rows["latency_ms"]
+        rows["peak_memory_bytes"], rows["memory_source"] = 31.5 * MIB, "live_storages"
+
+    works = [{"batch_size": b} for b in BATCHES] if axis == "batch" else [{}]
+    data: ReportData = make_data(models=("gmlp", "vit"), lengths=lengths, works=works, metrics=metrics, change=change)
+    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, ladders=ladders(data, axis, **ending)))
+
+
+def ladders(data: ReportData, axis: str, **ending: Any) -> tuple[Ladder, ...]:
+    cells: dict[str, list[str]] = {}
+    for planned in data.plan.cells:
+        cells.setdefault(planned.cell.model.name, []).append(planned.cell.cell_id)
+    largest = 60 if axis == "batch" else max(p.cell.model.shape.seq_len for p in data.plan.cells)
+    values: dict[str, Any] = {
+        "memory_bytes": 32 * MIB,
+        "memory_source": "--memory",
+        "largest": largest,
+        "peak_bytes": round(31.5 * MIB),
+        "beyond": largest + 1,
+        "beyond_bytes": round(32.1 * MIB),
+        "ends_because": "memory",
+    }
+    return tuple(Ladder(axis=axis, cells=tuple(ids), **{**values, **ending}) for ids in cells.values())
+
+
+def section(data: ReportData) -> SaturationSection:
+    frame = prepare(data.rows, data.plan.parts)
+    with figure_style():
+        return saturation_section(frame, data, series_styles(list(frame["label"])))
+
+
+def only_table(data: ReportData) -> list[dict[str, str]]:
+    (table,) = [block.table for block in section(data).blocks if isinstance(block, TableBlock)]
+    return [dict(zip(table.headers, row, strict=True)) for row in table.rows]
+
+
+def test_a_row_per_ladder_says_what_fits_and_where_it_saturates(make_data: Any) -> None:
+    first, second = only_table(run(make_data))
+    assert (first["model"], second["model"]) == ("gmlp", "vit")
+    assert first["largest batch that fits"] == "60"
+    assert (first["predicted peak"], first["measured peak"]) == ("31.5000 MiB", "31.5000 MiB")
+    assert (first["memory"], first["one more needs"]) == ("32.0 MiB, --memory", "32.1000 MiB")
+    assert first["peak samples/s"] == "8.57 k [7.79 k, 9.52 k]"
+    assert (first["at batch"], first["90 % of it from batch"], first["largest one"]) == ("60", "60", "measured")
+
+
+def test_a_ladder_of_lengths_says_how_far_it_goes_and_why_no_further(make_data: Any) -> None:
+    (row, _) = only_table(run(make_data, axis="seq", lengths=(17, 65), beyond_bytes=None, ends_because="no size"))
+    assert (row["longest n that fits"], row["longer"], row["batch"]) == ("65", "66: no size", "32")
+
+
+def test_a_largest_batch_that_was_too_slow_to_run_is_named(make_data: Any) -> None:
+    (row, _) = only_table(run(make_data, largest=5000, beyond=5001))
+    assert (row["largest batch that fits"], row["largest one"]) == ("5,000", "not run: too slow")
+    assert "measured peak" not in row
+
+
+def test_the_figure_holds_every_rung_of_every_model(make_data: Any) -> None:
+    data = run(make_data)
+    (figure,) = section(data).figures.values()
+    axis = figure.axes[0]
+    lines = {line.get_gid(): np.asarray(line.get_xydata()).tolist() for line in axis.get_lines() if line.get_gid()}
+    rates = [[b, 1e3 * b / (1.0 + 0.1 * b)] for b in BATCHES]
+    assert lines == {"series-gmlp": rates, "series-vit": rates}
+    assert axis.get_xlabel() == "batch size"
+    (chart,) = [block.chart for block in section(data).blocks if isinstance(block, FigureBlock)]
+    assert chart is not None
+    assert [trace["x"] for trace in chart.panels[0].traces] == [list(map(float, BATCHES))] * 2
+
+
+def test_a_run_without_ladders_has_no_such_section(make_data: Any) -> None:
+    assert section(make_data(models=("gmlp",), lengths=(65,))) == SaturationSection(blocks=(), figures={})
+
+
+def test_the_report_has_the_section(make_data: Any, tmp_path: Path) -> None:
+    write_report(run(make_data, metrics=("params",)), tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "## Saturation" in text
+    assert "![Throughput against batch](figures/saturation.png)" in text
+    assert (tmp_path / "figures" / "saturation.svg").exists()
+
+
+def test_a_plan_shows_its_ladders_before_anything_is_measured(make_data: Any) -> None:
+    table = ladder_table(run(make_data).plan)
+    assert table.rows[0][:3] == ("gmlp", "batch at n = 65", "infer, eager, fp32")
+    assert "61 needs 32.1000 MiB" in table.rows[0]

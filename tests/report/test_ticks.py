@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from bench.report.charts.ticks import MAX_TICKS, length_axis, linear_ticks, round_ticks, spaced
+
+
+@given(st.floats(1e-6, 1e12), st.one_of(st.floats(1.2, 12), st.floats(12, 1e12)))
+def test_round_ticks_lie_inside_and_stay_few(low: float, factor: float) -> None:
+    ticks = round_ticks(low, low * factor)
+    assert 1 <= len(ticks) <= MAX_TICKS
+    assert all(low <= tick <= low * factor * (1 + 1e-9) for tick in ticks)
+    assert ticks == sorted(ticks)
+
+
+def test_less_than_a_decade_without_round_numbers_enough() -> None:
+    ticks = round_ticks(0.1127, 0.9923)
+    assert len(ticks) >= 3
+    assert len(ticks) <= MAX_TICKS
+
+
+def test_linear_ticks() -> None:
+    assert linear_ticks(0, 0.9, num=5) == [0, 0.2, 0.4, 0.6, 0.8]
+
+
+def test_the_length_axis_shows_the_lengths_that_were_measured() -> None:
+    axis = Figure().subplots()
+    length_axis(axis, [257, 17, 65, 17])
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["17", "65", "257"]
+    assert list(axis.get_xticks()) == [17, 65, 257]
+
+
+def test_labels_that_would_touch_are_left_out_but_their_ticks_stay() -> None:
+    axis = Figure().subplots()
+    length_axis(axis, [16, 17, 257])
+    assert list(axis.get_xticks()) == [16, 17, 257]
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["", "17", "257"]
+    assert spaced([0.0, 0.01, 0.5]) == [True, False, True]

@@ -1,0 +1,227 @@
+"""What a report shows of trained weights: which models, which matrices, which numbers, and what is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from bench.report.charts.style import figure_style
+from bench.report.document import FigureBlock, Paragraph, TableBlock
+from bench.report.sections import trained
+from bench.report.sections.trained import WeightsSection, draw_mixing, mixing_table, mixing_views, weights_section
+from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
+from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing, reduce_layer
+from tests.report.conftest import planned_cell
+
+LAYOUT = TokenLayout(seq_len=17, class_token=True, side=4)
+States = Mapping[str, Mapping[str, Sequence[LayerMixing]]]
+
+
+@pytest.fixture(autouse=True)
+def styled() -> Iterator[None]:
+    with figure_style():
+        yield
+
+
+def cell_of(model: str, seq_len: int = 17) -> PlannedCell:
+    return planned_cell(model, seq_len, None, {"task": "digits"})
+
+
+def plan_of(*cells: PlannedCell) -> Plan:
+    return Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
+
+
+def drawn(*shape: int, seed: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def reduced(matrices: NDArray[np.float64], layout: TokenLayout, *, measured: bool = True) -> list[LayerMixing]:
+    return [reduce_layer(layer, layout, measured=measured) for layer in matrices]
+
+
+def gating(num_layers: int = 2, num_heads: int = 1, layout: TokenLayout = LAYOUT) -> States:
+    """Noise at the start, a convolution along the line after training."""
+    n = layout.seq_len
+    token = np.arange(n)
+    convolution = drawn(2 * n - 1, seed=3)[token[:, None] - token + n - 1]
+    trained = np.broadcast_to(convolution, (num_layers, num_heads, n, n))
+    start = 1e-6 * drawn(num_layers, num_heads, n, n, seed=1)
+    return {"start": {"spatial_gating": reduced(start, layout)}, "trained": {"spatial_gating": reduced(trained, layout)}}
+
+
+def attention(layout: TokenLayout = LAYOUT) -> States:
+    n = layout.seq_len
+    states: dict[str, dict[str, list[LayerMixing]]] = {}
+    for seed, state in enumerate(("start", "trained")):
+        scores = np.exp(drawn(2, 2, n, n, seed=seed))
+        alike = drawn(1, 1, n, n, seed=seed + 5).clip(-1, 1)
+        states[state] = {
+            "attention": reduced(scores / scores.sum(axis=-1, keepdims=True), layout),
+            "positions": reduced(alike, layout, measured=False),
+        }
+    return states
+
+
+def record_of(planned: PlannedCell, plan: Plan, states: States, layout: TokenLayout = LAYOUT, repeat: int = 0) -> Record:
+    values, samples = encode_mixing(layout, states)
+    outcome = Outcome(status="measured", values=values, samples={name: tuple(series) for name, series in samples.items()})
+    subject = training_id(planned.cell, plan.recipe)
+    return Record(
+        subject_id=subject, metric="accuracy", repeat=repeat, control=False, environment_id="e", code_version="v", outcome=outcome
+    )
+
+
+@pytest.fixture
+def section() -> WeightsSection:
+    cells = cell_of("gmlp"), cell_of("vit")
+    plan = plan_of(*cells)
+    return weights_section([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
+
+
+def figure_blocks(section: WeightsSection) -> list[FigureBlock]:
+    return [block for block in section.blocks if isinstance(block, FigureBlock)]
+
+
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for axis in figure.axes for text in axis.texts]
+
+
+def test_every_kind_of_every_trained_model_has_its_figure(section: WeightsSection) -> None:
+    blocks = figure_blocks(section)
+    assert [block.title.partition(", n =")[0] for block in blocks] == ["Spatial gating: gmlp", "Attention: vit", "Positions: vit"]
+    assert [block.name for block in blocks] == list(section.figures)
+    assert len({*section.figures}) == 3
+
+
+def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(section: WeightsSection) -> None:
+    gmlp = figure_blocks(section)[0]
+    assert gmlp.table is not None
+    assert gmlp.table.headers[:5] == ("layer", "head", "along the line, start", "along the line, trained", "along the line, noise")
+    assert [row[:2] for row in gmlp.table.rows] == [("1", "1"), ("2", "1")]
+    for row in gmlp.table.rows:
+        assert float(row[2]) < 0.4
+        assert (row[3], row[4]) == ("1.000", "0.118")
+        assert (row[6], row[7]) == ("1.000", "0.188")
+    (overview,) = (block for block in section.blocks if isinstance(block, TableBlock))
+    assert [row[1] for row in overview.table.rows] == ["Spatial gating", "Attention"]
+    assert overview.table.rows[0][3] == "1.000"
+    assert float(overview.table.rows[1][3]) < 0.3
+
+
+def test_positions_have_no_shift_invariance(section: WeightsSection) -> None:
+    positions = figure_blocks(section)[2]
+    assert positions.table is None
+    assert texts_of(section.figures[positions.name]) == ["start", "trained"]
+    assert "fixed" not in positions.caption
+
+
+def test_fixed_positions_are_said_to_be_fixed() -> None:
+    cell = cell_of("transformer")
+    plan = plan_of(cell)
+    states = {state: {"positions": attention()["start"]["positions"]} for state in ("start", "trained")}
+    section = weights_section([record_of(cell, plan, states)], plan)
+    assert "They are fixed" in figure_blocks(section)[0].caption
+    assert not any(isinstance(block, TableBlock) for block in section.blocks)
+
+
+def shown(axis: Axes, place: int) -> NDArray[np.float64]:
+    return np.asarray(axis.images[place].get_array())
+
+
+def test_layers_stand_side_by_side_with_their_mean_and_the_number_above() -> None:
+    cell = cell_of("gmlp")
+    plan = plan_of(cell)
+    (view,) = mixing_views([record_of(cell, plan, gating(3, 2))], plan)
+    figure = draw_mixing(view.mixing)
+    rows = [axis for axis in figure.axes if len(axis.images) > 1]
+    states = ("start", "trained")
+    assert [axis.get_ylabel() for axis in rows] == [f"{heads}\n{state}" for heads in ("head 1", "head 2", "all heads") for state in states]
+    assert [len(axis.images) for axis in rows] == [4] * 6
+    start = view.mixing.maps["start"]
+    assert np.array_equal(shown(rows[2], 1), start[1, 1])
+    assert np.allclose(shown(rows[2], 3), start[:, 1].mean(axis=0), rtol=1e-6, atol=0.0)
+    assert np.allclose(shown(rows[4], 3), start.mean(axis=(0, 1)), rtol=1e-6, atol=0.0)
+    titles = [text.get_text() for text in rows[0].texts]
+    assert [title.partition("\n")[0] for title in titles] == ["layer 1", "layer 2", "layer 3", "mean of layers"]
+    assert [text.get_text() for text in rows[1].texts] == ["1.000"] * 3 + [""]
+
+
+def test_a_row_has_one_scale_around_zero_for_weights_and_from_zero_for_probabilities(section: WeightsSection) -> None:
+    gmlp, vit = list(section.figures.values())[:2]
+    for figure, signed in ((gmlp, True), (vit, False)):
+        for axis in (axis for axis in figure.axes if len(axis.images) > 1):
+            ((low, high),) = {image.get_clim() for image in axis.images}
+            assert low == (-high if signed else 0.0)
+    scales = [axis.images[0].get_clim()[1] for axis in gmlp.axes if len(axis.images) > 1]
+    assert scales[1] > 1000 * scales[0]
+
+
+def test_only_so_many_layers_and_heads_are_drawn_and_it_is_said() -> None:
+    cell = cell_of("gmlp")
+    plan = plan_of(cell)
+    section = weights_section([record_of(cell, plan, gating(12, 2))], plan)
+    (block,) = figure_blocks(section)
+    assert "Drawn: 8 of 12 layers and 2 of 2 heads" in block.caption
+    assert block.table is not None
+    assert len(block.table.rows) == 24
+    few = weights_section([record_of(cell, plan, gating())], plan)
+    assert "Drawn:" not in figure_blocks(few)[0].caption
+
+
+def test_only_so_many_models_are_drawn_and_the_others_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trained, "MAX_MODELS", 1)
+    cells = cell_of("gmlp"), cell_of("vit")
+    plan = plan_of(*cells)
+    section = weights_section([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
+    assert [block.title.partition(":")[0] for block in figure_blocks(section)] == ["Spatial gating"]
+    last = section.blocks[-1]
+    assert isinstance(last, Paragraph)
+    assert last.text.startswith("Not drawn, for there are many: vit, n = 17")
+
+
+def test_without_a_grid_there_is_one_measure() -> None:
+    layout = TokenLayout(seq_len=12, class_token=False)
+    cell = cell_of("gmlp", 12)
+    plan = plan_of(cell)
+    (view,) = mixing_views([record_of(cell, plan, gating(layout=layout), layout)], plan)
+    table = mixing_table(view.mixing)
+    assert table.headers == ("layer", "head", "along the line, start", "along the line, trained", "along the line, noise")
+    assert table.rows[0][3] == "1.000"
+
+
+def test_one_token_of_data_leaves_nothing_to_measure() -> None:
+    layout = TokenLayout(seq_len=2, class_token=True, side=1)
+    cell = cell_of("gmlp", 2)
+    plan = plan_of(cell)
+    section = weights_section([record_of(cell, plan, gating(layout=layout), layout)], plan)
+    (block,) = figure_blocks(section)
+    assert block.caption.startswith("Each row has its own colour scale")
+    assert block.table is not None
+    assert block.table.headers == ("layer", "head")
+
+
+def test_undefined_shares_are_said_to_be_so() -> None:
+    uniform = [reduce_layer(np.full((1, 17, 17), 1 / 17), LAYOUT, measured=True)]
+    cell = cell_of("vit")
+    plan = plan_of(cell)
+    section = weights_section([record_of(cell, plan, {state: {"attention": uniform} for state in ("start", "trained")})], plan)
+    table = figure_blocks(section)[0].table
+    assert table is not None
+    assert table.rows[0][2:4] == ("undefined", "undefined")
+
+
+def test_cells_that_share_a_training_share_the_figure_and_other_records_give_none() -> None:
+    cell = cell_of("gmlp")
+    larger = dataclasses.replace(cell, cell=dataclasses.replace(cell.cell, workload=dataclasses.replace(cell.cell.workload, batch_size=64)))
+    plan = plan_of(cell, larger)
+    seeds = [record_of(cell, plan, gating()), record_of(cell, plan, {"start": {}, "trained": {}}, repeat=1)]
+    assert len(mixing_views(seeds, plan)) == 1
+    assert weights_section(seeds[1:], plan) == WeightsSection(blocks=(), figures={})
+    failed = dataclasses.replace(seeds[0], outcome=dataclasses.replace(seeds[0].outcome, status="diverged"))
+    assert mixing_views([failed], plan) == ()

@@ -1,0 +1,121 @@
+"""Every job has a process of its own, prepared and single-threaded."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.progress import listening
+from bench.running.executors.process import PRELOAD, Executor, _died, _require_prepared_server, _wait
+from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
+from models.layers.shape import Interface, Shape
+
+MODEL = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64))
+
+
+def job(metric: str, **work: object) -> Job:
+    return Job(cell=Cell(model=MODEL, workload=Workload(batch_size=1, **work)), metric=metric, repeat=0, settings=Settings(sample_s=0.05))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Executor]:
+    with Executor() as started:
+        yield started
+
+
+@pytest.mark.parametrize("metric", ["params", "flops", "memory", "energy", "latency"])
+def test_every_metric_comes_back_from_its_process(executor: Executor, metric: str) -> None:
+    outcome = executor.run(job(metric))
+    assert outcome.status == "measured", outcome.reason
+    assert outcome.values
+    assert outcome.started_at
+    assert outcome.start_s is not None
+    assert outcome.duration_s is not None
+
+
+@pytest.mark.parametrize(
+    ("work", "kernel", "precision"),
+    [
+        ({"attention": "math"}, "math", "fp32"),
+        ({"attention": "flash"}, "flash", "fp32"),
+        ({"dtype": "bf16"}, "flash", "bf16 weights and activations"),
+        ({"dtype": "bf16-autocast", "phase": "train"}, "flash", "bf16 products, fp32 weights (autocast)"),
+    ],
+)
+def test_what_really_ran_is_recorded(executor: Executor, work: dict[str, object], kernel: str, precision: str) -> None:
+    outcome = executor.run(job("latency", **work))
+    assert outcome.status == "measured", outcome.reason
+    assert (outcome.values["attention_effective"], outcome.values["precision_effective"]) == (kernel, precision)
+    assert outcome.values["threads"] == 1
+    assert len(outcome.samples["wall_ms"]) >= 1
+
+
+def test_a_backend_that_is_not_there_is_a_failure_with_a_reason(executor: Executor) -> None:
+    outcome = executor.run(job("latency", attention="cudnn"))
+    assert outcome.status == "failed"
+    assert outcome.reason
+
+
+def test_a_server_that_lacks_its_preload_or_has_threads_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delitem(sys.modules, PRELOAD[-1], raising=False)
+    with pytest.raises(AssertionError, match="could not import"):
+        _require_prepared_server()
+    monkeypatch.setitem(sys.modules, PRELOAD[-1], sys)
+    for thread in ("1", "2"):
+        (tmp_path / thread).mkdir()
+    monkeypatch.setattr("bench.running.executors.process.Path", lambda _: tmp_path)
+    with pytest.raises(AssertionError, match="2 threads"):
+        _require_prepared_server()
+    (tmp_path / "2").rmdir()
+    _require_prepared_server()
+    assert os.getppid() > 0
+
+
+def training_job(num_epochs: int) -> Job:
+    shape = Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64)
+    model = ModelSpec(name="vit", family="vit", shape=shape, interface=Interface(patch_dim=64, num_classes=10))
+    recipe = Recipe(epochs=num_epochs, batch_size=128)
+    return Job(cell=Cell(model=model, workload=Workload(task="digits")), metric="accuracy", repeat=0, recipe=recipe)
+
+
+def test_what_a_job_tells_is_heard_in_the_parent_before_its_outcome(executor: Executor) -> None:
+    """Lines and outcome share one pipe: a child that tells in between is no outcome, and its outcome no line."""
+    told: list[str] = []
+    with listening(told.append):
+        outcome = executor.run(training_job(num_epochs=100))
+    assert outcome.status == "measured", outcome.reason
+    assert told
+    assert all(line.startswith("epoch ") and line.endswith(" s left") for line in told)
+    assert outcome.values["num_epochs"] == 100
+
+
+def test_a_job_that_nobody_listens_to_runs_all_the_same(executor: Executor) -> None:
+    assert executor.run(training_job(num_epochs=1)).status == "measured"
+
+
+def _tear(send: Any) -> None:
+    """What an end in the middle of sending leaves: the length of a message, and less of it than that."""
+    os.write(send.fileno(), (1000).to_bytes(4, "big") + b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_while_it_answers_is_accounted_for() -> None:
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_tear, args=(send,))
+    process.start()
+    send.close()
+    outcome = _wait(process, receive, 30.0)
+    assert (outcome.status, "SIGKILL" in outcome.reason) == ("killed", True)
+
+
+@pytest.mark.parametrize(("exit_code", "words"), [(-9, "SIGKILL"), (-40, "signal 40"), (3, "exit code 3")])
+def test_every_end_has_its_reason(exit_code: int, words: str) -> None:
+    assert words in _died(exit_code).reason

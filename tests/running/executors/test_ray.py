@@ -1,0 +1,261 @@
+"""A real cluster of two nodes on this machine: a run is complete though a worker or a node is lost under it, and says so; a node that differs is
+left out.
+
+BENCH_RAY_DEMO=1 pytest tests/running/executors/test_ray.py runs the grid of `make demo` on it as well, and kills a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.running.executors.ray import LOST
+from bench.running.store import read_run
+from bench.running.table import num_missing
+from bench.spec import MEASURED
+from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, started
+from tests.specimens import ROOT, copy_of_the_program, environment_of, run_bench
+
+ray = pytest.importorskip("ray")
+GRID = (
+    *("run", "--models", "gmlp,vit,transformer", "--seq", "17", "--width", "16", "--depth", "1", "--batch", "1"),
+    *("--metrics", "params,flops,latency,memory", "--quick", "--threads", "1", "--on", "ray", "--out", "mine"),
+)
+REQUEST = (*GRID, "--rounds", "6")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    found: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    found.add_node(num_cpus=1)
+    yield found
+    found.shutdown()
+
+
+def slot_processes() -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"bench.running.slot" in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def children(process: int) -> list[int]:
+    with contextlib.suppress(OSError):  # it has ended
+        return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return []
+
+
+def slots_at_work() -> list[int]:
+    """Those that run a job: it is a child of a server that is a child of theirs."""
+    return [slot for slot in slot_processes() if any(children(server) for server in children(slot))]
+
+
+def ended_slots() -> bool:
+    """Are they gone, within ten seconds?"""
+    for _ in range(100):
+        if not slot_processes():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def losses(folder: Path) -> int:
+    """What the outcomes of a complete run say of lost workers."""
+    stored = read_run(folder / "mine")
+    assert num_missing(stored) == 0
+    assert {record.outcome.status for record in stored.records} == {MEASURED}
+    assert len({record.key for record in stored.records}) == len(stored.records)
+    return sum(record.outcome.values.get(LOST, 0) for record in stored.records)
+
+
+def test_a_run_is_complete_though_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
+    with started(tmp_path, *REQUEST, num_lines=20, variables={"RAY_ADDRESS": cluster.address}) as run:
+        slots = slot_processes()
+        assert len(slots) == 2
+        os.kill(slots[0], signal.SIGKILL)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 0, err
+    assert losses(tmp_path) == 1
+    assert "lost" in err
+    assert "Traceback" not in err
+    assert ended_slots()
+
+
+def test_a_run_is_complete_though_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
+    node = cluster.add_node(num_cpus=1)
+    with started(tmp_path, *REQUEST, num_lines=20, variables={"RAY_ADDRESS": cluster.address}) as run:
+        assert len(slot_processes()) == 3
+        cluster.remove_node(node, allow_graceful=False)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 0, err
+    assert losses(tmp_path) == 1
+    assert "lost" in err
+    assert ended_slots()
+
+
+def _pausing(found: bool) -> bool:
+    """What was found; a pause where it is nothing."""
+    if not found:
+        time.sleep(0.02)
+    return found
+
+
+def test_a_node_that_comes_later_is_used(cluster: Any, tmp_path: Path) -> None:
+    with started(tmp_path, *GRID, "--rounds", "1000", num_lines=5, variables={"RAY_ADDRESS": cluster.address}) as run:
+        early = slot_processes()
+        assert len(early) == 2
+        node = cluster.add_node(num_cpus=1)
+        try:
+            at_work = any(_pausing(bool(set(slots_at_work()) - set(early))) for _ in range(3000))
+            run.send_signal(signal.SIGTERM)
+            _, err = run.communicate(timeout=300)
+        finally:
+            cluster.remove_node(node)
+    assert at_work
+    assert run.returncode == 130, err
+    assert "joins the run" in err
+    assert "left out" not in err
+    assert {record.outcome.status for record in read_run(tmp_path / "mine").records} == {MEASURED}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a node with fewer cores than the others needs two")
+def test_a_node_that_differs_is_left_out_and_named(cluster: Any, tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # what the node inherits
+    try:
+        node = cluster.add_node(num_cpus=1)
+    finally:
+        os.sched_setaffinity(0, cores)
+    try:
+        with started(tmp_path, *REQUEST, num_lines=5, variables={"RAY_ADDRESS": cluster.address}) as run:
+            _, err = run.communicate(timeout=300)
+    finally:
+        cluster.remove_node(node)
+    assert run.returncode == 0, err
+    assert f"is left out: num_cores is 1 there and {len(cores)} on the nodes that are used" in err
+    assert losses(tmp_path) == 0
+
+
+def test_a_run_whose_cluster_has_lost_its_head_can_still_be_stopped(tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        with started(tmp_path, *GRID, "--rounds", "1000", num_lines=5, variables={"RAY_ADDRESS": own.address}) as run:
+            own.head_node.kill_gcs_server()
+            time.sleep(8)  # longer than between two looks for nodes
+            before = len(read_run(tmp_path / "mine").records)
+            run.send_signal(signal.SIGTERM)
+            _, err = run.communicate(timeout=300)
+    finally:
+        own.shutdown()
+    assert "stopping after the round in hand" in err
+    after = read_run(tmp_path / "mine").records
+    assert len(after) >= before > 5
+    assert {record.outcome.status for record in after} == {MEASURED}
+
+
+@pytest.mark.skipif("BENCH_RAY_DEMO" not in os.environ, reason="takes as long as make demo: set BENCH_RAY_DEMO=1")
+def test_the_demo_grid_is_complete_though_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
+    (found,) = re.findall(r"^DEMO := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    request = ("run", *found.replace("\\\n", " ").split(), "--threads", "1", "--on", "ray", "--out", "mine")
+    with started(tmp_path, *request, num_lines=40, variables={"RAY_ADDRESS": cluster.address}) as run:
+        os.kill(slot_processes()[0], signal.SIGKILL)
+        out, err = run.communicate(timeout=3000)
+    assert run.returncode == 0, err
+    assert losses(tmp_path) == 1
+    assert "lost" in err
+    assert "gmlp" in out
+
+
+def test_a_cluster_of_ones_own_hears_this_machine_alone_and_ends_with_the_run(tmp_path: Path) -> None:
+    """Also where another cluster is up: it is not joined unasked. SIGTERM means to it what it means to every run."""
+    mark = f"BENCH_TEST_MARK={tmp_path}"
+    variables = {"RAY_ADDRESS": "", "BENCH_TEST_MARK": str(tmp_path)}
+    with started(tmp_path, *REQUEST, num_lines=5, variables=variables) as run:
+        heard = listening_addresses(processes_that_inherited(mark))
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate(timeout=120)
+    assert heard
+    assert heard <= LOOPBACK
+    assert run.returncode == 130, err
+    assert "stopping after the round in hand" in err
+    assert "--resume mine" in err
+    assert (tmp_path / "mine" / "table.csv").exists()
+    for _ in range(100):
+        if not processes_that_inherited(mark):
+            break
+        time.sleep(0.1)
+    assert processes_that_inherited(mark) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("nonsense", "'nonsense' is no address"),
+        ("ray://here:10001", "is no address"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        ("nowhere.invalid:6379", "no Ray cluster answers at nowhere.invalid:6379"),
+    ],
+)
+def test_a_wrong_address_is_refused_in_one_line(address: str, words: str, tmp_path: Path) -> None:
+    ran = run_bench(ROOT, tmp_path, *REQUEST, "--address", address)
+    assert ran.returncode == 2
+    assert words in ran.stderr
+    assert "ray start --head" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nodes_with_other_code_are_refused(cluster: Any, tmp_path: Path) -> None:
+    """They are what is measured."""
+    program = copy_of_the_program(tmp_path / "program")  # outside of a checkout, it says another version
+    variables = {**environment_of(program), "RAY_ADDRESS": cluster.address}
+    elsewhere = str(ROOT)
+    code = f"import sys; sys.path.insert(0, {str(program)!r}); import bench.cli; sys.path[:] = [{elsewhere!r}, *sys.path[1:]]; bench.cli.main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *REQUEST], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "the nodes run version" in ran.stderr
+    assert not (tmp_path / "mine").exists()
+
+
+def test_without_a_cluster_one_of_this_machine_is_started(tmp_path: Path) -> None:
+    request = (
+        "run",
+        "--models",
+        "vit",
+        "--seq",
+        "17",
+        "--width",
+        "16",
+        "--depth",
+        "1",
+        "--metrics",
+        "params",
+        "--on",
+        "ray",
+        "--out",
+        "mine",
+    )
+    ran = run_bench(ROOT, tmp_path, *request, variables={"RAY_ADDRESS": ""})
+    assert ran.returncode == 0, ran.stderr
+    assert len(read_run(tmp_path / "mine").records) == 1

@@ -1,0 +1,109 @@
+"""Which slots a pool asks for: as many as nodes have room for, and none where that was in vain. Without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from bench.running.executors import ray as executor
+from bench.running.executors._cluster import Place, Slot, Slots
+from bench.spec import MUST_AGREE
+
+PLACE, NEEDS = Place(1, "cpu", "keep"), {"num_cpus": 1}
+FACTS = dict.fromkeys(MUST_AGREE, "same")
+
+
+class Facts:
+    """An actor's method, whose answer is its own reference."""
+
+    def remote(self) -> object:
+        return object()
+
+
+class Actor:
+    facts = Facts()
+
+
+class Asked:
+    """The slots that were asked for, and the cluster that says of each what `facts` holds for its node; None where it cannot be started."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self.facts = facts
+        self.nodes: list[str] = []
+
+    def start_slot(self, node: str, needs: Mapping[str, Any], _: Place) -> Slot:
+        self.nodes.append(node)
+        return Slot(Actor(), node, needs, {})
+
+    def answer(self, pool: executor._Pool) -> None:
+        for reference, (slot, _) in list(pool._joining.items()):
+            self._node = slot.node
+            pool._admit(reference)
+
+    def facts_of(self, _: object) -> Any:
+        return self.facts.get(self._node)
+
+    def kill(self, _: object) -> None:
+        pass
+
+
+def pool_of(asked: Asked, monkeypatch: pytest.MonkeyPatch, *, differing: frozenset[str] = frozenset()) -> executor._Pool:
+    monkeypatch.setattr(executor, "slots_of", lambda _: Slots((Slot(Actor(), "a", NEEDS, FACTS),), differing))
+    monkeypatch.setattr(executor, "start_slot", asked.start_slot)
+    monkeypatch.setattr(executor, "facts_of", asked.facts_of)
+    monkeypatch.setattr("bench.running.executors._cluster.ray", lambda: asked)
+    return executor._Pool(PLACE)
+
+
+def test_a_node_that_came_while_the_run_started_is_asked_once_and_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked({"b": FACTS})
+    pool = pool_of(asked, monkeypatch)
+    for _ in range(2):
+        pool._fill([("a", NEEDS), ("b", NEEDS)])
+    assert asked.nodes == ["b"]
+    with pytest.warns(UserWarning, match="node b of the Ray cluster came later and joins the run"):
+        asked.answer(pool)
+    assert [slot.node for slot in pool.free] == ["a", "b"]
+    pool._fill([("a", NEEDS), ("b", NEEDS)])
+    assert asked.nodes == ["b"]
+
+
+def test_a_node_with_room_for_several_is_asked_for_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked({})
+    pool = pool_of(asked, monkeypatch)
+    pool._fill([("a", NEEDS), ("a", NEEDS), ("a", NEEDS)])
+    assert asked.nodes == ["a", "a"]
+
+
+@pytest.mark.filterwarnings("ignore:no slot could be started")
+def test_a_node_on_which_nothing_starts_is_tried_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked({"b": None})
+    pool = pool_of(asked, monkeypatch)
+    for _ in range(2 * executor.MAX_LOSSES):
+        pool._fill([("a", NEEDS), ("b", NEEDS)])
+        asked.answer(pool)
+    assert asked.nodes == ["b"] * executor.MAX_LOSSES
+
+
+@pytest.mark.filterwarnings("ignore:node . of the Ray cluster is left out")
+def test_a_node_that_differs_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked({"b": {**FACTS, "num_cores": 64}})
+    pool = pool_of(asked, monkeypatch, differing=frozenset({"c"}))
+    for _ in range(2):
+        pool._fill([("a", NEEDS), ("b", NEEDS), ("c", NEEDS)])
+        asked.answer(pool)
+    assert asked.nodes == ["b"]
+    assert [slot.node for slot in pool.free] == ["a"]
+
+
+@pytest.mark.filterwarnings("ignore:node . of the Ray cluster is left out")
+def test_a_slot_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked({})
+    pool = pool_of(asked, monkeypatch)
+    pool._fill([("b", NEEDS)])
+    monkeypatch.setattr(executor, "START_LIMIT_S", -1.0)
+    pool._fill([])
+    assert not pool._joining
+    assert pool._failures == {"b": 1}

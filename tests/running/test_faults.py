@@ -1,0 +1,269 @@
+"""Workers that raise, hang, run out of memory or are killed become rows; an interrupted run goes on where it was."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench.errors import is_out_of_memory
+from bench.running.store import RECORDS, read_run
+from bench.running.table import num_missing, rows_of
+from tests.processes import started, worker_and_server
+from tests.specimens import ROOT, SABOTAGE_METRIC, copy_of_the_program, run_bench
+
+SMALL = ("--width", "16", "--depth", "1", "--batch", "1")
+EXPECTED = {
+    17: ("failed", "ValueError: planted failure"),
+    18: ("timed_out", "longer than the limit of 3 s"),
+    19: ("out_of_memory", "allocate"),
+    20: ("killed", "SIGKILL"),
+    21: ("failed", "exit code 3"),
+    22: ("measured", None),
+    23: ("killed", "SIGSEGV"),
+    24: ("failed", "survived is or holds no finite number"),
+}
+
+
+@pytest.fixture(scope="module")
+def sabotaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    program = copy_of_the_program(tmp_path_factory.mktemp("program"))
+    (program / "bench" / "metrics" / "sabotage.py").write_text(SABOTAGE_METRIC)
+    folder = tmp_path_factory.mktemp("work")
+    lengths = ",".join(str(n) for n in EXPECTED)
+    ran = run_bench(
+        program, folder, "run", "--models", "vit", "--seq", lengths, *SMALL, "--metrics", "params,sabotage", "--limit-s", "3", "--json"
+    )
+    return folder, ran
+
+
+def rows(ran: subprocess.CompletedProcess[str]) -> dict[int, dict[str, Any]]:
+    return {row["seq_len"]: row for row in json.loads(ran.stdout)["rows"]}
+
+
+def test_every_fault_becomes_a_row_with_its_status_and_the_rest_goes_on(sabotaged: tuple[Path, Any]) -> None:
+    _, ran = sabotaged
+    assert ran.returncode == 1, ran.stderr
+    found = rows(ran)
+    assert set(found) == set(EXPECTED)
+    for n, (status, reason) in EXPECTED.items():
+        assert found[n]["status"] == status
+        assert reason is None or reason in found[n]["reason"]
+        assert found[n]["params"] > 0
+    assert found[22]["survived"] == 22
+    assert found[17]["survived"] is None
+
+
+def test_a_fault_is_one_line_of_progress_and_no_traceback(sabotaged: tuple[Path, Any]) -> None:
+    _, ran = sabotaged
+    assert "Traceback" not in ran.stderr
+    assert "vit n=20" in ran.stderr
+
+
+def test_a_run_with_faults_still_has_table_and_report(sabotaged: tuple[Path, Any]) -> None:
+    folder, ran = sabotaged
+    run = Path(json.loads(ran.stdout)["run"])
+    names = {p.name for p in (folder / run).iterdir()}
+    assert names == {"plan.json", "environment.json", "records.jsonl", "table.csv", "table.json", "table.parquet"}
+    report = (folder / "reports" / run.name / "report.md").read_text()
+    assert "planted failure" in report
+
+
+def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> None:
+    rounds = 8  # enough that the interrupt comes long before the end
+    request = ("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "latency", "--rounds", str(rounds), "--quick")
+    with started(tmp_path, *request, num_lines=3) as first:
+        first.send_signal(signal.SIGINT)
+        _, err = first.communicate(timeout=300)
+    assert first.returncode == 130, err
+    (folder,) = (tmp_path / "results").iterdir()
+    assert f"--resume results/{folder.name}" in err
+    before = read_run(folder)
+    per_round = 4  # two cells, the control, and the ceilings that they share
+    assert num_missing(before) == per_round * rounds - len(before.records) > 0
+    again = run_bench(ROOT, tmp_path, *request)
+    assert again.returncode == 0, again.stderr
+    after = read_run(folder)
+    assert list((tmp_path / "results").iterdir()) == [folder]
+    assert after.records[: len(before.records)] == before.records
+    assert len({r.key for r in after.records}) == len(after.records) == per_round * rounds
+    assert (rows_of(after)["num_rounds"] == rounds).all()
+
+
+def test_a_finished_run_named_by_out_only_shows_its_table_again(tmp_path: Path) -> None:
+    request = ("run", "--models", "vit", "--seq", "17", *SMALL, "--metrics", "params", "--out", "mine")
+    assert run_bench(ROOT, tmp_path, *request).returncode == 0
+    records = (tmp_path / "mine" / RECORDS).read_bytes()
+    again = run_bench(ROOT, tmp_path, *request)
+    assert again.returncode == 0
+    assert "complete already" in again.stderr
+    assert "vit" in again.stdout
+    assert (tmp_path / "mine" / RECORDS).read_bytes() == records
+    other = run_bench(ROOT, tmp_path, *request[:-2], "--batch", "2", "--out", "mine")
+    assert other.returncode == 2
+    assert "another plan" in other.stderr
+
+
+def test_without_a_compiler_the_compiled_cell_fails_and_says_so(tmp_path: Path) -> None:
+    request = (
+        *("run", "--models", "vit", "--seq", "17", *SMALL, "--metrics", "latency"),
+        *("--rounds", "1", "--engine", "eager,compile", "--json"),
+    )
+    ran = run_bench(ROOT, tmp_path, *request, variables={"CXX": str(tmp_path / "no-compiler")})
+    assert ran.returncode == 1, ran.stderr
+    found = {row["engine"]: row for row in json.loads(ran.stdout)["rows"]}
+    assert found["eager"]["status"] == "measured"
+    assert found["compile"]["status"] == "failed"
+    assert "compiler" in found["compile"]["reason"]
+
+
+FEW_ROUNDS = 6
+ROUNDS_OF_TWO = (
+    *("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "latency"),
+    *("--rounds", str(FEW_ROUNDS), "--quick", "--out", "mine"),
+)
+
+
+def test_a_fork_server_that_dies_is_replaced(tmp_path: Path) -> None:
+    with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3) as run:
+        server = None
+        while server is None and run.poll() is None:
+            _, server = worker_and_server(run.pid)
+        assert server
+        os.kill(server, signal.SIGKILL)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 0, err
+    stored = read_run(tmp_path / "mine")
+    assert num_missing(stored) == 0
+    assert {record.outcome.status for record in stored.records} == {"measured"}
+
+
+def test_a_full_disk_ends_the_run_in_one_line_and_it_goes_on_later(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3) as first:
+        os.killpg(first.pid, signal.SIGKILL)  # no report is written: its pictures are larger than the records
+    before = read_run(folder).records
+    assert before
+    assert num_missing(read_run(folder)) > 0
+    room = 100  # less than any record takes: the disk fills in the middle of a line
+    largest = max(path.stat().st_size for path in folder.iterdir())
+    full = run_bench(ROOT, tmp_path, *ROUNDS_OF_TWO, prepare=lambda: _bound_files(largest + room))
+    assert full.returncode == 1, full.stderr
+    assert "Traceback" not in full.stderr
+    assert "what was measured before is whole" in full.stderr
+    kept = read_run(folder).records
+    assert kept[: len(before)] == before
+    assert num_missing(read_run(folder)) > 0
+    again = run_bench(ROOT, tmp_path, *ROUNDS_OF_TWO)
+    assert again.returncode == 0, again.stderr
+    after = read_run(folder)
+    assert num_missing(after) == 0
+    assert after.records[: len(kept)] == kept
+
+
+def _bound_files(largest: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+
+
+WRONG_CLOCK = """
+import random
+import time
+
+true_time = time.time
+time.time = lambda: true_time() + random.uniform(-1e5, 1e5)
+"""
+
+
+def test_a_clock_that_jumps_does_no_harm(tmp_path: Path) -> None:
+    program = copy_of_the_program(tmp_path / "program")
+    (program / "sitecustomize.py").write_text(WRONG_CLOCK)
+    ran = run_bench(program, tmp_path, *ROUNDS_OF_TWO)
+    assert ran.returncode == 0, ran.stderr
+    records = read_run(tmp_path / "mine").records
+    assert len(records) == 4 * FEW_ROUNDS
+    assert all(0 <= record.outcome.start_s < 60 for record in records if record.outcome.start_s is not None)
+    assert all(0 <= record.outcome.duration_s < 60 for record in records if record.outcome.duration_s is not None)
+
+
+TREC_NAMES = ("ABBR:exp", "DESC:manner", "ENTY:cremat", "HUM:ind", "LOC:city", "NUM:dist")
+TREC_FILES = {"train_5500.label": 5452, "TREC_10.label": 500}
+
+
+def make_trec(root: Path) -> Path:
+    folder = root / "trec"
+    folder.mkdir(parents=True)
+    for name, num_items in TREC_FILES.items():
+        (folder / name).write_text("".join(f"{TREC_NAMES[item % 6]} What is {item} ?\n" for item in range(num_items)))
+    return folder
+
+
+def test_data_that_vanish_during_a_run_cost_their_trainings_and_no_more(tmp_path: Path) -> None:
+    data = make_trec(tmp_path / "data")
+    request = ("run", "--models", "vit", "--seq", "16", *SMALL, "--task", "trec", "--metrics", "params,latency,accuracy", "--quick")
+    trained = ("--epochs", "1", "--seeds", "2", "--data-root", str(data.parent), "--out", "mine")
+    with started(tmp_path, *request, *trained, num_lines=2) as run:
+        data.rename(tmp_path / "elsewhere")
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 1, err
+    assert "Traceback" not in err
+    assert "train_5500.label" in err
+    before = read_run(tmp_path / "mine").records
+    assert {r.outcome.status for r in before if r.metric != "accuracy"} == {"measured"}
+    assert [r.outcome.status for r in before if r.metric == "accuracy"] == ["failed", "failed"]
+    assert "train_5500.label" in before[-1].outcome.reason
+    (tmp_path / "elsewhere").rename(data)
+    again = run_bench(ROOT, tmp_path, *request, *trained, "--retry", "failed")
+    assert again.returncode == 0, again.stderr
+    after = read_run(tmp_path / "mine").records
+    assert {r.outcome.status for r in after} == {"measured"}
+    assert [r for r in before if r.outcome.status == "measured"] == [r for r in after if r.metric != "accuracy"]
+
+
+def test_a_folder_that_becomes_read_only_is_told_in_one_line_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3, prepare=_obey_permissions) as run:
+        folder.chmod(0o555)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 1, err
+    assert "Traceback" not in err
+    assert len([line for line in err.splitlines() if "error:" in line]) == 1
+    assert "Permission denied" in err
+    before = read_run(folder).records
+    refused = run_bench(ROOT, tmp_path, "report", "mine", prepare=_obey_permissions)
+    assert refused.returncode in (1, 2)
+    assert "Traceback" not in refused.stderr
+    folder.chmod(0o755)
+    again = run_bench(ROOT, tmp_path, *ROUNDS_OF_TWO)
+    assert again.returncode == 0, again.stderr
+    after = read_run(folder).records
+    assert after[: len(before)] == before
+    assert len(after) == 4 * FEW_ROUNDS
+
+
+def _obey_permissions() -> None:
+    """Root may write everywhere; without these capabilities it may not."""
+    override_access, override_search, drop_from_bounding_set = 1, 2, 24
+    for capability in (override_access, override_search):
+        ctypes.CDLL(None).prctl(drop_from_bounding_set, capability, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (torch.AcceleratorError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_cuda_raises_for_want_of_memory_is_known(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected

@@ -1,0 +1,160 @@
+"""Where a run goes, when it is continued, and what may not be mixed."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.measure import environment
+from bench.planning.build import build_plan
+from bench.planning.jobs import is_complete, jobs
+from bench.planning.request import parse_request
+from bench.running import runner
+from bench.running.folder import choose_folder, report_folder, writing_to
+from bench.running.store import read_run
+from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
+
+TODAY = datetime.date(2026, 11, 20)
+
+
+class Silent:
+    def __init__(self) -> None:
+        self.started: list[Job] = []
+        self.left_s: list[float] = []
+
+    def starting(self, job: Job) -> None:
+        self.started.append(job)
+
+    def told(self, text: str) -> None:
+        assert text
+
+    def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
+        assert job is self.started[-1]
+        assert outcome.status
+        self.left_s.append(left_s)
+
+
+def planned(**flags: Any) -> Plan:
+    wanted = {"models": "vit", "seq": "17,18", "width": "16", "depth": "1", "metrics": "params", "batch": "1", **flags}
+    return build_plan(parse_request(**wanted), settings=Settings(rounds=2), recipe=Recipe(), device="cpu")
+
+
+@pytest.fixture
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_is_named_by_date_device_and_models(in_tmp: Path) -> None:
+    plan = planned()
+    folder, complete = choose_folder(plan, "", TODAY)
+    assert (folder, complete) == (Path("results/2026-11-20_cpu_vit"), False)
+    runner.execute(plan, folder, Silent(), executor="inline")
+    assert choose_folder(plan, "", TODAY) == (Path("results/2026-11-20_cpu_vit-2"), False)
+    assert choose_folder(plan, str(folder), TODAY) == (folder, True)
+    assert in_tmp.joinpath(folder).is_dir()
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_run() -> None:
+    plan = planned()
+    folder, _ = choose_folder(plan, "", datetime.date(2026, 11, 1))
+    first = jobs(plan)[0]
+    facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
+    with writing_to(folder, plan, facts, put_corrupt_aside=False) as writer:
+        writer.append(runner._record(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
+    assert choose_folder(plan, "", TODAY) == (folder, False)
+    progress = Silent()
+    result = runner.execute(plan, folder, progress, executor="inline")
+    assert result.complete
+    assert progress.started == jobs(plan)[1:]
+    assert progress.left_s[-1] == 0
+    assert len(result.stored.records) == len(jobs(plan))
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, folder = planned(), Path("mine")
+    runner.execute(plan, folder, Silent(), executor="inline")
+    with pytest.raises(RequestError, match="another plan"):
+        runner.execute(planned(batch="2"), folder, Silent(), executor="inline")
+    true_facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
+    monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "cpu_model": "another"})
+    with pytest.raises(RequestError, match="another cpu_model"):
+        runner.execute(plan, folder, Silent(), executor="inline")
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_an_interrupt_keeps_what_was_measured() -> None:
+    class Interrupting(Silent):
+        def starting(self, job: Job) -> None:
+            if self.started:
+                raise KeyboardInterrupt
+            super().starting(job)
+
+    plan = planned()
+    result = runner.execute(plan, Path("mine"), Interrupting(), executor="inline")
+    assert not result.complete
+    assert len(read_run(Path("mine")).records) == 1
+    assert runner.execute(plan, Path("mine"), Silent(), executor="inline").complete
+
+
+def test_what_is_hopeless_is_not_tried_in_later_rounds(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(metrics="latency")
+
+    class Slow:
+        def __enter__(self) -> Slow:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+        def run(self, job: Job) -> Outcome:
+            return Outcome(status="timed_out" if job.cell.model.shape.seq_len == 17 else "failed", duration_s=1.0)
+
+    monkeypatch.setattr("bench.running.executors.inline.Executor", Slow)
+    result = runner.execute(plan, in_tmp / "mine", Silent(), executor="inline")
+    tried = [r.repeat for r in result.stored.records if r.outcome.status == "timed_out" and not r.control]
+    assert tried == [0]
+    assert result.complete
+    assert is_complete(plan, result.stored.records)
+    assert sum(r.outcome.status == "failed" for r in result.stored.records) >= 2
+
+
+def test_a_hopeless_control_does_not_cancel_the_cell_that_it_doubles(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(metrics="latency")
+
+    class SlowControl:
+        def __enter__(self) -> SlowControl:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+        def run(self, job: Job) -> Outcome:
+            return Outcome(status="timed_out" if job.control else "failed", duration_s=1.0)
+
+    monkeypatch.setattr("bench.running.executors.inline.Executor", SlowControl)
+    records = runner.execute(plan, in_tmp / "mine", Silent(), executor="inline").stored.records
+    assert sum(r.control for r in records) == 1
+    assert sum(not r.control for r in records) == 2 * 2
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(in_tmp: Path) -> None:
+    (in_tmp / "mine").write_text("")
+    with pytest.raises(RequestError, match="is a file"):
+        runner.execute(planned(), in_tmp / "mine", Silent(), executor="inline")
+
+
+def test_reports_lie_beside_results_or_inside_a_run_elsewhere(tmp_path: Path) -> None:
+    assert report_folder(tmp_path / "results" / "x") == tmp_path / "reports" / "x"
+    assert report_folder(tmp_path / "x") == tmp_path / "x" / "report"
+
+
+def test_the_name_of_a_plan_does_not_part_a_run_from_its_continuation() -> None:
+    plan = planned()
+    assert dataclasses.replace(plan, created="later").plan_id == plan.plan_id

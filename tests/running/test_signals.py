@@ -1,0 +1,135 @@
+"""Signals: the first stops after the round in hand, the second at once; what was measured stays, and no worker is recorded as killed by them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.running.signals import SIGNALS, Stop
+from bench.running.store import read_run
+from bench.spec import MEASURED, Record
+from tests.processes import processes_of, started
+from tests.specimens import ROOT, run_bench
+
+ROUNDS, PER_ROUND = 8, 4  # two cells, the control, and the ceilings that they share
+REQUEST = (
+    *("run", "--models", "vit", "--seq", "17,18", "--width", "16", "--depth", "1", "--batch", "1", "--metrics", "latency"),
+    *("--rounds", str(ROUNDS), "--quick", "--out", "mine"),
+)
+
+
+def records(folder: Path) -> tuple[Record, ...]:
+    return read_run(folder / "mine").records
+
+
+def is_whole(found: tuple[Record, ...]) -> bool:
+    """Every outcome a measurement, none twice, and not all of them."""
+    keys = {record.key for record in found}
+    return len(keys) == len(found) < ROUNDS * PER_ROUND and {record.outcome.status for record in found} == {MEASURED}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, tmp_path: Path) -> None:
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+        os.killpg(run.pid, number)  # as a terminal sends it, to the workers too
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 130, err
+    assert "stopping after the round in hand" in err
+    assert "--resume mine" in err
+    found = records(tmp_path)
+    assert is_whole(found)
+    assert len(found) % PER_ROUND == 0
+
+
+def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 130, err
+    assert "Traceback" not in err
+    assert "stopping now" in err
+    assert "bench report mine" in err
+    assert is_whole(records(tmp_path))
+    assert not (tmp_path / "mine" / "table.csv").exists()  # who asks twice does not wait for tables
+
+
+def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1, stream=inside) as run:
+        os.close(inside)
+        os.close(terminal)  # from here on every write fails
+        os.killpg(run.pid, signal.SIGHUP)  # what the system does where the terminal is the session's own
+        assert run.wait(timeout=300) == 130
+    found = records(tmp_path)
+    assert is_whole(found)
+    assert (tmp_path / "mine" / "table.csv").exists()
+    again = run_bench(ROOT, tmp_path, "run", "--resume", "mine")
+    assert again.returncode == 0, again.stderr
+    assert len(records(tmp_path)) == ROUNDS * PER_ROUND
+    assert records(tmp_path)[: len(found)] == found
+
+
+def test_impatience_leaves_nobody_behind(tmp_path: Path) -> None:
+    """However many interrupts come, in whatever moment of ending: the run ends, and its worker and server with it."""
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+        for _ in range(4):
+            run.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode in (130, -signal.SIGINT), err
+    for _ in range(100):
+        if not list(processes_of(run.pid)):
+            break
+        time.sleep(0.1)
+    assert list(processes_of(run.pid)) == []
+    assert is_whole(records(tmp_path))
+
+
+def test_a_hang_up_that_is_told_twice_is_one(tmp_path: Path) -> None:
+    """The system and the shell both send it."""
+    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+        for _ in range(2):
+            run.send_signal(signal.SIGHUP)
+            time.sleep(0.02)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 130, err
+    assert len(records(tmp_path)) % PER_ROUND == 0
+    assert (tmp_path / "mine" / "table.csv").exists()
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    """nohup, and a shell's background job."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Stop(print) as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not stop.requested
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_training_stops_at_once() -> None:
+    """It goes on from its checkpoint."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Stop(print) as stop:
+            stop.at_once = True
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.requested
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with Stop(print):
+        pass
+    assert [signal.getsignal(number) for number in SIGNALS] == before

@@ -1,0 +1,206 @@
+"""Records become one tidy row per cell; what was not measured is empty; the control stands apart."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
+from bench.planning.jobs import control_cell, jobs
+from bench.planning.request import parse_request
+from bench.running.store import StoredRun
+from bench.running.table import IDENTITY, control_of, json_rows, num_missing, rounds_of, rows_of, write_table
+from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
+
+ROUNDS = 7
+
+
+def planned(**flags: Any) -> Plan:
+    wanted = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", "metrics": "params,latency", **flags}
+    return build_plan(parse_request(**wanted), settings=Settings(rounds=ROUNDS, seeds=3), recipe=Recipe(), device="cpu")
+
+
+def stored(plan: Plan, outcome: Any) -> StoredRun:
+    """A run in which every job of `plan` ended as `outcome(job)` says; None: not run."""
+    found = [(job, outcome(job)) for job in jobs(plan)]
+    records = tuple(
+        Record(
+            subject_id=job.subject_id,
+            metric=job.metric,
+            repeat=job.repeat,
+            control=job.control,
+            environment_id="e",
+            code_version="v",
+            outcome=ended,
+        )
+        for job, ended in found
+        if ended is not None
+    )
+    return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=records)
+
+
+def latency_ms(job: Job) -> float:
+    """A cell's own cost, times what the whole round suffered."""
+    return job.cell.model.shape.seq_len * (1.0 + 0.01 * (job.repeat % 3))
+
+
+def measured(job: Job) -> Outcome:
+    if job.metric == "params":
+        return Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1})
+    if job.metric == "accuracy":
+        return accuracy_outcome(job)
+    values = {
+        "latency_ms": latency_ms(job),
+        "device_latency_ms": None,
+        "first_call_ms": 99.0,
+        "compile_s": None,
+        "threads": 1,
+        "attention_effective": "flash",
+        "precision_effective": "fp32",
+        "batch_size": job.cell.workload.batch_size,
+        "seq_len": job.cell.model.shape.seq_len,
+    }
+    return Outcome(status="measured", values=values, samples={"wall_ms": (latency_ms(job),) * 10})
+
+
+def accuracy_outcome(job: Job) -> Outcome:
+    values = {
+        "accuracy": 0.9 + 0.01 * job.repeat,
+        "train_accuracy": 1.0,
+        "train_s": 5.0,
+        "train_images_per_s": 100.0,
+        "validation_accuracy": 0.9,
+    }
+    values.update({f"accuracy_top{k}": 0.99 for k in range(2, 6)})
+    return Outcome(status="measured", values=values)
+
+
+def test_one_row_per_cell_with_the_contracted_columns() -> None:
+    rows = rows_of(stored(planned(), measured))
+    assert list(rows.columns[: len(IDENTITY)]) == IDENTITY
+    assert rows["cell_id"].is_unique
+    assert len(rows) == 4
+    assert (rows["status"] == "measured").all()
+    assert rows["latency_ms"].tolist() == pytest.approx([17.17, 65.65, 17.17, 65.65])
+    assert (rows["latency_low_ms"] < rows["latency_ms"]).all()
+    assert (rows["latency_ms"] < rows["latency_high_ms"]).all()
+    assert rows["latency_stable"].tolist() == [True] * 4
+    assert rows["throughput_per_s"].tolist() == pytest.approx((32 / rows["latency_ms"] * 1000).tolist())
+    assert (rows["num_rounds"] == ROUNDS).all()
+    assert rows["heads"].isna().tolist() == [True, True, False, False]
+
+
+def test_columns_follow_the_metrics_that_were_asked_for() -> None:
+    rows = rows_of(stored(planned(metrics="params"), measured))
+    assert "latency_ms" not in rows
+    assert "accuracy" not in rows
+
+
+def test_what_was_not_measured_is_empty_and_never_zero() -> None:
+    def only_vit(job: Job) -> Outcome | None:
+        if job.cell.model.family == "vit":
+            return measured(job)
+        return Outcome(status="timed_out", reason="too long") if job.metric == "latency" else None
+
+    rows = rows_of(stored(planned(), only_vit)).set_index(["model", "seq_len"])
+    assert rows.loc[("gmlp", 17), "status"] == "timed_out"
+    assert rows.loc[("gmlp", 17), "reason"] == "latency: too long"
+    assert pd.isna(rows.loc[("gmlp", 17), "latency_ms"])
+    assert pd.isna(rows.loc[("gmlp", 17), "num_rounds"])
+
+
+def test_missing_jobs_are_counted() -> None:
+    plan = planned()
+    assert num_missing(stored(plan, measured)) == 0
+    assert num_missing(stored(plan, lambda job: measured(job) if job.metric == "params" else None)) == (4 + 1) * ROUNDS
+
+
+def test_a_run_cut_short_says_so() -> None:
+    plan = planned()
+    three_rounds = stored(plan, lambda job: measured(job) if job.metric == "params" or job.repeat < 3 else None)
+    assert num_missing(three_rounds) == 4 * (ROUNDS - 3) + (ROUNDS - 3)
+    before_timing = rows_of(stored(plan, lambda job: measured(job) if job.metric == "params" else None))
+    assert set(before_timing["status"]) == {"unmeasured"}
+    assert set(before_timing["reason"]) == {"latency: not run yet"}
+
+
+def test_a_record_without_its_values_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match=r"latency records of .* are corrupt"):
+        rows_of(stored(planned(), lambda job: measured(job) if job.metric == "params" else Outcome(status="measured")))
+
+
+def test_one_training_is_joined_to_every_cell_of_its_model() -> None:
+    plan = planned(task="digits", metrics="latency,accuracy", batch="1,8", accuracy_seq="17")
+    rows = rows_of(stored(plan, measured))
+    trained = rows[rows["seq_len"] == 17]
+    assert len(trained) == 4
+    assert trained["accuracy"].tolist() == pytest.approx([0.91] * 4)
+    assert (trained["num_seeds"] == 3).all()
+    assert rows[rows["seq_len"] == 65]["accuracy"].isna().all()
+
+
+def test_an_honest_control_contains_one_and_a_biased_one_does_not() -> None:
+    plan = planned()
+
+    def biased(job: Job) -> Outcome:
+        fair = measured(job)
+        if not job.control:
+            return fair
+        return Outcome(status="measured", values={**fair.values, "latency_ms": 1.2 * latency_ms(job)}, samples=fair.samples)
+
+    fair_control, biased_control = control_of(stored(plan, measured)), control_of(stored(plan, biased))
+    assert fair_control is not None
+    assert fair_control["contains_one"]
+    assert fair_control["cell_id"] == control_cell(plan).cell_id
+    assert biased_control is not None
+    assert not biased_control["contains_one"]
+    assert biased_control["ratio"] == pytest.approx(1.2)
+
+
+def test_the_control_is_no_row_and_no_round() -> None:
+    run = stored(planned(), measured)
+    assert len(rounds_of(run)) == 4 * ROUNDS
+    assert control_of(stored(planned(metrics="params"), measured)) is None
+
+
+def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
+    rows = rows_of(stored(planned(), lambda _: Outcome(status="failed", reason="x")))
+    rows["reason"] = ["=HYPERLINK(1)", "\r=1+1", "\n@x", "-1"]
+    write_table(rows, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["table.csv", "table.json", "table.parquet"]
+    with open(tmp_path / "table.csv", newline="") as file:
+        assert [row["reason"] for row in csv.DictReader(file)] == ["'=HYPERLINK(1)", "' =1+1", "' @x", "'-1"]
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "table.parquet"), rows, check_dtype=False)
+
+
+def test_json_rows_say_null_for_what_is_missing() -> None:
+    found = json_rows(rows_of(stored(planned(), lambda _: None)))
+    assert found[0]["latency_ms"] is None
+    assert found[0]["heads"] is None
+    assert found[2]["heads"] == 2
+    assert isinstance(found[2]["heads"], int)
+    assert found[0]["status"] == "unmeasured"
+
+
+def test_an_own_recipe_has_its_column_and_its_own_accuracy() -> None:
+    """Only what it has other than the plan's is told; the plan's own recipe is empty."""
+    request = parse_request(models="vit", seq="17", params="250k", task="digits", metrics="params,accuracy")
+    recipes = {"plain": Recipe(), "smooth": Recipe(label_smoothing=0.3, augment=("flip",))}
+    arms = {name: dataclasses.replace(request, recipe=recipe) for name, recipe in recipes.items()}
+    part = PartRequest(name="p", arms=arms, baseline="plain")
+    plan = build_plan_of_parts([part], settings=Settings(rounds=ROUNDS, seeds=3), recipe=Recipe(), device="cpu")
+
+    def outcome(job: Job) -> Outcome:
+        found = measured(job)
+        own = job.recipe is not None and job.recipe.label_smoothing == 0.3
+        return dataclasses.replace(found, values={**found.values, "accuracy": 0.5 + 0.01 * job.repeat}) if own else found
+
+    rows = rows_of(stored(plan, outcome))
+    assert rows["recipe"].fillna("").tolist() == ["", "label_smoothing=0.3,augment=flip"]
+    assert rows["accuracy"].tolist() == pytest.approx([0.91, 0.51])
+    assert rows["num_seeds"].tolist() == [3, 3]

@@ -1,0 +1,187 @@
+"""The two counters: exact on what they know, loud about what they do not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench.flop_counter import (
+    CountError,
+    count_train_with_torch,
+    count_with_fvcore,
+    count_with_torch,
+    fused_encoder_path_disabled,
+    is_matrix_work,
+)
+
+BATCH, N, WIDTH = 3, 5, 8
+SQUARE = 2 * BATCH * N * WIDTH * WIDTH
+"""FLOPs of a width x width matrix applied to every token."""
+PAIRS = 2 * BATCH * N * N * WIDTH
+"""FLOPs of one product between all pairs of tokens."""
+
+
+class Call(nn.Module):
+    """A function of the data and of one weight, as a module."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], *sizes: int) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.empty(sizes, device="meta"))
+
+    def forward(self, data: Tensor) -> Tensor:
+        return self.function(data, self.weight)
+
+
+class AttendToSelf(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True, device="meta")
+
+    def forward(self, data: Tensor) -> Tensor:
+        mixed: Tensor = self.attention(data, data, data, need_weights=False)[0]
+        return mixed
+
+
+def tokens(batch: int = BATCH) -> Tensor:
+    return torch.empty(batch, N, WIDTH, device="meta")
+
+
+def sdpa(data: Tensor, _: Tensor) -> Tensor:
+    heads = data.unflatten(-1, (2, -1)).transpose(1, 2)
+    return F.scaled_dot_product_attention(heads, heads, heads)
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "flops"),
+    [
+        pytest.param(lambda x, w: F.linear(x, w), (WIDTH, WIDTH), SQUARE, id="linear"),
+        pytest.param(lambda x, w: x @ w, (WIDTH, WIDTH), SQUARE, id="tokens times matrix"),
+        pytest.param(lambda x, w: w @ x, (N, N), PAIRS, id="matrix times tokens, in every sample"),
+        pytest.param(lambda x, _: torch.bmm(x, x.transpose(1, 2)), (1,), PAIRS, id="bmm"),
+        pytest.param(lambda x, w: torch.baddbmm(w, x, x.transpose(1, 2)), (N, N), PAIRS, id="baddbmm"),
+        pytest.param(lambda x, w: torch.einsum("ij,bjc->bic", w, x), (N, N), PAIRS, id="einsum"),
+        pytest.param(lambda x, w: torch.einsum("bnc,c->bnc", x, w), (WIDTH,), 0, id="einsum that only scales"),
+        pytest.param(sdpa, (1,), 2 * PAIRS, id="scaled_dot_product_attention, any number of heads"),
+        pytest.param(lambda x, w: F.layer_norm(x * w, (WIDTH,)).softmax(-1), (WIDTH,), 0, id="no matrix product"),
+    ],
+)
+def test_counts_by_hand(function: Callable[[Tensor, Tensor], Tensor], sizes: tuple[int, ...], flops: int) -> None:
+    module = Call(function, *sizes)
+    assert count_with_torch(module, tokens()).flops == flops
+    assert count_with_fvcore(module, tokens()) == flops
+
+
+def test_einsum_stays_exact_where_fvcore_alone_would_round() -> None:
+    module = Call(lambda x, w: torch.einsum("ij,bjc->bic", w, x), 65_537, 65_537)
+    data = torch.empty(1, 65_537, 24, device="meta")
+    assert count_with_fvcore(module, data) == count_with_torch(module, data).flops == 2 * 65_537**2 * 24
+
+
+def test_operators_add_up() -> None:
+    count = count_with_torch(Call(lambda x, w: (x @ w) @ x.transpose(1, 2), WIDTH, WIDTH), tokens())
+    assert count.by_operator == {"aten.mm": SQUARE, "aten.bmm": PAIRS}
+    assert count.flops == SQUARE + PAIRS
+
+
+def test_backward_of_a_linear_layer_costs_one_product_for_the_weight_and_none_for_the_data() -> None:
+    module = Call(lambda x, w: (x @ w).mean(dim=1), WIDTH, WIDTH)
+    assert count_train_with_torch(module, tokens()).flops == 2 * SQUARE
+    assert module.weight.grad is None
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_multi_head_attention_is_seen_in_eval_and_the_fused_path_left_as_found(enabled: bool) -> None:
+    module = AttendToSelf().eval()
+    with fused_encoder_path_disabled():
+        torch.backends.mha.set_fastpath_enabled(enabled)
+        expected = 4 * SQUARE + 2 * PAIRS
+        assert count_with_torch(module, tokens()).flops == count_with_fvcore(module, tokens()) == expected
+        assert torch.backends.mha.get_fastpath_enabled() is enabled
+
+
+UNSEEN: list[tuple[str, Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = [
+    ("cdist", lambda x, _: torch.cdist(x, x), (1,)),
+    ("mv", lambda x, w: torch.mv(w, x[0, 0]), (WIDTH, WIDTH)),
+    ("linear", lambda x, w: F.bilinear(x, x, w), (4, WIDTH, WIDTH)),
+    ("addbmm", lambda x, w: torch.addbmm(w, x, x.transpose(1, 2)), (N, N)),
+    ("fft", lambda x, _: torch.fft.rfft(x).real, (1,)),
+    ("solve", lambda _, w: torch.linalg.solve(w, w), (WIDTH, WIDTH)),
+]
+
+
+@pytest.mark.parametrize("count", [count_with_torch, count_with_fvcore, count_train_with_torch])
+@pytest.mark.parametrize(("name", "function", "sizes"), UNSEEN, ids=[name for name, *_ in UNSEEN])
+def test_unseen_matrix_work_is_refused_by_name(
+    name: str,
+    function: Callable[[Tensor, Tensor], Tensor],
+    sizes: tuple[int, ...],
+    count: Callable[[nn.Module, Tensor], object],
+) -> None:
+    module = Call(lambda x, w: function(x * w.mean(), w).flatten().expand(x.shape[0], -1), *sizes)
+    with pytest.raises(CountError, match=rf"cannot count .*{name}.*: write it as matrix products"):
+        count(module, tokens())
+
+
+def test_fvcore_refuses_a_recurrence() -> None:
+    class Recurrence(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.GRU(WIDTH, WIDTH, batch_first=True, device="meta")
+
+        def forward(self, data: Tensor) -> Tensor:
+            output: Tensor = self.inner(data)[0]
+            return output
+
+    with pytest.raises(CountError, match="aten::gru"):
+        count_with_fvcore(Recurrence(), tokens())
+
+
+def test_fvcore_refuses_an_einsum_that_it_would_count_wrong() -> None:
+    module = Call(lambda x, w: torch.einsum("bnc,cd,de->bne", x, w, w), WIDTH, WIDTH)
+    with pytest.raises(CountError, match="only two operands"):
+        count_with_fvcore(module, tokens())
+
+
+def test_custom_operators_are_opaque() -> None:
+    with torch.library._scoped_library("gmlp_bench_test", "FRAGMENT") as library:
+        library.define("hidden(Tensor x) -> Tensor")
+        library.impl("hidden", lambda x: x @ x.transpose(1, 2), "Meta")
+        module = Call(lambda x, _: torch.ops.gmlp_bench_test.hidden(x), 1)
+        for count in (count_with_torch, count_with_fvcore):
+            with pytest.raises(CountError, match="gmlp_bench_test::hidden"):
+                count(module, tokens())
+
+
+def test_counting_says_nothing(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    module = Call(lambda x, w: F.gelu(x @ w), WIDTH, WIDTH)
+    with caplog.at_level(logging.DEBUG):
+        count_with_fvcore(module, tokens())
+        count_with_torch(module, tokens())
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+
+
+MATRIX_WORK = """
+    aten::addmm aten::mm aten::_scaled_mm aten::mv aten::conv2d aten::_convolution aten::gru_cell aten::rnn_tanh aten::_flash_attention_forward
+    aten::tensordot aten::linalg_inv_ex aten::fft_rfft aten::matrix_exp mine::gate prim::PythonOp.Function
+"""
+OTHER_WORK = """
+    aten::lgamma aten::softmax aten::upsample_bilinear2d aten::_convert_indices_from_csr_to_coo aten::linalg_vector_norm aten::add_
+    aten::transpose aten::matrix_H aten::index_put_ prim::Constant
+"""
+
+
+@pytest.mark.parametrize("name", MATRIX_WORK.split())
+def test_matrix_work_is_recognised_by_name(name: str) -> None:
+    assert is_matrix_work(name)
+
+
+@pytest.mark.parametrize("name", OTHER_WORK.split())
+def test_other_work_is_not(name: str) -> None:
+    assert not is_matrix_work(name)

@@ -1,0 +1,98 @@
+"""How shift-invariant a matrix is: exact matrices, noise, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bench.training.weight_maps import noise_share, shift_invariance
+
+SIDE = 4
+NUM_TOKENS = SIDE**2
+
+
+def drawn(*shape: int, seed: int = 0) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def toeplitz(num_tokens: int) -> NDArray[np.float64]:
+    token = np.arange(num_tokens)
+    matrix: NDArray[np.float64] = drawn(2 * num_tokens - 1)[token[:, None] - token + num_tokens - 1]
+    return matrix
+
+
+def convolution(side: int) -> NDArray[np.float64]:
+    """A matrix whose entries depend only on the step (down, across) between tokens of a grid."""
+    row, column = np.divmod(np.arange(side * side), side)
+    down, across = row[:, None] - row + side - 1, column[:, None] - column + side - 1
+    matrix: NDArray[np.float64] = drawn(2 * side - 1, 2 * side - 1)[down, across]
+    return matrix
+
+
+def test_a_toeplitz_matrix_is_shift_invariant_whatever_its_mean_and_scale() -> None:
+    matrix = toeplitz(NUM_TOKENS)
+    assert shift_invariance(matrix) == pytest.approx(1.0)
+    assert shift_invariance(1e-6 * matrix + 3e-6) == pytest.approx(1.0)
+
+
+def test_one_changed_entry_is_seen() -> None:
+    matrix = toeplitz(NUM_TOKENS)
+    matrix[3, 5] += 1.0
+    found = shift_invariance(matrix)
+    assert found is not None
+    assert found < 0.999
+
+
+def test_a_two_dimensional_convolution_is_one_on_its_grid_and_less_along_the_line() -> None:
+    matrix = convolution(SIDE)
+    along_the_line = shift_invariance(matrix)
+    assert shift_invariance(matrix, side=SIDE) == pytest.approx(1.0)
+    assert along_the_line is not None
+    assert along_the_line < 0.9
+
+
+def test_the_grid_keeps_at_least_what_the_line_keeps() -> None:
+    """A step (down, across) fixes the distance along the line, so the grid's offsets are finer."""
+    assert shift_invariance(toeplitz(NUM_TOKENS), side=SIDE) == pytest.approx(1.0)
+    noise = drawn(NUM_TOKENS, NUM_TOKENS)
+    along_the_line, on_the_grid = shift_invariance(noise), shift_invariance(noise, side=SIDE)
+    assert along_the_line is not None
+    assert on_the_grid is not None
+    assert along_the_line < on_the_grid < 0.5
+
+
+def test_a_small_matrix_worked_out_by_hand() -> None:
+    """[[1, 2], [0, 3]]: mean 1.5; centred -0.5, 0.5, -1.5, 1.5, norm 5; the diagonal's mean is 0.5, so 2 x 0.25 + 0.25 + 2.25 = 3 stay."""
+    assert shift_invariance(np.array([[1.0, 2.0], [0.0, 3.0]])) == pytest.approx(3.0 / 5.0)
+
+
+@pytest.mark.parametrize("side", [None, SIDE])
+@pytest.mark.parametrize("draw", ["normal", "exponential"])
+def test_noise_has_the_stated_share(draw: str, side: int | None) -> None:
+    """The mean of 400 draws, within four of its standard errors."""
+    generator = np.random.default_rng(1)
+    matrices = getattr(generator, draw)(size=(400, NUM_TOKENS, NUM_TOKENS))
+    shares = np.array([shift_invariance(matrix, side=side) for matrix in matrices])
+    error = shares.std(ddof=1) / np.sqrt(len(shares))
+    assert abs(shares.mean() - noise_share(NUM_TOKENS, side=side)) < 4 * error
+    assert 4 * error < 0.02
+
+
+def test_the_stated_shares_by_hand() -> None:
+    assert noise_share(NUM_TOKENS) == pytest.approx(2 / 17)
+    assert noise_share(NUM_TOKENS, side=SIDE) == pytest.approx(16 / 85)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 1 / 3])
+def test_a_constant_matrix_has_no_answer(value: float) -> None:
+    assert shift_invariance(np.full((5, 5), value)) is None
+
+
+def test_what_is_no_square_matrix_or_fills_no_grid_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a square matrix, not one of shape \(3, 4\)"):
+        shift_invariance(drawn(3, 4))
+    with pytest.raises(ValueError, match="9 tokens do not fill a square grid of side 4"):
+        shift_invariance(drawn(9, 9), side=4)
+    with pytest.raises(ValueError, match="at least 2 tokens, not 1"):
+        noise_share(1)

@@ -1,0 +1,141 @@
+"""What a record holds of how tokens are mixed: written, kept within bounds, and read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bench.serialize import canonical_json, from_json
+from bench.spec import Outcome, Record
+from bench.training.weight_maps import (
+    MAX_MATRICES,
+    LayerMixing,
+    TokenLayout,
+    average_blocks,
+    decode_mixing,
+    encode_mixing,
+    reduce_layer,
+    shift_invariance,
+)
+
+GRID = TokenLayout(seq_len=17, class_token=True, side=4)
+LINE = TokenLayout(seq_len=12, class_token=False)
+
+
+def drawn(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def layers_of(num_layers: int, num_heads: int, layout: TokenLayout, seed: int = 0) -> tuple[LayerMixing, ...]:
+    matrices = drawn(num_layers, num_heads, layout.seq_len, layout.seq_len, seed=seed)
+    return tuple(reduce_layer(layer, layout, measured=True) for layer in matrices)
+
+
+def written_and_read(layout: TokenLayout, states: Mapping[str, Mapping[str, tuple[LayerMixing, ...]]]) -> tuple[Record, int]:
+    """The record as it comes back from its line, and the length of the line."""
+    values, samples = encode_mixing(layout, states)
+    outcome = Outcome(status="measured", values=values, samples={name: tuple(series) for name, series in samples.items()})
+    record = Record(subject_id="x", metric="accuracy", repeat=0, control=False, environment_id="e", code_version="v", outcome=outcome)
+    line = canonical_json(record)
+    read: Record = from_json(Record, json.loads(line))
+    return read, len(line)
+
+
+def test_what_is_written_is_read() -> None:
+    start, trained = layers_of(2, 3, GRID), layers_of(2, 3, GRID, seed=1)
+    positions = (reduce_layer(drawn(1, 17, 17, seed=2), GRID, measured=False),)
+    states = {"start": {"attention": start, "positions": positions}, "trained": {"attention": trained, "positions": positions}}
+    record, _ = written_and_read(GRID, states)
+    attention, alike = decode_mixing(record)
+    assert (attention.kind, attention.layout, attention.num_layers, attention.num_heads) == ("attention", GRID, 2, 3)
+    for state, layers in (("start", start), ("trained", trained)):
+        assert np.allclose(attention.maps[state], [layer.maps for layer in layers], rtol=1e-3)
+        assert attention.line[state].tolist() == [list(layer.line) for layer in layers]
+        assert attention.grid[state].tolist() == [list(layer.grid) for layer in layers]
+    assert not np.allclose(attention.maps["start"], attention.maps["trained"], rtol=0.1)
+    assert alike.kind == "positions"
+    assert alike.maps["trained"].shape == (1, 1, 17, 17)
+    assert alike.line["trained"].size == 0
+
+
+def test_the_class_token_takes_no_part_in_the_shift_invariance() -> None:
+    matrices = drawn(1, 17, 17)
+    found = reduce_layer(matrices, GRID, measured=True)
+    matrices = matrices.copy()
+    matrices[:, 0], matrices[:, :, 0] = 100.0, -100.0
+    changed = reduce_layer(matrices, GRID, measured=True)
+    assert (changed.line, changed.grid) == (found.line, found.grid)
+    assert found.grid == (shift_invariance(matrices[0, 1:, 1:], side=4),)
+    assert not np.array_equal(changed.maps, found.maps)
+
+
+def test_in_a_line_there_is_no_grid() -> None:
+    record, _ = written_and_read(LINE, {state: {"attention": layers_of(1, 2, LINE)} for state in ("start", "trained")})
+    (mixing,) = decode_mixing(record)
+    assert mixing.grid["start"].size == 0
+    assert mixing.grid_noise is None
+    assert mixing.line_noise == pytest.approx(2 / 13)
+
+
+def test_a_constant_matrix_is_read_as_undefined() -> None:
+    uniform = tuple(reduce_layer(np.full((1, 17, 17), 1 / 17), GRID, measured=True) for _ in range(2))
+    record, _ = written_and_read(GRID, {state: {"attention": uniform} for state in ("start", "trained")})
+    (mixing,) = decode_mixing(record)
+    assert np.isnan(mixing.line["start"]).all()
+    assert mixing.line["start"].shape == (2, 1)
+
+
+def test_blocks_are_means_and_the_class_token_stays_alone() -> None:
+    layout = TokenLayout(seq_len=257, class_token=True, side=16)
+    matrix = drawn(1, 257, 257)
+    reduced = average_blocks(matrix, layout)
+    assert reduced.shape == (1, 65, 65)
+    assert reduced[0, 0, 0] == matrix[0, 0, 0]
+    assert reduced[0, 1, 0] == pytest.approx(matrix[0, 1:5, 0].mean(), abs=1e-6)
+    assert reduced[0, 64, 1] == pytest.approx(matrix[0, 253:, 1:5].mean(), abs=1e-6)
+
+
+def test_a_last_block_of_fewer_tokens_is_their_mean() -> None:
+    layout = TokenLayout(seq_len=129, class_token=False)
+    matrix = drawn(1, 129, 129)
+    reduced = average_blocks(matrix, layout)
+    assert reduced.shape == (1, 43, 43)
+    uneven = TokenLayout(seq_len=131, class_token=False)
+    matrix = drawn(1, 131, 131)
+    assert average_blocks(matrix, uneven)[0, 43, 43] == pytest.approx(matrix[0, 129:, 129:].mean(), abs=1e-6)
+
+
+def test_short_matrices_are_kept_whole() -> None:
+    matrix = drawn(2, 65, 65)
+    assert average_blocks(matrix, TokenLayout(seq_len=65, class_token=True, side=8)) is matrix
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_heads", "kept"), [(6, 6, (6, 5)), (12, 3, (12, 2)), (40, 2, (32, 1)), (6, 4, (6, 4)), (1, 48, (1, 32))]
+)
+def test_a_record_holds_the_first_of_too_many_and_says_how_many_there_were(num_layers: int, num_heads: int, kept: tuple[int, int]) -> None:
+    layers = layers_of(num_layers, num_heads, GRID)
+    record, _ = written_and_read(GRID, {state: {"attention": layers} for state in ("start", "trained")})
+    (mixing,) = decode_mixing(record)
+    assert mixing.maps["trained"].shape == (*kept, 17, 17)
+    assert 2 * kept[0] * kept[1] <= MAX_MATRICES
+    assert (mixing.num_layers, mixing.num_heads) == (num_layers, num_heads)
+    assert mixing.line["trained"].shape == (num_layers, num_heads)
+
+
+def test_the_largest_record_stays_small() -> None:
+    layout = TokenLayout(seq_len=65, class_token=True, side=8)
+    layers, positions = layers_of(8, 8, layout), layers_of(1, 1, layout)
+    found = {"spatial_gating": layers, "attention": layers, "positions": positions}
+    _, length = written_and_read(layout, {"start": found, "trained": found})
+    assert 1_000_000 < length < 2_600_000
+
+
+def test_nothing_found_and_older_records_are_read_as_nothing() -> None:
+    record, _ = written_and_read(GRID, {"start": {}, "trained": {}})
+    assert record.outcome.values == {}
+    assert decode_mixing(record) == ()
