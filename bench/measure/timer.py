@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
-
 from bench.intervals import median_interval
 from bench.measure.allocator import fault_counter
 
@@ -170,13 +168,16 @@ class CudaStopwatch:
     """One synchronisation per sample: device time between two events, and wall time until the device is done."""
 
     def __init__(self) -> None:
-        torch.cuda.synchronize()
+        import torch
+
+        self._cuda = torch.cuda
+        self._cuda.synchronize()
         self.overhead_s = 0.0
         self.overhead_s = statistics.median(self.sample(_nothing, 1).wall_s for _ in range(OVERHEAD_SAMPLES))
 
     def sample(self, call: Callable[[], object], inner_loop: int) -> Sample:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
+        start, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
+        self._cuda.synchronize()
         before = time.perf_counter()
         start.record()
         for _ in range(inner_loop):

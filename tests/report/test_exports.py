@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bench import catalog, cli
-from bench.report import export
+from bench.report import export as export_module
 from bench.running.store import RECORDS, StoredRun, read_run
 from bench.running.table import num_missing, rows_of
 from bench.running.training_curves import curves_of
@@ -188,7 +188,7 @@ def test_mlflow_sends_nothing_unasked(tmp_path: Path) -> None:
         "print(is_telemetry_disabled(), get_telemetry_client())\n"
     )
     # a bare environment: MLflow keeps quiet where it sees a test or a CI, and must do so without
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", script, str(UNTRAINED), (tmp_path / "ml").as_uri()],
         env=environment,
@@ -348,13 +348,13 @@ def exported(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise RequestError("cannot write", "")
         return ""
 
-    monkeypatch.setattr(export, "export", export)
+    monkeypatch.setattr(export_module, "export", export)
     return programs
 
 
 def test_only_what_was_trained_is_exported_as_it_goes_on_and_within_its_share(exported: list[str], clock: Clock) -> None:
     heard = Heard()
-    progress = export.Sinks(heard, TRAINED, ("one", "two"), clock)
+    progress = export_module.Sinks(heard, TRAINED, ("one", "two"), clock)
     measured, failed = Outcome(status="measured"), Outcome(status="failed", reason="planted")
     progress.starting(TIMED_JOB)
     progress.told("halfway")
@@ -379,19 +379,19 @@ def test_only_what_was_trained_is_exported_as_it_goes_on_and_within_its_share(ex
 
 
 def test_a_program_that_fails_is_left_to_the_end_and_the_others_go_on(exported: list[str], clock: Clock) -> None:
-    progress = export.Sinks(Heard(), TRAINED, ("failing", "one"), clock)
+    progress = export_module.Sinks(Heard(), TRAINED, ("failing", "one"), clock)
     with pytest.warns(UserWarning, match="not exported to failing: cannot write; tried again at the end"):
         progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
     for _ in range(2):
         clock.now_s += 1000
         progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
     assert exported == ["failing", "one", "one", "one"]
-    (found,) = export.export_each(lambda: read_run(TRAINED), ["failing"])
+    (found,) = export_module.export_each(lambda: read_run(TRAINED), ["failing"])
     assert (found.look, found.failure) == ("", "cannot write")
 
 
 def test_a_run_that_cannot_be_read_costs_the_exports_and_no_more(exported: list[str], clock: Clock, tmp_path: Path) -> None:
-    progress = export.Sinks(Heard(), tmp_path, ("one",), clock)
+    progress = export_module.Sinks(Heard(), tmp_path, ("one",), clock)
     with pytest.warns(UserWarning, match="not exported to one"):
         progress.finished(TRAINING_JOB, Outcome(status="measured"), left_s=0.0)
     assert exported == []
@@ -427,7 +427,7 @@ def test_a_program_that_is_broken_is_one_line(monkeypatch: pytest.MonkeyPatch, t
     pytest.importorskip("mlflow")
     monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
     with pytest.raises(RequestError, match="exports to mlflow cannot be made") as refused:
-        export.export(read_run(TRAINED), "mlflow", str(tmp_path))
+        export_module.export(read_run(TRAINED), "mlflow", str(tmp_path))
     assert refused.value.hint == "pip install 'gmlp-bench[exports]'"
 
 
@@ -437,4 +437,4 @@ def test_no_secret_of_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         bound.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{bound.getsockname()[1]}")
         with pytest.raises(RequestError, match=r"cannot write http://127\.0\.0\.1:\d+: no MLflow server answers there"):
-            export.export(read_run(UNTRAINED), "mlflow")
+            export_module.export(read_run(UNTRAINED), "mlflow")

@@ -21,7 +21,7 @@ from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Setting
 
 ITEMS, PARAMS = 400, 250_000
 RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}
-REAL = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_three_families"
+REAL = Path(__file__).parents[2] / "results" / "2026-11-20_cpu_three_families"
 Answer = Callable[..., tuple[int, str, str]]
 
 

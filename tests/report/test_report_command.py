@@ -12,7 +12,7 @@ import pytest
 
 from bench import cli
 
-PROJECT = Path(__file__).parents[1]
+PROJECT = Path(__file__).parents[2]
 RUN = PROJECT / "results" / "2026-11-20_cpu_copy"
 OTHER = PROJECT / "results" / "2026-11-20_cpu_digits"
 WITHOUT_TORCH = """

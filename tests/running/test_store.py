@@ -26,7 +26,7 @@ from bench.serialize import canonical_json, content_id, from_json, to_json
 from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings
 
 FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "200")))
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 SHAPE_OF_SCHEMA = {2: "7a881f270e2c"}
 """What a record of each schema is made of: whoever changes that raises RECORD_SCHEMA, says in UPGRADES how the old are read, stores a file of the new
 one in tests/data, and writes its shape here."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bench.spec import OptionValue, RequestError
@@ -96,6 +95,8 @@ def _joined(parts: list[Drawn]) -> Drawn:
 
 
 def _split(items: Drawn) -> Split:
+    import torch
+
     lengths = None if items.lengths is None else torch.from_numpy(items.lengths)
     return Split(inputs=torch.from_numpy(items.inputs), targets=torch.from_numpy(items.targets), lengths=lengths)
 
