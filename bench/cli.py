@@ -285,17 +285,19 @@ def report(
     out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
 ) -> None:
     """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
+    from bench.analysis.study import study
+    from bench.running.folder import report_folder
     from bench.running.store import collector_off, read_runs
 
     with collector_off():
         stored = read_runs(runs)
         if len(stored) > 1 and not out:
             raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
-        path = console_views.write_report_of_runs(stored, Path(out) if out else None)
-        if out:  # the runs themselves may be others', or read-only
-            console_views.write_merged_table(stored, Path(out))
-        else:
-            console_views.write_run_table(stored[0])
+        target = Path(out) if out else report_folder(stored[0].folder)
+        known = study(*stored, name=target.resolve().name if len(stored) > 1 else "")
+        path = console_views.write_page(known, target)
+        # the runs themselves may be others', or read-only
+        console_views.write_tables(known, target if out else stored[0].folder)
     console.say(f"report: {path}")
 
 
@@ -336,7 +338,9 @@ def compare(
 @app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")
 def check(run: RunFolder, as_json: Json = False) -> None:
     """Can these numbers be trusted? Advice for each finding; exit 1 when not."""
-    found = console_views.findings_of(_read(run))
+    from bench.analysis.study import findings_of
+
+    found = findings_of(_read(run))
     serious = any(f.serious for f in found)
     if as_json:
         console.print_json(
@@ -453,7 +457,7 @@ def _retries(text: str) -> tuple[str, ...]:
 
 
 def _compare_two(first: str, second: str, fail_if: str | None, out: str, form: str) -> None:
-    from bench.report.sections.diff import parse_bound
+    from bench.analysis.diff import parse_bound
 
     bound = None if fail_if is None else parse_bound(fail_if)
     verdict = console_views.show_two_runs(_read(first), _read(second), bound, Path(out) if out else None, form)

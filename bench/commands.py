@@ -158,14 +158,18 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
 
 def _conclude(result: RunResult, manner: Manner) -> None:
     """Table, report, exports, paths, and the exit code that says how it went."""
+    from bench.analysis.study import study
+    from bench.running.folder import report_folder
+
     stored = result.stored
-    console_views.write_run_table(stored)
-    report_path = console_views.write_run_report(stored, None) if result.complete or stored.records else None
-    console_views.show_run(stored, manner.as_json)
+    known = study(stored)
+    console_views.write_tables(known, stored.folder)
+    report_path = console_views.write_page(known, report_folder(stored.folder)) if result.complete or stored.records else None
+    console_views.show_run(known, stored.folder, manner.as_json)
     console.say(f"results: {stored.folder}")
     if report_path:
         console.say(f"report: {report_path}")
-    for finding in console_views.findings_of(stored):
+    for finding in known.findings:
         console.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
     _export(stored, manner.exports)
     if not result.complete:

@@ -13,7 +13,7 @@ import pytest
 
 import bench
 from bench import catalog
-from bench.report.frame import FLAG_COLUMNS, TEXT_COLUMNS
+from bench.analysis.frame import FLAG_COLUMNS, TEXT_COLUMNS
 from bench.running.store import read_run
 from bench.running.table import TEXTS, json_rows, not_numbers, rows_of, write_table
 from bench.spec import RequestError

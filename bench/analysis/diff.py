@@ -1,231 +1,206 @@
-"""Two runs of the same cells, one against the other: is a cell's latency in the second lower, higher, or can the rounds not tell?
-
-Rounds of different runs are not paired: nothing ties the third round of one to the third of the other. So each cell has two independent samples of
-log latencies, whose means are compared by a t-test with moderated variances, for each run on its own, and degrees of freedom by Satterthwaite;
-Holm's correction for the number of cells. A rank test would need more rounds than seven to pass that correction.
-
-Moderated variances: Smyth 2004, "Linear models and empirical Bayes methods", Sec. 6. Seven rounds tell little of one cell's spread, and a small
-variance by chance would pass for a finding. The variances of all cells together tell how much variances differ at all: a scaled inverse chi-squared
-prior is fitted to them by the moments of their logarithms, and each cell's own estimate is drawn towards it.
-"""
+"""One run against another: what became faster or slower, what cannot be compared, what else changed, what fails a bound."""
 
 from __future__ import annotations
 
-import math
-import statistics
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.significance import Parts, holm, t_test
+import pandas
 
-LEVEL = 0.95
-FASTER, SLOWER, UNDECIDED, NOT_COMPARABLE = "faster", "slower", "no difference shown", "not comparable"
-MIN_ROUNDS = 2
-Readings = Mapping[int, float]
-"""Latency by round."""
+from bench import catalog, numbers
+from bench.analysis.frame import WORK_KEYS, prepare, row_name, varying
+from bench.analysis.latency_tests import (
+    FASTER,
+    NOT_COMPARABLE,
+    SLOWER,
+    UNDECIDED,
+    CellComparison,
+    FamilyComparison,
+    cells_past,
+    compare_cells,
+    compare_families,
+)
+from bench.analysis.run_changes import ACCURACY, COUNTED, Change, ScoreComparison, compare_trained, counted_changes, value_of
+from bench.analysis.series import row_values, timings_of
+from bench.running.store import StoredRun
+from bench.running.table import rounds_of, rows_of
+from bench.spec import MEASURED, RequestError
+
+LATENCY = "latency_ms"
+BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
+BOUNDED = (LATENCY, ACCURACY, *COUNTED)
+"""What a bound may be set on."""
+ORDER = (SLOWER, FASTER, NOT_COMPARABLE, UNDECIDED)
+MADE_OF = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
+"""Columns that say why cells of one model and length are not the same cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
-    """Of the mean log latencies of a cell, second run minus first, with the parts of its variance."""
+class Bound:
+    """A ratio, second run over first, that a column must not pass: `latency_ms>1.05`."""
 
-    estimate: float
-    parts: Parts
+    column: str
+    above: bool
+    value: float
+
+    def is_passed_by(self, ratio: float) -> bool:
+        return ratio > self.value if self.above else ratio < self.value
 
     @property
-    def half(self) -> float:
-        return t_test(self.estimate, self.parts, LEVEL)[0]
+    def text(self) -> str:
+        return f"{self.column}{'>' if self.above else '<'}{self.value:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a bound comes to. `failing`: a line per cell that passes it for certain, or has lost its figure; `num_judged`: cells that it could be held
+    against."""
+
+    bound: Bound
+    failing: tuple[str, ...]
+    num_judged: int
 
     @property
-    def p_value(self) -> float:
-        """Of no difference."""
-        return t_test(self.estimate, self.parts, LEVEL)[1]
-
-    def p_value_past(self, ratio: float, *, above: bool) -> float:
-        """Of a true ratio that is not beyond this one, on one side."""
-        beyond = self.estimate - math.log(ratio)
-        _, p_value = t_test(beyond, self.parts, LEVEL)
-        return p_value / 2 if (beyond > 0) == above else 1 - p_value / 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellComparison:
-    """`ratio`: latency in the second run over that in the first, geometric means over rounds, with the 95 % interval of this cell alone. `p_adjusted`
-    holds the error over all cells; `difference` is what it was tested on. Where nothing can be compared, all of them are None and `reason` says why.
-    """
-
-    cell_id: str
-    verdict: str
-    reason: str = ""
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p_adjusted: float | None = None
-    rounds: tuple[int, int] = (0, 0)
-    difference: Difference | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FamilyComparison:
-    """The geometric mean of the ratios over a family's compared cells, with its 95 % interval over rounds: a slow round slows all cells."""
-
-    family: str
-    num_cells: int
-    ratio: float
-    low: float
-    high: float
-
-
-def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings], reasons: Mapping[str, str]) -> list[CellComparison]:
-    """All cells of either run, in the order of the first. `reasons`: why a cell must not be compared, by id."""
-    ids = list(dict.fromkeys([*first, *second, *reasons]))
-    compared = [cell for cell in ids if not (reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {})))]
-    priors = [_prior([run[cell] for cell in compared]) for run in (first, second)]
-    tests = {cell: _test((first[cell], second[cell]), priors) for cell in compared}
-    adjusted = dict(zip(compared, holm([tests[cell].p_value for cell in compared]), strict=True))
-    found = []
-    for cell in ids:
-        rounds = (len(first.get(cell, {})), len(second.get(cell, {})))
-        if cell not in tests:
-            reason = reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {}))
-            found.append(CellComparison(cell_id=cell, verdict=NOT_COMPARABLE, reason=reason, rounds=rounds))
-            continue
-        estimate, half = tests[cell].estimate, tests[cell].half
-        found.append(
-            CellComparison(
-                cell_id=cell,
-                verdict=_verdict(estimate, adjusted[cell]),
-                ratio=math.exp(estimate),
-                low=math.exp(estimate - half),
-                high=math.exp(estimate + half),
-                p_adjusted=adjusted[cell],
-                rounds=rounds,
-                difference=tests[cell],
-            )
+    def text(self) -> str:
+        sign = "above" if self.bound.above else "below"
+        return (
+            f"{self.bound.column} {sign} {self.bound.value:g} times the first run's, for certain, or lost: {len(self.failing)} of "
+            f"{self.num_judged} cells"
         )
-    return found
 
 
-def cells_past(compared: Sequence[CellComparison], ratio: float, *, above: bool) -> list[CellComparison]:
-    """The cells whose ratio is shown to be beyond this one (> 0): one-sided tests, Holm's correction for the number of compared cells."""
-    tested = [c for c in compared if c.difference is not None]
-    adjusted = holm([c.difference.p_value_past(ratio, above=above) for c in tested if c.difference is not None])
-    return [c for c, p_value in zip(tested, adjusted, strict=True) if p_value < 1 - LEVEL]
+@dataclass(frozen=True, kw_only=True)
+class TwoRuns:
+    """What was found. `names`: what each cell is called; `differing`: facts about machine and software that the runs differ in; `trained`: how the
+    scores of trained models compare; `rows`: of each run, by cell id."""
+
+    first: str
+    second: str
+    names: Mapping[str, str]
+    differing: Mapping[str, tuple[Any, Any]]
+    cells: tuple[CellComparison, ...]
+    families: tuple[FamilyComparison, ...]
+    changes: tuple[Change, ...]
+    trained: ScoreComparison
+    rows: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]
+
+    def judge(self, bound: Bound) -> Verdict:
+        """Where the bound is passed for certain: latencies by one-sided tests against it, scores where a difference is shown and its ratio passes,
+        counts exactly. A cell of both runs that only the first has the figure of fails too."""
+        passed = self._past(bound)
+        failing = [f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}" for cell, ratio in passed.items()]
+        lost = [f"{self.names[cell]}: {bound.column} lost ({status} in the second run)" for cell, status in self._lost(bound.column)]
+        return Verdict(bound=bound, failing=(*failing, *lost), num_judged=self._num_judged(bound.column) + len(lost))
+
+    def _past(self, bound: Bound) -> dict[str, float]:
+        if bound.column == LATENCY:
+            past = cells_past(self.cells, bound.value, above=bound.above)
+            return {c.cell_id: c.ratio for c in past if c.ratio is not None}
+        ratios = {c.cell_id: c.second / c.first for c in self.changes if c.column == bound.column and c.shown and c.first}
+        return {cell: ratio for cell, ratio in ratios.items() if bound.is_passed_by(ratio)}
+
+    def _lost(self, column: str) -> Iterator[tuple[str, str]]:
+        for cell, row in self.rows[0].items():
+            other = self.rows[1].get(cell)
+            if other is not None and value_of(row, column) is not None and value_of(other, column) is None:
+                yield cell, str(other["status"]) if other["status"] != MEASURED else "not measured"
+        if column == ACCURACY:
+            yield from ((cell, "seeds of it") for cell in self.trained.lost)
+
+    def _num_judged(self, column: str) -> int:
+        if column == LATENCY:
+            return sum(c.ratio is not None for c in self.cells)
+        if column == ACCURACY:
+            return sum(name == column and cell not in self.trained.lost for cell, name in self.trained.compared.items())
+        return sum(all(value_of(rows.get(cell, {}), column) is not None for rows in self.rows) for cell in self.rows[0])
 
 
-def compare_families(
-    first: Mapping[str, Readings], second: Mapping[str, Readings], compared: Sequence[CellComparison], families: Mapping[str, str]
-) -> Iterator[FamilyComparison]:
-    """One per family with compared cells that share two rounds at least in each run. `families`: by cell id."""
-    by_family: dict[str, list[str]] = {}
-    for comparison in compared:
-        if comparison.ratio is not None:
-            by_family.setdefault(families[comparison.cell_id], []).append(comparison.cell_id)
-    for family, cells in by_family.items():
-        means = [_means_by_round([run[cell] for cell in cells]) for run in (first, second)]
-        if min(map(len, means)) >= MIN_ROUNDS:
-            difference = statistics.fmean(means[1]) - statistics.fmean(means[0])
-            half, _ = t_test(difference, [(statistics.variance(values) / len(values), len(values) - 1) for values in means], LEVEL)
-            low, high = math.exp(difference - half), math.exp(difference + half)
-            yield FamilyComparison(family=family, num_cells=len(cells), ratio=math.exp(difference), low=low, high=high)
+def parse_bound(text: str) -> Bound:
+    """Raises RequestError for anything but a column, < or >, and a ratio."""
+    match = BOUND.fullmatch(text)
+    if match is None or not float(match[3]):
+        raise RequestError(
+            f"--fail-if cannot read {text!r}", "write a column and a ratio, second run over first: --fail-if 'latency_ms>1.05'"
+        )
+    column, sign, value = match.groups()
+    if column not in BOUNDED:
+        raise catalog.unknown("column of --fail-if:", column, BOUNDED, "bench compare --help")
+    return Bound(column=column, above=sign == ">", value=float(value))
 
 
-def _lack(first: Readings, second: Readings) -> str:
-    for name, readings in (("first", first), ("second", second)):
-        if len(readings) < MIN_ROUNDS:
-            return f"{len(readings)} rounds in the {name} run, and {MIN_ROUNDS} are needed"
+def compare_two(first: StoredRun, second: StoredRun, *, named: Sequence[str], same: Sequence[str]) -> TwoRuns:
+    """Every cell of either run. Of the facts about machine and software those in `named` are told where they differ, and those in `same` must not,
+    or no time is compared. Raises RequestError where the runs have no cell in common."""
+    tables = [rows_of(run) for run in (first, second)]
+    rows = ({row["cell_id"]: row for row in row_values(tables[0])}, {row["cell_id"]: row for row in row_values(tables[1])})
+    if not rows[0].keys() & rows[1].keys():
+        raise RequestError(
+            f"{first.folder} and {second.folder} have no cell in common{_nearest(*rows)}",
+            f"run the same request twice: bench run --plan {first.folder} --out NEW",
+        )
+    timings = [timings_of(rounds_of(run)) for run in (first, second)]
+    cells = compare_cells(timings[0], timings[1], _reasons(first, second, tables, same))
+    every = pandas.concat(tables).drop_duplicates("cell_id")
+    places = {cell: place for place, cell in enumerate(every["cell_id"])}
+    families = dict(zip(every["cell_id"], every["family"], strict=True))
+    trained = compare_trained(first, second)
+    return TwoRuns(
+        first=first.folder.resolve().name,
+        second=second.folder.resolve().name,
+        names=_names(every),
+        differing=_differing(first, second, named),
+        cells=tuple(sorted(cells, key=lambda c: (ORDER.index(c.verdict), places[c.cell_id]))),
+        families=tuple(compare_families(timings[0], timings[1], cells, families)),
+        changes=(*counted_changes(*rows), *trained.changes),
+        trained=trained,
+        rows=rows,
+    )
+
+
+def _nearest(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]) -> str:
+    """What the first two cells of one model and length differ in."""
+    for row in first.values():
+        for other in second.values():
+            if (row["model"], row["seq_len"]) == (other["model"], other["seq_len"]):
+                pairs = [(key, str(row.get(key)), str(other.get(key))) for key in MADE_OF]
+                differing = [f"{key}: {before} and {after}" for key, before, after in pairs if before != after]
+                return f"; {row['model']} n={row['seq_len']} has other {', '.join(differing)}" if differing else ""
     return ""
 
 
-def _prior(cells: Sequence[Readings]) -> Prior:
-    return prior_of([_variance(readings) for readings in cells], [len(readings) - 1 for readings in cells])
+def _names(rows: pandas.DataFrame) -> dict[str, str]:
+    frame = prepare(rows)
+    keys = varying(frame, WORK_KEYS)
+    return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
 
 
-def _test(samples: tuple[Readings, Readings], priors: Sequence[Prior]) -> Difference:
-    first, second = (_logs(readings) for readings in samples)
-    parts: list[tuple[float, Any]] = []
-    for readings, prior in zip(samples, priors, strict=True):
-        variance, degrees = prior.moderate(_variance(readings), len(readings) - 1)
-        parts.append((variance / len(readings), degrees))
-    return Difference(estimate=statistics.fmean(second) - statistics.fmean(first), parts=parts)
+def _differing(first: StoredRun, second: StoredRun, keys: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    pairs = {key: (first.environment.get(key), second.environment.get(key)) for key in keys}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _verdict(difference: float, p_adjusted: float) -> str:
-    if p_adjusted >= 1 - LEVEL:
-        return UNDECIDED
-    return SLOWER if difference > 0 else FASTER
+def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame], same: Sequence[str]) -> dict[str, str]:
+    """Why cells cannot be compared: they are in one run only, were not measured, or the machines differ."""
+    if not all("latency" in run.plan.metrics for run in (first, second)):
+        return {}
+    machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in _differing(first, second, same).items())
+    states = [dict(zip(found["cell_id"], found["status"], strict=True)) for found in rows]
+    found: dict[str, str] = {}
+    for cell in dict.fromkeys([*states[0], *states[1]]):
+        for name, own, run in zip(("first", "second"), states, (first, second), strict=True):
+            if cell not in own:
+                found[cell] = f"not in the {name} run"
+            elif not _was_timed(run, cell):
+                found[cell] = f"{own[cell] if own[cell] != MEASURED else 'without a time'} in the {name} run"
+        if machine:
+            found.setdefault(cell, machine)
+    return found
 
 
-def _means_by_round(cells: Sequence[Readings]) -> list[float]:
-    """Of the rounds that all cells have."""
-    common = set.intersection(*(set(readings) for readings in cells))
-    return [statistics.fmean(math.log(readings[place]) for readings in cells) for place in sorted(common)]
-
-
-def _variance(readings: Readings) -> float:
-    return statistics.variance(_logs(readings))
-
-
-def _logs(readings: Readings) -> list[float]:
-    return [math.log(value) for value in readings.values()]
-
-
-MIN_SAMPLES = 3
-"""Fewer variances say nothing of how variances differ: each then stands for itself."""
-MAX_DEGREES = 1e6
-"""Where variances differ no more than chance makes them, the prior's degrees of freedom are infinite; here they are this many."""
-SMALLEST_SHARE = 1e-6
-"""A variance of zero, as of equal readings of a coarse clock, counts as this share of the median."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prior:
-    """`variance` as if it had been estimated with `degrees` degrees of freedom."""
-
-    variance: float
-    degrees: float
-
-    def moderate(self, variance: float, degrees: int) -> tuple[float, float]:
-        """The posterior variance and its degrees of freedom."""
-        total = self.degrees + degrees
-        return (self.degrees * self.variance + degrees * variance) / total, total
-
-
-NO_PRIOR = Prior(variance=0.0, degrees=0.0)
-
-
-def prior_of(variances: Sequence[float], degrees: Sequence[int]) -> Prior:
-    """Fitted to sample variances with their degrees of freedom (1 at least)."""
-    if len(variances) < MIN_SAMPLES:
-        return NO_PRIOR
-    from scipy.special import digamma, polygamma
-
-    middle = sorted(variances)[len(variances) // 2]
-    if middle <= 0:
-        return NO_PRIOR
-    logs = [
-        math.log(max(variance, SMALLEST_SHARE * middle)) - float(digamma(d / 2)) + math.log(d / 2)
-        for variance, d in zip(variances, degrees, strict=True)
-    ]
-    mean, num = math.fsum(logs) / len(logs), len(logs)
-    chance = math.fsum(float(polygamma(1, d / 2)) for d in degrees) / num
-    excess = math.fsum((value - mean) ** 2 for value in logs) / (num - 1) - chance
-    if excess <= 0:
-        return Prior(variance=math.exp(mean), degrees=MAX_DEGREES)
-    half = _inverse_trigamma(excess)
-    return Prior(variance=math.exp(mean + float(digamma(half)) - math.log(half)), degrees=min(2 * half, MAX_DEGREES))
-
-
-def _inverse_trigamma(value: float) -> float:
-    """The x with trigamma(x) = value > 0, by Newton's method on 1 / trigamma, which is convex and nearly linear (Smyth 2004, appendix)."""
-    from scipy.special import polygamma
-
-    x = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = float(polygamma(1, x))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
-        x += step
-        if abs(step) < 1e-8 * x:
-            break
-    return x
+def _was_timed(run: StoredRun, cell_id: str) -> bool:
+    timed = run.derived.setdefault(
+        "timed cells", {r.subject_id for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED}
+    )
+    return cell_id in timed

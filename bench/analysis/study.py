@@ -1,7 +1,11 @@
-"""Everything known of a run, worked out once: rows, verdicts, effects, growth, crossovers, rankings, trust."""
+"""Everything known of a run, worked out once and when first asked for: rows, verdicts, effects, growth, crossovers, rankings, trust.
+
+Table, terminal, check, report, verdicts and exports read it; none of them computes a statistic of its own.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,104 +13,35 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.effects import Effect, Observations, contrasts_of, effects_of, with_baselines
+from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.evidence import Evidence
+from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
+from bench.analysis.peer_bounds import Judgement, judge_bounds, lacking_arms
+from bench.analysis.peers import KernelShare, Standing, kernel_shares, standing_of
 from bench.analysis.predictions import Outcome, judge_predictions
-from bench.analysis.regimes import usable_for_scaling
+from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
+from bench.analysis.ranking import Ranking, rank_latency
+from bench.analysis.regimes import Saturation, limits, regimes, saturations, usable_for_scaling
 from bench.analysis.run_crossovers import ClosedCrossing, EqualTerms, PairCrossing, closed_pairs, equal_terms, measured_pairs
 from bench.analysis.series import Timings, row_values, timings_of
-from bench.analysis.significance import Scores
+from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import Verdict, judge
 from bench.planning.tuning import recipe_of
-from bench.spec import MEASURED, Plan, Record, training_id
+from bench.running.merge import merge_runs, rows_of_runs
+from bench.running.store import StoredRun
+from bench.running.table import SeedScores, control_of, item_scores_of, num_missing, rounds_of
+from bench.spec import MEASURED, Plan, Prediction, Record, training_id
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """`verdicts` on the claims; `growth` of every series; where two cost the same, `measured` and by `closed` form; where a model's own terms are
-    `equal`; `effects` of an ablation's arms and the `outcomes` of its predictions; `doubt`: why nothing timed may be decided."""
+    """One run, or several merged into one.
 
-    verdicts: Sequence[Verdict]
-    growth: Sequence[Growth]
-    measured: Sequence[PairCrossing]
-    closed: Sequence[ClosedCrossing]
-    equal: Sequence[EqualTerms]
-    effects: Sequence[Effect] = ()
-    outcomes: Sequence[Outcome] = ()
-    doubt: str = ""
-
-
-def study_of(frame: pandas.DataFrame, data: ReportData) -> Study:
-    """`frame` is prepared."""
-    evidence = evidence_of(frame, data)
-    observed = observations_of(frame, data, evidence.timings)
-    predictions = with_baselines(data.plan.question.predictions if data.plan.question else (), data.plan.parts)
-    contrasts = contrasts_of(data.plan.parts, predictions, observed.rows)
-    effects = effects_of(contrasts, observed)
-    return Study(
-        verdicts=judge(evidence),
-        growth=growth_of(frame, evidence.timings, evidence.usable),
-        measured=measured_pairs(frame, evidence.timings),
-        closed=closed_pairs(data.plan),
-        equal=equal_terms(data.plan),
-        effects=effects,
-        outcomes=judge_predictions(predictions, contrasts, effects, doubt=evidence.doubt, quick=evidence.quick),
-        doubt=evidence.doubt,
-    )
-
-
-PER_SEED: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
-    "perplexity": lambda values: math.exp(values["cross_entropy"]) if values.get("cross_entropy") is not None else None
-}
-"""What is compared seed by seed, since no item has a score of its own, and how a record tells it."""
-
-
-def observations_of(frame: pandas.DataFrame, data: ReportData, timings: Timings) -> Observations:
-    """`frame` is prepared."""
-    trainings = _trainings(data)
-    found = {cell_id: values for cell_id, values in trainings.items() if values}
-    return Observations(
-        rows={row["cell_id"]: row for row in row_values(frame)},
-        scores=data.scores,
-        data_ids={cell_id: str(records[0].outcome.values.get("data_id") or "") for cell_id, records in found.items()},
-        seed_values={name: _by_cell(found, told) for name, told in PER_SEED.items()},
-        timings=timings,
-        num_seeds=data.plan.settings.seeds,
-    )
-
-
-def _trainings(data: ReportData) -> Mapping[str, list[Record]]:
-    """The measured trainings of every cell."""
-    by_subject: dict[str, list[Record]] = {}
-    for record in data.records:
-        if record.metric == "accuracy" and record.outcome.status == MEASURED:
-            by_subject.setdefault(record.subject_id, []).append(record)
-    found = {}
-    for planned in data.plan.cells if by_subject else ():
-        recipe = recipe_of(planned.cell, data.plan, data.records)
-        found[planned.cell.cell_id] = by_subject.get(training_id(planned.cell, recipe), []) if recipe else []
-    return found
-
-
-def _by_cell(trainings: Mapping[str, list[Record]], told: Callable[[Mapping[str, Any]], float | None]) -> Mapping[str, tuple[float, ...]]:
-    """One value per seed, for the cells that have any."""
-    found = {}
-    for cell_id, records in trainings.items():
-        values = [told(record.outcome.values) for record in records]
-        if known := tuple(value for value in values if value is not None):
-            found[cell_id] = known
-    return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportData:
-    """A run as data: nothing here is measured or read from disk by the report.
-
-    `rows`: one row per cell (docs: Records and tables); missing columns count as empty. `environment`: facts by name; whatever is there is shown.
-    `control`: the A/A control, with `cell`, `ratio`, `low`, `high`, `contains_one` and `level`; None where none was run. `findings`: advice on
-    trust, one sentence each. `rounds`: `cell_id`, `round`, `latency_ms`, for ratios paired by round; without it, ratios are of medians.
-    `folders`: the names of the runs that were merged. `scores`: the test items' scores of every trained model, by cell id. `records`: all of them.
+    `folders`: the names of the runs. `rows`: the table, one row per cell (docs/columns.md); missing columns count as empty. `control`: the A/A
+    control, with `cell`, `ratio`, `low`, `high`, `contains_one` and `level`; None where none was run. `findings`: what there is to object to.
+    `rounds`: `cell_id`, `round`, `latency_ms`, for ratios paired by round; without it, ratios are of medians. `scores`: the test items' scores of
+    every trained model, by cell id. `records`: all of them.
     """
 
     name: str
@@ -114,29 +49,225 @@ class ReportData:
     rows: pandas.DataFrame
     environment: Mapping[str, Any]
     control: Mapping[str, Any] | None = None
-    findings: tuple[str, ...] | list[str] = ()
+    findings: Sequence[Finding] = ()
     rounds: pandas.DataFrame | None = None
     folders: tuple[str, ...] = ()
-    scores: Mapping[str, Scores] = field(default_factory=dict)
+    scores: Mapping[str, SeedScores] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
 
+    @functools.cached_property
+    def frame(self) -> pandas.DataFrame:
+        """The rows with every column (`bench.analysis.frame`); a cell in several parts of the plan has a row in each."""
+        return prepare(self.rows, self.plan.parts)
 
-def evidence_of(frame: pandas.DataFrame, data: ReportData) -> Evidence:
-    """The run as its claims see it; `frame` is prepared."""
-    return Evidence(
-        frame=frame,
-        timings=timings_of(data.rounds),
-        usable=frozenset(usable_for_scaling(frame)["cell_id"]),
-        scores=data.scores,
-        doubt=_doubt(data),
-        quick=data.plan.settings.quick,
+    @functools.cached_property
+    def cells(self) -> pandas.DataFrame:
+        """The frame with one row per cell."""
+        return cells(self.frame)
+
+    @functools.cached_property
+    def row_by_cell(self) -> Mapping[str, Mapping[str, Any]]:
+        """The frame's rows by cell id."""
+        return {row["cell_id"]: row for row in row_values(self.frame)}
+
+    @functools.cached_property
+    def timings(self) -> Timings:
+        """The latency of every cell by round."""
+        return timings_of(self.rounds)
+
+    @functools.cached_property
+    def doubt(self) -> str:
+        """Why nothing timed may be decided; "" where it may."""
+        if self.plan.settings.quick:
+            return "A quick run decides nothing: few rounds, short limits."
+        if self.control is not None and not self.control.get("contains_one"):
+            return "The A/A control leaves out 1: the machine was too noisy."
+        return ""
+
+    @functools.cached_property
+    def evidence(self) -> Evidence:
+        """The run as its claims see it."""
+        return Evidence(
+            frame=self.frame,
+            timings=self.timings,
+            usable=frozenset(usable_for_scaling(self.frame)["cell_id"]),
+            scores={cell_id: found.scores for cell_id, found in self.scores.items()},
+            doubt=self.doubt,
+            quick=self.plan.settings.quick,
+        )
+
+    @functools.cached_property
+    def verdicts(self) -> Sequence[Verdict]:
+        """On the claims about quadratic cost."""
+        return judge(self.evidence)
+
+    @functools.cached_property
+    def rankings(self) -> Sequence[Ranking]:
+        """Which model is fastest at each size, length and workload."""
+        return rank_latency(self.frame, (*varying(self.frame), "size", "seq_len"), self.rounds)
+
+    @functools.cached_property
+    def growth(self) -> Sequence[Growth]:
+        """Of every series with n."""
+        return growth_of(self.frame, self.timings, self.evidence.usable)
+
+    @functools.cached_property
+    def measured_crossovers(self) -> Sequence[PairCrossing]:
+        """Where two series were measured to cost the same."""
+        return measured_pairs(self.frame, self.timings)
+
+    @functools.cached_property
+    def closed_crossovers(self) -> Sequence[ClosedCrossing]:
+        """Where two models cost the same by their closed forms."""
+        return closed_pairs(self.plan)
+
+    @functools.cached_property
+    def equal_terms(self) -> Sequence[EqualTerms]:
+        """Where a model's own quadratic term is as large as its linear one."""
+        return equal_terms(self.plan)
+
+    @functools.cached_property
+    def flops_by_degree(self) -> pandas.DataFrame:
+        """FLOPs of every cell by power of n."""
+        return flops_by_degree(self.plan)
+
+    @functools.cached_property
+    def quadratic_home(self) -> pandas.DataFrame:
+        """Where the n^2 of every model lives: weights or activations."""
+        return quadratic_home(self.plan)
+
+    @functools.cached_property
+    def regimes(self) -> pandas.DataFrame:
+        """What bounds each cell: launches, bytes or arithmetic."""
+        return regimes(self.cells)
+
+    @functools.cached_property
+    def limits(self) -> pandas.DataFrame:
+        """How far the cells of the frame that have a roofline are from it."""
+        return limits(self.frame)
+
+    @functools.cached_property
+    def saturations(self) -> Sequence[Saturation]:
+        """Where sweeps of batch size and length saturate."""
+        return saturations(self.cells, self.plan.ladders, self.timings)
+
+    @functools.cached_property
+    def predictions(self) -> Sequence[Prediction]:
+        """Of the plan's question, each against its part's baseline where it names no other arm."""
+        return with_baselines(self.plan.question.predictions if self.plan.question else (), self.plan.parts)
+
+    @functools.cached_property
+    def observations(self) -> Observations:
+        """The run as the effects of its arms see it: rows, item scores, data and seeds by cell."""
+        trainings = _trainings(self.plan, self.records)
+        found = {cell_id: records for cell_id, records in trainings.items() if records}
+        return Observations(
+            rows=self.row_by_cell,
+            scores=self.evidence.scores,
+            data_ids={cell_id: str(records[0].outcome.values.get("data_id") or "") for cell_id, records in found.items()},
+            seed_values={name: _by_cell(found, value_of) for name, value_of in PER_SEED.items()},
+            timings=self.timings,
+            num_seeds=self.plan.settings.seeds,
+        )
+
+    @functools.cached_property
+    def contrasts(self) -> Sequence[Contrast]:
+        """The pairs of arms that are compared."""
+        return contrasts_of(self.plan.parts, self.predictions, self.observations.rows)
+
+    @functools.cached_property
+    def effects(self) -> Sequence[Effect]:
+        """Of an ablation's arms, each against its part's baseline."""
+        return effects_of(self.contrasts, self.observations)
+
+    @functools.cached_property
+    def outcomes(self) -> Sequence[Outcome]:
+        """What became of an ablation's predictions."""
+        return judge_predictions(self.predictions, self.contrasts, self.effects, doubt=self.doubt, quick=self.plan.settings.quick)
+
+    @functools.cached_property
+    def peers(self) -> Standing | None:
+        """Our models beside the peers'; None where the run compares with none."""
+        return standing_of(self.plan.parts, self.row_by_cell, self.timings)
+
+    @functools.cached_property
+    def peer_bounds(self) -> Sequence[Judgement]:
+        """What the bounds on ours over the peers' times come to."""
+        lacking = lacking_arms(self.plan.parts, self.plan.question.predictions if self.plan.question else ())
+        return judge_bounds(self.peers, self.doubt, lacking) if self.peers else ()
+
+    @functools.cached_property
+    def kernel_shares(self) -> Sequence[KernelShare]:
+        """How much of "attention is faster" is kernel."""
+        return kernel_shares(self.peers, self.timings) if self.peers else ()
+
+
+def study(*runs: StoredRun, name: str = "") -> Study:
+    """The study of a run, or of several as one. `name`: what it is called (default: the first run's folder).
+
+    Raises RequestError, naming the first key that differs, where the runs may not be merged.
+    """
+    stored = merge_runs(runs)
+    return Study(
+        name=name or runs[0].folder.resolve().name,
+        folders=tuple(run.folder.resolve().name for run in runs),
+        plan=stored.plan,
+        rows=rows_of_runs(runs),
+        environment=stored.environment,
+        control=_worst_control(runs),
+        findings=findings_of(*runs),
+        rounds=rounds_of(stored),
+        scores=item_scores_of(stored),
+        records=stored.records,
     )
 
 
-def _doubt(data: ReportData) -> str:
-    """Why nothing timed may be decided; "" where it may."""
-    if data.plan.settings.quick:
-        return "A quick run decides nothing: few rounds, short limits."
-    if data.control is not None and not data.control.get("contains_one"):
-        return "The A/A control leaves out 1: the machine was too noisy."
-    return ""
+def findings_of(*runs: StoredRun) -> list[Finding]:
+    """What there is to object to in the merged rows; of the runs' controls and competitors the worst count."""
+    busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
+    return findings(
+        rows_of_runs(runs),
+        _worst_control(runs),
+        busiest.environment,
+        metrics=merge_runs(runs).plan.metrics,
+        num_missing=sum(num_missing(run) for run in runs),
+        timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
+        rounds=[rounds_of(run) for run in runs],
+    )
+
+
+def _worst_control(runs: Sequence[StoredRun]) -> dict[str, Any] | None:
+    """The A/A control that convicts a run of noise, where one does; else the first."""
+    found = [control for run in runs if (control := control_of(run))]
+    return min(found, key=lambda control: bool(control["contains_one"]), default=None)
+
+
+PER_SEED: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
+    "perplexity": lambda values: math.exp(values["cross_entropy"]) if values.get("cross_entropy") is not None else None
+}
+"""What is compared seed by seed, since no item has a score of its own, and how a record holds it."""
+
+
+def _trainings(plan: Plan, records: Sequence[Record]) -> Mapping[str, list[Record]]:
+    """The measured trainings of every cell."""
+    by_subject: dict[str, list[Record]] = {}
+    for record in records:
+        if record.metric == "accuracy" and record.outcome.status == MEASURED:
+            by_subject.setdefault(record.subject_id, []).append(record)
+    found = {}
+    for planned in plan.cells if by_subject else ():
+        recipe = recipe_of(planned.cell, plan, records)
+        found[planned.cell.cell_id] = by_subject.get(training_id(planned.cell, recipe), []) if recipe else []
+    return found
+
+
+def _by_cell(
+    trainings: Mapping[str, list[Record]], value_of: Callable[[Mapping[str, Any]], float | None]
+) -> Mapping[str, tuple[float, ...]]:
+    """One value per seed, for the cells that have any."""
+    found = {}
+    for cell_id, records in trainings.items():
+        values = [value_of(record.outcome.values) for record in records]
+        if known := tuple(value for value in values if value is not None):
+            found[cell_id] = known
+    return found

@@ -2,137 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog, console
 from bench.serialize import to_json
-from bench.spec import MEASURED, Plan, RequestError
+from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
-    import pandas
-
-    from bench.analysis.study import ReportData
-    from bench.analysis.trust import Finding
-    from bench.report.sections.diff import Bound, Verdict
+    from bench.analysis.diff import Bound, Verdict
+    from bench.analysis.study import Study
     from bench.running.store import StoredRun
 
 
-def write_run_table(stored: StoredRun) -> None:
-    """table.csv, table.json and table.parquet in the run's folder, from the records."""
-    from bench.running.table import rows_of, write_table
-
-    writing(stored.folder, lambda: write_table(rows_of(stored), stored.folder))
-
-
-def write_merged_table(runs: Sequence[StoredRun], folder: Path) -> None:
-    """The same three files, of all runs together, in a folder that is there."""
-    from bench.running.merge import rows_of_runs
+def write_tables(known: Study, folder: Path) -> None:
+    """table.csv, table.json and table.parquet in a folder that is there."""
     from bench.running.table import write_table
 
-    writing(folder, lambda: write_table(rows_of_runs(runs), folder))
+    writing(folder, lambda: write_table(known.rows, folder))
 
 
-def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
-    """The report of one run, from its records; by default where `report_folder` says. Returns the page's path."""
-    return write_report_of_runs([stored], folder)
-
-
-def write_report_of_runs(runs: Sequence[StoredRun], folder: Path | None) -> Path:
-    """One report of several runs. Raises RequestError where they may not be merged."""
+def write_page(known: Study, folder: Path) -> Path:
+    """The report. Returns the page's path."""
     from bench.report.write import write_report
-    from bench.running.folder import report_folder
 
-    target = folder or report_folder(runs[0].folder)
-    data = _report_data(runs, name=target.resolve().name if len(runs) > 1 else "")
-    writing(target, lambda: write_report(data, target))
-    return target / "report.html"
+    writing(folder, lambda: write_report(known, folder))
+    return folder / "report.html"
 
 
-def _report_data(runs: Sequence[StoredRun], name: str = "") -> ReportData:
-    from bench.analysis.study import ReportData
-    from bench.running.merge import merge_runs, rows_of_runs
-    from bench.running.table import item_scores_of, rounds_of
-
-    stored, rows = merge_runs(runs), rows_of_runs(runs)
-    return ReportData(
-        name=name or runs[0].folder.resolve().name,
-        folders=tuple(run.folder.resolve().name for run in runs),
-        plan=stored.plan,
-        rows=rows,
-        environment=stored.environment,
-        control=_worst_control(runs),
-        findings=tuple(f.sentence for f in _findings(rows, runs)),
-        rounds=rounds_of(stored),
-        scores={cell_id: found.scores for cell_id, found in item_scores_of(stored).items()},
-        records=stored.records,
-    )
-
-
-def _worst_control(runs: Sequence[StoredRun]) -> dict[str, Any] | None:
-    """The A/A control that convicts a run of noise, where one does; else the first."""
-    from bench.running.table import control_of
-
-    found = [control for run in runs if (control := control_of(run))]
-    return min(found, key=lambda control: bool(control["contains_one"]), default=None)
-
-
-def findings_of(stored: StoredRun) -> list[Finding]:
-    return findings_of_runs([stored])
-
-
-def findings_of_runs(runs: Sequence[StoredRun]) -> list[Finding]:
-    """What there is to object to in the merged rows; of the runs' controls and competitors the worst count."""
-    from bench.running.merge import rows_of_runs
-
-    return _findings(rows_of_runs(runs), runs)
-
-
-def _findings(rows: pandas.DataFrame, runs: Sequence[StoredRun]) -> list[Finding]:
-    from bench.analysis.trust import findings
-    from bench.running.merge import merge_runs
-    from bench.running.table import num_missing, rounds_of
-
-    busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
-    return findings(
-        rows,
-        _worst_control(runs),
-        busiest.environment,
-        metrics=merge_runs(runs).plan.metrics,
-        num_missing=sum(num_missing(run) for run in runs),
-        timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
-        rounds=[rounds_of(run) for run in runs],
-    )
-
-
-def show_run(stored: StoredRun, as_json: bool) -> None:
-    """The table of a run and what was skipped, as text or as one JSON document."""
-    from bench.report.frame import prepare
+def show_run(known: Study, folder: Path, as_json: bool) -> None:
+    """The table of a run, what was skipped, and the answer, as text or as one JSON document."""
+    from bench.analysis.frame import prepare
     from bench.report.sections.answer import answer_text
     from bench.report.tables import summary_table
-    from bench.running.table import json_rows, rows_of
+    from bench.running.table import json_rows
 
-    rows = rows_of(stored)
     if as_json:
-        console.print_json({"run": str(stored.folder), "rows": json_rows(rows), "skipped": to_json(stored.plan.skipped)})
+        console.print_json({"run": str(folder), "rows": json_rows(known.rows), "skipped": to_json(known.plan.skipped)})
         return
-    table = summary_table(prepare(rows))
+    table = summary_table(prepare(known.rows))
     console.print_table(table.headers, table.rows, table.numeric)
-    show_skipped(stored.plan)
-    console.print_text("\n" + answer_text(prepare(rows, stored.plan.parts), _report_data([stored])))
+    show_skipped(known.plan)
+    console.print_text("\n" + answer_text(known))
 
 
 def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
     """Front, significant differences and trained models, as text or as one JSON document; the page and the figure, whose path is returned."""
-    from bench.report.sections.front import find, json_of, notes, text_tables, write_comparison
-    from bench.report.sections.front_rows import choose_axes
+    from bench.analysis.front import choose_axes, front_of
+    from bench.analysis.study import study
+    from bench.report.sections.front import json_of, notes, text_tables, write_comparison
     from bench.running.folder import report_folder
-    from bench.running.table import item_scores_of, rows_of
 
     axes = choose_axes(x, y)
-    rows, name = rows_of(stored), stored.folder.resolve().name
-    found = find(name, stored.plan, rows, item_scores_of(stored), axes, {task: _chance(task) for task in rows["task"].dropna().unique()})
+    known = study(stored)
+    found = front_of(known, axes, {task: _chance(task) for task in known.rows["task"].dropna().unique()})
     target = folder or report_folder(stored.folder)
     if as_json:
         console.print_json({**json_of(found), "run": str(stored.folder)})
@@ -146,13 +70,13 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
 
 def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> Verdict | None:
     """One run against another, as text, markdown or json; as comparison.md in the folder, where one is given. Returns what the bound comes to."""
+    from bench.analysis.diff import compare_two
     from bench.files import write_text_below
     from bench.report.markdown import to_markdown
     from bench.report.sections.diff import (
         about_cells,
         cells_table,
         changes_table,
-        compare_two,
         document_of,
         families_table,
         json_of,

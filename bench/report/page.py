@@ -8,15 +8,14 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.series import row_values
-from bench.analysis.study import ReportData, Study
+from bench import numbers
+from bench.analysis.frame import constant_work, failed, unstable, varying
+from bench.analysis.study import Study
 from bench.planning.tuning import LEARNING_RATE_SPREAD
-from bench.report import numbers, tables
+from bench.report import tables
 from bench.report.charts.figures import absent
 from bench.report.charts.sheets import Drawing
 from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, FigureBlock, Paragraph, Section, TableBlock
-from bench.report.frame import cells as one_per_cell
-from bench.report.frame import constant_work, failed, unstable, varying
 from bench.report.sections.ablation import effect_blocks, question_blocks
 from bench.report.sections.ablation_figures import EffectFigure
 from bench.report.sections.answer import answer
@@ -31,8 +30,6 @@ NO_CELLS = Paragraph(text="The plan holds no cell.")
 
 
 def build_document(
-    frame: pandas.DataFrame,
-    data: ReportData,
     study: Study,
     drawings: Sequence[Drawing],
     effects: Sequence[EffectFigure] = (),
@@ -40,34 +37,34 @@ def build_document(
     beside_peers: Sequence[Block] = (),
     saturation: Sequence[Block] = (),
 ) -> Document:
-    """`frame` is prepared; `drawings` and `effects` are the figures that were written, `looks` what trained models look like, by section title,
+    """`drawings` and `effects` are the figures that were written, `looks` what trained models look like, by section title,
     `beside_peers` the standing comparison, `saturation` what ladders came to."""
-    cells = one_per_cell(frame)
+    frame, cells = study.frame, study.cells
     sections = {
-        **_answer(data, study),
+        **_answer(study),
         **_section("Beside the peers", beside_peers),
-        **_effects(data, study, cells, effects),
-        **({} if data.plan.question and data.plan.question.predictions else {"Which is faster": answer(frame, data)}),
-        "Can this machine be trusted?": _trust(data.control, data.findings),
+        **_effects(study, effects),
+        **({} if study.plan.question and study.plan.question.predictions else {"Which is faster": answer(study)}),
+        "Can this machine be trusted?": _trust(study),
         "Matched sizes": _matching(frame),
         "Cost": _cost(cells),
-        "Figures": _figures(drawings, absent(frame, data.plan.metrics)),
+        "Figures": _figures(drawings, absent(frame, study.plan.metrics)),
         **_section("Saturation", saturation),
-        **_section("How far from what the device allows", limit_blocks(cells)),
+        **_section("How far from what the device allows", limit_blocks(study)),
         "How cost grows with n": growth_blocks(study),
-        "Where n^2 lives": where_quadratic(data.plan),
-        "Accuracy": _accuracy(frame, data),
+        "Where n^2 lives": where_quadratic(study),
+        "Accuracy": _accuracy(study),
         **{title: tuple(blocks) for title, blocks in (looks or {}).items() if blocks},
         "What the same claims come to elsewhere": _elsewhere(study),
-        "Skipped, failed and unstable": _problems(cells, data),
-        "How each number was made": how_numbers_were_made(data.plan, _num_rounds(frame, data)),
-        "Machine and software": machine_and_software(data.environment),
-        "Make it again": how_to_make_it_again(data),
+        "Skipped, failed and unstable": _problems(study),
+        "How each number was made": how_numbers_were_made(study.plan, _num_rounds(study)),
+        "Machine and software": machine_and_software(study.environment),
+        "Make it again": how_to_make_it_again(study),
     }
     return Document(
-        title=data.name,
-        subtitle=_subtitle(cells, data),
-        notice=_notice(data),
+        title=study.name,
+        subtitle=_subtitle(study),
+        notice=_notice(study),
         sections=tuple(Section(title=title, blocks=blocks) for title, blocks in sections.items()),
     )
 
@@ -77,18 +74,18 @@ def _section(title: str, blocks: Sequence[Block]) -> dict[str, tuple[Block, ...]
     return {title: tuple(blocks)} if blocks else {}
 
 
-def _answer(data: ReportData, study: Study) -> dict[str, tuple[Block, ...]]:
+def _answer(study: Study) -> dict[str, tuple[Block, ...]]:
     """What was asked comes first; the claims on quadratic cost too, unless other predictions were made and none of the claims is decided."""
-    asked = question_blocks(data, study)
+    asked = question_blocks(study)
     if not study.outcomes:
         return {"Answer": (*_verdicts(study), *asked)}
     decided = any(verdict.finding.decided for verdict in study.verdicts)
     return {"Answer": asked, **({"The claims on quadratic cost": _verdicts(study)} if decided else {})}
 
 
-def _effects(data: ReportData, study: Study, cells: pandas.DataFrame, figures: Sequence[EffectFigure]) -> dict[str, tuple[Block, ...]]:
+def _effects(study: Study, figures: Sequence[EffectFigure]) -> dict[str, tuple[Block, ...]]:
     shown = [FigureBlock(name=f.name, title=f.title, caption=f.caption, wide=f.wide) for f in figures]
-    blocks = effect_blocks(data, study, {row["cell_id"]: row for row in row_values(cells)})
+    blocks = effect_blocks(study)
     return {"Effects and their cost": (*shown, *blocks)} if blocks else {}
 
 
@@ -109,31 +106,32 @@ def _elsewhere(study: Study) -> tuple[Block, ...]:
     return (TableBlock(table=table, caption=caption),)
 
 
-def _num_rounds(frame: pandas.DataFrame, data: ReportData) -> str:
+def _num_rounds(study: Study) -> str:
     """As measured: cells of merged runs may have more or fewer."""
-    counts = sorted(set(frame["num_rounds"].dropna()))
+    counts = sorted(set(study.frame["num_rounds"].dropna()))
     return (
-        " to ".join(dict.fromkeys(numbers.whole(count) for count in (counts[0], counts[-1]))) if counts else str(data.plan.settings.rounds)
+        " to ".join(dict.fromkeys(numbers.whole(count) for count in (counts[0], counts[-1]))) if counts else str(study.plan.settings.rounds)
     )
 
 
-def _subtitle(frame: pandas.DataFrame, data: ReportData) -> str:
+def _subtitle(study: Study) -> str:
+    frame = study.cells
     num_models = frame["model"].nunique()
     lengths = ", ".join(numbers.whole(n) for n in sorted(frame["seq_len"].dropna().unique()))
-    parts = (f"{_plural(num_models, 'model')}, {_plural(len(frame), 'cell')}", f"n = {lengths}" if lengths else "", data.plan.created)
+    parts = (f"{_plural(num_models, 'model')}, {_plural(len(frame), 'cell')}", f"n = {lengths}" if lengths else "", study.plan.created)
     return "; ".join(part for part in parts if part)
 
 
-def _notice(data: ReportData) -> str:
-    settings = data.plan.settings
+def _notice(study: Study) -> str:
+    settings = study.plan.settings
     if not settings.quick:
         return ""
     return f"Quick run: {_plural(settings.rounds, 'round')} and short limits. It gives a first impression; do not publish these numbers."
 
 
-def _trust(control: Mapping[str, Any] | None, findings: Sequence[str]) -> tuple[Block, ...]:
-    advice = (Bullets(items=tuple(findings)),) if findings else ()
-    return (Paragraph(text=_control_sentence(control)), *advice)
+def _trust(study: Study) -> tuple[Block, ...]:
+    advice = (Bullets(items=tuple(finding.sentence for finding in study.findings)),) if study.findings else ()
+    return (Paragraph(text=_control_sentence(study.control)), *advice)
 
 
 def _control_sentence(control: Mapping[str, Any] | None) -> str:
@@ -180,7 +178,8 @@ def _figures(drawings: Sequence[Drawing], not_shown: Sequence[str]) -> tuple[Blo
     return (*blocks, *(Paragraph(text=sentence) for sentence in not_shown))
 
 
-def _accuracy(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
+def _accuracy(study: Study) -> tuple[Block, ...]:
+    frame = study.frame
     table = tables.accuracy_table(frame)
     if table.rows:
         caption = (
@@ -189,7 +188,7 @@ def _accuracy(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
         return (TableBlock(table=table, caption=caption), *_training_speed(frame))
     if len(speed := _training_speed(frame)):
         return speed
-    asked = "accuracy" in data.plan.metrics
+    asked = "accuracy" in study.plan.metrics
     return (
         Paragraph(text="Asked for, but no training gave a value." if asked else "Not asked for in this run: these numbers are cost only."),
     )
@@ -201,12 +200,13 @@ def _training_speed(frame: pandas.DataFrame) -> tuple[Block, ...]:
     return (TableBlock(table=table, caption=caption),) if table.rows else ()
 
 
-def _problems(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
+def _problems(study: Study) -> tuple[Block, ...]:
+    frame, skipped = study.cells, study.plan.skipped
     broken, shaky = failed(frame), unstable(frame)
     blocks: list[Block] = []
-    if data.plan.skipped:
-        caption = f"Skipped: {_plural(len(data.plan.skipped), 'combination')} that cannot be built or matched."
-        blocks.append(TableBlock(table=tables.skipped_table(data.plan.skipped), caption=caption))
+    if skipped:
+        caption = f"Skipped: {_plural(len(skipped), 'combination')} that cannot be built or matched."
+        blocks.append(TableBlock(table=tables.skipped_table(skipped), caption=caption))
     if len(broken):
         blocks.append(
             TableBlock(table=tables.failure_table(broken), caption=f"Not measured in full: {len(broken)} of {_plural(len(frame), 'cell')}.")
@@ -214,7 +214,7 @@ def _problems(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
     if len(shaky):
         caption = f"Unstable: {_plural(len(shaky), 'cell')} whose rounds drift or whose interval is wider than 10 %."
         blocks.append(TableBlock(table=tables.unstable_table(shaky, varying(frame)), caption=caption))
-    lead = [] if data.plan.skipped or len(broken) else [Paragraph(text="Nothing was skipped and nothing failed.")]
+    lead = [] if skipped or len(broken) else [Paragraph(text="Nothing was skipped and nothing failed.")]
     return (*lead, *blocks) if blocks else (Paragraph(text="None: every cell that was asked for was run, measured and stable."),)
 
 
@@ -307,13 +307,13 @@ def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:
     return (TableBlock(table=Table(headers=("fact", "value"), numeric=(False, False), rows=rows)),)
 
 
-def how_to_make_it_again(data: ReportData) -> tuple[Block, ...]:
-    folders = [shlex.quote(f"results/{name}") for name in data.folders or (data.name,)]
+def how_to_make_it_again(study: Study) -> tuple[Block, ...]:
+    folders = [shlex.quote(f"results/{name}") for name in study.folders or (study.name,)]
     out = f" --out {shlex.quote('reports/NAME')}" if len(folders) > 1 else ""
     again = "\n".join(f"bench run --plan {folder}/plan.json" for folder in folders)
     return (
-        Paragraph(text=f"Made by this command, on {data.plan.created or 'a date that was not recorded'}:"),
-        Code(text=data.plan.command),
+        Paragraph(text=f"Made by this command, on {study.plan.created or 'a date that was not recorded'}:"),
+        Code(text=study.plan.command),
         Paragraph(text="Rebuild this report from its records, or measure the same plan again on another machine:"),
         Code(text=f"bench report {' '.join(folders)}{out}\n{again}"),
     )

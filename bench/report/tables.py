@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas
 
+from bench import numbers
+from bench.analysis.frame import TRAINING_KEYS, varying, work_text
 from bench.analysis.series import row_values
 from bench.intervals import MAX_STABLE_WIDTH
-from bench.report import numbers
-from bench.report.frame import TRAINING_KEYS, varying, work_text
 from bench.spec import PREDICTED, Skipped
 
 Row = dict[str, Any]

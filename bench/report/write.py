@@ -9,11 +9,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bench.analysis.study import ReportData, study_of
+from bench.analysis.study import Study
 from bench.files import write_bytes
 from bench.report.charts.figures import draw_figures
 from bench.report.charts.style import figure_style, series_styles
-from bench.report.frame import prepare
 from bench.report.html import to_html
 from bench.report.markdown import to_markdown
 from bench.report.page import build_document
@@ -32,22 +31,21 @@ FORMATS = ("svg", "png", "pdf")
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
 
 
-def write_report(data: ReportData, folder: Path) -> list[Path]:
+def write_report(study: Study, folder: Path) -> list[Path]:
     """Write report.md, report.html, verdicts.json and figures/*.svg, *.png and *.pdf into `folder` (made if missing) and return their paths.
 
     Equal data give equal bytes.
     """
-    frame = prepare(data.rows, data.plan.parts)
-    study = study_of(frame, data)
+    frame = study.frame
     styles = series_styles([*frame["label"], *frame["model"]])
     with figure_style():
-        drawings = [*draw_figures(frame, data.plan), *draw_exponents(study.growth, styles)]
-        drawings += [*draw_rooflines(frame, styles), *draw_limits(frame, styles)]
-        weights = weights_section(data.records, data.plan)
-        fits = fits_section(data.records, data.plan)
-        standing = standing_section(frame, data, study.doubt)
-        saturation = saturation_section(frame, data, styles)
-        effects = list(draw_effects(data.plan.parts, study.effects))
+        drawings = [*draw_figures(study), *draw_exponents(study.growth, styles)]
+        drawings += [*draw_rooflines(study, styles), *draw_limits(study, styles)]
+        weights = weights_section(study.records, study.plan)
+        fits = fits_section(study.records, study.plan)
+        standing = standing_section(study)
+        saturation = saturation_section(study, styles)
+        effects = list(draw_effects(study.plan.parts, study.effects))
         drawn = {
             **{d.name: d.figure for d in drawings},
             **{e.name: e.figure for e in effects},
@@ -58,12 +56,12 @@ def write_report(data: ReportData, folder: Path) -> list[Path]:
         }
         images = {(name, kind): image for name, figure in drawn.items() for kind, image in _images(figure).items()}
     looks = {"What the fits look like": fits.blocks, "What the weights look like": weights.blocks}
-    document = build_document(frame, data, study, drawings, effects, looks, standing.blocks, saturation.blocks)
+    document = build_document(study, drawings, effects, looks, standing.blocks, saturation.blocks)
     vectors = {name: content for (name, kind), content in images.items() if kind == "svg"}
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     written = [_write(figures / f"{name}.{kind}", content) for (name, kind), content in images.items()]
-    judged = {**verdicts_json(data, study.verdicts, study.doubt), **effects_json(study), **standing.told}
+    judged = {**verdicts_json(study), **effects_json(study.effects, study.outcomes), **standing.told}
     verdicts = json.dumps(judged, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     written.insert(0, _write(folder / "verdicts.json", verdicts.encode()))
     written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))

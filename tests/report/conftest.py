@@ -9,7 +9,8 @@ from typing import Any
 import pandas
 import pytest
 
-from bench.analysis.study import ReportData
+from bench.analysis.study import Study
+from bench.analysis.trust import Finding
 from bench.catalog import names
 from bench.measure.model import cost_of
 from bench.serialize import to_json
@@ -18,7 +19,7 @@ from models.layers.shape import Shape
 
 METRICS = ("params", "flops", "latency", "memory", "energy", "accuracy")
 FAMILY_OPTIONS = {"gmlp+pool=mean+spatial_heads=4": ("gmlp", (("pool", "mean"), ("spatial_heads", 4)))}
-MakeData = Callable[..., ReportData]
+MakeData = Callable[..., Study]
 
 
 def planned_cell(model: str, seq_len: int, budget: int | None, work: Mapping[str, Any]) -> PlannedCell:
@@ -93,7 +94,7 @@ def build(
     change: Callable[[pandas.DataFrame], None] | None = None,
     quick: bool = False,
     **fields: Any,
-) -> ReportData:
+) -> Study:
     """`change` edits the rows in place before they are handed over."""
     cells, rows = [], []
     for work, budget, n, (place, model) in itertools.product(works, budgets, lengths, enumerate(models)):
@@ -126,9 +127,9 @@ def build(
         "name": "2025-01-02_cpu_test",
         "environment": environment,
         "control": control,
-        "findings": ["advice, one sentence"],
+        "findings": [Finding(text="A remark.", advice="advice, one sentence", serious=False)],
     }
-    return ReportData(plan=plan, rows=table, **{**values, **fields})
+    return Study(plan=plan, rows=table, **{**values, **fields})
 
 
 @pytest.fixture(scope="session")

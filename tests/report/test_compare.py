@@ -12,12 +12,12 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.study import ReportData
+from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, trained_rows
+from bench.analysis.study import Study
 from bench.report.charts.sheets import sheets
 from bench.report.charts.style import series_styles
-from bench.report.sections.front import Findings, find, json_of, notes, text_tables, write_comparison
+from bench.report.sections.front import json_of, notes, text_tables, write_comparison
 from bench.report.sections.front_figure import Heading, draw_comparison
-from bench.report.sections.front_rows import Axes, choose_axes, trained_rows
 from bench.running.table import SeedScores
 from bench.spec import RequestError
 
@@ -25,7 +25,7 @@ ITEMS = 300
 RATES = {"gmlp": 0.97, "vit": 0.8, "transformer": 0.8}
 
 
-def scores_of(data: ReportData, num_seeds: int = 5) -> dict[str, SeedScores]:
+def scores_of(data: Study, num_seeds: int = 5) -> dict[str, SeedScores]:
     rng = np.random.default_rng(3)
     hardness = rng.random(ITEMS)
 
@@ -38,9 +38,9 @@ def scores_of(data: ReportData, num_seeds: int = 5) -> dict[str, SeedScores]:
     }
 
 
-def found_in(data: ReportData, x: str = "params", num_seeds: int = 5, chance: float | None = 0.1, y: str = "accuracy") -> Findings:
+def found_in(data: Study, x: str = "params", num_seeds: int = 5, chance: float | None = 0.1, y: str = "accuracy") -> CostAgainstQuality:
     plan = replace(data.plan, settings=replace(data.plan.settings, seeds=num_seeds))
-    return find(data.name, plan, data.rows, scores_of(data, num_seeds), choose_axes(x, y), {"digits": chance})
+    return front_of(replace(data, plan=plan, scores=scores_of(data, num_seeds)), choose_axes(x, y), {"digits": chance})
 
 
 def at_budget(table: pandas.DataFrame) -> None:
@@ -48,15 +48,15 @@ def at_budget(table: pandas.DataFrame) -> None:
 
 
 @pytest.fixture
-def data(make_data: Callable[..., ReportData]) -> ReportData:
+def data(make_data: Callable[..., Study]) -> Study:
     return make_data(lengths=(17, 65), budgets=(250_000, 1_000_000), works=({"task": "digits"},), change=at_budget)
 
 
 @pytest.fixture
-def make_small(make_data: Callable[..., ReportData]) -> Callable[..., ReportData]:
+def make_small(make_data: Callable[..., Study]) -> Callable[..., Study]:
     """Three models of one length and size, changed as asked."""
 
-    def make(*changes: Callable[[pandas.DataFrame], None], **fields: Any) -> ReportData:
+    def make(*changes: Callable[[pandas.DataFrame], None], **fields: Any) -> Study:
         def change(table: pandas.DataFrame) -> None:
             for edit in changes:
                 edit(table)
@@ -66,7 +66,7 @@ def make_small(make_data: Callable[..., ReportData]) -> Callable[..., ReportData
     return make
 
 
-def test_the_page_holds_verdicts_front_and_rows(data: ReportData, tmp_path: Path) -> None:
+def test_the_page_holds_verdicts_front_and_rows(data: Study, tmp_path: Path) -> None:
     page = write_comparison(found_in(data), tmp_path).read_text()
     assert "| gmlp | vit |" in page
     assert "gmlp above vit" in page
@@ -76,7 +76,7 @@ def test_the_page_holds_verdicts_front_and_rows(data: ReportData, tmp_path: Path
     assert (tmp_path / "figures" / "compare_params_accuracy.svg").read_text().count('id="front"') == 2
 
 
-def test_equal_data_give_equal_bytes(data: ReportData, tmp_path: Path) -> None:
+def test_equal_data_give_equal_bytes(data: Study, tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_comparison(found_in(data), tmp_path / name)
     for path in (tmp_path / "a").rglob("*.*"):
@@ -84,24 +84,24 @@ def test_equal_data_give_equal_bytes(data: ReportData, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("x", ["params", "flops", "latency_ms", "train_s"])
-def test_every_cost_can_be_drawn(x: str, data: ReportData, tmp_path: Path) -> None:
+def test_every_cost_can_be_drawn(x: str, data: Study, tmp_path: Path) -> None:
     write_comparison(found_in(data, x), tmp_path)
     assert (tmp_path / "figures" / f"compare_{x}_accuracy.png").stat().st_size > 10_000
 
 
-def test_the_level_of_guessing_is_drawn_where_the_axis_reaches_it(data: ReportData, tmp_path: Path) -> None:
+def test_the_level_of_guessing_is_drawn_where_the_axis_reaches_it(data: Study, tmp_path: Path) -> None:
     near, far = write_comparison(found_in(data, chance=0.86), tmp_path / "near"), write_comparison(found_in(data), tmp_path / "far")
     drawn = [(page.parent / "figures" / "compare_params_accuracy.svg").read_text().count('id="chance"') for page in (near, far)]
     assert drawn == [2, 0]
 
 
-def test_matched_models_count_as_equally_large(data: ReportData) -> None:
+def test_matched_models_count_as_equally_large(data: Study) -> None:
     rows = trained_rows(data.rows, scores_of(data), Axes(x="params", y="accuracy"))
     assert set(rows["x"]) == {250_000.0, 1_000_000.0}
     assert len(rows) == 12
 
 
-def test_a_latency_is_never_compared_across_workloads(make_data: Callable[..., ReportData]) -> None:
+def test_a_latency_is_never_compared_across_workloads(make_data: Callable[..., Study]) -> None:
     def unknown(table: pandas.DataFrame) -> None:
         table.loc[(table["model"] == "vit") & (table["batch_size"] == 32), "latency_ms"] = None
 
@@ -114,18 +114,18 @@ def test_a_latency_is_never_compared_across_workloads(make_data: Callable[..., R
     assert set(rows["batch_size"]) == {32.0}
 
 
-def test_one_seed_says_so_everywhere(data: ReportData) -> None:
+def test_one_seed_says_so_everywhere(data: Study) -> None:
     found = found_in(data, num_seeds=1)
     assert "one seed: says nothing of other seeds" in " ".join(notes(found))
     assert not any(entry["significant"] for entry in json_of(found)["comparisons"])
 
 
-def test_titles_of_the_tables(data: ReportData) -> None:
+def test_titles_of_the_tables(data: Study) -> None:
     titles = [title for title, _ in text_tables(found_in(data))]
     assert titles == ["Trained models", "Pareto front: params against accuracy", "Comparisons"]
 
 
-def test_training_times_leave_every_membership_uncertain(data: ReportData, tmp_path: Path) -> None:
+def test_training_times_leave_every_membership_uncertain(data: Study, tmp_path: Path) -> None:
     found = found_in(data, "train_s")
     assert not any(entry["certain"] for entry in json_of(found)["front"])
     assert any(entry["certain"] for entry in json_of(found_in(data, "latency_ms"))["front"])
@@ -133,7 +133,7 @@ def test_training_times_leave_every_membership_uncertain(data: ReportData, tmp_p
     assert "wall times of single trainings" in write_comparison(found, tmp_path).read_text()
 
 
-def test_an_unstable_latency_is_marked_and_never_certain(make_small: Callable[..., ReportData], tmp_path: Path) -> None:
+def test_an_unstable_latency_is_marked_and_never_certain(make_small: Callable[..., Study], tmp_path: Path) -> None:
     def shaken(table: pandas.DataFrame) -> None:
         table.loc[table["model"] == "gmlp", ["latency_ms", "latency_low_ms", "latency_high_ms"]] = 1e-6
         table.loc[table["model"] == "gmlp", "latency_stable"] = False
@@ -152,7 +152,7 @@ def test_an_unstable_latency_is_marked_and_never_certain(make_small: Callable[..
     assert (tmp_path / "figures" / "compare_latency_ms_accuracy.svg").read_text().count('id="unstable"') == 1
 
 
-def test_lost_seeds_are_shown_and_nothing_is_claimed_of_their_model(make_small: Callable[..., ReportData], tmp_path: Path) -> None:
+def test_lost_seeds_are_shown_and_nothing_is_claimed_of_their_model(make_small: Callable[..., Study], tmp_path: Path) -> None:
     def lost(table: pandas.DataFrame) -> None:
         table.loc[table["model"] == "vit", "num_seeds"] = 3
         table.loc[table["model"] == "transformer", ["accuracy", "accuracy_low", "accuracy_high", "num_seeds"]] = None
@@ -163,7 +163,7 @@ def test_lost_seeds_are_shown_and_nothing_is_claimed_of_their_model(make_small: 
         for cell, found in scores_of(data).items()
     }
     plan = replace(data.plan, settings=replace(data.plan.settings, seeds=5))
-    found = find(data.name, plan, data.rows, scores, choose_axes("params", "accuracy"), {})
+    found = front_of(replace(data, plan=plan, scores=scores), choose_axes("params", "accuracy"), {})
     (entry,) = json_of(found)["comparisons"]
     assert (entry["significant"], entry["verdict"], entry["p_adjusted"] < 0.05) == (False, "not claimed: seeds were lost", True)
     assert "vit, n = 17, budget 250 k: 3 of 5; transformer, n = 17, budget 250 k: 0 of 5" in " ".join(notes(found))
@@ -178,7 +178,7 @@ def test_lost_seeds_are_shown_and_nothing_is_claimed_of_their_model(make_small: 
 
 @pytest.mark.parametrize(("excess", "tested"), [(0.0100, 3), (0.0110, 1)])
 def test_models_of_their_own_sizes_are_tested_where_these_agree(
-    excess: float, tested: int, make_small: Callable[..., ReportData], tmp_path: Path
+    excess: float, tested: int, make_small: Callable[..., Study], tmp_path: Path
 ) -> None:
     def sized(table: pandas.DataFrame) -> None:
         table["params"] = [100_000 * (1 + excess), 100_000, 100_000]
@@ -191,7 +191,7 @@ def test_models_of_their_own_sizes_are_tested_where_these_agree(
     assert "equal budget" not in page
 
 
-def test_models_matched_in_flops_are_tested_where_these_agree(make_small: Callable[..., ReportData]) -> None:
+def test_models_matched_in_flops_are_tested_where_these_agree(make_small: Callable[..., Study]) -> None:
     def by_flops(table: pandas.DataFrame) -> None:
         table["match"] = "flops"
         table["params"] = 100_000
@@ -206,7 +206,7 @@ def test_models_matched_in_flops_are_tested_where_these_agree(make_small: Callab
     assert "forward FLOPs differ by more than 2%" in " ".join(notes(found))
 
 
-def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(make_small: Callable[..., ReportData]) -> None:
+def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(make_small: Callable[..., Study]) -> None:
     def scored(table: pandas.DataFrame) -> None:
         table["score"], table["score_low"], table["score_high"], table["score_name"] = 0.7, 0.6, 0.75, "r2"
         table["accuracy"] = None
@@ -222,7 +222,7 @@ def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(m
     ("chance", "words"),
     [(0.1, "uniform guess 0.1, below this axis"), (0.86, "uniform guess 0.86"), (0.999, "uniform guess 0.999, above this axis")],
 )
-def test_the_level_of_guessing_says_whose_it_is_and_where_it_lies(chance: float, words: str, data: ReportData) -> None:
+def test_the_level_of_guessing_says_whose_it_is_and_where_it_lies(chance: float, words: str, data: Study) -> None:
     found = found_in(data)
     (sheet,) = sheets(found.rows, "seq_len", str, ("task",))
     figure = draw_comparison(sheet, found.axes, series_styles(list(RATES)), {"digits": chance}, Heading(title="", subtitle=""))
@@ -230,7 +230,7 @@ def test_the_level_of_guessing_says_whose_it_is_and_where_it_lies(chance: float,
     assert words in texts
 
 
-def test_a_budget_of_the_blocks_is_not_the_size_of_the_model(make_small: Callable[..., ReportData]) -> None:
+def test_a_budget_of_the_blocks_is_not_the_size_of_the_model(make_small: Callable[..., Study]) -> None:
     def with_embeddings(table: pandas.DataFrame) -> None:
         table["params"] = [252_400, 252_600, 300_000]
 

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,14 @@ import pytest
 
 from bench.analysis.effects import PLACE_KEYS, Contrast, Effect
 from bench.analysis.significance import two_way_test
-from bench.analysis.study import ReportData, Study, observations_of, study_of
+from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.report.charts.style import figure_style, slug
-from bench.report.frame import prepare
 from bench.report.sections.ablation import PLACES, answer_sentence, effect_blocks, effect_text, effects_json, expectation, question_blocks
 from bench.report.sections.ablation_figures import draw_effects
 from bench.report.sections.arm_facts import Known, known_table
 from bench.report.write import write_report
+from bench.running.table import SeedScores
 from bench.spec import MEASURED, MEASURES, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
 from tests.report.conftest import MakeData
 
@@ -42,7 +41,7 @@ QUESTION = Question(text="Which one | is best?", statement="Prediction: the *sec
 CHANCE = {"gmlp": 0.7, "vit": 0.9, "transformer": 0.7}
 
 
-def part_of(data: ReportData, name: str, *, facts: bool = False) -> Part:
+def part_of(data: Study, name: str, *, facts: bool = False) -> Part:
     """An arm for each model."""
     cells = {model: tuple(p.cell.cell_id for p in data.plan.cells if p.cell.model.name == model) for model in MODELS}
     known = {"work per layer": "n^2 d"} if facts else {}
@@ -50,7 +49,7 @@ def part_of(data: ReportData, name: str, *, facts: bool = False) -> Part:
     return Part(name=name, match="params", batching="", cells=tuple(p.cell.cell_id for p in data.plan.cells), arms=arms, baseline="gmlp")
 
 
-def rounds_of(data: ReportData) -> pandas.DataFrame:
+def rounds_of(data: Study) -> pandas.DataFrame:
     """The transformer takes as long as the ViT, gMLP half the time; each round slows all alike."""
     factor = {"gmlp": 1.0, "vit": 2.0, "transformer": 2.0}
     rng = np.random.default_rng(0)
@@ -63,12 +62,19 @@ def rounds_of(data: ReportData) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=["cell_id", "round", "latency_ms"])
 
 
-def scores_of(data: ReportData, num_seeds: int) -> dict[str, Any]:
+def scores_of(data: Study, num_seeds: int) -> dict[str, Any]:
     rng = np.random.default_rng(1)
-    return {p.cell.cell_id: (rng.random((num_seeds, 400)) < CHANCE[p.cell.model.name]).astype(float) for p in data.plan.cells}
+    return {
+        p.cell.cell_id: SeedScores(
+            training=p.cell.cell_id,
+            seeds=tuple(range(num_seeds)),
+            scores=(rng.random((num_seeds, 400)) < CHANCE[p.cell.model.name]).astype(float),
+        )
+        for p in data.plan.cells
+    }
 
 
-def made(make_data: MakeData, *, num_seeds: int = 3, quick: bool = False, records: tuple[Record, ...] = ()) -> ReportData:
+def made(make_data: MakeData, *, num_seeds: int = 3, quick: bool = False, records: tuple[Record, ...] = ()) -> Study:
     data = make_data(models=MODELS, lengths=LENGTHS, works=[{"task": "digits"}], quick=quick)
     bare = part_of(data, BARE)
     parts = (part_of(data, TRAINED, facts=True), dataclasses.replace(bare, arms=(), baseline=""))
@@ -136,7 +142,7 @@ def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
 def test_intervals_are_wider_than_each_alone(told: dict[str, Any], make_data: MakeData) -> None:
     data = made(make_data)
     (found,) = [e for e in told["effects"] if (e["measure"], e["arm"], e["place"]) == ("accuracy", "vit", {"seq_len": 17.0})]
-    first, second = (data.scores[cell] for cell in found["cells"])
+    first, second = (data.scores[cell].scores for cell in found["cells"])
     alone = two_way_test(first, second)
     num = len([e for e in told["effects"] if e["measure"] == "accuracy"])
     together = two_way_test(first, second, 1 - 0.05 / num)
@@ -162,7 +168,7 @@ def test_kernels_of_one_model_have_its_exponent_of_flops_both(make_data: MakeDat
     arms = tuple(PlannedArm(name=name, cells=found, facts={"k": "v"}) for name, found in zip(("large", "small"), cells, strict=True))
     part = Part(name="p", match="params", batching="", cells=(*cells[0], *cells[1]), arms=arms, baseline="large")
     data = dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,)))
-    table = known_table(part, Known(planned={p.cell.cell_id: p for p in data.plan.cells}, rows={}, growth=studied(data).growth))
+    table = known_table(part, Known(planned={p.cell.cell_id: p for p in data.plan.cells}, rows={}, growth=data.growth))
     texts = [line[table.headers.index("exponent of FLOPs")] for line in table.rows]
     assert texts[0] == texts[1]
     assert re.fullmatch(r"1\.\d\d", texts[0])
@@ -183,12 +189,8 @@ def test_a_figure_is_drawn_for_parts_with_effects_alone(folder: Path) -> None:
     assert sorted(path.stem for path in (folder / "figures").glob("effects-*.svg")) == [f"effects-{slug(TRAINED)}"]
 
 
-def studied(data: ReportData) -> Study:
-    return study_of(prepare(data.rows, data.plan.parts), data)
-
-
 def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
-    study = studied(made(make_data, quick=True, num_seeds=1))
+    study = made(make_data, quick=True, num_seeds=1)
     assert {outcome.answer for outcome in study.outcomes} == {"undecided"}
     found = [effect for effect in study.effects if effect.measure.name == "accuracy"]
     assert found
@@ -198,16 +200,15 @@ def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
 
 def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> None:
     control = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
-    study = studied(dataclasses.replace(made(make_data), control=control))
+    study = dataclasses.replace(made(make_data), control=control)
     assert [outcome.answer for outcome in study.outcomes] == ["supported", "undecided", "undecided"]
     assert study.outcomes[1].reason.endswith("Taken by itself: supported.")
 
 
 def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
-    data = make_data(models=("vit",), lengths=(17,))
-    study = studied(data)
-    assert question_blocks(data, study) == effect_blocks(data, study, {}) == ()
-    assert effects_json(study) == {}
+    study = make_data(models=("vit",), lengths=(17,))
+    assert question_blocks(study) == effect_blocks(study) == ()
+    assert effects_json(study.effects, study.outcomes) == {}
 
 
 def effect(arm: str, measure: str, low: float, estimate: float, high: float, *, exact: bool = False, **place: Any) -> Effect:
@@ -216,15 +217,11 @@ def effect(arm: str, measure: str, low: float, estimate: float, high: float, *, 
     return Effect(contrast=contrast, measure=MEASURES[measure], estimate=interval, p_adjusted=None if exact else 0.01)
 
 
-def only(effects: Sequence[Effect]) -> Study:
-    return Study(verdicts=(), growth=(), measured=(), closed=(), equal=(), effects=effects)
-
-
 def test_infinite_bounds_are_null_in_json() -> None:
-    found = effects_json(only([effect("arm 1", "perplexity", 0.0, 1.5, float("inf"))]))["effects"]
+    found = effects_json([effect("arm 1", "perplexity", 0.0, 1.5, float("inf"))], ())["effects"]
     assert (found[0]["low"], found[0]["estimate"], found[0]["high"]) == (0.0, 1.5, None)
     json.dumps(found, allow_nan=False)
-    assert effects_json(only([])) == {}
+    assert effects_json([], ()) == {}
 
 
 def test_an_effect_in_words() -> None:
@@ -289,7 +286,7 @@ def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:
         code_version="v",
         outcome=outcome,
     )
-    observed = observations_of(prepare(data.rows), dataclasses.replace(data, records=(record,)), {})
+    observed = dataclasses.replace(data, records=(record,)).observations
     assert list(observed.seed_values["perplexity"]) == [cell.cell_id]
     assert observed.seed_values["perplexity"][cell.cell_id][0] == pytest.approx(math.exp(2.0))
     assert observed.data_ids == {cell.cell_id: "d"}

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy
 import pandas
 
-from bench.analysis.study import ReportData
+from bench.analysis.frame import prepare
+from bench.analysis.study import Study
 from bench.report.charts.figures import draw_figures
 from bench.report.charts.matplotlib import draw_lines
 from bench.report.charts.sheets import MAX_LENGTHS, MAX_PANELS, MAX_SERIES, Panel, Quantity, Sheet, drawable, sheets
 from bench.report.charts.style import figure_style, series_styles
-from bench.report.frame import prepare
 
-MakeData = Callable[..., ReportData]
+MakeData = Callable[..., Study]
 WORKS = [
     {"device": device, "phase": phase, "dtype": dtype, "batch_size": batch_size}
     for device, phase, dtype, batch_size in itertools.product(("cpu", "cuda"), ("infer", "train"), ("fp32", "bf16"), (1, 32))
@@ -77,7 +77,7 @@ def test_the_largest_grid_draws_with_every_series(make_data: MakeData) -> None:
     lengths, budgets = [17, 37, 65, 145, 257, 577, 1025, 4097], [250_000, 1_000_000, 5_000_000, 20_000_000]
     data = make_data(models=models, lengths=lengths, budgets=budgets, metrics=["params", "latency", "flops"])
     with figure_style():
-        drawings = {drawing.name: drawing.figure for drawing in draw_figures(prepare(data.rows), data.plan)}
+        drawings = {drawing.name: drawing.figure for drawing in draw_figures(data)}
         drawings["flops-by-degree"].draw_without_rendering()
     assert set(drawings) == {"latency", "flops", "flops-by-degree", "length-parameters"}
     assert len(drawings["latency"].axes) == 4

@@ -11,7 +11,6 @@ import pytest
 from bench.report.charts.sheets import Drawing
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import Paragraph, TableBlock
-from bench.report.frame import prepare
 from bench.report.sections.roofline import draw_limits, limit_blocks
 
 SHARES = {17: 0.1, 65: 0.25, 257: 0.5}
@@ -28,9 +27,9 @@ def add_shares(rows: pandas.DataFrame) -> None:
 
 
 def drawings(make_data: Any, **fields: Any) -> list[Drawing]:
-    frame = prepare(make_data(**{"change": add_shares, **fields}).rows)
+    data = make_data(**{"change": add_shares, **fields})
     with figure_style():
-        return list(draw_limits(frame, series_styles([*frame["label"], *frame["model"]])))
+        return list(draw_limits(data, series_styles([*data.frame["label"], *data.frame["model"]])))
 
 
 def test_every_share_has_its_point_below_the_limit(make_data: Any) -> None:
@@ -85,14 +84,14 @@ def test_unstable_cells_are_hollow_and_not_in_the_summary(make_data: Any) -> Non
         True,
     ]
     assert "unstable" in [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-    summary = limit_blocks(prepare(make_data(change=shaken).rows))[0]
+    summary = limit_blocks(make_data(change=shaken))[0]
     assert isinstance(summary, Paragraph)
     assert "half of the 6 cells" in summary.text
     assert "Unstable and left out: 3." in summary.text
 
 
 def test_the_report_names_the_furthest_of_each_model(make_data: Any) -> None:
-    summary, furthest = limit_blocks(prepare(make_data(change=add_shares).rows))
+    summary, furthest = limit_blocks(make_data(change=add_shares))
     assert isinstance(summary, Paragraph)
     assert "half of the 9 cells reach 25.0 % or more" in summary.text
     assert "cpu in fp32 200 GFLOP/s by oneDNN, copies 20 GB/s" in summary.text
@@ -102,4 +101,4 @@ def test_the_report_names_the_furthest_of_each_model(make_data: Any) -> None:
 
 def test_a_run_without_ceilings_says_nothing(make_data: Any) -> None:
     assert drawings(make_data, change=None) == []
-    assert limit_blocks(prepare(make_data().rows)) == ()
+    assert limit_blocks(make_data()) == ()

@@ -16,10 +16,9 @@ import pytest
 
 from bench.analysis import peer_bounds
 from bench.analysis.peers import BEST_ARM
-from bench.analysis.study import ReportData
+from bench.analysis.study import Study
 from bench.report.charts.style import figure_style
 from bench.report.document import Document, Section, TableBlock
-from bench.report.frame import prepare
 from bench.report.markdown import to_markdown
 from bench.report.sections.peers import StandingSection, standing_section
 from bench.report.write import write_report
@@ -84,7 +83,7 @@ def made(
     phases: Sequence[str] = PHASES,
     lengths: Sequence[int] = LENGTHS,
     batches: Sequence[int] = BATCHES,
-) -> ReportData:
+) -> Study:
     works = [{"phase": p, "engine": e, "batch_size": b} for p, e, b in itertools.product(phases, (EAGER, ENGINE), batches)]
     models = [name for own, peers in map(FAMILIES.__getitem__, titles) for name in (own, *peers.values())]
     data = make_data(models=models, lengths=lengths, budgets=(None,), works=works, metrics=("params", "flops", "latency"))
@@ -101,9 +100,9 @@ def made(
     return dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=parts), rows=rows, rounds=rounds_of(cells))
 
 
-def section_of(data: ReportData, doubt: str = "") -> StandingSection:
+def section_of(data: Study) -> StandingSection:
     with figure_style():
-        return standing_section(prepare(data.rows, data.plan.parts), data, doubt)
+        return standing_section(data)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -195,7 +194,8 @@ def test_the_figure_has_a_line_where_both_are_equally_fast(found: StandingSectio
 
 def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
     """In the table of cells neither."""
-    section = section_of(made(make_data, lengths=[17, 65], batches=[1]), doubt="A quick run.")
+    noisy = {"ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False}
+    section = section_of(dataclasses.replace(made(make_data, lengths=[17, 65], batches=[1]), control=noisy))
     doubted = section.told["standing"]["bounds"]
     assert {bound["answer"] for bound in doubted if not bound["bound"].startswith("outputs")} == {"undecided"}
     tables = [block.table for block in section.blocks if isinstance(block, TableBlock)]

@@ -5,20 +5,19 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.study import ReportData
+from bench.analysis.study import Study
 from bench.report.charts.figures import draw_figures
 from bench.report.charts.plotly import amount, dash, error_bars, hover_text
 from bench.report.charts.sheets import MAX_SHEETS, Chart, Drawing, tick_format
 from bench.report.charts.style import BLUE, VERMILLION, figure_style
-from bench.report.frame import prepare
 
-MakeData = Callable[..., ReportData]
+MakeData = Callable[..., Study]
 ATTACK = "<b onclick=x>&amp;"
 
 
-def drawings(data: ReportData) -> dict[str, Drawing]:
+def drawings(data: Study) -> dict[str, Drawing]:
     with figure_style():
-        return {drawing.name: drawing for drawing in draw_figures(prepare(data.rows), data.plan)}
+        return {drawing.name: drawing for drawing in draw_figures(data)}
 
 
 def named(chart: Chart, panel: int = 0) -> dict[str, dict[str, Any]]:

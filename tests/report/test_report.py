@@ -12,10 +12,11 @@ from xml.etree import ElementTree
 import pandas
 import pytest
 
-from bench.analysis.study import ReportData
+from bench.analysis.study import Study
+from bench.analysis.trust import Finding
 from bench.report.write import write_report
 
-MakeData = Callable[..., ReportData]
+MakeData = Callable[..., Study]
 ATTACK = "<script>alert(1)</script>"
 SECTIONS = [
     "Answer",
@@ -124,7 +125,14 @@ def test_the_page_needs_nothing_else(report: Path) -> None:
 
 
 def test_text_from_records_stays_text(make_data: MakeData, tmp_path: Path) -> None:
-    data = make_data(models=["gmlp", ATTACK], lengths=[17], change=fail_all, name=ATTACK, findings=[ATTACK], environment={ATTACK: ATTACK})
+    data = make_data(
+        models=["gmlp", ATTACK],
+        lengths=[17],
+        change=fail_all,
+        name=ATTACK,
+        findings=[Finding(text=ATTACK, advice=ATTACK, serious=True)],
+        environment={ATTACK: ATTACK},
+    )
     write_report(data, tmp_path)
     markdown, page = (tmp_path / "report.md").read_text(), Page((tmp_path / "report.html").read_text())
     assert "<script" not in re.sub(r"```.*?```", "", markdown, flags=re.DOTALL)

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 
 from bench.report.charts.sheets import Drawing
 from bench.report.charts.style import figure_style, series_styles
-from bench.report.frame import prepare
 from bench.report.sections.roofline import draw_rooflines
 
 PEAK, COPY, LAUNCH_S = 1e11, 2e10, 3e-6
@@ -31,9 +30,9 @@ def add_ceilings(rows: pandas.DataFrame) -> None:
 
 
 def drawings(make_data: Any, **fields: Any) -> list[Drawing]:
-    frame = prepare(make_data(**{"change": add_ceilings, "lengths": (17, 65, 257), **fields}).rows)
+    data = make_data(**{"change": add_ceilings, "lengths": (17, 65, 257), **fields})
     with figure_style():
-        return list(draw_rooflines(frame, series_styles([*frame["label"], *frame["model"]])))
+        return list(draw_rooflines(data, series_styles([*data.frame["label"], *data.frame["model"]])))
 
 
 def drawn(axis: Axes, gid: str) -> list[tuple[float, float]]:

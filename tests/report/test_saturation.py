@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.analysis.study import ReportData
+from bench.analysis.study import Study
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import FigureBlock, TableBlock
-from bench.report.frame import prepare
 from bench.report.sections.saturation import SaturationSection, ladder_table, saturation_section
 from bench.report.write import write_report
 from bench.spec import Ladder
@@ -22,7 +21,7 @@ MIB = 2**20
 
 def run(
     make_data: Any, axis: str = "batch", lengths: tuple[int, ...] = (65,), metrics: tuple[str, ...] = ("params", "latency"), **ending: Any
-) -> ReportData:
+) -> Study:
     """Ladders of two models; in the batch, a step takes 1 ms and a tenth for each sample: 60 of them make 8,571 samples/s, 16 make 6,154."""
 
     def change(rows: Any) -> None:
@@ -32,11 +31,11 @@ def run(
         rows["peak_memory_bytes"], rows["memory_source"] = 31.5 * MIB, "live_storages"
 
     works = [{"batch_size": b} for b in BATCHES] if axis == "batch" else [{}]
-    data: ReportData = make_data(models=("gmlp", "vit"), lengths=lengths, works=works, metrics=metrics, change=change)
+    data: Study = make_data(models=("gmlp", "vit"), lengths=lengths, works=works, metrics=metrics, change=change)
     return dataclasses.replace(data, plan=dataclasses.replace(data.plan, ladders=ladders(data, axis, **ending)))
 
 
-def ladders(data: ReportData, axis: str, **ending: Any) -> tuple[Ladder, ...]:
+def ladders(data: Study, axis: str, **ending: Any) -> tuple[Ladder, ...]:
     cells: dict[str, list[str]] = {}
     for planned in data.plan.cells:
         cells.setdefault(planned.cell.model.name, []).append(planned.cell.cell_id)
@@ -53,13 +52,12 @@ def ladders(data: ReportData, axis: str, **ending: Any) -> tuple[Ladder, ...]:
     return tuple(Ladder(axis=axis, cells=tuple(ids), **{**values, **ending}) for ids in cells.values())
 
 
-def section(data: ReportData) -> SaturationSection:
-    frame = prepare(data.rows, data.plan.parts)
+def section(data: Study) -> SaturationSection:
     with figure_style():
-        return saturation_section(frame, data, series_styles(list(frame["label"])))
+        return saturation_section(data, series_styles(list(data.frame["label"])))
 
 
-def only_table(data: ReportData) -> list[dict[str, str]]:
+def only_table(data: Study) -> list[dict[str, str]]:
     (table,) = [block.table for block in section(data).blocks if isinstance(block, TableBlock)]
     return [dict(zip(table.headers, row, strict=True)) for row in table.rows]
 

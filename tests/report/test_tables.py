@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.study import ReportData
-from bench.report.frame import prepare, row_name, unstable, varying
+from bench.analysis.frame import prepare, row_name, unstable, varying
+from bench.analysis.study import Study
 from bench.report.tables import accuracy_table, cost_table, matching_table, skipped_table, summary_table, unstable_table
 
-MakeData = Callable[..., ReportData]
+MakeData = Callable[..., Study]
 
 
 def as_dicts(table: Any) -> list[dict[str, str]]:

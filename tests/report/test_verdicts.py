@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench.analysis.study import evidence_of
 from bench.analysis.verdicts import Verdict, judge
-from bench.report.frame import prepare
 from bench.report.sections.verdicts import other_scopes_table, sentence, verdict_table, verdicts_json
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
 from tests.report.conftest import MakeData
@@ -71,7 +69,8 @@ def test_the_other_scopes_stand_beside() -> None:
 def test_json_holds_every_claim_with_its_figures(make_data: MakeData) -> None:
     data = make_data()
     verdicts = judged()
-    found = json.loads(json.dumps(verdicts_json(data, verdicts), allow_nan=False))
+    data.__dict__["verdicts"] = verdicts  # what the study would work out
+    found = json.loads(json.dumps(verdicts_json(data), allow_nan=False))
     assert found["run"] == data.name
     assert len(found["verdicts"]) == len(verdicts)
     flops = next(v for v in found["verdicts"] if v["claim"]["name"] == "gmlp_flops_quadratic")
@@ -89,7 +88,7 @@ def test_noise_and_quickness_reach_the_evidence(make_data: MakeData) -> None:
         (make_data(quick=True), True, "A quick run decides nothing"),
         (make_data(control=noisy), False, "The A/A control leaves out 1"),
     ):
-        found = evidence_of(prepare(data.rows), data)
+        found = data.evidence
         assert found.quick is quick
         assert found.doubt.startswith(doubt)
         assert bool(found.doubt) is bool(doubt)

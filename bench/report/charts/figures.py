@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pandas
 
-from bench.analysis.quadratic_terms import flops_by_degree
-from bench.report import frame as frames
-from bench.report import numbers
+from bench import numbers
+from bench.analysis import frame as frames
+from bench.analysis.study import Study
 from bench.report.charts.matplotlib import draw_lines, draw_points, draw_shares
 from bench.report.charts.plotly import chart_lines, chart_points, chart_shares, lines_table, points_table, shares_table
 from bench.report.charts.sheets import Drawing, Kind, Quantity, draw_sheets, sheets
 from bench.report.charts.style import SeriesStyle, series_styles
-from bench.spec import MEASURED, PREDICTED, Plan
+from bench.spec import MEASURED, PREDICTED
 
 MIB = 1024.0**2
 DEGREE_NAMES = ("constant", "linear in n", "quadratic in n", "cubic in n")
@@ -34,10 +34,11 @@ TOPICS = {
 """What a report can show: the metric that asks for it and the column that says whether it was measured."""
 
 
-def draw_figures(frame: pandas.DataFrame, plan: Plan) -> list[Drawing]:
+def draw_figures(study: Study) -> list[Drawing]:
     """Every figure that the data allow, in reading order. Call inside `style.figure_style`."""
+    frame = study.frame
     styles = series_styles([*frame["label"], *frame["model"]])
-    found = [*_latency(frame, styles), *_memory(frame, styles), *_flops(frame, styles), *_degrees(frame, plan)]
+    found = [*_latency(frame, styles), *_memory(frame, styles), *_flops(frame, styles), *_degrees(study)]
     return [*found, *_length_params(frame, styles), *_memory_parts(frame), *_accuracy(frame, styles)]
 
 
@@ -121,9 +122,9 @@ def _line_figures(
         yield from draw_sheets(kind, [sheet for sheet in found if (sheet.rows[quantity.value] > 0).any()])
 
 
-def _degrees(frame: pandas.DataFrame, plan: Plan) -> Iterator[Drawing]:
+def _degrees(study: Study) -> Iterator[Drawing]:
     """Drawn where FLOPs were measured; the split itself is the plan's closed form."""
-    by_degree = flops_by_degree(plan)
+    frame, by_degree = study.frame, study.flops_by_degree
     if frame["flops"].isna().all() or by_degree.empty:
         return
     wide = by_degree.pivot_table(index="cell_id", columns="degree", values="flops", aggfunc="first").fillna(0.0)

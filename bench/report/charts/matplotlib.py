@@ -12,10 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bench.analysis.ranking import pareto_front
+from bench.numbers import count
 from bench.report.charts.sheets import Quantity, Sheet
 from bench.report.charts.style import HOLLOW, PartStyle, SeriesStyle, part_styles, slug
 from bench.report.charts.ticks import LENGTH_LABEL, length_axis, linear_ticks, log_value_axis, spaced, value_axis
-from bench.report.numbers import count
 
 ONE_PANEL = (6.0, 3.6)
 MANY_PANELS = (3.3, 2.5)

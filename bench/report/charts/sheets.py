@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pandas
 from matplotlib.figure import Figure
 
+from bench.analysis.frame import WORK_KEYS, varying, work_text
 from bench.report.charts.style import slug
-from bench.report.frame import WORK_KEYS, varying, work_text
 from bench.report.tables import Table
 
 PHONE_INCHES = 6.5

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bench import numbers
 from bench.analysis.effects import COSTS, QUALITIES, Effect
 from bench.analysis.predictions import Outcome
 from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
-from bench.analysis.study import ReportData, Study
-from bench.report import numbers
+from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.arm_facts import known_blocks
 from bench.report.tables import Table
@@ -22,9 +22,9 @@ MAX_NAMED = 6
 Row = Mapping[str, Any]
 
 
-def question_blocks(data: ReportData, study: Study) -> tuple[Block, ...]:
+def question_blocks(study: Study) -> tuple[Block, ...]:
     """The question, what was predicted and why, and what became of each prediction; nothing for a run that asks none."""
-    question = data.plan.question
+    question = study.plan.question
     if question is None:
         return ()
     statement = tuple(Paragraph(text=" ".join(text.split())) for text in question.statement.split("\n\n"))
@@ -84,16 +84,16 @@ def prediction_table(outcomes: Sequence[Outcome]) -> Table:
     )
 
 
-def effect_blocks(data: ReportData, study: Study, rows: Mapping[str, Row]) -> tuple[Block, ...]:
-    """Per part: the arms, their quality with its difference from the baseline, and what they cost. `rows`: the prepared table by cell id."""
+def effect_blocks(study: Study) -> tuple[Block, ...]:
+    """Per part: the arms, their quality with its difference from the baseline, and what they cost."""
     blocks: list[Block] = []
-    for part in data.plan.parts:
+    for part in study.plan.parts:
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
         if not part.arms:
             continue
-        table = effect_table(part, effects, rows)
+        table = effect_table(part, effects, study.row_by_cell)
         blocks.append(TableBlock(table=table, caption=_caption(part, effects)))
-    return (*blocks, *known_blocks(data.plan, study.growth, rows))
+    return (*blocks, *known_blocks(study.plan, study.growth, study.row_by_cell))
 
 
 def _caption(part: Part, effects: Sequence[Effect]) -> str:
@@ -159,12 +159,12 @@ def expectation(prediction: Prediction) -> str:
     return f"{measure.title} {prediction.expected}{f' by more than {by}' if prediction.by else ''}{where}"
 
 
-def effects_json(study: Study) -> dict[str, Any]:
+def effects_json(effects: Sequence[Effect], outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The predictions with their outcomes, and every effect, for `verdicts.json`; empty where there are none."""
-    if not study.effects and not study.outcomes:
+    if not effects and not outcomes:
         return {}
     return {
-        **({"answer": answer_sentence(study.outcomes)} if study.outcomes else {}),
+        **({"answer": answer_sentence(outcomes)} if outcomes else {}),
         "predictions": [
             {
                 "part": outcome.prediction.part,
@@ -176,9 +176,9 @@ def effects_json(study: Study) -> dict[str, Any]:
                 "reason": outcome.reason,
                 "effects": [_effect_json(effect) for effect in outcome.effects],
             }
-            for outcome in study.outcomes
+            for outcome in outcomes
         ],
-        "effects": [_effect_json(effect) for effect in study.effects],
+        "effects": [_effect_json(effect) for effect in effects],
     }
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.ranking import Pair, Ranking, rank_latency
-from bench.analysis.study import ReportData
-from bench.report import numbers
+from bench import numbers
+from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed, varying, work_text
+from bench.analysis.ranking import Pair, Ranking
+from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
-from bench.report.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed, varying, work_text
 from bench.report.tables import Table
 
 MAX_SENTENCES = 4
@@ -20,24 +20,20 @@ TOO_MANY = "Too many combinations were timed for a paragraph. The table names th
 MATCHED = ("params", "flops")
 
 
-def answer(frame: pandas.DataFrame, data: ReportData) -> tuple[Block, ...]:
+def answer(study: Study) -> tuple[Block, ...]:
     """One paragraph, then the table of comparisons that it sums up."""
-    keys = (*varying(frame), "size")
-    speed = rank_latency(frame, (*keys, "seq_len"), data.rounds)
-    text = _text(speed, frame, data)
+    text = answer_text(study)
     blocks: list[Block] = [Paragraph(text=text if len(text) <= MAX_CHARACTERS else TOO_MANY)]
-    if any(ranking.others for ranking in speed):
-        blocks.append(TableBlock(table=_table(speed, keys), caption=_table_caption(frame, data)))
+    if any(ranking.others for ranking in study.rankings):
+        keys = (*varying(study.frame), "size")
+        blocks.append(TableBlock(table=_table(study.rankings, keys), caption=_table_caption(study)))
     return tuple(blocks)
 
 
-def answer_text(frame: pandas.DataFrame, data: ReportData) -> str:
+def answer_text(study: Study) -> str:
     """The paragraph alone."""
-    return _text(rank_latency(frame, (*varying(frame), "size", "seq_len"), data.rounds), frame, data)
-
-
-def _text(speed: Sequence[Ranking], frame: pandas.DataFrame, data: ReportData) -> str:
-    return " ".join([*_noise(data.control), *_speed(speed, frame), *_quality(frame), *_failures(frame)])
+    frame = study.frame
+    return " ".join([*_noise(study.control), *_speed(study.rankings, frame), *_quality(frame), *_failures(frame)])
 
 
 def _noise(control: Mapping[str, Any] | None) -> list[str]:
@@ -163,8 +159,8 @@ def _ratio(pair: Pair) -> str:
     return numbers.ratio(pair.ratio, pair.low, pair.high)
 
 
-def _table_caption(frame: pandas.DataFrame, data: ReportData) -> str:
-    if data.rounds is None or data.rounds.empty:
+def _table_caption(study: Study) -> str:
+    if study.rounds is None or study.rounds.empty:
         how = (
             "The ratio is one of medians, not paired by round; a difference counts as shown when the two 95 % intervals do not overlap "
             "and both cells are stable."
@@ -174,5 +170,5 @@ def _table_caption(frame: pandas.DataFrame, data: ReportData) -> str:
             "The ratio is the geometric mean over rounds, paired by round, with its 95 % t-interval; a difference counts as shown when "
             "the interval leaves out 1. Without brackets it is a ratio of medians: no rounds to pair."
         )
-    conditions = constant_work(frame)
+    conditions = constant_work(study.frame)
     return f"Latency of each model divided by that of the fastest. {how} Not corrected for the number of comparisons. Conditions: {conditions}."

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench import numbers
 from bench.analysis.growth import FLOPS, LATENCY, Growth
 from bench.analysis.growth import Measure as GrowthMeasure
 from bench.intervals import Interval
-from bench.report import numbers
 from bench.report.document import TableBlock
 from bench.report.tables import Table
 from bench.spec import Part, Plan, PlannedArm, PlannedCell

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bench import numbers
 from bench.planning.tuning import recipe_of
-from bench.report import numbers
 from bench.report.charts.matplotlib import CHARACTERS_PER_INCH
 from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import BLACK, GREY, VERMILLION, slug

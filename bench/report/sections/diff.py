@@ -1,177 +1,20 @@
-"""`bench compare RUN_A RUN_B` as data and text: what became faster or slower, what cannot be compared, what else changed, what fails a bound."""
+"""`bench compare RUN_A RUN_B` as data and text: tables, sentences, a page, JSON."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-import pandas
-
-from bench import catalog
-from bench.analysis.diff import (
-    FASTER,
+from bench import numbers
+from bench.analysis.diff import LATENCY, ORDER, TwoRuns, Verdict
+from bench.analysis.latency_tests import (
     NOT_COMPARABLE,
-    SLOWER,
-    UNDECIDED,
     CellComparison,
-    FamilyComparison,
-    cells_past,
-    compare_cells,
-    compare_families,
 )
-from bench.analysis.run_changes import ACCURACY, COUNTED, Change, ScoreComparison, compare_trained, counted_changes, value_of
-from bench.analysis.series import row_values, timings_of
-from bench.report import numbers
+from bench.analysis.run_changes import value_of
 from bench.report.document import Block, Bullets, Document, Paragraph, Section, TableBlock
-from bench.report.frame import WORK_KEYS, prepare, row_name, varying
 from bench.report.tables import Table
-from bench.running.store import StoredRun
-from bench.running.table import rounds_of, rows_of
-from bench.spec import MEASURED, RequestError
-
-LATENCY = "latency_ms"
-BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
-BOUNDED = (LATENCY, ACCURACY, *COUNTED)
-"""What a bound may be set on."""
-ORDER = (SLOWER, FASTER, NOT_COMPARABLE, UNDECIDED)
-MADE_OF = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
-"""Columns that say why cells of one model and length are not the same cell."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """A ratio, second run over first, that a column must not pass: `latency_ms>1.05`."""
-
-    column: str
-    above: bool
-    value: float
-
-    def is_passed_by(self, ratio: float) -> bool:
-        return ratio > self.value if self.above else ratio < self.value
-
-    @property
-    def text(self) -> str:
-        return f"{self.column}{'>' if self.above else '<'}{self.value:g}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What a bound comes to. `failing`: a line per cell that passes it for certain, or has lost its figure; `num_judged`: cells that it could be held
-    against."""
-
-    bound: Bound
-    failing: tuple[str, ...]
-    num_judged: int
-
-    @property
-    def text(self) -> str:
-        sign = "above" if self.bound.above else "below"
-        return (
-            f"{self.bound.column} {sign} {self.bound.value:g} times the first run's, for certain, or lost: {len(self.failing)} of "
-            f"{self.num_judged} cells"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TwoRuns:
-    """What was found. `names`: what each cell is called; `differing`: facts about machine and software that the runs differ in; `trained`: how the
-    scores of trained models compare; `rows`: of each run, by cell id."""
-
-    first: str
-    second: str
-    names: Mapping[str, str]
-    differing: Mapping[str, tuple[Any, Any]]
-    cells: tuple[CellComparison, ...]
-    families: tuple[FamilyComparison, ...]
-    changes: tuple[Change, ...]
-    trained: ScoreComparison
-    rows: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]
-
-    def judge(self, bound: Bound) -> Verdict:
-        """Where the bound is passed for certain: latencies by one-sided tests against it, scores where a difference is shown and its ratio passes,
-        counts exactly. A cell of both runs that only the first has the figure of fails too."""
-        passed = self._past(bound)
-        failing = [f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}" for cell, ratio in passed.items()]
-        lost = [f"{self.names[cell]}: {bound.column} lost ({status} in the second run)" for cell, status in self._lost(bound.column)]
-        return Verdict(bound=bound, failing=(*failing, *lost), num_judged=self._num_judged(bound.column) + len(lost))
-
-    def _past(self, bound: Bound) -> dict[str, float]:
-        if bound.column == LATENCY:
-            past = cells_past(self.cells, bound.value, above=bound.above)
-            return {c.cell_id: c.ratio for c in past if c.ratio is not None}
-        ratios = {c.cell_id: c.second / c.first for c in self.changes if c.column == bound.column and c.shown and c.first}
-        return {cell: ratio for cell, ratio in ratios.items() if bound.is_passed_by(ratio)}
-
-    def _lost(self, column: str) -> Iterator[tuple[str, str]]:
-        for cell, row in self.rows[0].items():
-            other = self.rows[1].get(cell)
-            if other is not None and value_of(row, column) is not None and value_of(other, column) is None:
-                yield cell, str(other["status"]) if other["status"] != MEASURED else "not measured"
-        if column == ACCURACY:
-            yield from ((cell, "seeds of it") for cell in self.trained.lost)
-
-    def _num_judged(self, column: str) -> int:
-        if column == LATENCY:
-            return sum(c.ratio is not None for c in self.cells)
-        if column == ACCURACY:
-            return sum(name == column and cell not in self.trained.lost for cell, name in self.trained.compared.items())
-        return sum(all(value_of(rows.get(cell, {}), column) is not None for rows in self.rows) for cell in self.rows[0])
-
-
-def parse_bound(text: str) -> Bound:
-    """Raises RequestError for anything but a column, < or >, and a ratio."""
-    match = BOUND.fullmatch(text)
-    if match is None or not float(match[3]):
-        raise RequestError(
-            f"--fail-if cannot read {text!r}", "write a column and a ratio, second run over first: --fail-if 'latency_ms>1.05'"
-        )
-    column, sign, value = match.groups()
-    if column not in BOUNDED:
-        raise catalog.unknown("column of --fail-if:", column, BOUNDED, "bench compare --help")
-    return Bound(column=column, above=sign == ">", value=float(value))
-
-
-def compare_two(first: StoredRun, second: StoredRun, *, named: Sequence[str], same: Sequence[str]) -> TwoRuns:
-    """Every cell of either run. Of the facts about machine and software those in `named` are told where they differ, and those in `same` must not,
-    or no time is compared. Raises RequestError where the runs have no cell in common."""
-    tables = [rows_of(run) for run in (first, second)]
-    rows = ({row["cell_id"]: row for row in row_values(tables[0])}, {row["cell_id"]: row for row in row_values(tables[1])})
-    if not rows[0].keys() & rows[1].keys():
-        raise RequestError(
-            f"{first.folder} and {second.folder} have no cell in common{_nearest(*rows)}",
-            f"run the same request twice: bench run --plan {first.folder} --out NEW",
-        )
-    timings = [timings_of(rounds_of(run)) for run in (first, second)]
-    cells = compare_cells(timings[0], timings[1], _reasons(first, second, tables, same))
-    every = pandas.concat(tables).drop_duplicates("cell_id")
-    places = {cell: place for place, cell in enumerate(every["cell_id"])}
-    families = dict(zip(every["cell_id"], every["family"], strict=True))
-    trained = compare_trained(first, second)
-    return TwoRuns(
-        first=first.folder.resolve().name,
-        second=second.folder.resolve().name,
-        names=_names(every),
-        differing=_differing(first, second, named),
-        cells=tuple(sorted(cells, key=lambda c: (ORDER.index(c.verdict), places[c.cell_id]))),
-        families=tuple(compare_families(timings[0], timings[1], cells, families)),
-        changes=(*counted_changes(*rows), *trained.changes),
-        trained=trained,
-        rows=rows,
-    )
-
-
-def _nearest(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]) -> str:
-    """What the first two cells of one model and length differ in."""
-    for row in first.values():
-        for other in second.values():
-            if (row["model"], row["seq_len"]) == (other["model"], other["seq_len"]):
-                pairs = [(key, str(row.get(key)), str(other.get(key))) for key in MADE_OF]
-                differing = [f"{key}: {before} and {after}" for key, before, after in pairs if before != after]
-                return f"; {row['model']} n={row['seq_len']} has other {', '.join(differing)}" if differing else ""
-    return ""
 
 
 def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
@@ -288,39 +131,3 @@ def about_cells(found: TwoRuns) -> str:
 
 def _p_text(p_value: float) -> str:
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
-def _names(rows: pandas.DataFrame) -> dict[str, str]:
-    frame = prepare(rows)
-    keys = varying(frame, WORK_KEYS)
-    return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
-
-
-def _differing(first: StoredRun, second: StoredRun, keys: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    pairs = {key: (first.environment.get(key), second.environment.get(key)) for key in keys}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame], same: Sequence[str]) -> dict[str, str]:
-    """Why cells cannot be compared: they are in one run only, were not measured, or the machines differ."""
-    if not all("latency" in run.plan.metrics for run in (first, second)):
-        return {}
-    machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in _differing(first, second, same).items())
-    states = [dict(zip(found["cell_id"], found["status"], strict=True)) for found in rows]
-    found: dict[str, str] = {}
-    for cell in dict.fromkeys([*states[0], *states[1]]):
-        for name, own, run in zip(("first", "second"), states, (first, second), strict=True):
-            if cell not in own:
-                found[cell] = f"not in the {name} run"
-            elif not _was_timed(run, cell):
-                found[cell] = f"{own[cell] if own[cell] != MEASURED else 'without a time'} in the {name} run"
-        if machine:
-            found.setdefault(cell, machine)
-    return found
-
-
-def _was_timed(run: StoredRun, cell_id: str) -> bool:
-    timed = run.derived.setdefault(
-        "timed cells", {r.subject_id for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED}
-    )
-    return cell_id in timed

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas
 from matplotlib.figure import Figure
 
+from bench import numbers
+from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, on_front, unmeasured
 from bench.analysis.ranking import ON
-from bench.analysis.significance import ONE_SEED, Comparison, Row, compare_groups, pairs_of
+from bench.analysis.significance import ONE_SEED, Comparison
 from bench.files import write_atomically, write_text
-from bench.report import numbers
 from bench.report.charts.sheets import Sheet, sheets
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
 from bench.report.markdown import to_markdown
 from bench.report.sections.front_figure import draw_comparison
-from bench.report.sections.front_rows import (
-    DIFFERENCE_UNITS,
-    Axes,
-    all_seeds_lost,
-    comparison_table,
-    equally_large,
-    front_table,
-    on_front,
-    rows_table,
-    trained_rows,
-    unmeasured,
-    with_flops,
-    with_front,
-)
+from bench.report.sections.front_rows import comparison_table, front_table, rows_table
 from bench.report.sections.front_text import (
     ABOUT_FRONT,
     doubt_text,
@@ -47,58 +34,18 @@ from bench.report.sections.front_text import (
     workload_text,
 )
 from bench.report.tables import Table
-from bench.running.table import SeedScores
-from bench.spec import Plan
 
 FORMATS = ("svg", "png")
-GROUP = ("task", "seq_len", "budget", "match")
-"""Models are compared where all of these are equal."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """What a comparison found: `rows` as `trained_rows` and `with_front` give them; `chance` is the score of guessing by task.
-
-    `unequal`: the pairs of one group that were not tested, since they are not equally large. `without_seeds`: the models that lost all seeds.
-    """
-
-    run: str
-    axes: Axes
-    plan: Plan
-    rows: pandas.DataFrame
-    comparisons: tuple[Comparison, ...]
-    chance: Mapping[str, float | None]
-    unequal: tuple[tuple[Row, Row], ...] = ()
-    without_seeds: tuple[str, ...] = ()
-
-
-def find(
-    run: str, plan: Plan, rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes, chance: Mapping[str, float | None]
-) -> Findings:
-    """Select, find the front, test. `rows`: the table of the run; `scores` by cell id. Raises RequestError where there is nothing to compare."""
-    chosen = with_flops(trained_rows(rows, scores, axes), plan)
-    arrays = {cell: found.scores for cell, found in scores.items()}
-    comparisons = tuple(compare_groups(chosen, arrays, GROUP, comparable=equally_large, planned_seeds=plan.settings.seeds))
-    return Findings(
-        run=run,
-        axes=axes,
-        plan=plan,
-        rows=with_front(chosen, comparisons),
-        comparisons=comparisons,
-        chance=chance,
-        unequal=tuple((first, second) for _, first, second in pairs_of(chosen, arrays, GROUP) if not equally_large(first, second)),
-        without_seeds=all_seeds_lost(rows, plan),
-    )
-
-
-def json_of(found: Findings) -> dict[str, Any]:
+def json_of(found: CostAgainstQuality) -> dict[str, Any]:
     """One document: the front with its certainty, and every comparison; what is not known is null."""
     front = [_front_entry(row) for row in on_front(found.rows).to_dict("records")]
     comparisons = [_comparison_entry(comparison, found.axes) for comparison in found.comparisons]
     return {"run": found.run, "x": found.axes.x, "y": found.axes.y, "front": front, "comparisons": comparisons}
 
 
-def text_tables(found: Findings) -> list[tuple[str, Table]]:
+def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
     """Title and table, in reading order, for a terminal as for the page; a table without rows is left out."""
     front = on_front(found.rows)
     named = [
@@ -109,23 +56,23 @@ def text_tables(found: Findings) -> list[tuple[str, Table]]:
     return [(title, table) for title, table in named if table.rows]
 
 
-def notes(found: Findings) -> list[str]:
+def notes(found: CostAgainstQuality) -> list[str]:
     """What the tables say, in sentences."""
     front = (*front_sentence(found.rows, found.axes), *doubt_text(found.rows, found.axes))
     return [*front, *verdict_sentence(found.comparisons), *_limits(found), *_method(found)]
 
 
-def _limits(found: Findings) -> list[str]:
+def _limits(found: CostAgainstQuality) -> list[str]:
     """Why some differences are not claimed or not tested."""
     lost = seeds_lost_text(found.rows, found.without_seeds, found.plan.settings.seeds)
     return [*lost, *unequal_text(found.unequal)]
 
 
-def _method(found: Findings) -> list[str]:
+def _method(found: CostAgainstQuality) -> list[str]:
     return [*unit_text(found.comparisons, found.axes), *method_text(found.comparisons)]
 
 
-def write_comparison(found: Findings, folder: Path) -> Path:
+def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
     """compare_<x>_<y>.md and figures/compare_<x>_<y>.svg and .png in `folder` (made if missing); the path of the first.
 
     Equal data give equal bytes.
@@ -141,7 +88,7 @@ def write_comparison(found: Findings, folder: Path) -> Path:
     return page
 
 
-def _figures(found: Findings) -> dict[str, tuple[Sheet, Figure]]:
+def _figures(found: CostAgainstQuality) -> dict[str, tuple[Sheet, Figure]]:
     rows = found.rows[found.rows["x"].notna()]
     styles = series_styles(list(found.rows["label"]))
     drawn = {}
@@ -159,7 +106,7 @@ def _save(figure: Figure, path: Path, kind: str) -> None:
     write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind, metadata=metadata))
 
 
-def _document(found: Findings, drawn: Mapping[str, Sheet]) -> Document:
+def _document(found: CostAgainstQuality, drawn: Mapping[str, Sheet]) -> Document:
     figures: Sequence[Block] = [
         FigureBlock(
             name=name,

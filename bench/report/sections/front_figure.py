@@ -13,13 +13,13 @@ from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bench import numbers
+from bench.analysis.front import EXACT, Axes, on_front
 from bench.analysis.ranking import ON
-from bench.report import numbers
 from bench.report.charts.matplotlib import Handle, draw_panels
 from bench.report.charts.sheets import Sheet
 from bench.report.charts.style import GREY, SeriesStyle, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
-from bench.report.sections.front_rows import EXACT, Axes, on_front
 
 X_LABELS = {
     "params": "parameters",

@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas
 
+from bench import numbers
+from bench.analysis.frame import work_text
+from bench.analysis.front import CLOCK_KEYS, DIFFERENCE_UNITS, EXACT, SIZE_TOLERANCE, Axes, model_place, on_front
 from bench.analysis.ranking import ON
 from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
-from bench.report import numbers
-from bench.report.frame import work_text
 from bench.report.sections.front_figure import X_LABELS, Heading
-from bench.report.sections.front_rows import CLOCK_KEYS, DIFFERENCE_UNITS, EXACT, SIZE_TOLERANCE, Axes, model_place, on_front, seeds_text
+from bench.report.sections.front_rows import seeds_text
 from bench.spec import Plan, Recipe
 
 MAX_PLACES = 6

@@ -7,22 +7,22 @@ from typing import Any
 
 import pandas
 
+from bench import numbers
+from bench.analysis import frame as frames
 from bench.analysis.crossover import Crossing
 from bench.analysis.evidence import label_of
+from bench.analysis.frame import SCOPE_TEXTS, Cell, _scope_text
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Growth, Measure
 from bench.analysis.run_crossovers import SCOPES, ClosedCrossing, EqualTerms, PairCrossing
 from bench.analysis.scaling import answer_quadratic
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.intervals import Interval
-from bench.report import frame as frames
-from bench.report import numbers
 from bench.report.charts.matplotlib import draw_lines
 from bench.report.charts.plotly import chart_lines, lines_table
 from bench.report.charts.sheets import Drawing, Kind, Quantity, draw_sheets, sheets
 from bench.report.charts.style import SeriesStyle
 from bench.report.document import Block, Paragraph, TableBlock
-from bench.report.frame import SCOPE_TEXTS, Cell, _scope_text
 from bench.report.tables import Table
 
 
@@ -262,9 +262,9 @@ def _blocks(study: Study) -> Iterator[Block]:
     yield from _shown(exponent_table(study.growth), EXPONENTS)
     yield from (Paragraph(text=sentence) for sentence in refused_exponents(study.growth))
     yield from _shown(twin_table(study.growth), TWINS)
-    yield from _shown(measured_crossing_table(study.measured), MEASURED)
-    yield from _shown(closed_crossing_table(study.closed), CLOSED)
-    yield from _shown(equal_terms_table(study.equal), EQUAL)
+    yield from _shown(measured_crossing_table(study.measured_crossovers), MEASURED)
+    yield from _shown(closed_crossing_table(study.closed_crossovers), CLOSED)
+    yield from _shown(equal_terms_table(study.equal_terms), EQUAL)
 
 
 def _shown(table: Table, caption: str) -> Iterator[Block]:

@@ -10,6 +10,8 @@ from typing import Any
 import pandas
 from matplotlib.figure import Figure
 
+from bench import numbers
+from bench.analysis import frame as frames
 from bench.analysis.peer_bounds import (
     BOUND_DEVICE,
     BOUND_DTYPE,
@@ -19,8 +21,6 @@ from bench.analysis.peer_bounds import (
     Judgement,
     answer_below,
     is_bound,
-    judge_bounds,
-    lacking_arms,
     places_text,
 )
 from bench.analysis.peers import (
@@ -34,16 +34,11 @@ from bench.analysis.peers import (
     Standing,
     both_with,
     is_empty,
-    kernel_shares,
-    standing_of,
 )
 from bench.analysis.scaling import UNDECIDED
-from bench.analysis.series import row_values, timings_of
-from bench.analysis.study import ReportData
+from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
-from bench.report import frame as frames
-from bench.report import numbers
 from bench.report.charts.matplotlib import draw_lines
 from bench.report.charts.plotly import chart_lines
 from bench.report.charts.sheets import Drawing, Kind, Quantity, draw_sheets, sheets
@@ -87,17 +82,14 @@ class StandingSection:
     told: Mapping[str, Any] = field(default_factory=dict)
 
 
-def standing_section(frame: pandas.DataFrame, data: ReportData, doubt: str) -> StandingSection:
-    """`frame` is prepared; `doubt`: why nothing timed may be decided. Call inside `style.figure_style`."""
-    timings = timings_of(data.rounds)
-    standing = standing_of(data.plan.parts, {row["cell_id"]: row for row in row_values(frame)}, timings)
+def standing_section(study: Study) -> StandingSection:
+    """Call inside `style.figure_style`."""
+    standing, judged, shares = study.peers, study.peer_bounds, study.kernel_shares
     if standing is None:
         return StandingSection()
-    lacking = lacking_arms(data.plan.parts, data.plan.question.predictions if data.plan.question else ())
-    judged, shares = judge_bounds(standing, doubt, lacking), kernel_shares(standing, timings)
-    answer, drawings = summary(standing, judged), list(draw_standing(standing, frame))
+    answer, drawings = summary(standing, judged), list(draw_standing(standing, study.frame))
     return StandingSection(
-        blocks=(Paragraph(text=answer), *_bounds(judged), *map(_figure, drawings), *_tables(standing, shares, doubt)),
+        blocks=(Paragraph(text=answer), *_bounds(judged), *map(_figure, drawings), *_tables(standing, shares, study.doubt)),
         figures={drawing.name: drawing.figure for drawing in drawings},
         told={"standing": standing_json(standing, judged, shares, answer)},
     )

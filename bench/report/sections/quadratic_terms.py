@@ -6,19 +6,18 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.quadratic_terms import quadratic_home
-from bench.report import numbers
+from bench import numbers
+from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.tables import Table, number, plain, table
-from bench.spec import Plan
 
 WEIGHTS = "weights"
 ACTIVATIONS = "activations"
 NOWHERE = "nowhere: linear in n"
 
 
-def where_quadratic(plan: Plan) -> tuple[Block, ...]:
-    homes = quadratic_home(plan).drop_duplicates(["model", "seq_len", "budget", "flops_coefficient", "params_seq"])
+def where_quadratic(study: Study) -> tuple[Block, ...]:
+    homes = study.quadratic_home.drop_duplicates(["model", "seq_len", "budget", "flops_coefficient", "params_seq"])
     if homes.empty:
         return (Paragraph(text="The plan holds no cell."),)
     homes = homes.assign(home=[_home(row) for row in homes.to_dict("records")])

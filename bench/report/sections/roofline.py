@@ -14,10 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bench.analysis.regimes import LAUNCH, SHARE, furthest, limits, regimes
+from bench import numbers
+from bench.analysis import frame as frames
+from bench.analysis.regimes import LAUNCH, SHARE, furthest
 from bench.analysis.series import row_values
-from bench.report import frame as frames
-from bench.report import numbers
+from bench.analysis.study import Study
 from bench.report.charts.matplotlib import draw_lines, draw_panels
 from bench.report.charts.plotly import MARKER_PIXELS, chart_lines, hover_text, panel_title, panels_of, plain_values, plotly_text, symbols
 from bench.report.charts.sheets import Chart, ChartAxis, ChartPanel, Drawing, Kind, Quantity, Sheet, Trace, draw_sheets, sheets
@@ -47,9 +48,9 @@ class Limits:
     y: tuple[float, float]
 
 
-def draw_rooflines(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
+def draw_rooflines(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
     """A figure per device with a panel per phase and dtype; nothing where no cell has a regime. Call inside `style.figure_style`."""
-    rows = regimes(frames.cells(frame))
+    rows = study.regimes
     kind = Kind(
         name="roofline",
         title="What bounds each step",
@@ -214,7 +215,7 @@ FURTHEST_CAPTION = (
 )
 
 
-def draw_limits(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
+def draw_limits(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
     """Figures of the share against n, a panel per size and workload; nothing where no cell has a share. Call inside `style.figure_style`."""
     kind = Kind(
         name="limit",
@@ -222,16 +223,16 @@ def draw_limits(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> I
         caption=lambda rows: f"{LIMIT_CAPTION} Conditions: {frames.constant_work(rows)}.",
         figure=lambda sheet: draw_lines(sheet, QUANTITY, dict(styles)),
         chart=lambda sheet: chart_lines(sheet, QUANTITY, styles),
-        table=lambda rows: limit_table(limits(rows)),
+        table=lambda rows: limit_table(study.limits.loc[rows.index.intersection(study.limits.index)]),
         missing=_without_share,
     )
-    if (frame[SHARE] > 0).any():
-        yield from draw_sheets(kind, [sheet for sheet in sheets(frame, "size", str) if (sheet.rows[SHARE] > 0).any()])
+    if (study.frame[SHARE] > 0).any():
+        yield from draw_sheets(kind, [sheet for sheet in sheets(study.frame, "size", str) if (sheet.rows[SHARE] > 0).any()])
 
 
-def limit_blocks(frame: pandas.DataFrame) -> tuple[Block, ...]:
-    """What the cells come to, and those that are furthest away; nothing without ceilings. `frame` has one row per cell."""
-    rows = limits(frame)
+def limit_blocks(study: Study) -> tuple[Block, ...]:
+    """What the cells come to, and those that are furthest away; nothing without ceilings."""
+    rows = frames.cells(study.limits)
     if rows.empty:
         return ()
     return (

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bench.analysis.regimes import NEAR, Saturation, saturations
-from bench.analysis.series import timings_of
-from bench.analysis.study import ReportData
-from bench.report import numbers
+from bench import numbers
+from bench.analysis.frame import WORK_KEYS, constant_work, row_name, varying
+from bench.analysis.regimes import NEAR, Saturation
+from bench.analysis.study import Study
 from bench.report.charts.matplotlib import draw_panels
 from bench.report.charts.plotly import (
     MARKER_PIXELS,
@@ -32,7 +32,6 @@ from bench.report.charts.sheets import Chart, ChartAxis, ChartPanel, Drawing, Ki
 from bench.report.charts.style import HOLLOW, SeriesStyle, slug
 from bench.report.charts.ticks import length_axis, log_value_axis
 from bench.report.document import Block, FigureBlock, TableBlock
-from bench.report.frame import WORK_KEYS, cells, constant_work, row_name, varying
 from bench.report.tables import LATENCY, LENGTH, MEMORY, MODEL, STATUS, Column, Row, Table, number, plain, table, work_columns
 from bench.spec import NO_ATTENTION, PREDICTED, Cell, Ladder, Plan
 
@@ -63,9 +62,9 @@ class SaturationSection:
     figures: Mapping[str, Figure]
 
 
-def saturation_section(frame: pandas.DataFrame, data: ReportData, styles: Mapping[str, SeriesStyle]) -> SaturationSection:
-    """`frame` is prepared. Call inside `style.figure_style`."""
-    found = saturations(cells(frame), data.plan.ladders, timings_of(data.rounds))
+def saturation_section(study: Study, styles: Mapping[str, SeriesStyle]) -> SaturationSection:
+    """Call inside `style.figure_style`."""
+    found = study.saturations
     drawings = list(draw_saturation(found, styles))
     figures = [
         FigureBlock(name=d.name, title=d.title, caption=d.caption, missing=d.missing, wide=d.wide, chart=d.chart, table=d.table)

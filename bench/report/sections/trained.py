@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
+from bench import numbers
 from bench.planning.tuning import recipe_of
-from bench.report import numbers
 from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import slug
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock

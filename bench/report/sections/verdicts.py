@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bench import numbers
 from bench.analysis.evidence import Finding
+from bench.analysis.frame import scope_text
 from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
-from bench.analysis.study import ReportData
+from bench.analysis.study import Study
 from bench.analysis.verdicts import Verdict
 from bench.intervals import Interval
-from bench.report import numbers
-from bench.report.frame import scope_text
 from bench.report.tables import Table
 
 KEPT = "shape"
@@ -52,15 +52,15 @@ def _texts(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], row_ids: S
     return Table(headers=headers, numeric=(False,) * len(headers), rows=tuple(rows), badges=badges, row_ids=tuple(row_ids))
 
 
-def verdicts_json(data: ReportData, verdicts: Sequence[Verdict], doubt: str = "") -> dict[str, Any]:
+def verdicts_json(study: Study) -> dict[str, Any]:
     """`verdicts.json`: every verdict with its claim, its figures and the ids of its rows, and what the other scopes say."""
     return {
-        "run": data.name,
-        "created": data.plan.created,
-        "command": data.plan.command,
-        "quick": data.plan.settings.quick,
-        "answer": sentence(verdicts, doubt),
-        "verdicts": [_verdict_json(verdict) for verdict in verdicts],
+        "run": study.name,
+        "created": study.plan.created,
+        "command": study.plan.command,
+        "quick": study.plan.settings.quick,
+        "answer": sentence(study.verdicts, study.doubt),
+        "verdicts": [_verdict_json(verdict) for verdict in study.verdicts],
     }
 
 

@@ -5,7 +5,7 @@ import math
 import pandas
 import pytest
 
-from bench.report import numbers
+from bench import numbers
 
 
 @pytest.mark.parametrize(

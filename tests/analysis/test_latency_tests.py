@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.analysis.diff import (
+from bench.analysis.latency_tests import (
     FASTER,
     LEVEL,
     MAX_DEGREES,

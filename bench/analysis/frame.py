@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas
 
+from bench import numbers
 from bench.analysis.series import by_part
-from bench.report import numbers
-from bench.report.numbers import count
+from bench.numbers import count
 from bench.running.roofline import COLUMNS as ROOFLINE
 from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
 
