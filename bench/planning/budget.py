@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bench.measure.model import config_of, cost_of, family_of
 from bench.spec import ModelSpec
-from models.layers.cost import Cost
+from models.layers.cost import Cost, Polynomial
 from models.layers.shape import Shape
 
 PARAMS_TOLERANCE = 0.005
@@ -21,6 +23,8 @@ ONE_HEAD = 1
 FFN_RANGE = (0.5, 2.0)
 MAX_GRAINS = 1024
 """How many widths are tried for the narrowest that a model's options allow."""
+MAX_MODELS_COUNTED = 1024
+"""Of how many models, each of a length and depth, what was counted is kept: those of a request share it among its budgets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +37,15 @@ class Target:
     scope: str | None = None
 
     def of(self, cost: Cost, n: int) -> int:
-        polynomial = cost.params(self.scope) if self.measure == "params" else cost.flops()
-        return polynomial.at(n)
+        return _quantity(cost, self.measure, self.scope).at(n)
 
     def error(self, achieved: int) -> float:
         """Signed relative error."""
         return achieved / self.value - 1.0
+
+
+def _quantity(cost: Cost, measure: str, scope: str | None) -> Polynomial:
+    return cost.params(scope) if measure == "params" else cost.flops()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,22 +80,24 @@ def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: 
     too: then ffn_width alone meets the target, in multiples of 2, for those of 8 would miss it. Widths at which the model refuses to be built are
     passed over.
     """
-    if sizeless := _sizeless(model, target):
+    grain = narrowest_shape(model).width
+    search = _Search(model=model, target=target, heads=heads, ffn_grain=_ffn_grain(model, GRAIN))
+    if sizeless := _sizeless(search, grain):
         return sizeless
-    best: tuple[float, Match] | None = None
-    nearest: Match | None = None
+    found: list[_Sizes] = []
     refused: _Refused | None = None
-    for candidate in _candidates(model, target, heads) if width is None else _candidates_at(width, model, target, heads, FINE_GRAIN):
+    fine = replace(search, ffn_grain=_ffn_grain(model, FINE_GRAIN))
+    for candidate in _candidates(search, grain) if width is None else _candidates_at(width, fine):
         if isinstance(candidate, _Refused):
             refused = candidate
-            continue
-        if nearest is None or abs(candidate.error) < abs(nearest.error):
-            nearest = candidate
-        if abs(candidate.error) <= target.tolerance:
-            distance = _distance_from_nominal(candidate.model)
-            if best is None or distance < best[0]:
-                best = (distance, candidate)
-    return best[1] if best else _explain(model, target, nearest, refused)
+        else:
+            found.append(candidate)
+    # nearest to nominal first: it is within the tolerance more often than not, and no other between the ends of a width need be counted
+    for sizes in sorted(found, key=lambda sizes: _distance_from_nominal(model, sizes)):
+        if abs(search.error(sizes)) <= target.tolerance:
+            return search.measured(sizes)
+    nearest = min(found, key=lambda sizes: abs(search.error(sizes)), default=None)
+    return _explain(model, target, search.measured(nearest) if nearest else None, refused)
 
 
 def narrowest_shape(model: ModelSpec, heads: int | None = None) -> Shape:
@@ -110,13 +119,13 @@ def narrowest_shape(model: ModelSpec, heads: int | None = None) -> Shape:
     raise refusal
 
 
-def _sizeless(model: ModelSpec, target: Target) -> Match | NoMatch | None:
+def _sizeless(search: _Search, grain: int) -> Match | NoMatch | None:
     """The answer for a model that no width makes larger, for which the search would not end; None for any other."""
-    width = _round_up(NOMINAL_HEAD_WIDTH, narrowest_shape(model).width)
-    small, large = (_range(model, wide, ONE_HEAD, target) for wide in (width, 2 * width))
-    if small is None or large is None or small.largest.achieved != large.largest.achieved:
+    width, target = _round_up(NOMINAL_HEAD_WIDTH, grain), search.target
+    small, large = (_ends(search, wide, ONE_HEAD) for wide in (width, 2 * width))
+    if small is None or large is None or search.count(small[1]) != search.count(large[1]):
         return None
-    only = small.largest
+    only = search.measured(small[1])
     if abs(only.error) <= target.tolerance:
         return only
     what = "parameters" if target.measure == "params" else "FLOPs"
@@ -134,6 +143,7 @@ def nominal_shape(model: ModelSpec, *, width: int, heads: int | None, ffn_width:
     )
 
 
+@functools.cache
 def nearest_heads(width: int) -> int:
     """The number of heads nearest to width / 32 (as a ratio) that divides the width into heads of a multiple of 8, as fused kernels like them."""
     groups = width // GRAIN if width % GRAIN == 0 else width
@@ -141,58 +151,94 @@ def nearest_heads(width: int) -> int:
     return min(divisors, key=lambda h: (abs(math.log(h * NOMINAL_HEAD_WIDTH / width)), h))
 
 
+class _Sizes(NamedTuple):
+    """What a search varies. No dataclass: hundreds are made and looked up in one search."""
+
+    width: int
+    heads: int
+    ffn_width: int
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Range:
-    """The smallest and the largest ffn_width at one width, measured."""
+class _Search:
+    """What stays the same while sizes are tried. `heads`: asked for, or None. `ffn_grain`: what every ffn_width is a multiple of."""
 
-    smallest: Match
-    largest: Match
+    model: ModelSpec
+    target: Target
+    heads: int | None
+    ffn_grain: int
+
+    @functools.cached_property
+    def count(self) -> Callable[[_Sizes], int]:
+        """The parameters or FLOPs, at the model's length. Raises ValueError for sizes that cannot be built."""
+        return _counts(self.model, self.target.measure, self.target.scope)
+
+    def error(self, sizes: _Sizes) -> float:
+        return self.target.error(self.count(sizes))
+
+    def measured(self, sizes: _Sizes) -> Match:
+        return Match(model=_sized(self.model, sizes), achieved=self.count(sizes), error=self.error(sizes))
 
 
-def _candidates(model: ModelSpec, target: Target, heads: int | None) -> Iterator[Match | _Refused]:
+@functools.lru_cache(maxsize=MAX_MODELS_COUNTED)
+def _counts(model: ModelSpec, measure: str, scope: str | None) -> Callable[[_Sizes], int]:
+    """What a model counts at sizes: nothing of it depends on the budget, so each is counted once for all of them."""
+
+    @functools.cache
+    def count(sizes: _Sizes) -> int:
+        return _quantity(cost_of(_sized(model, sizes)), measure, scope).at(model.shape.seq_len)
+
+    return count
+
+
+def _sized(model: ModelSpec, sizes: _Sizes) -> ModelSpec:
+    return replace(model, shape=replace(model.shape, width=sizes.width, heads=sizes.heads, ffn_width=sizes.ffn_width))
+
+
+def _candidates(search: _Search, grain: int) -> Iterator[_Sizes | _Refused]:
     """For each width at which the target can be met, its ends and the best ffn_widths between; besides, the ends just outside."""
-    grain = narrowest_shape(model).width
-    first = _first_width(model, target, grain)
-    for width in range(max(grain, first - grain), target.value + first + grain, grain):
-        if heads and width % heads and family_of(model.family).USES_HEADS:
+    heads = search.heads
+    first = _first_width(search, grain)
+    for width in range(max(grain, first - grain), search.target.value + first + grain, grain):
+        if heads and width % heads and family_of(search.model.family).USES_HEADS:
             continue
-        found = list(_candidates_at(width, model, target, heads, GRAIN))
+        found = list(_candidates_at(width, search))
         yield from found
-        if _is_too_wide(found, width, model, target):
+        if _is_too_wide(found, width, search):
             return
 
 
-def _is_too_wide(found: list[Match | _Refused], width: int, model: ModelSpec, target: Target) -> bool:
+def _is_too_wide(found: list[_Sizes | _Refused], width: int, search: _Search) -> bool:
     """Whether what was found at a width says that no wider one can meet the target; where it was refused, what one head would cost says so."""
-    if found and isinstance(found[0], Match):
-        return found[0].error > target.tolerance
-    ends = _range(model, width, ONE_HEAD, target)
-    return ends is not None and ends.smallest.error > target.tolerance
+    if found and not isinstance(found[0], _Refused):
+        return search.error(found[0]) > search.target.tolerance
+    ends = _ends(search, width, ONE_HEAD)
+    return ends is not None and search.error(ends[0]) > search.target.tolerance
 
 
-def _candidates_at(width: int, model: ModelSpec, target: Target, heads: int | None, grain: int) -> Iterator[Match | _Refused]:
+def _candidates_at(width: int, search: _Search) -> Iterator[_Sizes | _Refused]:
     """The ends of one width, the smaller first, and the best ffn_widths between; the smaller end alone where it is too large already."""
+    ends = _ends(search, width, search.heads)
+    if ends is None:
+        return
     try:
-        found = _range(model, width, heads, target, grain)
+        errors = [search.error(sizes) for sizes in ends]
     except ValueError as error:
         yield _Refused(width=width, reason=str(error))
         return
-    if found is None:
+    yield ends[0]
+    if errors[0] > search.target.tolerance:
         return
-    yield found.smallest
-    if found.smallest.error > target.tolerance:
-        return
-    yield found.largest
-    for ffn_width in _between(found, target, model, grain):
-        yield _measured(model, replace(found.smallest.model.shape, ffn_width=ffn_width), target)
+    yield ends[1]
+    yield from _between(search, *ends)
 
 
-def _first_width(model: ModelSpec, target: Target, grain: int) -> int:
+def _first_width(search: _Search, grain: int) -> int:
     """The smallest width whose largest shape reaches the target; cost grows with width, so doubling and halving find it."""
 
     def reaches(units: int) -> bool:
-        found = _range(model, units * grain, ONE_HEAD, target)
-        return found is not None and found.largest.achieved >= target.value
+        ends = _ends(search, units * grain, ONE_HEAD)
+        return ends is not None and search.count(ends[1]) >= search.target.value
 
     high = 1
     while not reaches(high):
@@ -204,48 +250,37 @@ def _first_width(model: ModelSpec, target: Target, grain: int) -> int:
     return low * grain
 
 
-def _range(model: ModelSpec, width: int, heads: int | None, target: Target, multiple: int = GRAIN) -> _Range | None:
-    """None where no multiple of the grain lies within half to twice the nominal ffn_width."""
-    family = family_of(model.family)
-    nominal = nominal_shape(model, width=width, heads=heads, ffn_width=None)
-    grain = _ffn_grain(model, multiple)
+def _ends(search: _Search, width: int, heads: int | None) -> tuple[_Sizes, _Sizes] | None:
+    """The smallest and the largest ffn_width at one width; None where no multiple of the grain lies within half to twice the nominal one."""
+    family, grain = family_of(search.model.family), search.ffn_grain
+    chosen = (heads or nearest_heads(width)) if family.USES_HEADS else 1
     low = _round_up(FFN_RANGE[0] * family.NOMINAL_FFN_RATIO * width, grain)
     high = int(FFN_RANGE[1] * family.NOMINAL_FFN_RATIO * width) // grain * grain
-    if low > high:
-        return None
-    smallest, largest = (_measured(model, replace(nominal, ffn_width=f), target) for f in (low, high))
-    return _Range(smallest=smallest, largest=largest)
+    return (_Sizes(width, chosen, low), _Sizes(width, chosen, high)) if low <= high else None
 
 
-def _between(ends: _Range, target: Target, model: ModelSpec, multiple: int) -> Iterator[int]:
+def _between(search: _Search, smallest: _Sizes, largest: _Sizes) -> Iterator[_Sizes]:
     """Cost is affine in ffn_width at fixed width: the multiples of the grain around the exact solution, and the one nearest to nominal that the
     tolerance allows."""
-    low, high = ends.smallest.model.shape.ffn_width, ends.largest.model.shape.ffn_width
-    slope = (ends.largest.achieved - ends.smallest.achieved) / max(1, high - low)
+    low, high, least = smallest.ffn_width, largest.ffn_width, search.count(smallest)
+    slope = (search.count(largest) - least) / max(1, high - low)
     if not slope:
         return
-    grain, tolerance = _ffn_grain(model, multiple), target.tolerance * target.value
-    exact, reach = low + (target.value - ends.smallest.achieved) / slope, tolerance / slope
-    nominal = family_of(model.family).NOMINAL_FFN_RATIO * ends.smallest.model.shape.width
+    grain, value, tolerance = search.ffn_grain, search.target.value, search.target.tolerance
+    exact, reach = low + (value - least) / slope, tolerance * value / slope
+    nominal = family_of(search.model.family).NOMINAL_FFN_RATIO * smallest.width
     first, last = _round_up(exact - reach, grain), int((exact + reach) // grain) * grain
     nearest = min(max(_round_up(nominal, grain), first), last)
     below = int(exact // grain) * grain
-    yield from (f for f in dict.fromkeys((below, below + grain, nearest)) if low <= f <= high)
+    yield from (smallest._replace(ffn_width=f) for f in dict.fromkeys((below, below + grain, nearest)) if low <= f <= high)
 
 
-def _measured(model: ModelSpec, shape: Shape, target: Target) -> Match:
-    sized = replace(model, shape=shape)
-    achieved = target.of(cost_of(sized), shape.seq_len)
-    return Match(model=sized, achieved=achieved, error=target.error(achieved))
-
-
-def _distance_from_nominal(model: ModelSpec) -> float:
+def _distance_from_nominal(model: ModelSpec, sizes: _Sizes) -> float:
     """Squared log-ratios of ffn_width and head width to their nominal values."""
     family = family_of(model.family)
-    shape = model.shape
-    distance = math.log(shape.ffn_width / (family.NOMINAL_FFN_RATIO * shape.width)) ** 2
+    distance = math.log(sizes.ffn_width / (family.NOMINAL_FFN_RATIO * sizes.width)) ** 2
     if family.USES_HEADS:
-        distance += math.log(shape.width / shape.heads / NOMINAL_HEAD_WIDTH) ** 2
+        distance += math.log(sizes.width / sizes.heads / NOMINAL_HEAD_WIDTH) ** 2
     return distance
 
 

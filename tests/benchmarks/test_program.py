@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from bench.commands import plan_of_flags
 from bench.planning.budget import PARAMS_TOLERANCE, Match, Target, match
 from bench.planning.flags import Flags
 from bench.planning.jobs import estimated_seconds, jobs
+from bench.planning.request import parse_request
+from bench.planning.sizing import resolve_models
 from bench.running.store import RecordWriter, line_of
 from bench.running.table import rows_of
 from bench.spec import ModelSpec
@@ -29,13 +32,32 @@ def test_start_beside_pandas(against: Against) -> None:
 
 
 def test_budget_search(against: Against) -> None:
-    shape = Shape(seq_len=257, width=8, depth=6, heads=1, ffn_width=16)
+    """At another length each time, so that nothing is there from the search before."""
+    lengths = itertools.count(257)
     target = Target(measure="params", value=BUDGET, tolerance=PARAMS_TOLERANCE)
 
     def search() -> None:
+        shape = Shape(seq_len=next(lengths), width=8, depth=6, heads=1, ffn_width=16)
         assert isinstance(match(ModelSpec(name="gmlp", family="gmlp", shape=shape), target), Match)
 
     against("budget search / loop", search, loop, rounds=10)
+
+
+def test_many_budget_searches(against: Against, num_rows: int) -> None:
+    """Three families, 24 lengths and, of 10,000 searches, 139 budgets, no two searches alike; each round at a depth of its own, and from nothing."""
+    depths = itertools.count(6)
+    budgets = [str(round(100_000 * 400 ** (i / 138))) for i in range(139)]
+
+    def search() -> None:
+        request = parse_request(
+            models="gmlp,vit,transformer",
+            seq=",".join(str(n * n + 1) for n in range(4, 28)),
+            params=",".join(budgets[: num_rows // 72 + 1]),
+            depth=str(next(depths)),
+        )
+        assert len(list(resolve_models(request))) >= num_rows
+
+    against("10,000 budget searches / import pandas", search, import_pandas, rounds=3)
 
 
 def test_plan(against: Against, num_rows: int) -> None:

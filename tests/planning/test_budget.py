@@ -14,6 +14,7 @@ from bench.planning.budget import FLOPS_TOLERANCE, GRAIN, PARAMS_TOLERANCE, Matc
 from bench.planning.request import parse_request
 from bench.planning.sizing import SizedModel, resolve_models
 from bench.spec import ModelSpec, RequestError, Skipped
+from models.layers.cost import Cost
 from models.layers.shape import Interface, Shape
 from tests.contracts.subjects import interfaces
 
@@ -97,6 +98,23 @@ def test_of_the_shapes_within_the_tolerance_the_one_nearest_to_nominal_is_taken(
         other = dataclasses.replace(found.model, shape=dataclasses.replace(shape, ffn_width=ffn_width))
         if abs(cost_of(other).params().at(n) / budget - 1) <= PARAMS_TOLERANCE:
             assert abs(math.log(ffn_width / (ratio * shape.width))) >= abs(math.log(shape.ffn_width / (ratio * shape.width))) - 1e-12
+
+
+def test_what_is_counted_for_one_budget_is_kept_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[ModelSpec] = []
+
+    def count(model: ModelSpec) -> Cost:
+        counted.append(model)
+        return cost_of(model)
+
+    monkeypatch.setattr(f"{match.__module__}.cost_of", count)
+    model, budgets = unsized("vit", 5, 67), [round(1_000_000 * 1.01**i) for i in range(40)]  # at sizes that no other test counts
+    first = [match(model, params_target(budget)) for budget in budgets]
+    assert len(counted) == len(set(counted)) < 8 * len(budgets)
+    del counted[:]
+    assert [match(model, params_target(budget)) for budget in reversed(budgets)] == first[::-1]
+    assert all(isinstance(found, Match) for found in first)
+    assert not counted
 
 
 def test_heads_do_not_bind_a_family_without_them() -> None:
