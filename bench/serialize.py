@@ -70,7 +70,7 @@ def _reader(kind: Any) -> Reader:
     if kind is Polynomial:
         return _polynomial_from_json
     if isinstance(kind, type) and _fields(kind):
-        return functools.partial(_dataclass_from_json, kind)
+        return _dataclass_reader(kind)
     if origin in (typing.Union, types.UnionType):
         return functools.partial(_union_from_json, arguments)
     if origin is tuple:
@@ -92,6 +92,8 @@ def _polynomial_from_json(data: Any) -> Polynomial:
 
 def _mapping_from_json(kind: Any, value_kind: Any, data: Any) -> dict[str, Any]:
     _require(isinstance(data, Mapping), kind, data)
+    if value_kind is Any:
+        return {str(k): v for k, v in data.items()}
     read = _reader(value_kind)
     return {str(k): read(v) for k, v in data.items()}
 
@@ -119,16 +121,24 @@ def _scalar_from_json(kind: Any, data: Any) -> Any:
     return data
 
 
-def _dataclass_from_json(kind: type, data: Any) -> Any:
-    _require(isinstance(data, Mapping), kind, data)
-    readers = _field_readers(kind)
-    if not data.keys() <= readers.keys():
-        unknown = sorted(set(data) - {f.name for f in _fields(kind)})
-        raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}")
-    try:
-        return kind(**{name: readers[name](value) for name, value in data.items()})
-    except TypeError as error:
-        raise ValueError(f"{kind.__name__}: {error}") from error
+def _dataclass_reader(kind: type) -> Reader:
+    readers: Mapping[str, Reader] = {}
+
+    def read(data: Any) -> Any:
+        nonlocal readers
+        readers = readers or _field_readers(kind)  # not before the first call: a type may name itself
+        _require(isinstance(data, Mapping), kind, data)
+        try:
+            found = {name: readers[name](value) for name, value in data.items()}
+        except KeyError:
+            unknown = sorted(set(data) - readers.keys())
+            raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}") from None
+        try:
+            return kind(**found)
+        except TypeError as error:
+            raise ValueError(f"{kind.__name__}: {error}") from error
+
+    return read
 
 
 def _union_from_json(arguments: tuple[Any, ...], data: Any) -> Any:

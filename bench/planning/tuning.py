@@ -18,6 +18,8 @@ TRIAL_SEED_OFFSET = 1_000_000
 def trial_recipes(cell: Cell, plan: Plan) -> tuple[Recipe, ...]:
     """The recipes that a cell's model tries: learning rates log-uniform, one in each of as many equal parts of the range around its own."""
     num, recipe = plan.settings.lr_trials, base_recipe(cell, plan)
+    if not num:
+        return ()
     draw = random.Random(f"learning rates/{plan.settings.seed}")
     low, ratio = recipe.learning_rate / LEARNING_RATE_SPREAD, LEARNING_RATE_SPREAD**2
     rates = [low * ratio ** ((part + draw.random()) / num) for part in range(num)]

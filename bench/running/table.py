@@ -32,6 +32,8 @@ IDENTITY = (
 TEXTS = "cell_id model family phase engine dtype device attention task recipe match status reason".split()
 MFU = "mfu"
 """Model FLOPs utilisation, a fraction of the measured ceiling (Chowdhery et al., PaLM, 2022, appendix B)."""
+WITH_ROOFLINE = {"latency", "ceiling"}
+"""The metrics that the columns of the roofline need."""
 UNMEASURED = "unmeasured"
 ROWS = "rows"
 MS_PER_S = 1e3
@@ -65,7 +67,7 @@ def _all_rows(run: StoredRun) -> pd.DataFrame:
             by_subject[record.subject_id].append(record)
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
     columns += [MFU] if "latency" in run.plan.metrics else []
-    columns += ROOFLINE if {"latency", "ceiling"} <= set(run.plan.metrics) else ()
+    columns += ROOFLINE if set(run.plan.metrics) >= WITH_ROOFLINE else ()
     rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
     return _typed(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object), not_numbers(run.plan))
 
@@ -188,7 +190,8 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
         if found:
             row.update(_summary(metric, found))
     row[MFU] = _utilisation(planned, row.get("latency_ms"), row.get("ceiling_flops_per_s"))
-    row.update(roofline_of(planned, measured.get("latency", ()), measured.get("ceiling", ())))
+    if measured.keys() >= WITH_ROOFLINE:
+        row.update(roofline_of(planned, measured["latency"], measured["ceiling"]))
     return {**row, **_status(records, _wanted_metrics(planned, plan))}
 
 

@@ -90,7 +90,11 @@ class Cost:
     terms: tuple[Term, ...]
 
     def params(self, scope: str | None = None) -> Polynomial:
-        return _sum(t.params for t in self.terms if scope in (None, t.scope))
+        return self._all_params if scope is None else _sum(t.params for t in self.terms if t.scope == scope)
+
+    @functools.cached_property
+    def _all_params(self) -> Polynomial:
+        return _sum(t.params for t in self.terms)
 
     def params_seq(self, scope: str | None = None) -> Polynomial:
         """Parameters of the terms that hold more of them at a greater n: all of those, a constant such as the -1 of 2 n - 1 included."""
@@ -105,7 +109,11 @@ class Cost:
 
     def flops(self, scope: str | None = None) -> Polynomial:
         """Forward FLOPs of one sample."""
-        return self.macs(scope) * FLOPS_PER_MAC
+        return self._all_flops if scope is None else self.macs(scope) * FLOPS_PER_MAC
+
+    @functools.cached_property
+    def _all_flops(self) -> Polynomial:
+        return self._all_macs * FLOPS_PER_MAC
 
     def train_flops(self) -> Polynomial:
         """Model FLOPs of one sample's forward and backward, without what a fused kernel recomputes."""

@@ -1,4 +1,7 @@
-"""torch.compile: the model's graph as generated code (torch's inductor), and how many graphs it was cut into."""
+"""torch.compile: the model's graph as generated code (torch's inductor).
+
+It records into how many graphs a model was cut, and how often tracing gave up in between.
+"""
 
 from __future__ import annotations
 
