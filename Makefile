@@ -7,14 +7,20 @@ INSTALLED := .venv/installed
 DEMO := --models gmlp,vit,transformer --seq 17,65,257 --params 600k --task digits \
 	--metrics params,flops,latency,memory,accuracy --accuracy-seq 17 --seeds 3
 
-.PHONY: help install demo test lint bench
+PYTEST := .venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# the tests start Python dozens of times: what is compiled is kept, whatever the shell says
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help install demo test test-slow test-all lint bench
 
 help:
-	@echo "make install install into .venv, which the others do by themselves"
-	@echo "make demo    measure gMLP, ViT and Transformer side by side and write a report (about 6 minutes)"
-	@echo "make test    run the tests"
-	@echo "make lint    style, types and import layers"
-	@echo "make bench   time the hot paths, hold them to their limits (docs/benchmarks.md) and compare them with the last time"
+	@echo "make install   install into .venv, which the others do by themselves"
+	@echo "make demo      measure gMLP, ViT and Transformer side by side and write a report (about 6 minutes)"
+	@echo "make test      the everyday tests (under 4 minutes)"
+	@echo "make test-slow what they leave out: whole runs that are killed, stopped and gone on with, Ray, the browser, compilers, large models"
+	@echo "make test-all  both"
+	@echo "make lint      style, types and import layers"
+	@echo "make bench     time the hot paths, hold them to their limits (docs/benchmarks.md) and compare them with the last time"
 
 install: $(INSTALLED)
 
@@ -22,7 +28,14 @@ demo: $(INSTALLED)
 	.venv/bin/bench run $(DEMO)
 
 test: $(INSTALLED)
-	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+test-slow: $(INSTALLED)
+	$(PYTEST) -m slow
+
+test-all: test test-slow
+
+.NOTPARALLEL:
 
 lint: $(INSTALLED)
 	.venv/bin/ruff check

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.specimens import copy_of_the_program, run_bench
 
 METRIC = '''"""The width, measured the hard way."""
@@ -123,6 +125,7 @@ def cost(config):
 '''
 
 
+@pytest.mark.slow
 def test_one_file_is_an_ablation(tmp_path: Path) -> None:
     """Listed, run, and reported with its arms, its prediction and the outcome."""
     program = copy_of_the_program(tmp_path / "program")
@@ -154,6 +157,7 @@ def test_one_file_is_an_ablation(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_one_file_is_a_mixer_with_options(tmp_path: Path) -> None:
     """Listed, planned, counted, trained and reported within the shared block."""
     program = copy_of_the_program(tmp_path / "program")

@@ -17,10 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench import catalog, cli, commands, console
+from bench.planning.build import build_plan
 from bench.planning.flags import Flags
+from bench.planning.request import parse_request
+from bench.running.runner import execute
 from bench.running.store import RECORDS, read_run
-from bench.spec import DEVICES
-from tests.specimens import ROOT, run_bench
+from bench.spec import DEVICES, Recipe, Settings
+from tests.fake_executor import Silent
 
 NUM_EXAMPLES = int(os.environ.get("BENCH_FUZZ", "200"))
 FLAGS = sorted("--" + name.replace("_", "-") for name in Flags.__dataclass_fields__ if name not in ("data_root", "download"))
@@ -95,8 +98,9 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run, and a run with a spoilt record."""
     folder = tmp_path_factory.mktemp("runs")
-    measured = run_bench(ROOT, folder, "run", "--models", "vit,gmlp", "--seq", "17", *SMALL, "--out", "mine")
-    assert measured.returncode == 0, measured.stderr
+    request = parse_request(models="vit,gmlp", seq="17", width="8", depth="1", metrics="params")
+    plan = build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu")
+    execute(plan, folder / "mine", Silent(), executor="inline")
     shutil.copytree(folder / "mine", folder / "spoilt")
     (folder / "spoilt" / RECORDS).write_bytes(b"spoilt\n")
     return folder

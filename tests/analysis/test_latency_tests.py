@@ -49,6 +49,7 @@ def test_a_regression_of_three_percent_in_one_of_fifty_cells_is_found() -> None:
     assert found >= 0.9 * 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [lambda _: NOISE, lambda i: NOISE * (1 + i % 5)], ids=["equal", "unequal"])
 def test_two_runs_of_the_same_are_told_apart_no_more_often_than_stated(noise: Callable[[int], float]) -> None:
     draw, repeats = random.Random(11), 1000
@@ -60,6 +61,7 @@ def test_two_runs_of_the_same_are_told_apart_no_more_often_than_stated(noise: Ca
     assert findings <= repeats * stated + 3 * math.sqrt(repeats * stated * (1 - stated))
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_the_true_ratio_is_passed_no_more_often_than_stated() -> None:
     draw, repeats, bound = random.Random(19), 400, 1.05
     slower = {f"c{i}": bound for i in range(CELLS)}

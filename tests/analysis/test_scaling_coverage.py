@@ -26,7 +26,9 @@ def planted(seed: int, common: float) -> Planted:
     return [(terms, decompose(frame(noisy(rng, curve(*terms), common=common)))) for terms in drawn]
 
 
-@pytest.fixture(scope="module", params=[0.0, 0.1], ids=["independent noise", "rounds that differ by 10 %"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(0.0, marks=pytest.mark.slow), 0.1], ids=["independent noise", "rounds that differ by 10 %"]
+)
 def found(request: pytest.FixtureRequest) -> Planted:
     return planted(seed=4, common=request.param)
 
@@ -92,7 +94,7 @@ def flatter_from_513(costs: Array) -> Array:
     return np.where(np.asarray(LENGTHS) >= 513, start + 0.5 * (costs - start), costs)
 
 
-@pytest.mark.parametrize("quadratic", [True, False])
+@pytest.mark.parametrize("quadratic", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("switch", [cheaper_from_513, flatter_from_513])
 def test_a_kernel_switch_in_the_middle_does_not_fit(switch: Callable[[Array], Array], quadratic: bool) -> None:
     rng = np.random.default_rng(5)

@@ -61,6 +61,7 @@ def runs(levels: tuple[float, ...], num_seeds: int) -> Iterator[dict[str, Scores
         yield trained(rng, levels, num_seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_seeds", [3, 5])
 def test_under_no_difference_the_family_wise_error_is_at_most_5_percent(num_seeds: int) -> None:
     wrong = sum(

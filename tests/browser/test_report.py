@@ -22,6 +22,7 @@ from bench.report.write import write_report
 from tests.browser.conftest import console, requests_outside, show
 from tests.report.conftest import build
 
+pytestmark = pytest.mark.slow
 ATTACK = "<script>alert(1)</script>"
 BREAKOUT = "</script><img src=x onerror=alert(2)>&lt;b&gt;\"'"
 NUM_MANY = 10_000

@@ -29,8 +29,9 @@ def check_params(subject: Subject, n: int) -> None:
     """
     counted, longer = _parameter_sizes(subject, n), _parameter_sizes(subject, n + 2)
     closed = subject.cost(n)
-    assert closed.params().at(n) == sum(counted.values())
-    assert closed.params_seq().at(n) == sum(size for name, size in counted.items() if longer[name] != size)
+    found = {"all": closed.params().at(n), "of the length": closed.params_seq().at(n)}
+    expected = {"all": sum(counted.values()), "of the length": sum(size for name, size in counted.items() if longer[name] != size)}
+    assert found == expected, f"parameters at n = {n}: {found} by the closed form, {expected} counted"
 
 
 def check_flops(subject: Subject, n: int) -> None:
@@ -38,13 +39,16 @@ def check_flops(subject: Subject, n: int) -> None:
     by_torch = count_at(n, lambda length: _flops_by_torch(subject, length), stepwise=subject.is_stepwise)
     by_fvcore = count_at(n, lambda length: _flops_by_fvcore(subject, length), stepwise=subject.is_stepwise)
     closed = subject.cost(n).flops().at(n)
-    assert (closed, closed) == (by_torch, by_fvcore)
+    assert (closed, closed) == (by_torch, by_fvcore), (
+        f"FLOPs at n = {n}: {closed} by the closed form, {by_torch} by torch, {by_fvcore} by fvcore"
+    )
 
 
 def check_train_flops(subject: Subject, n: int) -> None:
     """Closed form and torch count the same FLOPs of forward and backward."""
     counted = count_at(n, lambda length: _train_flops_by_torch(subject, length), stepwise=subject.is_stepwise)
-    assert subject.cost(n).train_flops().at(n) == counted
+    closed = subject.cost(n).train_flops().at(n)
+    assert closed == counted, f"training FLOPs at n = {n}: {closed} by the closed form, {counted} by torch"
 
 
 def check_same_cost(subject: Subject) -> None:

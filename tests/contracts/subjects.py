@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +39,13 @@ class Subject:
     `reference` is the formulation that the counters see whole, one token after another if it `is_stepwise`; `is_counted` is false where it
     is another subject's. `data` is one sample, `(1, ...)`; modules answer `(1, outputs)`, or `(1, data tokens, outputs)`. `reached`: the
     tokens whose answers a token may change, at any seq_len, from that token's place; `lengths`: where its FLOPs are counted, at all of
-    `LENGTHS` without options and at fewer with; `reads_data`: what the data hold reaches the answer. `places`: where among data tokens
-    those of a shorter item lie, as bool.
+    `LENGTHS` without options and at fewer with; `every_day`: at which of them whenever tests are run, two for a file's first subject and one for
+    its others; `reads_data`: what the data hold reaches the answer. `places`: where among data tokens those of a shorter item lie, as bool.
     """
 
     label: str
     lengths: tuple[int, ...]
+    every_day: tuple[int, ...]
     is_counted: bool
     is_stepwise: bool
     reached: Callable[[int], range]
@@ -87,11 +88,6 @@ class Pooled(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         mixed: Tensor = self.mixer(tokens)
         return mixed.mean(dim=1)
-
-
-def at_lengths(subjects: Iterable[Subject]) -> list[tuple[Subject, int]]:
-    """Each of those that are counted, at each of its lengths."""
-    return [(subject, n) for subject in subjects if subject.is_counted for n in subject.lengths]
 
 
 def families() -> list[Subject]:
@@ -219,6 +215,7 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
     return Subject(
         label=_label(family, {"input": interface.input, "output": interface.output, "heads": heads, **chosen}),
         lengths=FEW_LENGTHS if chosen else LENGTHS,
+        every_day=(17,) if chosen or interface != interfaces(family)[0] else (17, 257),
         is_counted=_is_counted(chosen, module.REFERENCE_OPTIONS),
         is_stepwise=hasattr(module, "is_stepwise") and module.is_stepwise(config(17)),
         reached=reached,
@@ -245,6 +242,7 @@ def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subj
     return Subject(
         label=_label(name, chosen),
         lengths=FEW_LENGTHS if chosen else LENGTHS,
+        every_day=(17,) if chosen else (17, 257),
         is_counted=_is_counted(chosen, counted),
         is_stepwise=getattr(module, "STEPWISE", False),
         reached=_reached(name, config(17), depth=1),

@@ -11,7 +11,7 @@ import torch
 from bench import catalog
 from models.layers.shape import Interface, Shape
 from tests.contracts import checks
-from tests.contracts.subjects import FEW_LENGTHS, Subject, at_lengths, families, family_config, family_defaults, interfaces, refusal
+from tests.contracts.subjects import FEW_LENGTHS, Subject, families, family_config, family_defaults, interfaces, refusal
 
 SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)
 NAMES = catalog.names("families")
@@ -22,13 +22,12 @@ over_counted = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.is_c
 over_reading = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.reads_data and s.learns], ids=lambda subject: subject.label)
 over_dropping = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.drops], ids=lambda subject: subject.label)
 over_blind = pytest.mark.parametrize("subject", [s for s in SUBJECTS if not s.reads_data], ids=lambda subject: subject.label)
-over_few_lengths = pytest.mark.parametrize("n", FEW_LENGTHS)
 
 
-@over_few_lengths
 @over_subjects
-def test_closed_form_parameters_are_the_counted_ones(subject: Subject, n: int) -> None:
-    checks.check_params(subject, n)
+def test_closed_form_parameters_are_the_counted_ones(subject: Subject) -> None:
+    for n in FEW_LENGTHS:
+        checks.check_params(subject, n)
 
 
 @over_subjects
@@ -38,15 +37,25 @@ def test_parameters_of_the_blocks_are_counted_apart(subject: Subject) -> None:
     assert subject.cost(17).params("blocks").at(17) == sum(parameter.numel() for parameter in blocks.parameters())
 
 
-@pytest.mark.parametrize(("subject", "n"), at_lengths(SUBJECTS), ids=lambda value: getattr(value, "label", None))
-def test_three_flop_counts_agree(subject: Subject, n: int) -> None:
-    checks.check_flops(subject, n)
-
-
-@over_few_lengths
 @over_counted
-def test_train_flop_counts_agree(subject: Subject, n: int) -> None:
-    checks.check_train_flops(subject, n)
+def test_three_flop_counts_agree(subject: Subject) -> None:
+    for n in subject.every_day:
+        checks.check_flops(subject, n)
+
+
+@over_counted
+def test_train_flop_counts_agree(subject: Subject) -> None:
+    for n in subject.every_day:
+        checks.check_train_flops(subject, n)
+
+
+@pytest.mark.slow
+@over_counted
+def test_all_flop_counts_agree_at_every_length(subject: Subject) -> None:
+    for n in subject.lengths:
+        checks.check_flops(subject, n)
+    for n in FEW_LENGTHS:
+        checks.check_train_flops(subject, n)
 
 
 @over_subjects

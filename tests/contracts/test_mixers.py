@@ -8,31 +8,40 @@ import torch
 from bench import catalog
 from models.mixers.spatial_gating import KERNELS, Config, build
 from tests.contracts import checks
-from tests.contracts.subjects import FEW_LENGTHS, Subject, at_lengths, mixer_config, mixer_defaults, mixers, refusal
+from tests.contracts.subjects import FEW_LENGTHS, Subject, mixer_config, mixer_defaults, mixers, refusal
 
 NAMES = catalog.names("mixers")
 
 SUBJECTS = mixers()
 over_subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.label)
 over_counted = pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.is_counted], ids=lambda subject: subject.label)
-over_few_lengths = pytest.mark.parametrize("n", FEW_LENGTHS)
 
 
-@over_few_lengths
 @over_subjects
-def test_closed_form_parameters_are_the_counted_ones(subject: Subject, n: int) -> None:
-    checks.check_params(subject, n)
+def test_closed_form_parameters_are_the_counted_ones(subject: Subject) -> None:
+    for n in FEW_LENGTHS:
+        checks.check_params(subject, n)
 
 
-@pytest.mark.parametrize(("subject", "n"), at_lengths(SUBJECTS), ids=lambda value: getattr(value, "label", None))
-def test_three_flop_counts_agree(subject: Subject, n: int) -> None:
-    checks.check_flops(subject, n)
-
-
-@over_few_lengths
 @over_counted
-def test_train_flop_counts_agree(subject: Subject, n: int) -> None:
-    checks.check_train_flops(subject, n)
+def test_three_flop_counts_agree(subject: Subject) -> None:
+    for n in subject.every_day:
+        checks.check_flops(subject, n)
+
+
+@over_counted
+def test_train_flop_counts_agree(subject: Subject) -> None:
+    for n in subject.every_day:
+        checks.check_train_flops(subject, n)
+
+
+@pytest.mark.slow
+@over_counted
+def test_all_flop_counts_agree_at_every_length(subject: Subject) -> None:
+    for n in subject.lengths:
+        checks.check_flops(subject, n)
+    for n in FEW_LENGTHS:
+        checks.check_train_flops(subject, n)
 
 
 @over_subjects

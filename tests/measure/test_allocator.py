@@ -51,6 +51,7 @@ def test_the_system_takes_every_page_again() -> None:
     assert name == GLIBC
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "effective"), [("keep", f"{GLIBC}, freed memory kept"), ("system", GLIBC)])
 def test_a_run_says_by_what_it_was_measured(tmp_path: Path, policy: str, effective: str) -> None:
     flags = ("--models", "vit", "--seq", "17", "--params", "100k", "--metrics", "latency,memory", "--quick", "--rounds", "1")

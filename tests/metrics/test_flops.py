@@ -55,7 +55,7 @@ def test_any_length_is_counted(family: str, input: str) -> None:
     assert 0.99 < values["flops_quadratic_share"] < 1
 
 
-@pytest.mark.parametrize("n", [17, 256, 65_537])
+@pytest.mark.parametrize("n", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (256, 65_537))])
 @pytest.mark.parametrize("mixer", ["gru", "gru:bidirectional=true"])
 def test_a_recurrence_is_counted_at_any_length(mixer: str, n: int) -> None:
     values = flops.measure(job("metaformer", n=n, options=(("mixer", mixer),), phase="train")).values

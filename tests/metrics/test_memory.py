@@ -66,7 +66,7 @@ def test_explicit_attention_keeps_batch_x_heads_x_n_squared_to_the_byte(family: 
         assert quadratic_floats(sizes, step) == matrices * batch * heads
 
 
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_in_training_explicit_attention_keeps_one_matrix_per_layer_and_two_at_work(depth: int) -> None:
     lengths, step = (2048, 4096, 6144), 2048
     for batch, heads in ((1, 2), (32, 4)):
@@ -146,7 +146,7 @@ def test_under_autocast_the_prediction_is_within_one_per_cent() -> None:
         assert predicted.traffic.moved_bytes == pytest.approx(measured["moved_bytes"], rel=0.01)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16-autocast"])
+@pytest.mark.parametrize("dtype", ["fp32", pytest.param("bf16-autocast", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("phase", ["infer", "train"])
 @pytest.mark.parametrize("family", ["gmlp", "vit", "transformer"])
 def test_the_rough_bound_is_above_the_prediction(family: str, phase: str, dtype: str) -> None:

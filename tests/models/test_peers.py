@@ -66,6 +66,7 @@ def no_fused_encoder() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_gmlp_equals_timm() -> None:
     timm = pytest.importorskip("timm")
     model, peer = variant(gmlp, "gmlp-s"), timm.create_model("gmlp_s16_224")
@@ -74,6 +75,7 @@ def test_gmlp_equals_timm() -> None:
     assert_equal(compare(model, peer, timm_gmlp(30), cut(pixels, 16), pixels))
 
 
+@pytest.mark.slow
 def test_vit_equals_timm() -> None:
     timm = pytest.importorskip("timm")
     model, peer = variant(vit, "deit-s"), timm.create_model("deit_small_patch16_224")
@@ -82,6 +84,7 @@ def test_vit_equals_timm() -> None:
     assert_equal(compare(model, peer, timm_vit(12), cut(pixels, 16), pixels))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_fused_encoder")
 def test_vit_equals_torchvision() -> None:
     from torchvision.models import vit_b_16
@@ -92,6 +95,7 @@ def test_vit_equals_torchvision() -> None:
     assert_equal(compare(model, peer, torchvision_vit(12), cut(pixels, 16), pixels))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_fused_encoder")
 def test_transformer_equals_torch() -> None:
     shape = Shape(seq_len=197, width=512, depth=6, heads=8, ffn_width=2048)  # the base model of arXiv 1706.03762

@@ -35,8 +35,8 @@ def spec(models: str, **flags: str) -> ModelSpec:
 @pytest.mark.parametrize(
     ("name", "ours"),
     [
-        ("timm:gmlp_s16_224", "gmlp-s"),
-        ("timm:deit_small_patch16_224", "deit-s"),
+        pytest.param("timm:gmlp_s16_224", "gmlp-s", marks=pytest.mark.slow),
+        pytest.param("timm:deit_small_patch16_224", "deit-s", marks=pytest.mark.slow),
         ("torchvision:vit_b_16", "vit-b16"),
     ],
 )

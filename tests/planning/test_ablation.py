@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import subprocess
 import sys
@@ -27,6 +28,12 @@ from bench.spec import MEASURES, Grid, Plan, Prediction, RequestError
 NAMES = catalog.names("ablations")
 CPU, CUDA, QUICK = "cpu", "cuda", "quick"
 KINDS = (CPU, CUDA, QUICK)
+SLOW = {(CUDA, name) for name in NAMES} | {(CPU, "peers")}
+"""Plans that take seconds: other people's models are built to be counted."""
+over_plans = pytest.mark.parametrize(
+    ("kind", "name"),
+    [pytest.param(*pair, marks=pytest.mark.slow) if pair in SLOW else pair for pair in itertools.product(KINDS, NAMES)],
+)
 
 
 def grids_of(name: str, kind: str) -> tuple[Grid, ...]:
@@ -54,8 +61,7 @@ def test_the_questions_are_these() -> None:
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", KINDS)
+@over_plans
 def test_every_grid_is_feasible(name: str, kind: str) -> None:
     """No arm is left without a cell unless it is named among the skipped; on a CPU nothing is skipped at all."""
     plan, grids = plan_of(name, kind), grids_of(name, kind)
@@ -94,8 +100,7 @@ def lacks(prediction: Prediction, plan: Plan, grid: Grid) -> str:
     return "" if reads(prediction) in grid.flags.get("metrics", "").split(",") else f"metric {reads(prediction)}"
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", KINDS)
+@over_plans
 def test_predictions_are_about_what_is_measured(name: str, kind: str) -> None:
     """On a CPU all of them; elsewhere those whose part is there, but for arms and lengths that the grid leaves out."""
     grids = {grid.name: grid for grid in grids_of(name, kind)}

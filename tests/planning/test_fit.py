@@ -270,6 +270,7 @@ def test_lengths_whose_weights_alone_are_too_large_are_not_predicted(monkeypatch
     assert max(cell.model.shape.seq_len for cell in asked) < (128 * 1024 / 4) ** 0.5  # one block has n^2 weights
 
 
+@pytest.mark.slow
 def test_a_stepwise_model_ends_where_predicting_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "MAX_PREDICTION_S", 2.0)
     plan = planned(models="metaformer+mixer=gru", seq="max", batch="1", memory="8GiB")
@@ -308,6 +309,7 @@ def test_a_device_that_does_not_say_needs_a_stated_memory(available: Callable[[i
 # models that are not ours
 
 
+@pytest.mark.slow
 def test_another_persons_model_is_predicted_too() -> None:
     """Its constructor reads values of tensors, which fakes do not have: it is built first and then copied."""
     pytest.importorskip("timm")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ from bench.planning.build import build_plan
 from bench.planning.jobs import expected_jobs, is_complete, jobs, missing_jobs
 from bench.planning.request import parse_request
 from bench.planning.tuning import LEARNING_RATE_SPREAD, TRIAL_SEED_OFFSET, recipe_of, trial_ids, trial_recipes
-from bench.running.runner import is_failure, untrainable
-from bench.running.store import StoredRun, read_records
+from bench.running.runner import execute, is_failure, untrainable
+from bench.running.store import StoredRun
 from bench.running.table import rows_of
 from bench.spec import Cell, Job, Outcome, Plan, Recipe, Record, Settings
-from tests.specimens import ROOT, run_bench
+from tests.fake_executor import Silent
 
 RECIPE = Recipe(epochs=1, learning_rate=1e-3)
 SMALL = {"models": "gmlp,vit", "seq": "5", "width": "16", "depth": "1", "task": "digits", "metrics": "accuracy,tuning"}
@@ -212,12 +211,10 @@ def test_a_cell_is_measured_though_a_trial_diverged() -> None:
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[Record]]:
     """The rows and records of a real run of two trials and two seeds."""
-    folder = tmp_path_factory.mktemp("work")
-    sizes = ("--models", "gmlp", "--seq", "5", "--width", "8", "--depth", "1")
-    flags = ("--task", "digits", "--metrics", "accuracy", "--lr-trials", "2", "--seeds", "2", "--epochs", "1", "--threads", "1")
-    ran = run_bench(ROOT, folder, "run", *sizes, *flags, "--on", "inline", "--out", "mine", "--json")
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)["rows"], list(read_records(folder / "mine" / "records.jsonl"))
+    plan = planned(2, models="gmlp", width="8")
+    found = execute(plan, tmp_path_factory.mktemp("work") / "mine", Silent(), executor="inline")
+    assert found.complete
+    return rows_of(found.stored).to_dict("records"), list(found.stored.records)
 
 
 def test_a_real_run_tries_chooses_and_trains_afresh(tuned: tuple[list[dict[str, Any]], list[Record]]) -> None:

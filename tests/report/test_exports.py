@@ -264,6 +264,7 @@ def test_mlflow_goes_where_its_own_variable_says(tmp_path: Path, monkeypatch: py
     assert shlex.split(told)[-1] == (tmp_path / "ours").as_uri()
 
 
+@pytest.mark.slow
 def test_a_run_exports_itself_and_adds_what_is_new_when_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("tensorboard")
@@ -284,6 +285,7 @@ def test_a_run_exports_itself_and_adds_what_is_new_when_it_is_made_again(tmp_pat
     assert {path.parent.name: path for path in (tmp_path / "mine" / "tensorboard").glob("*/events*")} == events
 
 
+@pytest.mark.slow
 def test_an_export_that_fails_costs_no_measurement(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     assert run_bench(ROOT, tmp_path, *TRAINING).returncode == 0
@@ -397,6 +399,7 @@ def test_a_run_that_cannot_be_read_costs_the_exports_and_no_more(exported: list[
     assert exported == []
 
 
+@pytest.mark.slow
 def test_a_training_is_exported_while_the_run_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     request = (*TRAINING[:-6], "--epochs", "40", "--seeds", "5", "--out", "mine", "--export", "tensorboard")
@@ -412,6 +415,7 @@ def test_a_training_is_exported_while_the_run_goes_on(tmp_path: Path) -> None:
     assert len(list(events("*/events*"))) == len(list(curves_of(read_run(tmp_path / "mine")))) < 5
 
 
+@pytest.mark.slow
 def test_a_run_that_trains_nothing_says_at_once_that_there_is_nothing_for_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     grid = ("--models", "vit", "--seq", "17", "--width", "16", "--depth", "1")

@@ -11,6 +11,7 @@ import pytest
 from bench.report.write import write_report
 from tests.report.conftest import MakeData
 
+pytestmark = pytest.mark.slow
 MODELS = ("gmlp", "vit", "transformer")
 LENGTHS = tuple(range(17, 17 + 2 * 834, 2))
 BUDGETS = (250_000, 1_000_000, 4_000_000, 16_000_000)

@@ -29,6 +29,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_a_report_is_built_where_there_is_no_torch(tmp_path: Path) -> None:
     run = tmp_path / "results" / RUN.name
     run.mkdir(parents=True)

@@ -78,7 +78,7 @@ def test_a_run_with_faults_still_has_table_and_report(sabotaged: tuple[Path, Any
 
 
 def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> None:
-    rounds = 8  # enough that the interrupt comes long before the end
+    rounds = 5  # enough that the interrupt comes long before the end
     request = ("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "latency", "--rounds", str(rounds), "--quick")
     with started(tmp_path, *request, num_lines=3) as first:
         first.send_signal(signal.SIGINT)
@@ -98,6 +98,7 @@ def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> N
     assert (rows_of(after)["num_rounds"] == rounds).all()
 
 
+@pytest.mark.slow
 def test_a_finished_run_named_by_out_only_shows_its_table_again(tmp_path: Path) -> None:
     request = ("run", "--models", "vit", "--seq", "17", *SMALL, "--metrics", "params", "--out", "mine")
     assert run_bench(ROOT, tmp_path, *request).returncode == 0
@@ -112,6 +113,7 @@ def test_a_finished_run_named_by_out_only_shows_its_table_again(tmp_path: Path) 
     assert "another plan" in other.stderr
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_compiled_cell_fails_and_says_so(tmp_path: Path) -> None:
     request = (
         *("run", "--models", "vit", "--seq", "17", *SMALL, "--metrics", "latency"),
@@ -132,6 +134,7 @@ ROUNDS_OF_TWO = (
 )
 
 
+@pytest.mark.slow
 def test_a_fork_server_that_dies_is_replaced(tmp_path: Path) -> None:
     with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3) as run:
         server = None
@@ -146,6 +149,7 @@ def test_a_fork_server_that_dies_is_replaced(tmp_path: Path) -> None:
     assert {record.outcome.status for record in stored.records} == {"measured"}
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_in_one_line_and_it_goes_on_later(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3) as first:
@@ -182,6 +186,7 @@ time.time = lambda: true_time() + random.uniform(-1e5, 1e5)
 """
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_does_no_harm(tmp_path: Path) -> None:
     program = copy_of_the_program(tmp_path / "program")
     (program / "sitecustomize.py").write_text(WRONG_CLOCK)
@@ -205,6 +210,7 @@ def make_trec(root: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_data_that_vanish_during_a_run_cost_their_trainings_and_no_more(tmp_path: Path) -> None:
     data = make_trec(tmp_path / "data")
     request = ("run", "--models", "vit", "--seq", "16", *SMALL, "--task", "trec", "--metrics", "params,latency,accuracy", "--quick")
@@ -227,6 +233,7 @@ def test_data_that_vanish_during_a_run_cost_their_trainings_and_no_more(tmp_path
     assert [r for r in before if r.outcome.status == "measured"] == [r for r in after if r.metric != "accuracy"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_becomes_read_only_is_told_in_one_line_and_the_run_goes_on_later(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     with started(tmp_path, *ROUNDS_OF_TWO, num_lines=3, prepare=_obey_permissions) as run:

@@ -1,7 +1,7 @@
 """SIGKILL at random moments, of the run, its worker, its server, or all of them: nothing that was written is lost, and what is finished later is as
 if nobody had interfered.
 
-BENCH_KILLS=200 pytest tests/running/test_kills.py makes two hundred kills; the everyday run makes a few.
+BENCH_KILLS=200 pytest tests/running/test_kills.py makes two hundred kills; `make test-slow` makes a few, `make test` one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.processes import worker_and_server
 from tests.specimens import ROOT, bench_command, environment_of, run_bench
 
 NUM_KILLS = int(os.environ.get("BENCH_KILLS", "6"))
-ROUNDS = 6
+ROUNDS = 3
 REQUEST = (
     *("run", "--models", "gmlp,vit", "--seq", "17,18", "--width", "16", "--depth", "1", "--batch", "1"),
     *("--metrics", "params,flops,latency,memory", "--rounds", str(ROUNDS), "--quick", "--threads", "1", "--out", "mine"),
@@ -87,11 +87,12 @@ def facts(folder: Path) -> pandas.DataFrame:
     return rows[[column for column in rows.columns if not column.startswith(MEASURED_TIMES)]]
 
 
-def test_nothing_is_lost_or_doubled_by_kills(tmp_path: Path) -> None:
-    draw = random.Random(NUM_KILLS)
+@pytest.mark.parametrize("num_kills", [1, pytest.param(NUM_KILLS, marks=pytest.mark.slow)])
+def test_nothing_is_lost_or_doubled_by_kills(num_kills: int, tmp_path: Path) -> None:
+    draw = random.Random(num_kills)
     alone = tmp_path / "alone"
     kills, finished = 0, 0
-    while kills < NUM_KILLS:
+    while kills < num_kills:
         disturbed = tmp_path / f"disturbed-{finished}"
         disturbed.mkdir(exist_ok=True)
         kills += disturb(disturbed, draw)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 import os
 import pickle
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +49,29 @@ def drawn_lives() -> dict[str, tuple[str, list[Kill]]]:
 
 
 LIVES = drawn_lives()
+EVERY_DAY = {f"{case} {number}" for number, case in enumerate(CASES)} | {"plain 4", "plain twice"}
+"""A death of every case and at every moment."""
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which all lives have been lived."""
-    folder = tmp_path_factory.mktemp("lives")
-    asked = [{"name": name, "case": case, "kills": [dataclasses.asdict(kill) for kill in kills]} for name, (case, kills) in LIVES.items()]
-    (folder / "lives.json").write_text(json.dumps(asked))
-    command = [sys.executable, "-m", "tests.training.resumable", str(folder)]
-    ran = subprocess.run(command, cwd=ROOT, env=environment_of(ROOT), capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return folder
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder in which a life has been lived: one for those of every day, one for the others."""
+
+    @functools.cache
+    def lived(every_day: bool) -> Path:
+        folder = tmp_path_factory.mktemp("lives")
+        asked = [
+            {"name": name, "case": case, "kills": [dataclasses.asdict(kill) for kill in kills]}
+            for name, (case, kills) in LIVES.items()
+            if (name in EVERY_DAY) == every_day
+        ]
+        (folder / "lives.json").write_text(json.dumps(asked))
+        command = [sys.executable, "-m", "tests.training.resumable", str(folder)]
+        ran = subprocess.run(command, cwd=ROOT, env=environment_of(ROOT), capture_output=True, text=True, timeout=300, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return folder
+
+    return lambda name: lived(name in EVERY_DAY)
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +82,17 @@ def undisturbed() -> dict[str, dict[str, Any]]:
 def test_enough_points_were_drawn_and_of_every_kind() -> None:
     kills = [kill for _, kills in LIVES.values() for kill in kills]
     assert sum(len(kills) == 1 for _, kills in LIVES.values()) >= 20
-    assert {kill.moment for kill in kills} == set(MOMENTS)
+    assert {kill.moment for kill in kills} == {kill.moment for name in EVERY_DAY for kill in LIVES[name][1]} == set(MOMENTS)
+    assert {LIVES[name][0] for name in EVERY_DAY} == set(CASES)
     assert {kill.saved_every for kill in kills} == {1, 2, 3}
 
 
-@pytest.mark.parametrize("name", LIVES)
-def test_a_killed_training_ends_with_the_bits_of_an_undisturbed_one(name: str, lived: Path, undisturbed: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", [name if name in EVERY_DAY else pytest.param(name, marks=pytest.mark.slow) for name in LIVES])
+def test_a_killed_training_ends_with_the_bits_of_an_undisturbed_one(
+    name: str, folder_of: Callable[[str], Path], undisturbed: dict[str, Any]
+) -> None:
     case_name, kills = LIVES[name]
+    lived = folder_of(name)
     found = torch.load(lived / f"{name}.pt", weights_only=True)
     assert differences(found, undisturbed[case_name]) == []
     assert found["began_at"] == kills[-1].last_saved(CASES[case_name].steps_per_epoch)

@@ -17,25 +17,9 @@ from bench.running import runner
 from bench.running.folder import choose_folder, report_folder, writing_to
 from bench.running.store import read_run
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
+from tests.fake_executor import Silent, let_jobs_end
 
 TODAY = datetime.date(2026, 11, 20)
-
-
-class Silent:
-    def __init__(self) -> None:
-        self.started: list[Job] = []
-        self.left_s: list[float] = []
-
-    def starting(self, job: Job) -> None:
-        self.started.append(job)
-
-    def told(self, text: str) -> None:
-        assert text
-
-    def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
-        assert job is self.started[-1]
-        assert outcome.status
-        self.left_s.append(left_s)
 
 
 def planned(**flags: Any) -> Plan:
@@ -106,17 +90,7 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
 def test_what_is_hopeless_is_not_tried_in_later_rounds(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(metrics="latency")
 
-    class Slow:
-        def __enter__(self) -> Slow:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            return None
-
-        def run(self, job: Job) -> Outcome:
-            return Outcome(status="timed_out" if job.cell.model.shape.seq_len == 17 else "failed", duration_s=1.0)
-
-    monkeypatch.setattr("bench.running.executors.inline.Executor", Slow)
+    let_jobs_end(monkeypatch, lambda job: Outcome(status="timed_out" if job.cell.model.shape.seq_len == 17 else "failed", duration_s=1.0))
     result = runner.execute(plan, in_tmp / "mine", Silent(), executor="inline")
     tried = [r.repeat for r in result.stored.records if r.outcome.status == "timed_out" and not r.control]
     assert tried == [0]
@@ -128,17 +102,7 @@ def test_what_is_hopeless_is_not_tried_in_later_rounds(in_tmp: Path, monkeypatch
 def test_a_hopeless_control_does_not_cancel_the_cell_that_it_doubles(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(metrics="latency")
 
-    class SlowControl:
-        def __enter__(self) -> SlowControl:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            return None
-
-        def run(self, job: Job) -> Outcome:
-            return Outcome(status="timed_out" if job.control else "failed", duration_s=1.0)
-
-    monkeypatch.setattr("bench.running.executors.inline.Executor", SlowControl)
+    let_jobs_end(monkeypatch, lambda job: Outcome(status="timed_out" if job.control else "failed", duration_s=1.0))
     records = runner.execute(plan, in_tmp / "mine", Silent(), executor="inline").stored.records
     assert sum(r.control for r in records) == 1
     assert sum(not r.control for r in records) == 2 * 2

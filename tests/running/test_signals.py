@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.planning.build import build_plan
+from bench.planning.request import parse_request
+from bench.running.runner import execute
 from bench.running.signals import SIGNALS, Stop
 from bench.running.store import read_run
-from bench.spec import MEASURED, Record
+from bench.spec import MEASURED, Job, Outcome, Recipe, Record, Settings
+from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import processes_of, started
 from tests.specimens import ROOT, run_bench
 
@@ -33,6 +37,7 @@ def is_whole(found: tuple[Record, ...]) -> bool:
     return len(keys) == len(found) < ROUNDS * PER_ROUND and {record.outcome.status for record in found} == {MEASURED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, tmp_path: Path) -> None:
     with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
@@ -46,6 +51,7 @@ def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, 
     assert len(found) % PER_ROUND == 0
 
 
+@pytest.mark.slow
 def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
     with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
         run.send_signal(signal.SIGINT)
@@ -60,6 +66,7 @@ def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "mine" / "table.csv").exists()  # who asks twice does not wait for tables
 
 
+@pytest.mark.slow
 def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
     with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1, stream=inside) as run:
@@ -76,6 +83,7 @@ def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp
     assert records(tmp_path)[: len(found)] == found
 
 
+@pytest.mark.slow
 def test_impatience_leaves_nobody_behind(tmp_path: Path) -> None:
     """However many interrupts come, in whatever moment of ending: the run ends, and its worker and server with it."""
     with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
@@ -92,6 +100,7 @@ def test_impatience_leaves_nobody_behind(tmp_path: Path) -> None:
     assert is_whole(records(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_hang_up_that_is_told_twice_is_one(tmp_path: Path) -> None:
     """The system and the shell both send it."""
     with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
@@ -102,6 +111,47 @@ def test_a_hang_up_that_is_told_twice_is_one(tmp_path: Path) -> None:
     assert run.returncode == 130, err
     assert len(records(tmp_path)) % PER_ROUND == 0
     assert (tmp_path / "mine" / "table.csv").exists()
+
+
+def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> tuple[list[str], tuple[Record, ...]]:
+    """What is said, and what is measured, where signals come during the second job of the second round; then the run goes on."""
+    request = parse_request(models="vit", seq="17,18", width="16", depth="1", batch="1", metrics="latency,ceiling")
+    plan = build_plan(request, settings=Settings(rounds=3), recipe=Recipe(), device="cpu")
+    said: list[str] = []
+    num_done = 0
+
+    def disturbed(job: Job) -> Outcome:
+        nonlocal num_done
+        num_done += 1
+        if num_done == PER_ROUND + 2:
+            for number in numbers:
+                os.kill(os.getpid(), number)
+        return measured(job)
+
+    let_jobs_end(monkeypatch, disturbed)
+    with Stop(said.append) as stop:
+        assert not execute(plan, folder, Silent(), executor="inline", stop=stop).complete
+    found = read_run(folder).records
+    going_on = execute(plan, folder, Silent(), executor="inline")
+    assert going_on.complete
+    assert going_on.stored.records[: len(found)] == found
+    assert len({record.key for record in going_on.stored.records}) == len(going_on.stored.records) == 3 * PER_ROUND
+    return said, found
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGHUP,), (signal.SIGHUP, signal.SIGHUP)])
+def test_the_first_signal_leaves_whole_rounds(numbers: tuple[signal.Signals, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be it told once or, where a terminal goes away, twice."""
+    monkeypatch.setattr("bench.running.signals._send_nowhere", lambda _: None)
+    said, found = stopped(tmp_path / "mine", monkeypatch, *numbers)
+    assert said == ["stopping after the round in hand; once more stops at once"]
+    assert len(found) == 2 * PER_ROUND
+
+
+def test_the_second_signal_leaves_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, found = stopped(tmp_path / "mine", monkeypatch, signal.SIGINT, signal.SIGINT)
+    assert said[1:] == ["stopping now"]
+    assert len(found) == PER_ROUND + 1
 
 
 def test_what_was_ignored_stays_ignored() -> None:

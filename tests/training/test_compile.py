@@ -16,6 +16,7 @@ from tests.training.test_loop import Perceptron, build, made_data
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling on a CPU needs a C++ compiler")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own remarks
 def test_a_compiled_model_learns_as_the_eager_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[type] = []

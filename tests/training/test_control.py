@@ -47,6 +47,7 @@ def test_with_mixing_the_same_model_copies() -> None:
     assert result.test.value > 0.99
 
 
+@pytest.mark.slow
 def test_on_images_mixing_buys_much() -> None:
     """Digits at 16 patches: bags of patches tell something, where they lie tells more."""
     real, control = (trained("digits", 16, options).test for options in ({}, NEVER_MIXES))

@@ -79,6 +79,7 @@ def _records(folder: Path) -> list[Record]:
     return list(read_records(folder / "mine" / "records.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_finished_by_the_same_command(impatient: Path, tmp_path: Path) -> None:
     killed, alone = tmp_path / "killed", tmp_path / "alone"
     for folder in (killed, alone):

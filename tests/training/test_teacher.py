@@ -233,7 +233,7 @@ def undisturbed() -> tuple[nn.Module, TrainResult]:
         return run(RECIPE)
 
 
-@pytest.mark.parametrize("step", [1, STEPS, 2 * STEPS - 1])
+@pytest.mark.parametrize("step", [STEPS, *(pytest.param(step, marks=pytest.mark.slow) for step in (1, 2 * STEPS - 1))])
 @pytest.mark.parametrize("who", ["teacher: ", ""])
 def test_an_interruption_of_either_changes_no_bit(
     who: str, step: int, undisturbed: tuple[nn.Module, TrainResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -26,6 +26,7 @@ SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"  # a run's own, so that its first round compiles for real
 PARENT_DEATH_SIGNAL = 1
 STOP_GRACE_S = 5.0
+SERVER_DEATH_S = 60.0  # far more than a killed process needs to be gone, on a machine however busy
 UNKNOWN_EXIT_CODE = 255
 """What a fork server that has died leaves to be read of its children, which die with it."""
 SERVER_DIED = "the fork server died"
@@ -55,10 +56,21 @@ class Executor:
         return self._run(job) if outcome.reason == SERVER_DIED else outcome
 
     def _start(self, process: Any) -> None:
-        """Where there is no server, or it has died, one is started with this environment first."""
+        """Where there is no server, or it has died, one is started with this environment first.
+
+        One that is killed closes its socket a moment before it can be waited for, and passes for alive until then: it is asked again.
+        """
+        deadline = time.monotonic() + SERVER_DEATH_S
         # the server of Python 3.11 ignores this process's sys.path, and what it cannot import it silently leaves out
         with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path), COMPILE_CACHE: self._compiled.name}):
-            process.start()
+            while True:
+                try:
+                    process.start()
+                    return
+                except (ConnectionError, EOFError):
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.01)
 
     def _run(self, job: Job) -> Outcome:
         receive, send = self._context.Pipe(duplex=False)

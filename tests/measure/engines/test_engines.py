@@ -160,6 +160,7 @@ def test_attention_by_onednn_is_recorded() -> None:
     assert step.facts()["attention_effective"] == "onednn"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling on a CPU needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore")  # the compiler's own remarks
 def test_a_frozen_compiled_model_computes_the_same() -> None:

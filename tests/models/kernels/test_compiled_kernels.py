@@ -47,6 +47,7 @@ def compiled(name: str, capability: int, *, entry: str, absent: tuple[str, ...])
     return compile(ASTSource(kernel, signature, fixed), target=GPUTarget("cuda", capability, 32), options=options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(
     ("name", "entry", "absent"),

@@ -12,6 +12,7 @@ import pytest
 PROJECT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_fused_kernels_under_the_interpreter() -> None:
     pytest.importorskip("triton")
     tests = Path(__file__).with_name("interpreted.py")

@@ -116,6 +116,29 @@ def test_a_worker_that_dies_while_it_answers_is_accounted_for() -> None:
     assert (outcome.status, "SIGKILL" in outcome.reason) == ("killed", True)
 
 
+class Refused:
+    """A process whose server is dying: it is refused some times before another server starts it."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+
+    def start(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def test_a_server_that_is_still_dying_is_asked_until_it_is_replaced(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket is closed before the system says that it has ended; on a busy machine long before."""
+    process = Refused(ConnectionRefusedError(), EOFError(), BrokenPipeError())
+    executor._start(process)
+    assert process.errors == []
+    monkeypatch.setattr("bench.running.executors.process.SERVER_DEATH_S", -1.0)
+    with pytest.raises(ConnectionRefusedError):
+        executor._start(Refused(ConnectionRefusedError()))
+    with pytest.raises(PermissionError):
+        executor._start(Refused(PermissionError()))
+
+
 @pytest.mark.parametrize(("exit_code", "words"), [(-9, "SIGKILL"), (-40, "signal 40"), (3, "exit code 3")])
 def test_every_end_has_its_reason(exit_code: int, words: str) -> None:
     assert words in _died(exit_code).reason

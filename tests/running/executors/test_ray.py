@@ -26,6 +26,7 @@ from bench.spec import MEASURED
 from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, started
 from tests.specimens import ROOT, copy_of_the_program, environment_of, run_bench
 
+pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray")
 GRID = (
     *("run", "--models", "gmlp,vit,transformer", "--seq", "17", "--width", "16", "--depth", "1", "--batch", "1"),

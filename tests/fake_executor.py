@@ -1,0 +1,44 @@
+"""A run in this process: progress that is kept, and jobs that end as the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.running.executors import inline
+from bench.spec import MEASURED, Job, Outcome
+
+
+class Silent:
+    """A progress that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.started: list[Job] = []
+        self.left_s: list[float] = []
+
+    def starting(self, job: Job) -> None:
+        self.started.append(job)
+
+    def told(self, text: str) -> None:
+        assert text
+
+    def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
+        assert job is self.started[-1]
+        assert outcome.status
+        self.left_s.append(left_s)
+
+
+def let_jobs_end(monkeypatch: pytest.MonkeyPatch, how: Callable[[Job], Outcome]) -> None:
+    """Nothing is measured: the executor `inline` answers so."""
+    monkeypatch.setattr(inline.Executor, "run", lambda _, job: how(job))
+
+
+def measured(job: Job, latency_ms: float = 1.0) -> Outcome:
+    """What tables need of a job that went well."""
+    latency: dict[str, Any] = {"latency_ms": latency_ms, "device_latency_ms": None, "first_call_ms": 9.0, "compile_s": None, "threads": 1}
+    latency |= {"batch_size": 1, "seq_len": job.cell.model.shape.seq_len, "attention_effective": "math", "precision_effective": "fp32"}
+    ceiling = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6, "ceiling_kernel": "torch"}
+    values = {"latency": latency, "ceiling": ceiling, "params": {"params": 1, "params_seq": 0, "params_blocks": 1}}[job.metric]
+    return Outcome(status=MEASURED, values=values, samples={"wall_ms": (latency_ms,)} if job.metric == "latency" else {}, duration_s=0.1)
