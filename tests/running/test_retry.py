@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bench.planning.jobs import RETRIES
-from bench.running.store import CORRUPT, RECORDS, read_records, read_run
+from bench.running.store import CORRUPT, read_records, read_run
 from bench.spec import MEASURED
+from tests.processes import unpacked_records
 from tests.specimens import ROOT, copy_of_the_program, run_bench
 
 SMALL = ("--width", "16", "--depth", "1", "--batch", "1")
@@ -65,7 +66,7 @@ def test_a_failed_job_is_run_again_and_its_new_outcome_stands(tmp_path: Path) ->
     assert {r.outcome.status for r in after} == {MEASURED}
     assert {r.key for r in after} == {r.key for r in before}
     assert [r for r in before if r.outcome.status == MEASURED] == [r for r in after if r in before]
-    lines = (tmp_path / "mine" / RECORDS).read_bytes().count(b"\n")
+    lines = unpacked_records(tmp_path / "mine").read_bytes().count(b"\n")
     assert lines == len(after) + 1  # the failure stays in the file
 
 
@@ -95,7 +96,7 @@ def test_unstable_cells_get_as_many_rounds_again_and_keep_the_first(tmp_path: Pa
 def test_corrupt_lines_are_put_aside_and_measured_again(tmp_path: Path) -> None:
     request = ("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "params,flops", "--out", "mine")
     assert run_bench(ROOT, tmp_path, *request).returncode == 0
-    path = tmp_path / "mine" / RECORDS
+    path = unpacked_records(tmp_path / "mine")
     whole = read_records(path)
     lines = path.read_bytes().split(b"\n")
     lines[1] = lines[1].replace(b"measured", b"measureb")
