@@ -52,7 +52,7 @@ def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
     from bench.report.export import Sinks
     from bench.running.folder import choose_folder
     from bench.running.runner import execute, finished, jobs_ahead
-    from bench.running.store import RECORDS
+    from bench.running.store import holds_records
 
     manner = dataclasses.replace(manner, exports=_exports_of(plan, manner.exports))
     folder, complete = (folder, False) if folder else choose_folder(plan, manner.out, datetime.date.today(), again=bool(manner.retry))
@@ -62,7 +62,7 @@ def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
         return
     require_data_of(plan)
     ahead = jobs_ahead(plan, folder, manner.retry)
-    if (folder / RECORDS).exists():
+    if holds_records(folder):
         console.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
     # where jobs run at once, one may be timed on this machine while another ends
     meanwhile = () if runs_elsewhere(manner.executor) else manner.exports

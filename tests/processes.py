@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from bench.files import packed_path
 from bench.running.signals import SIGNALS
-from bench.running.store import RECORDS
+from bench.running.store import RECORDS, RecordWriter
 from tests.specimens import ROOT, bench_command, environment_of
 
 LISTENING = "0A"
@@ -103,8 +104,15 @@ def wait_for_lines(run: subprocess.Popen[str], folder: Path, num: int) -> None:
     """Until its records have so many whole lines. Raises AssertionError after five minutes, or where the run has ended before, with what it said."""
     for _ in range(6000):
         ended = run.poll() is not None
-        if any(path.read_bytes().count(b"\n") >= num for path in folder.glob(f"**/{RECORDS}")):
+        plain = folder.glob(f"**/{RECORDS}")
+        if any(path.read_bytes().count(b"\n") >= num for path in plain) or any(folder.glob(f"**/{packed_path(Path(RECORDS))}")):
             return
         assert not ended, run.communicate()
         time.sleep(0.05)
     raise AssertionError(f"no {num} records in {sorted(path.name for path in folder.iterdir())}")
+
+
+def unpacked_records(folder: Path) -> Path:
+    """The plain file of records in a run's folder, unpacked where the run is complete."""
+    with RecordWriter(folder):
+        return folder / RECORDS

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench import cli
+from bench.running.store import content_of
 from bench.spec import Job, Outcome
 
 RUN = ("run", "--models", "gmlp,vit", "--seq", "17,65")
@@ -232,7 +233,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path, capsys: pytest.Cap
 def test_a_corrupt_run_is_refused_in_one_line(spoilt: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
     for name in ("records.jsonl", "plan.json", "environment.json"):
-        text = (run / name).read_text()
+        text = (content_of(run / name) or b"").decode()
         (tmp_path / name).write_text(text if name != spoilt else '{"schema": []}\n' + text)
     code, out, err = answered((command, str(tmp_path)), capsys)
     assert (code, out) == (2, "")

@@ -14,9 +14,9 @@ import pytest
 import bench
 from bench import catalog
 from bench.analysis.frame import FLAG_COLUMNS, TEXT_COLUMNS
-from bench.running.store import read_run
+from bench.running.store import is_stored, read_run
 from bench.running.table import TEXTS, json_rows, not_numbers, rows_of, write_table
-from bench.spec import RequestError
+from bench.spec import PLAN, RequestError
 
 RUN = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
 
@@ -27,7 +27,7 @@ def test_a_run_is_its_rows() -> None:
     assert len(found.query("seq_len == 257")) > 0
 
 
-RUNS = sorted(path.parent for path in RUN.parent.glob("*/plan.json"))
+RUNS = sorted(folder for folder in RUN.parent.iterdir() if is_stored(folder / PLAN))
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)

@@ -15,6 +15,7 @@ from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
 from bench.planning.flags import Flags, to_recipe, to_request, to_settings
 from bench.planning.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
+from bench.running.store import read_json
 from bench.spec import PLAN, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
@@ -289,7 +290,7 @@ def _last_results() -> dict[str, str]:
 def _name_and_time(path: Path) -> tuple[str, str] | None:
     """The two facts of a plan that a list needs; reading all of it would take seconds where there are many. None where it is no plan."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data: Any = read_json(path)
         return str(data["name"]), str(data["created"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

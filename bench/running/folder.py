@@ -17,6 +17,7 @@ from bench.running.store import (
     ENVIRONMENT,
     RECORDS,
     RecordWriter,
+    is_stored,
     read_environment,
     read_plan,
     read_plan_of_run,
@@ -86,10 +87,10 @@ def _require_fit(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file, not a folder", "choose another --out")
     if _is_new(folder):
-        if (folder / PLAN).exists() and not _same_plan(folder, plan):
+        if is_stored(folder / PLAN) and not _same_plan(folder, plan):
             raise RequestError(f"{folder} holds another plan", "choose another --out")
         return
-    if not (folder / PLAN).exists():
+    if not is_stored(folder / PLAN):
         raise RequestError(f"{folder} is not empty, and holds no run", "choose another --out")
     if read_plan_of_run(folder).plan_id != plan.plan_id:
         raise RequestError(f"{folder} holds a run of another plan", "choose another --out")

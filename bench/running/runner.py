@@ -21,11 +21,12 @@ from bench.planning.jobs import (
     estimated_job_seconds,
     expected_jobs,
     hopeless_key,
+    is_complete,
     missing_jobs,
     rounds_of_cells,
 )
 from bench.planning.tuning import TUNING, recipe_of, trial_ids
-from bench.progress import Progress, listening
+from bench.progress import Progress, listening, tell
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.folder import note_end, writing_to
 from bench.running.signals import Stop
@@ -71,7 +72,17 @@ def execute(
         except KeyboardInterrupt:
             interrupted = True
         note_end(folder, executor, environment.load())
-    return dataclasses.replace(finished(folder), complete=not interrupted)
+        result = finished(folder)
+        if not interrupted and is_complete(plan, result.stored.records):
+            _pack(writer, folder)
+    return dataclasses.replace(result, complete=not interrupted)
+
+
+def _pack(writer: RecordWriter, folder: Path) -> None:
+    try:
+        writer.pack()
+    except OSError as error:
+        tell(f"{folder} stays unpacked ({error.strerror or error}); nothing is lost by it")
 
 
 def finished(folder: Path) -> RunResult:

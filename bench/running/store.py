@@ -2,11 +2,15 @@
 
 Each line ends with a checksum of the rest (CRC-32), so that a line is read as it was written or not at all. A later line of the same key (a job
 that was tried again) takes the place of the earlier one, which stays in the file.
+
+In a complete run, plan and records are packed (records.jsonl.xz). Readers take either form. A writer unpacks first. A kill between two steps leaves
+both forms; then the lines of both count, so no order of steps can lose one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import gc
@@ -23,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.files import write_bytes, write_json
+from bench.files import PACKED, pack, packed_path, unpack, write_bytes, write_json
 from bench.serialize import canonical_json, from_json, to_json
 from bench.spec import PLAN, PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RequestError
 
@@ -53,7 +57,7 @@ class StoredRun:
 
 
 class RecordWriter:
-    """Appends records; a second writer on the same folder is refused. A torn last line of a killed run is cut off first.
+    """Appends records; a second writer on the same folder is refused. Packed records are unpacked first, a torn last line of a killed run is cut off.
 
     `put_corrupt_aside`: lines that cannot be read are moved to `records.corrupt` first; `num_corrupt` says how many. The others stay byte for byte.
     """
@@ -67,6 +71,7 @@ class RecordWriter:
     def __enter__(self) -> Self:
         self._file = self._locked()
         try:
+            self._unpack()
             self._cut_torn_line()
             if self._put_corrupt_aside:
                 self._part()
@@ -86,6 +91,26 @@ class RecordWriter:
         except OSError:
             self._file.truncate(position)
             raise
+
+    def pack(self) -> None:
+        """Pack records and plan; the plain files go once the packed ones are on disk. Nothing can be appended afterwards."""
+        for path in (self._path, self._path.with_name(PLAN)):
+            if path.exists():
+                write_bytes(packed_path(path), pack(path.read_bytes()))
+                path.unlink()
+
+    def _unpack(self) -> None:
+        """Give plan and records back their plain form. The packed ones go once the plain ones are on disk."""
+        plan = self._path.with_name(PLAN)
+        if (content := content_of(plan)) is not None:
+            write_bytes(plan, content)
+            packed_path(plan).unlink(missing_ok=True)
+        if not (packed := packed_path(self._path)).exists():
+            return
+        write_bytes(self._path, b"".join(chunk for _, chunk in _chunks(self._path)))
+        old, self._file = self._file, self._locked()
+        old.close()
+        packed.unlink()
 
     def _locked(self) -> io.FileIO:
         """The file, locked. Where another process has put a new one in its place meanwhile, that one."""
@@ -173,7 +198,7 @@ def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
 
 def read_environment(folder: Path) -> dict[str, Any]:
     """Raises RequestError where it is not there, or no object."""
-    found = _read_json(folder / ENVIRONMENT)
+    found = read_json(folder / ENVIRONMENT)
     if not isinstance(found, dict):
         raise RequestError(f"{folder / ENVIRONMENT} does not hold an object", "restore it, or measure again")
     for key in NUMBERS:
@@ -185,16 +210,16 @@ def read_environment(folder: Path) -> dict[str, Any]:
 def read_plan_of_run(folder: Path) -> Plan:
     """Raises RequestError where there is no such folder, or no plan in it."""
     if not folder.is_dir():
-        hint = f"try {folder.parent}" if (folder.parent / PLAN).exists() and folder.exists() else "name a folder below results/"
+        hint = f"try {folder.parent}" if is_stored(folder.parent / PLAN) and folder.exists() else "name a folder below results/"
         raise RequestError(f"there is no run folder {folder}", hint)
-    if not (folder / PLAN).exists():
+    if not is_stored(folder / PLAN):
         raise RequestError(f"{folder} is no run: it holds no {PLAN}", "name the folder of a run, as bench run shows it at its end")
-    return parse_plan(_read_json(folder / PLAN), folder / PLAN)
+    return parse_plan(read_json(folder / PLAN), folder / PLAN)
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file, or in a run's folder."""
-    return parse_plan(_read_json(path / PLAN if path.is_dir() else path), path)
+    """The plan in a file, plain or packed, or in a run's folder."""
+    return parse_plan(read_json(path / PLAN if path.is_dir() else path), path)
 
 
 def parse_plan(data: object, source: Path) -> Plan:
@@ -213,21 +238,22 @@ def parse_plan(data: object, source: Path) -> Plan:
 def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
     """All whole records, the last of each key. A torn last line is dropped with a warning; any other bad line raises RequestError with its number, or
     is skipped."""
-    lines, torn = _lines(path)
-    if torn:
-        warnings.warn(f"{path}: the last line is torn (a killed run) and was dropped", stacklevel=2)
     found: dict[tuple[str, str, int, bool], Record] = {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = _parse_record(line)
-        except ValueError as error:
-            if skip_corrupt:
-                continue
-            raise RequestError(
-                f"{path}, line {number}, is corrupt: {error}",
-                f"restore the file, or measure that job again: bench run --resume {shlex.quote(str(path.parent))} --retry corrupt",
-            ) from error
-        found[record.key] = record
+    for source, content in _chunks(path):
+        *lines, torn = content.split(b"\n")
+        if torn:
+            warnings.warn(f"{source}: the last line is torn (a killed run) and was dropped", stacklevel=2)
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = _parse_record(line)
+            except ValueError as error:
+                if skip_corrupt:
+                    continue
+                raise RequestError(
+                    f"{source}, line {number}, is corrupt: {error}",
+                    f"restore the file, or measure that job again: bench run --resume {shlex.quote(str(path.parent))} --retry corrupt",
+                ) from error
+            found[record.key] = record
     return list(found.values())
 
 
@@ -237,16 +263,52 @@ def line_of(record: Record) -> bytes:
     return body[:-1] + CHECKSUM + b'%08x"}\n' % zlib.crc32(body)
 
 
-def _lines(path: Path) -> tuple[list[bytes], bytes]:
-    """The whole lines of a file, and what follows the last; nothing where there is no file."""
-    if not path.exists():
-        return [], b""
+def holds_records(folder: Path) -> bool:
+    """Does the folder hold a file of records, plain or packed?"""
+    return is_stored(folder / RECORDS)
+
+
+def is_stored(path: Path) -> bool:
+    """Is the file there, plain or packed?"""
+    return path.exists() or packed_path(path).exists()
+
+
+def _chunks(path: Path) -> list[tuple[Path, bytes]]:
+    """What the plain and the packed form hold, each with its file. Of a plain file beside a packed one, the lines that the packed one lacks."""
+    packed, plain = _unpacked(packed_path(path)), _bytes(path)
+    if packed is None and plain is None:
+        packed = _unpacked(packed_path(path))  # packed just now, between the two looks
+    if packed is None or plain is None:
+        return [(packed_path(path), packed)] if packed is not None else [(path, plain)] if plain is not None else []
+    whole, known = packed[: packed.rfind(b"\n") + 1], set(packed.split(b"\n"))
+    return [(packed_path(path), whole), (path, b"\n".join(line for line in plain.split(b"\n") if not line or line not in known))]
+
+
+def content_of(path: Path) -> bytes | None:
+    """What a file holds, plain or packed; None if there is neither. Raises OSError, or RequestError for a damaged packed file."""
+    plain = _bytes(path)
+    if plain is None:
+        plain = _unpacked(packed_path(path))
+    return _bytes(path) if plain is None else plain  # unpacked just now, between the two looks
+
+
+def _unpacked(path: Path) -> bytes | None:
+    packed = _bytes(path)
     try:
-        content = path.read_bytes()
+        return None if packed is None else unpack(packed)
+    except ValueError as error:
+        hint = f"restore {path.name}, from git or a copy, or measure again"
+        raise RequestError(f"{path} is damaged and cannot be unpacked: {error}", hint) from error
+
+
+def _bytes(path: Path) -> bytes | None:
+    """None where there is no such file. Raises RequestError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
-    *lines, torn = content.split(b"\n")
-    return lines, torn
+        raise RequestError(f"cannot read {path}: {error.strerror or error}", "check its permissions") from error
 
 
 def _is_record(line: bytes) -> bool:
@@ -310,11 +372,17 @@ DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 """One for all lines: to make it takes as long as to read a short line."""
 
 
-def _read_json(path: Path) -> object:
+def read_json(path: Path) -> object:
+    """Of a plain or packed file; a name that ends in .xz is that of a packed one."""
     try:
-        data: object = json.loads(path.read_text(encoding="utf-8"))
+        content = _unpacked(path) if path.suffix == PACKED else content_of(path)
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        data: object = json.loads(content.decode())
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}", "restore it, or name another run folder") from error
     except (ValueError, RecursionError) as error:
+        if isinstance(error, RequestError):
+            raise
         raise RequestError(f"{path} is not JSON: {error}", "restore it, or measure again") from error
     return data

@@ -19,11 +19,11 @@ import pytest
 
 from bench import catalog, cli
 from bench.report import export as export_module
-from bench.running.store import RECORDS, StoredRun, read_run
+from bench.running.store import StoredRun, read_run
 from bench.running.table import num_missing, rows_of
 from bench.running.training_curves import curves_of
 from bench.spec import Job, Outcome, Recipe, RequestError
-from tests.processes import started
+from tests.processes import started, unpacked_records
 from tests.specimens import ROOT, run_bench
 
 TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
@@ -289,8 +289,8 @@ def test_a_run_exports_itself_and_adds_what_is_new_when_it_is_made_again(tmp_pat
 def test_an_export_that_fails_costs_no_measurement(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     assert run_bench(ROOT, tmp_path, *TRAINING).returncode == 0
-    records = (tmp_path / "mine" / RECORDS).read_text().splitlines(keepends=True)
-    (tmp_path / "mine" / RECORDS).write_text("".join(records[:-1]))
+    path = unpacked_records(tmp_path / "mine")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     (tmp_path / "mine" / "tensorboard").write_text("in the way")
     ran = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard")
     assert ran.returncode == 0, ran.stderr

@@ -33,7 +33,7 @@ main(sys.argv[1:])
 def test_a_report_is_built_where_there_is_no_torch(tmp_path: Path) -> None:
     run = tmp_path / "results" / RUN.name
     run.mkdir(parents=True)
-    for name in ("plan.json", "environment.json", "records.jsonl"):
+    for name in ("plan.json.xz", "environment.json", "records.jsonl.xz"):
         shutil.copy(RUN / name, run)
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, "report", str(run)], cwd=PROJECT, capture_output=True, text=True, check=False

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from bench.errors import is_out_of_memory
+from bench.files import packed_path
 from bench.running.store import RECORDS, read_run
 from bench.running.table import num_missing, rows_of
 from tests.processes import started, worker_and_server
@@ -72,7 +73,7 @@ def test_a_run_with_faults_still_has_table_and_report(sabotaged: tuple[Path, Any
     folder, ran = sabotaged
     run = Path(json.loads(ran.stdout)["run"])
     names = {p.name for p in (folder / run).iterdir()}
-    assert names == {"plan.json", "environment.json", "records.jsonl", "table.csv", "table.json", "table.parquet"}
+    assert names == {"plan.json.xz", "environment.json", "records.jsonl.xz", "table.csv", "table.json", "table.parquet"}
     report = (folder / "reports" / run.name / "report.md").read_text()
     assert "planted failure" in report
 
@@ -102,12 +103,12 @@ def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> N
 def test_a_finished_run_named_by_out_only_shows_its_table_again(tmp_path: Path) -> None:
     request = ("run", "--models", "vit", "--seq", "17", *SMALL, "--metrics", "params", "--out", "mine")
     assert run_bench(ROOT, tmp_path, *request).returncode == 0
-    records = (tmp_path / "mine" / RECORDS).read_bytes()
+    records = packed_path(tmp_path / "mine" / RECORDS).read_bytes()
     again = run_bench(ROOT, tmp_path, *request)
     assert again.returncode == 0
     assert "complete already" in again.stderr
     assert "vit" in again.stdout
-    assert (tmp_path / "mine" / RECORDS).read_bytes() == records
+    assert packed_path(tmp_path / "mine" / RECORDS).read_bytes() == records
     other = run_bench(ROOT, tmp_path, *request[:-2], "--batch", "2", "--out", "mine")
     assert other.returncode == 2
     assert "another plan" in other.stderr

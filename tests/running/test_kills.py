@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from bench.running.store import RECORDS, read_records, read_run
+from bench.running.store import RECORDS, content_of, is_stored, read_records, read_run
 from bench.running.table import num_missing, rows_of
 from bench.spec import MEASURED
 from tests.processes import worker_and_server
@@ -52,7 +52,7 @@ def kill(run: int, victim: str) -> bool:
 
 
 def whole_lines(path: Path) -> bytes:
-    content = path.read_bytes() if path.exists() else b""
+    content = content_of(path) or b""
     return content[: content.rfind(b"\n") + 1]
 
 
@@ -61,7 +61,7 @@ def disturb(folder: Path, draw: random.Random) -> int:
     path, hits = folder / "mine" / RECORDS, 0
     before = whole_lines(path)
     with subprocess.Popen(
-        bench_command(*REQUEST, "--retry", "failed") if path.exists() else bench_command(*REQUEST),
+        bench_command(*REQUEST, "--retry", "failed") if is_stored(path) else bench_command(*REQUEST),
         cwd=folder,
         env=environment_of(ROOT),
         stdout=subprocess.DEVNULL,
@@ -96,7 +96,7 @@ def test_nothing_is_lost_or_doubled_by_kills(num_kills: int, tmp_path: Path) -> 
         disturbed = tmp_path / f"disturbed-{finished}"
         disturbed.mkdir(exist_ok=True)
         kills += disturb(disturbed, draw)
-        if (disturbed / "mine" / "plan.json").exists() and not num_missing(read_run(disturbed / "mine")):
+        if is_stored(disturbed / "mine" / "plan.json") and not num_missing(read_run(disturbed / "mine")):
             finished += 1
     alone.mkdir()
     assert run_bench(ROOT, alone, *REQUEST).returncode == 0

@@ -11,10 +11,11 @@ from bench.planning.build import build_plan
 from bench.planning.jobs import RETRIES
 from bench.planning.request import parse_request
 from bench.running.runner import RunResult, execute
-from bench.running.store import CORRUPT, RECORDS, read_records, read_run
+from bench.running.store import CORRUPT, read_records, read_run
 from bench.running.table import rows_of
 from bench.spec import MEASURED, Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import Silent, let_jobs_end, measured
+from tests.processes import unpacked_records
 
 FAILED = Outcome(status="failed", reason="planted failure")
 
@@ -51,7 +52,8 @@ def test_a_failed_job_is_run_again_and_its_new_outcome_stands(folder: Path, monk
     assert {r.outcome.status for r in after} == {MEASURED}
     assert {r.key for r in after} == {r.key for r in before}
     assert [r for r in before if r.outcome.status == MEASURED] == [r for r in after if r in before]
-    assert (folder / RECORDS).read_bytes().count(b"\n") == len(after) + 1  # the failure stays in the file
+    lines = unpacked_records(folder).read_bytes().count(b"\n")
+    assert lines == len(after) + 1  # the failure stays in the file
 
 
 def test_unstable_cells_get_as_many_rounds_again_and_keep_the_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +79,7 @@ def test_corrupt_lines_are_put_aside_and_measured_again(
     plan = planned("params", models="vit,gmlp")
     let_jobs_end(monkeypatch, measured)
     run(plan, folder)
-    path = folder / RECORDS
+    path = unpacked_records(folder)
     whole = read_records(path)
     lines = path.read_bytes().split(b"\n")
     lines[1] = lines[1].replace(b"measured", b"measureb")

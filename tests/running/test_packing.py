@@ -1,0 +1,220 @@
+"""A complete run is packed and read as before; whatever a kill leaves of both forms, no line is lost."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench import cli
+from bench.files import LEAST_DICTIONARY_BYTES, pack, packed_path, unpack, write_bytes
+from bench.running.folder import choose_folder
+from bench.running.runner import execute
+from bench.running.store import RECORDS, RecordWriter, content_of, line_of, read_plan, read_plan_of_run, read_records, read_run, start_run
+from bench.spec import PLAN, RequestError
+from tests.running.test_store import record as made_record
+from tests.specimens import ROOT, run_bench
+
+RUN = ROOT / "results" / "2026-11-20_cpu_copy"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A packed run: three lines, of which the last takes the place of the first."""
+    start_run(tmp_path, read_plan_of_run(RUN), {})
+    with RecordWriter(tmp_path) as writer:
+        for found in (made_record(0), made_record(1), made_record(0, latency_ms=2.0)):
+            writer.append(found)
+        writer.pack()
+    return tmp_path
+
+
+LINES = line_of(made_record(0)) + line_of(made_record(1)) + line_of(made_record(0, latency_ms=2.0))
+READ = [made_record(0, latency_ms=2.0), made_record(1)]
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"line\n" * 10_000, os.urandom(LEAST_DICTIONARY_BYTES + 1)], ids=len)
+def test_what_is_packed_is_unpacked_as_it_was(content: bytes) -> None:
+    assert unpack(pack(content)) == lzma.decompress(pack(content)) == content
+    assert pack(content) == pack(content)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[: len(b) // 2], lambda _: b"", lambda b: b + b"x", lambda b: b"x" + b])
+def test_damage_is_seen(damage: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        unpack(damage(pack(b"some content")))
+
+
+def test_every_changed_byte_is_seen() -> None:
+    packed = pack(LINES)
+    for place in range(len(packed)):
+        changed = packed[:place] + bytes([packed[place] ^ 1]) + packed[place + 1 :]
+        with pytest.raises(ValueError, match=r"."):
+            unpack(changed)
+
+
+def test_a_packed_run_reads_as_before(run: Path) -> None:
+    assert names(run) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}
+    assert read_records(run / RECORDS) == READ
+    assert read_run(run).plan == read_plan_of_run(RUN)
+    assert read_plan(run) == read_plan(run / PLAN) == read_plan(run / "plan.json.xz") == read_plan_of_run(RUN)
+
+
+def test_a_writer_unpacks_and_what_it_packs_again_is_equal(run: Path) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with RecordWriter(run) as writer:
+        assert names(run) == {"plan.json", "records.jsonl", "environment.json"}
+        assert (run / RECORDS).read_bytes() == LINES
+        writer.pack()
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_line_appended_to_a_packed_run_follows_the_others(run: Path) -> None:
+    with RecordWriter(run) as writer:
+        writer.append(made_record(2))
+    assert (run / RECORDS).read_bytes() == LINES + line_of(made_record(2))
+    assert read_records(run / RECORDS) == [*READ, made_record(2)]
+
+
+BESIDE = {
+    "equal": (LINES, LINES),
+    "nothing yet": (b"", LINES),
+    "an older state": (line_of(made_record(0)), LINES),
+    "more lines": (LINES + line_of(made_record(2)), LINES + line_of(made_record(2))),
+    "other lines": (line_of(made_record(2)), LINES + line_of(made_record(2))),
+    "a torn line": (LINES + b'{"sch', LINES),
+}
+"""Plain lines beside packed ones, and the lines that count."""
+
+
+@pytest.mark.parametrize(("plain", "expected"), BESIDE.values(), ids=BESIDE)
+def test_of_two_forms_no_line_is_lost(plain: bytes, expected: bytes, run: Path) -> None:
+    (run / RECORDS).write_bytes(plain)
+    found = [made_record(2)] if line_of(made_record(2)) in expected else []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert read_records(run / RECORDS) == [*READ, *found]
+    assert bool(told) == (b"sch" in plain[-6:])
+    with RecordWriter(run):
+        assert (run / RECORDS).read_bytes() == expected
+        assert not packed_path(run / RECORDS).exists()
+    assert read_records(run / RECORDS) == [*READ, *found]
+
+
+class Killed(BaseException):
+    """Takes the place of a kill."""
+
+
+@pytest.mark.parametrize("num_steps", range(9))
+def test_a_kill_between_any_two_steps_of_unpacking_and_packing_loses_nothing(
+    num_steps: int, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    def counted(name: str, step: Callable[..., None]) -> Callable[..., None]:
+        def taken(path: Path, *arguments: object, **options: object) -> None:
+            if len(steps) == num_steps:
+                raise Killed
+            steps.append(name)
+            step(path, *arguments, **options)
+
+        return taken
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bench.running.store.write_bytes", counted("write_bytes", write_bytes))
+        patched.setattr(Path, "unlink", counted("unlink", Path.unlink))
+        try:
+            with RecordWriter(run) as writer:
+                writer.pack()
+        except Killed:
+            pass
+    assert read_records(run / RECORDS) == READ
+    assert read_plan_of_run(run) == read_plan_of_run(RUN)
+    with RecordWriter(run) as writer:
+        assert (run / RECORDS).read_bytes() == LINES
+        writer.pack()
+    assert names(run) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}
+    assert content_of(run / RECORDS) == LINES
+
+
+def test_a_corrupt_line_of_a_packed_file_is_named_with_its_file(run: Path) -> None:
+    spoilt = LINES[:-2] + b"!\n"
+    packed_path(run / RECORDS).write_bytes(pack(spoilt))
+    with pytest.raises(RequestError, match=r"records\.jsonl\.xz, line 3, is corrupt") as raised:
+        read_records(run / RECORDS)
+    assert "--retry corrupt" in raised.value.hint
+    assert len(read_records(run / RECORDS, skip_corrupt=True)) == 2
+    with RecordWriter(run, put_corrupt_aside=True) as writer:
+        assert writer.num_corrupt == 1
+    assert read_records(run / RECORDS) == [made_record(0), made_record(1)]
+
+
+@pytest.mark.parametrize("name", ["records.jsonl.xz", "plan.json.xz"])
+@pytest.mark.parametrize("arguments", [("report",), ("check",), ("run", "--resume")], ids=" ".join)
+def test_a_damaged_packed_file_is_one_line(
+    name: str, arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in RUN.iterdir():
+        shutil.copy(path, tmp_path)
+    packed = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(packed[:200] + b"?" + packed[201:])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, str(tmp_path)])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert f"{name} is damaged and cannot be unpacked" in " ".join(err.split())
+    assert "Traceback" not in err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_complete_run_is_packed_and_an_unfinished_one_is_not(tmp_path: Path) -> None:
+    request = ("run", "--models", "vit", "--seq", "17", "--params", "50k", "--depth", "2", "--metrics", "params,flops", "--out", "mine")
+    ran = run_bench(ROOT, tmp_path, *request)
+    assert ran.returncode == 0, ran.stderr
+    folder = tmp_path / "mine"
+    assert {"plan.json.xz", "records.jsonl.xz"} <= names(folder)
+    assert not {"plan.json", "records.jsonl"} & names(folder)
+    assert choose_folder(read_plan(folder), str(folder), None)[1]  # type: ignore[arg-type]
+    with RecordWriter(folder):
+        path = folder / RECORDS
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    assert not choose_folder(read_plan(folder), str(folder), None)[1]  # type: ignore[arg-type]
+    again = run_bench(ROOT, tmp_path, "run", "--resume", "mine")
+    assert again.returncode == 0, again.stderr
+    assert "going on with" in again.stderr
+    assert {"plan.json.xz", "records.jsonl.xz"} <= names(folder)
+    elsewhere = run_bench(ROOT, tmp_path, "run", "--plan", "mine/plan.json.xz", "--out", "other")
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert read_plan(tmp_path / "other") == read_plan(folder)
+
+
+def test_a_run_that_cannot_be_packed_is_complete_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    class Quiet:
+        def starting(self, job: object) -> None: ...
+
+        def told(self, text: str) -> None:
+            raise AssertionError(text)
+
+        def finished(self, job: object, outcome: object, *, left_s: float) -> None: ...
+
+    request = ("run", "--models", "vit", "--seq", "17", "--params", "50k", "--depth", "2", "--metrics", "params", "--out", "mine")
+    ran = run_bench(ROOT, tmp_path, *request)
+    assert ran.returncode == 0, ran.stderr
+    monkeypatch.setattr(RecordWriter, "pack", full)
+    monkeypatch.chdir(ROOT)
+    result = execute(read_plan(tmp_path / "mine"), tmp_path / "new", Quiet(), executor="inline")
+    assert result.complete
+    assert {"plan.json", "records.jsonl"} <= names(tmp_path / "new")
