@@ -192,7 +192,7 @@ def test_one_file_per_extension_is_enough(tmp_path: Path) -> None:
     (program / "models" / "mixers" / "my_attention.py").write_text(mixer)
     (program / "bench" / "metrics" / "first_width.py").write_text(METRIC)
     (program / "bench" / "tasks" / "noise.py").write_text(TASK)
-    (program / "bench" / "executors" / "here.py").write_text(EXECUTOR)
+    (program / "bench" / "running" / "executors" / "here.py").write_text(EXECUTOR)
     listed = {(e["kind"], e["name"]) for e in json.loads(run_bench(program, tmp_path, "list", "--json").stdout)}
     assert {
         ("families", "wide_vit"),

@@ -13,7 +13,7 @@ from bench.running.store import read_run
 
 STEP = """
 import ctypes
-from bench import allocator
+from bench.measure import allocator
 {prepare}
 faults = allocator.fault_counter()
 def step():
