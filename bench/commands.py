@@ -50,24 +50,30 @@ class Manner:
 def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
     """Run what is missing of a plan, in its own folder where one is given; then table, report and exports."""
     from bench.report.export import Sinks
-    from bench.running.folder import choose_folder
+    from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_ahead
-    from bench.running.store import holds_records
+    from bench.running.store import RunRecords, holds_records
 
     manner = dataclasses.replace(manner, exports=_exports_of(plan, manner.exports))
-    folder, complete = (folder, False) if folder else choose_folder(plan, manner.out, datetime.date.today(), again=bool(manner.retry))
-    if complete:
+    if folder:
+        chosen = ChosenFolder(folder=folder, complete=False, records=RunRecords(folder))
+    else:
+        chosen = choose_folder(plan, manner.out, datetime.date.today(), again=bool(manner.retry))
+    folder, records = chosen.folder, chosen.records
+    if chosen.complete:
         console.say(f"{folder} is complete already; its table again:")
-        _conclude(finished(folder), manner)
+        _conclude(finished(folder, records), manner)
         return
     require_data_of(plan)
-    ahead = jobs_ahead(plan, folder, manner.retry)
+    ahead = jobs_ahead(plan, folder, records, manner.retry)
     if holds_records(folder):
         console.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
     # where jobs run at once, one may be timed on this machine while another ends
     meanwhile = () if runs_elsewhere(manner.executor) else manner.exports
     with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:
-        result = execute(plan, folder, Sinks(progress, folder, meanwhile), executor=manner.executor, retry=manner.retry, stop=stop)
+        result = execute(
+            plan, folder, Sinks(progress, folder, meanwhile), executor=manner.executor, retry=manner.retry, stop=stop, records=records
+        )
     if stop.urgent and not result.complete:  # whoever asks twice does not wait for figures
         console.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
         _tell_how_to_finish(folder, manner)

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from bench.running.store import (
     ENVIRONMENT,
     RECORDS,
     RecordWriter,
+    RunRecords,
     is_stored,
     read_environment,
     read_plan,
     read_plan_of_run,
-    read_records,
     start_run,
 )
 from bench.spec import MUST_AGREE, PLAN, Plan, RequestError
@@ -29,24 +30,32 @@ from bench.spec import MUST_AGREE, PLAN, Plan, RequestError
 MAX_SAME_DAY = 1000
 
 
-def choose_folder(plan: Plan, out: str, today: datetime.date, *, again: bool = False) -> tuple[Path, bool]:
-    """Where the run goes, and whether it is there already, complete.
+@dataclass(frozen=True, kw_only=True)
+class ChosenFolder:
+    """Where a run goes; whether it is there already, complete; its records."""
+
+    folder: Path
+    complete: bool
+    records: RunRecords
+
+
+def choose_folder(plan: Plan, out: str, today: datetime.date, *, again: bool = False) -> ChosenFolder:
+    """Where the run goes.
 
     `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is
     continued and a finished one is left alone beside a new one. `again`: something of it is to be measured again, so that it counts as unfinished.
     """
     if out:
-        folder = Path(out)
-        return folder, not again and _holds_complete(folder, plan)
+        return _chosen(Path(out), plan, again=again)
     for folder in sorted(Path("results").glob(f"*_{plan.name}*"), reverse=again):
-        if _same_plan(folder, plan) and (again or not _holds_complete(folder, plan)):
-            return folder, False
+        if _same_plan(folder, plan) and not (chosen := _chosen(folder, plan, again=again)).complete:
+            return chosen
     device = plan.cells[0].cell.workload.device
     stem = f"{today.isoformat()}_{device}_{plan.name}"
     for number in range(1, MAX_SAME_DAY):
         folder = Path("results") / (stem if number == 1 else f"{stem}-{number}")
         if not folder.exists():
-            return folder, False
+            return _chosen(folder, plan, again=again)
     raise RequestError(f"results/ already holds {MAX_SAME_DAY} runs named {stem}", "name one with --out")
 
 
@@ -59,7 +68,9 @@ def report_folder(run_folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def writing_to(folder: Path, plan: Plan, facts: Mapping[str, Any], *, put_corrupt_aside: bool) -> Iterator[RecordWriter]:
+def writing_to(
+    folder: Path, plan: Plan, facts: Mapping[str, Any], *, put_corrupt_aside: bool, records: RunRecords | None = None
+) -> Iterator[RecordWriter]:
     """The one writer of the folder, which is made and given plan and environment where it is new. Raises RequestError, and makes nothing, where it
     holds another run, or this one from another machine, software or code."""
     _require_fit(folder, plan, facts)
@@ -67,7 +78,7 @@ def writing_to(folder: Path, plan: Plan, facts: Mapping[str, Any], *, put_corrup
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"cannot write the run folder {folder}: {error.strerror or error}", "choose another --out") from error
-    with RecordWriter(folder, put_corrupt_aside=put_corrupt_aside) as writer:
+    with RecordWriter(folder, put_corrupt_aside=put_corrupt_aside, records=records) as writer:
         _require_fit(folder, plan, facts)  # now that nobody else can change it
         if _is_new(folder):
             start_run(folder, plan, facts)
@@ -124,5 +135,7 @@ def _same_plan(folder: Path, plan: Plan) -> bool:
         return False
 
 
-def _holds_complete(folder: Path, plan: Plan) -> bool:
-    return _same_plan(folder, plan) and is_complete(plan, read_records(folder / RECORDS))
+def _chosen(folder: Path, plan: Plan, *, again: bool) -> ChosenFolder:
+    records = RunRecords(folder)
+    complete = not again and _same_plan(folder, plan) and is_complete(plan, records.read())
+    return ChosenFolder(folder=folder, complete=complete, records=records)

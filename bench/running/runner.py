@@ -30,7 +30,7 @@ from bench.progress import Progress, listening, tell
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.folder import note_end, writing_to
 from bench.running.signals import Stop
-from bench.running.store import RECORDS, RecordWriter, StoredRun, read_records, read_run
+from bench.running.store import RECORDS, RecordWriter, RunRecords, StoredRun, read_run
 from bench.running.table import rows_of
 from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Workload, is_trained
 
@@ -55,24 +55,25 @@ def execute(
     executor: str = DEFAULT_EXECUTOR,
     retry: Sequence[str] = (),
     stop: Stop | None = None,
+    records: RunRecords | None = None,
 ) -> RunResult:
     """Measure what the folder lacks of the plan. A KeyboardInterrupt ends the run at once, `stop` after the round in hand; the records so far stay.
 
     `retry`: what of RETRIES is measured again. `failed`: jobs that were not measured; the new outcome takes the old one's place. `unstable`: cells
     whose latency is, together with those that they are compared with, get as many rounds again; the earlier ones stay. `corrupt`: lines that cannot
-    be read are put aside, and their jobs run again.
+    be read are put aside, and their jobs run again. `records`: those of the folder, where they were read before.
     """
     device = plan.cells[0].cell.workload.device
     inspect = getattr(catalog.load("executors", executor), "inspect_environment", environment.inspect_environment)
     facts = inspect(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
     interrupted = False
-    with writing_to(folder, plan, facts, put_corrupt_aside=CORRUPTED in retry) as writer:
+    with writing_to(folder, plan, facts, put_corrupt_aside=CORRUPTED in retry, records=records) as writer:
         try:
             _Execution(plan=plan, folder=folder, facts=facts, writer=writer, progress=progress, stop=stop).run(executor, retry)
         except KeyboardInterrupt:
             interrupted = True
         note_end(folder, executor, environment.load())
-        result = finished(folder)
+        result = finished(folder, writer.records)
         if not interrupted and is_complete(plan, result.stored.records):
             _pack(writer, folder)
     return dataclasses.replace(result, complete=not interrupted)
@@ -85,9 +86,9 @@ def _pack(writer: RecordWriter, folder: Path) -> None:
         tell(f"{folder} stays unpacked ({error.strerror or error}); nothing is lost by it")
 
 
-def finished(folder: Path) -> RunResult:
-    """The result of a run that is complete already."""
-    stored = read_run(folder)
+def finished(folder: Path, records: RunRecords | None = None) -> RunResult:
+    """The result of a run that is complete already. `records`: those of the folder, where they were read before."""
+    stored = read_run(folder, records)
     failed = sum(is_failure(r) for r in stored.records) + len(untrainable(stored.plan, stored.records))
     return RunResult(stored=stored, complete=True, num_failed=failed)
 
@@ -104,13 +105,13 @@ def untrainable(plan: Plan, records: Sequence[Record]) -> list[Cell]:
     return [cell for cell in cells if tried >= set(trial_ids(cell, plan)) and recipe_of(cell, plan, records) is None]
 
 
-def jobs_ahead(plan: Plan, folder: Path, retry: Sequence[str] = ()) -> list[Job]:
+def jobs_ahead(plan: Plan, folder: Path, records: RunRecords, retry: Sequence[str] = ()) -> list[Job]:
     """What is to be run in a folder, as far as it is known beforehand. All of the plan where there is no folder yet."""
-    records = read_records(folder / RECORDS, skip_corrupt=CORRUPTED in retry)
-    ahead = expected_jobs(plan, [record for record in records if not (FAILED in retry and is_failure(record))])
-    if UNSTABLE not in retry or ahead or not records:
+    found = records.read(skip_corrupt=CORRUPTED in retry)
+    ahead = expected_jobs(plan, [record for record in found if not (FAILED in retry and is_failure(record))])
+    if UNSTABLE not in retry or ahead or not found:
         return ahead
-    return _further_rounds(plan, read_run(folder, skip_corrupt=CORRUPTED in retry))
+    return _further_rounds(plan, read_run(folder, records))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,14 +129,14 @@ class _Execution:
 
     def run(self, executor: str, retry: Sequence[str]) -> None:
         """Jobs that depend on the outcomes of others (the winners of trials) are known, and follow, once those are in."""
-        records = read_records(self.folder / RECORDS)
+        records = list(self.writer.records.read())
         if FAILED in retry:
             records = [record for record in records if not is_failure(record)]
         with _executor(executor) as runner, listening(self.progress.told):
             while queue := list(missing_jobs(self.plan, records)):
                 records += self._run_jobs(queue, records, runner)
             if UNSTABLE in retry:
-                self._run_jobs(_further_rounds(self.plan, read_run(self.folder)), records, runner)
+                self._run_jobs(_further_rounds(self.plan, read_run(self.folder, self.writer.records)), records, runner)
 
     def _run_jobs(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:
         """In order; where the executor runs several at once, in the order in which they end."""

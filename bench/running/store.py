@@ -41,6 +41,10 @@ NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "m
 """Facts of the environment that are reckoned with."""
 
 
+RecordKey = tuple[str, str, int, bool]
+_FileStates = tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
     """What a run's folder holds."""
@@ -56,25 +60,60 @@ class StoredRun:
         return {}
 
 
+class RunRecords:
+    """The records of a run's folder, read once: again only where its files have changed since, other than by the writer that holds this."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RECORDS
+        self._found: dict[RecordKey, Record] = {}
+        self._state: _FileStates | None = None
+
+    def read(self, *, skip_corrupt: bool = False) -> tuple[Record, ...]:
+        """All whole records, the last of each key; see `read_records`."""
+        if not self.are_current():
+            state = self._state_now()
+            self._found = {record.key: record for record in read_records(self._path, skip_corrupt=skip_corrupt)}
+            self._state = state
+        return tuple(self._found.values())
+
+    def are_current(self) -> bool:
+        """Were they read, and are the files as they were then?"""
+        return self._state is not None and self._state == self._state_now()
+
+    def keep(self, record: Record | None = None) -> None:
+        """The files have changed, and this record is new in them: for their one writer, where they were current before."""
+        if record:
+            self._found[record.key] = record
+        self._state = self._state_now()
+
+    def _state_now(self) -> _FileStates:
+        return _file_state(self._path), _file_state(packed_path(self._path))
+
+
 class RecordWriter:
     """Appends records; a second writer on the same folder is refused. Packed records are unpacked first, a torn last line of a killed run is cut off.
 
     `put_corrupt_aside`: lines that cannot be read are moved to `records.corrupt` first; `num_corrupt` says how many. The others stay byte for byte.
+    `records`: those of the folder, with what is appended.
     """
 
-    def __init__(self, folder: Path, *, put_corrupt_aside: bool = False) -> None:
+    def __init__(self, folder: Path, *, put_corrupt_aside: bool = False, records: RunRecords | None = None) -> None:
         """Raises RequestError, on entering, where the folder cannot be written or another process writes it."""
         self._path = folder / RECORDS
         self._put_corrupt_aside = put_corrupt_aside
         self.num_corrupt = 0
+        self.records = records or RunRecords(folder)
 
     def __enter__(self) -> Self:
+        known = self.records.are_current()
         self._file = self._locked()
         try:
             self._unpack()
             self._cut_torn_line()
             if self._put_corrupt_aside:
                 self._part()
+            if known:
+                self.records.keep()
         except BaseException:
             self._file.close()
             raise
@@ -85,12 +124,15 @@ class RecordWriter:
 
     def append(self, record: Record) -> None:
         """Write one line and wait until the disk has it. Raises OSError where it cannot; what was written before stays whole."""
+        known, line = self.records.are_current(), line_of(record)
         position = self._file.seek(0, os.SEEK_END)
         try:
-            _write_through(self._file, line_of(record))
+            _write_through(self._file, line)
         except OSError:
             self._file.truncate(position)
             raise
+        if known:
+            self.records.keep(_parse_record(line.rstrip(b"\n")))  # as it will be read
 
     def pack(self) -> None:
         """Pack records and plan; the plain files go once the packed ones are on disk. Nothing can be appended afterwards."""
@@ -180,14 +222,13 @@ def collector_off() -> Iterator[None]:
 
 
 @collector_off()
-def read_run(folder: Path, *, skip_corrupt: bool = False) -> StoredRun:
-    """Read a run's folder. Raises RequestError, saying what is wrong with which file; lines that cannot be read may be skipped."""
-    plan = read_plan_of_run(folder)
+def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
+    """Read a run's folder, but for records that were read before. Raises RequestError, saying what is wrong with which file."""
     return StoredRun(
         folder=folder,
-        plan=plan,
+        plan=read_plan_of_run(folder),
         environment=read_environment(folder),
-        records=tuple(read_records(folder / RECORDS, skip_corrupt=skip_corrupt)),
+        records=(records or RunRecords(folder)).read(),
     )
 
 
@@ -238,7 +279,7 @@ def parse_plan(data: object, source: Path) -> Plan:
 def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
     """All whole records, the last of each key. A torn last line is dropped with a warning; any other bad line raises RequestError with its number, or
     is skipped."""
-    found: dict[tuple[str, str, int, bool], Record] = {}
+    found: dict[RecordKey, Record] = {}
     for source, content in _chunks(path):
         *lines, torn = content.split(b"\n")
         if torn:
@@ -271,6 +312,15 @@ def holds_records(folder: Path) -> bool:
 def is_stored(path: Path) -> bool:
     """Is the file there, plain or packed?"""
     return path.exists() or packed_path(path).exists()
+
+
+def _file_state(path: Path) -> tuple[int, int, int] | None:
+    """What tells whether a file was changed; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _chunks(path: Path) -> list[tuple[Path, bytes]]:

@@ -142,7 +142,7 @@ def test_a_run_is_continued_after_its_question_was_reworded(tmp_path: Path, monk
     assert plan.question is not None
     start_run(Path("results/2026-01-02_cpu_positions"), plan, {})
     reworded = dataclasses.replace(plan, question=dataclasses.replace(plan.question, text="Which of them?"))
-    folder, _ = choose_folder(reworded, "", datetime.date(2026, 1, 3))
+    folder = choose_folder(reworded, "", datetime.date(2026, 1, 3)).folder
     assert folder == Path("results/2026-01-02_cpu_positions")
 
 

@@ -184,11 +184,11 @@ def test_a_complete_run_is_packed_and_an_unfinished_one_is_not(tmp_path: Path) -
     folder = tmp_path / "mine"
     assert {"plan.json.xz", "records.jsonl.xz"} <= names(folder)
     assert not {"plan.json", "records.jsonl"} & names(folder)
-    assert choose_folder(read_plan(folder), str(folder), None)[1]  # type: ignore[arg-type]
+    assert choose_folder(read_plan(folder), str(folder), None).complete  # type: ignore[arg-type]
     with RecordWriter(folder):
         path = folder / RECORDS
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-    assert not choose_folder(read_plan(folder), str(folder), None)[1]  # type: ignore[arg-type]
+    assert not choose_folder(read_plan(folder), str(folder), None).complete  # type: ignore[arg-type]
     again = run_bench(ROOT, tmp_path, "run", "--resume", "mine")
     assert again.returncode == 0, again.stderr
     assert "going on with" in again.stderr

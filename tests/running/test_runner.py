@@ -9,17 +9,23 @@ from typing import Any
 
 import pytest
 
+from bench import cli
 from bench.measure import environment
 from bench.planning.build import build_plan
 from bench.planning.jobs import is_complete, jobs
 from bench.planning.request import parse_request
-from bench.running import runner
-from bench.running.folder import choose_folder, report_folder, writing_to
-from bench.running.store import read_run
-from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
-from tests.fake_executor import Silent, let_jobs_end
+from bench.running import runner, store
+from bench.running.folder import ChosenFolder, choose_folder, report_folder, writing_to
+from bench.running.store import RECORDS, RecordWriter, RunRecords, read_run
+from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
+from tests.fake_executor import Silent, let_jobs_end, measured
+from tests.processes import unpacked_records
 
 TODAY = datetime.date(2026, 11, 20)
+
+
+def place(chosen: ChosenFolder) -> tuple[Path, bool]:
+    return chosen.folder, chosen.complete
 
 
 def planned(**flags: Any) -> Plan:
@@ -35,23 +41,23 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_is_named_by_date_device_and_models(in_tmp: Path) -> None:
     plan = planned()
-    folder, complete = choose_folder(plan, "", TODAY)
+    folder, complete = place(choose_folder(plan, "", TODAY))
     assert (folder, complete) == (Path("results/2026-11-20_cpu_vit"), False)
     runner.execute(plan, folder, Silent(), executor="inline")
-    assert choose_folder(plan, "", TODAY) == (Path("results/2026-11-20_cpu_vit-2"), False)
-    assert choose_folder(plan, str(folder), TODAY) == (folder, True)
+    assert place(choose_folder(plan, "", TODAY)) == (Path("results/2026-11-20_cpu_vit-2"), False)
+    assert place(choose_folder(plan, str(folder), TODAY)) == (folder, True)
     assert in_tmp.joinpath(folder).is_dir()
 
 
 @pytest.mark.usefixtures("in_tmp")
 def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_run() -> None:
     plan = planned()
-    folder, _ = choose_folder(plan, "", datetime.date(2026, 11, 1))
+    folder = choose_folder(plan, "", datetime.date(2026, 11, 1)).folder
     first = jobs(plan)[0]
     facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
     with writing_to(folder, plan, facts, put_corrupt_aside=False) as writer:
         writer.append(runner._record(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
-    assert choose_folder(plan, "", TODAY) == (folder, False)
+    assert place(choose_folder(plan, "", TODAY)) == (folder, False)
     progress = Silent()
     result = runner.execute(plan, folder, progress, executor="inline")
     assert result.complete
@@ -122,3 +128,48 @@ def test_reports_lie_beside_results_or_inside_a_run_elsewhere(tmp_path: Path) ->
 def test_the_name_of_a_plan_does_not_part_a_run_from_its_continuation() -> None:
     plan = planned()
     assert dataclasses.replace(plan, created="later").plan_id == plan.plan_id
+
+
+@pytest.mark.usefixtures("in_tmp")
+@pytest.mark.filterwarnings("default:.*the last line is torn")
+@pytest.mark.parametrize("retry", ["", "--retry=failed", "--retry=unstable"])
+def test_records_are_read_once_however_much_is_missing(retry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, folder = planned(metrics="params,latency"), Path("mine")
+    let_jobs_end(monkeypatch, measured)
+    runner.execute(plan, folder, Silent(), executor="inline")
+    content = unpacked_records(folder).read_bytes()
+    lines = content.splitlines(keepends=True)
+    reads: list[Path] = []
+    read_records = store.read_records
+
+    def counted(path: Path, **how: Any) -> list[Record]:
+        reads.append(path)
+        return read_records(path, **how)
+
+    monkeypatch.setattr(store, "read_records", counted)
+    for kept in (lines[:0], lines[:3], [*lines[:3], lines[3][:-9]], lines):
+        (folder / RECORDS).write_bytes(b"".join(kept))
+        reads.clear()
+        with pytest.raises(SystemExit, match="0"):
+            cli.main(["run", "--resume", str(folder), "--on", "inline", *filter(None, [retry])])
+        assert reads == [folder / RECORDS]
+        found = {record.key: record for record in read_run(folder).records}
+        assert {job.key for job in jobs(plan)} <= found.keys()
+        unpacked_records(folder)
+
+
+def test_what_another_process_wrote_is_read(tmp_path: Path) -> None:
+    plan = planned()
+    store.start_run(tmp_path, plan, {})
+    records = RunRecords(tmp_path)
+    first, second = (
+        runner._record(job, Outcome(status="measured"), {"environment_id": "e", "code_version": "v"}) for job in jobs(plan)[:2]
+    )
+    assert records.read() == ()
+    with RecordWriter(tmp_path) as writer:
+        writer.append(first)
+    assert records.read() == (first,)
+    with RecordWriter(tmp_path, records=records) as writer:
+        writer.append(second)
+    assert records.are_current()
+    assert records.read() == tuple(store.read_records(tmp_path / RECORDS)) == (first, second)
