@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
 LIST_KINDS = tuple(catalog.FOLDERS)
+FEW_FIGURES, ALL_FIGURES = "few", "all"
 PEERS = "peers"
 """The question of `ablations/` that `bench peers` answers."""
 
@@ -277,26 +278,44 @@ def peers(
     commands.show_or_measure(wanted, manner)
 
 
-@app.command(epilog="Example: bench report results/2026-11-20_cpu_digits")
+@app.command(epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
 def report(
     runs: Annotated[
         list[str], typer.Argument(help="Folders of runs; several are merged, if the keys that must agree do.", metavar="RUN...")
     ],
     out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
+    figures: Annotated[
+        str,
+        typer.Option(
+            "--figures", help="few: each figure as PNG, and a few heatmaps; all: as PNG, SVG and PDF, and every heatmap.", metavar="WHICH"
+        ),
+    ] = FEW_FIGURES,
 ) -> None:
     """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
     from bench.running.store import collector_off, read_runs
 
+    if figures not in (FEW_FIGURES, ALL_FIGURES):
+        raise RequestError(f"--figures {figures} is not known", f"try --figures {FEW_FIGURES} or --figures {ALL_FIGURES}")
     with collector_off():
         stored = read_runs(runs)
         if len(stored) > 1 and not out:
             raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
-        path = console_views.write_report_of_runs(stored, Path(out) if out else None)
+        path = console_views.write_report_of_runs(stored, Path(out) if out else None, every_figure=figures == ALL_FIGURES)
         if out:  # the runs themselves may be others', or read-only
             console_views.write_merged_table(stored, Path(out))
         else:
             console_views.write_run_table(stored[0])
     console.say(f"report: {path}")
+
+
+@app.command(epilog="Example: bench index results")
+def index(
+    folder: Annotated[str, typer.Argument(help="The folder that holds the runs.", metavar="FOLDER")] = "results",
+) -> None:
+    """Write README.md of a folder of runs: each run's question, answer, host, allocator, and whether a later run supersedes it (notes.json)."""
+    from bench.result_index import write_index
+
+    console.say(f"index: {write_index(Path(folder))}")
 
 
 @app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")

@@ -39,14 +39,14 @@ def write_run_report(stored: StoredRun, folder: Path | None) -> Path:
     return write_report_of_runs([stored], folder)
 
 
-def write_report_of_runs(runs: Sequence[StoredRun], folder: Path | None) -> Path:
+def write_report_of_runs(runs: Sequence[StoredRun], folder: Path | None, *, every_figure: bool = False) -> Path:
     """One report of several runs. Raises RequestError where they may not be merged."""
     from bench.report.write import write_report
     from bench.running.folder import report_folder
 
     target = folder or report_folder(runs[0].folder)
     data = _report_data(runs, name=target.resolve().name if len(runs) > 1 else "")
-    writing(target, lambda: write_report(data, target))
+    writing(target, lambda: write_report(data, target, every_figure=every_figure))
     return target / "report.html"
 
 
@@ -109,7 +109,6 @@ def _findings(rows: pandas.DataFrame, runs: Sequence[StoredRun]) -> list[Finding
 def show_run(stored: StoredRun, as_json: bool) -> None:
     """The table of a run and what was skipped, as text or as one JSON document."""
     from bench.report.frame import prepare
-    from bench.report.sections.answer import answer_text
     from bench.report.tables import summary_table
     from bench.running.table import json_rows, rows_of
 
@@ -120,7 +119,16 @@ def show_run(stored: StoredRun, as_json: bool) -> None:
     table = summary_table(prepare(rows))
     console.print_table(table.headers, table.rows, table.numeric)
     show_skipped(stored.plan)
-    console.print_text("\n" + answer_text(prepare(rows, stored.plan.parts), _report_data([stored])))
+    console.print_text("\n" + answer_of(stored))
+
+
+def answer_of(stored: StoredRun) -> str:
+    """The paragraph below a run's table: which model is fastest where, and accuracies."""
+    from bench.report.frame import prepare
+    from bench.report.sections.answer import answer_text
+    from bench.running.table import rows_of
+
+    return answer_text(prepare(rows_of(stored), stored.plan.parts), _report_data([stored]))
 
 
 def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
