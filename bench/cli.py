@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
 LIST_KINDS = tuple(catalog.FOLDERS)
+FEW_FIGURES, ALL_FIGURES = "few", "all"
 PEERS = "peers"
 """The question of `ablations/` that `bench peers` answers."""
 
@@ -219,7 +220,7 @@ def ablate(
     as_json: Json = False,
 ) -> None:
     """Answer one question of ablations/, or all: measure its grid and write the report with its verdicts. An unfinished run is continued."""
-    from bench.planning.ablation import listing
+    from bench.report.last_runs import listing
 
     if listed:
         commands.show_ablations(listing(), as_json)
@@ -277,28 +278,46 @@ def peers(
     commands.show_or_measure(wanted, manner)
 
 
-@app.command(epilog="Example: bench report results/2026-11-20_cpu_digits")
+@app.command(epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
 def report(
     runs: Annotated[
         list[str], typer.Argument(help="Folders of runs; several are merged, if the keys that must agree do.", metavar="RUN...")
     ],
     out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
+    figures: Annotated[
+        str,
+        typer.Option(
+            "--figures", help="few: each figure as PNG, and a few heatmaps; all: as PNG, SVG and PDF, and every heatmap.", metavar="WHICH"
+        ),
+    ] = FEW_FIGURES,
 ) -> None:
     """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
     from bench.running.store import collector_off, read_runs
 
+    if figures not in (FEW_FIGURES, ALL_FIGURES):
+        raise RequestError(f"--figures {figures} is not known", f"try --figures {FEW_FIGURES} or --figures {ALL_FIGURES}")
     with collector_off():
         stored = read_runs(runs)
         if len(stored) > 1 and not out:
             raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
         target = Path(out) if out else report_folder(stored[0].folder)
         known = study(*stored, name=target.resolve().name if len(stored) > 1 else "")
-        path = console_views.write_page(known, target)
+        path = console_views.write_page(known, target, every_figure=figures == ALL_FIGURES)
         # the runs themselves may be others', or read-only
         console_views.write_tables(known, target if out else stored[0].folder)
     console.say(f"report: {path}")
+
+
+@app.command(epilog="Example: bench index results")
+def index(
+    folder: Annotated[str, typer.Argument(help="The folder that holds the runs.", metavar="FOLDER")] = "results",
+) -> None:
+    """Write README.md of a folder of runs: each run's question, answer, host, allocator, and whether a later run supersedes it (notes.json)."""
+    from bench.report.result_index import write_index
+
+    console.say(f"index: {write_index(Path(folder))}")
 
 
 @app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")

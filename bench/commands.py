@@ -109,7 +109,8 @@ def show_or_measure(plan: Plan, manner: Manner) -> None:
 def ablate_all(names: Sequence[str], chosen: Flags, device: str, manner: Manner) -> None:
     """One after the other; what cannot be run here is named, and the others go on. The list of results ends it: the one document with --json, or
     in a dry run the list of plans."""
-    from bench.planning.ablation import listing, plan_ablation
+    from bench.planning.ablation import plan_ablation
+    from bench.report.last_runs import listing
 
     failed = False
     plans: list[dict[str, Any]] = []

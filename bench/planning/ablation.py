@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
 from bench.planning.flags import Flags, to_recipe, to_request, to_settings
 from bench.planning.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
-from bench.running.store import read_json
-from bench.spec import PLAN, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
+from bench.spec import Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
 if TYPE_CHECKING:
     from bench.planning.build import PartRequest
 
-RESULTS, REPORTS = Path("results"), Path("reports")
-VERDICTS = "verdicts.json"
 COST = "Cost:"
 """How the paragraph of a docstring begins that says what the ablation takes."""
 PEERS = "python:bench.peers."
@@ -88,15 +82,6 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing:
             *(skipped for part in asked if part.name in absent for skipped in _left_out(part, absent[part.name])),
         ],
     )
-
-
-def listing() -> list[dict[str, Any]]:
-    """Every ablation: `name`, `question`, `cost`, and `last`, its latest run below results/ with what its report decided (None: there is none)."""
-    last = _last_results()
-    return [
-        {"name": name, "question": catalog.summary("ablations", name), "cost": cost_of(name), "last": last.get(name)}
-        for name in catalog.names("ablations")
-    ]
 
 
 def narrowed(grids: Sequence[Grid], asked: Narrowing) -> tuple[Grid, ...]:
@@ -276,30 +261,3 @@ def _settings(ablation: Ablation, flags: Flags) -> Settings:
     if not flags.quick:
         own |= {"sample_s": ablation.sample_s, **({} if flags.rounds else {"rounds": ablation.rounds})}
     return dataclasses.replace(settings, **own)
-
-
-def _last_results() -> dict[str, str]:
-    """By the name of a plan: the folder of its latest run, and how many of its report's verdicts came out how, where there is a report."""
-    created = {folder: found for folder in sorted(RESULTS.glob("*")) if (found := _name_and_time(folder / PLAN))}
-    latest = {name: folder for folder, (name, _) in sorted(created.items(), key=lambda item: item[1][1])}
-    return {
-        name: ": ".join(filter(None, (str(folder), _verdict_counts(REPORTS / folder.name / VERDICTS)))) for name, folder in latest.items()
-    }
-
-
-def _name_and_time(path: Path) -> tuple[str, str] | None:
-    """The two facts of a plan that a list needs; reading all of it would take seconds where there are many. None where it is no plan."""
-    try:
-        data: Any = read_json(path)
-        return str(data["name"]), str(data["created"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _verdict_counts(path: Path) -> str:
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        counts = Counter(verdict["answer"] for verdict in told.get("predictions") or told["verdicts"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return ", ".join(f"{num} {answer}" for answer, num in sorted(counts.items()))

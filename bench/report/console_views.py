@@ -23,11 +23,11 @@ def write_tables(known: Study, folder: Path) -> None:
     writing(folder, lambda: write_table(known.rows, folder))
 
 
-def write_page(known: Study, folder: Path) -> Path:
+def write_page(known: Study, folder: Path, *, every_figure: bool = False) -> Path:
     """The report. Returns the page's path."""
     from bench.report.write import write_report
 
-    writing(folder, lambda: write_report(known, folder))
+    writing(folder, lambda: write_report(known, folder, every_figure=every_figure))
     return folder / "report.html"
 
 

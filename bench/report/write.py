@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from bench.analysis.study import Study
 from bench.files import write_bytes
 from bench.report.charts.figures import draw_figures
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.html import to_html
+from bench.report.images import FORMATS, fix_layout, image_of
 from bench.report.markdown import to_markdown
 from bench.report.page import build_document
 from bench.report.sections.ablation import effects_json
@@ -26,13 +25,13 @@ from bench.report.sections.saturation import saturation_section
 from bench.report.sections.trained import weights_section
 from bench.report.sections.verdicts import verdicts_json
 
-FORMATS = ("svg", "png", "pdf")
-# a date would make equal data give different files
-DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
+EMBEDDED, STORED = "svg", "png"
+"""The form of a figure inside report.html, and beside report.md."""
 
 
-def write_report(study: Study, folder: Path) -> list[Path]:
-    """Write report.md, report.html, verdicts.json and figures/*.svg, *.png and *.pdf into `folder` (made if missing) and return their paths.
+def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> list[Path]:
+    """Write report.md, report.html, verdicts.json, effects.json (of a run with arms) and figures/*.png into `folder` (made if missing), and return
+    their paths. `every_figure`: figures as SVG and PDF too, and the heatmap of every trained model.
 
     Equal data give equal bytes.
     """
@@ -41,7 +40,7 @@ def write_report(study: Study, folder: Path) -> list[Path]:
     with figure_style():
         drawings = [*draw_figures(study), *draw_exponents(study.growth, styles)]
         drawings += [*draw_rooflines(study, styles), *draw_limits(study, styles)]
-        weights = weights_section(study.records, study.plan)
+        weights = weights_section(study.records, study.plan, every_figure=every_figure)
         fits = fits_section(study.records, study.plan)
         standing = standing_section(study)
         saturation = saturation_section(study, styles)
@@ -54,32 +53,39 @@ def write_report(study: Study, folder: Path) -> list[Path]:
             **standing.figures,
             **saturation.figures,
         }
-        images = {(name, kind): image for name, figure in drawn.items() for kind, image in _images(figure).items()}
+        images: dict[tuple[str, str], bytes] = {}
+        for name, figure in drawn.items():
+            fix_layout(figure)
+            images |= {(name, form): image_of(figure, form) for form in (FORMATS if every_figure else (EMBEDDED, STORED))}
     looks = {"What the fits look like": fits.blocks, "What the weights look like": weights.blocks}
     document = build_document(study, drawings, effects, looks, standing.blocks, saturation.blocks)
-    vectors = {name: content for (name, kind), content in images.items() if kind == "svg"}
+    vectors = {name: content for (name, kind), content in images.items() if kind == EMBEDDED}
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    written = [_write(figures / f"{name}.{kind}", content) for (name, kind), content in images.items()]
+    stored = {name: content for name, content in images.items() if every_figure or name[1] == STORED}
+    written = [_write(figures / f"{name}.{form}", content) for (name, form), content in stored.items()]
     judged = {**verdicts_json(study), **effects_json(study.effects, study.outcomes), **standing.told}
-    verdicts = json.dumps(judged, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    written.insert(0, _write(folder / "verdicts.json", verdicts.encode()))
+    if effects_found := judged.pop("effects", None):
+        written.insert(0, _write(folder / "effects.json", _json_bytes({"run": judged["run"], "effects": effects_found})))
+    written.insert(0, _write(folder / "verdicts.json", _json_bytes(judged)))
     written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))
     written.insert(1, _write(folder / "report.html", to_html(document, vectors).encode()))
     return written
 
 
-def _images(figure: Figure) -> dict[str, bytes]:
-    """In every format. The layout is worked out once: it takes longer than the drawing."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine(None)  # not "none": that leaves a placeholder, for which every file is drawn twice
-    return {kind: _image(figure, kind) for kind in FORMATS}
+def _json_bytes(data: Mapping[str, Any]) -> bytes:
+    """One line per entry, and per item of an entry that is a list: a tenth of the lines of an indented form, and still fit for a diff."""
+    entries = ",\n".join(f"{_json(name)}: {_json_lines(value)}" for name, value in data.items())
+    return f"{{\n{entries}\n}}\n".encode()
 
 
-def _image(figure: Figure, kind: str) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata=DATELESS[kind])
-    return buffer.getvalue()
+def _json_lines(value: Any) -> str:
+    items = value if isinstance(value, list | tuple) else ()
+    return "[\n" + ",\n".join(map(_json, items)) + "\n]" if items else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _write(path: Path, content: bytes) -> Path:

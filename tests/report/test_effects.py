@@ -97,8 +97,12 @@ def text(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> dict[str, Any]:
+    """The verdicts, and the effects from their own file."""
     found: dict[str, Any] = json.loads((folder / "verdicts.json").read_text())
-    return found
+    effects: dict[str, Any] = json.loads((folder / "effects.json").read_text())
+    assert "effects" not in found
+    assert effects["run"] == found["run"]
+    return {**found, "effects": effects["effects"]}
 
 
 def section(text: str, title: str) -> str:
@@ -186,7 +190,7 @@ def test_the_verdicts_hold_predictions_and_effects(told: dict[str, Any]) -> None
 
 
 def test_a_figure_is_drawn_for_parts_with_effects_alone(folder: Path) -> None:
-    assert sorted(path.stem for path in (folder / "figures").glob("effects-*.svg")) == [f"effects-{slug(TRAINED)}"]
+    assert sorted(path.stem for path in (folder / "figures").glob("effects-*.png")) == [f"effects-{slug(TRAINED)}"]
 
 
 def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:

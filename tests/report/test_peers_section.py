@@ -212,7 +212,7 @@ def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: Mak
 
 
 def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path: Path) -> None:
-    write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path)
+    write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path, every_figure=True)
     assert "## Beside the peers\n" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "figures" / "beside-peers.svg").exists()
     assert len(json.loads((tmp_path / "verdicts.json").read_text())["standing"]["bounds"]) == 3

@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pandas
 import pytest
+from PIL import Image, ImageColor
 
 from bench.analysis.study import Study
 from bench.analysis.trust import Finding
+from bench.report.charts.style import RESERVED
 from bench.report.write import write_report
 
 MakeData = Callable[..., Study]
@@ -76,7 +79,7 @@ def report(make_data: MakeData, tmp_path_factory: pytest.TempPathFactory) -> Pat
         rows["latency_stable"] = [False, *[True] * 8]
 
     folder = tmp_path_factory.mktemp("report")
-    written = write_report(make_data(works=[{"task": "digits"}], change=change), folder)
+    written = write_report(make_data(works=[{"task": "digits"}], change=change), folder, every_figure=True)
     assert [path.name for path in written[:2]] == ["report.md", "report.html"]
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(written)
     return folder
@@ -92,6 +95,27 @@ def test_every_figure_is_there_with_every_series(report: Path) -> None:
     assert len(series(figures / "accuracy.svg")) == 9
     assert ids(figures / "accuracy.svg").count("front") == 3
     assert ids(figures / "flops-by-degree.svg").count("part-degree_2") == 9
+
+
+def test_by_default_each_figure_is_written_once(make_data: MakeData, tmp_path: Path) -> None:
+    """As the same PNG as among all forms; the page holds the same figures."""
+    write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), tmp_path)
+    images = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
+    assert set(images) == {"latency.png", "length-parameters.png"}
+    write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), tmp_path / "all", every_figure=True)
+    assert images == {path.name: path.read_bytes() for path in (tmp_path / "all" / "figures").glob("*.png")}
+    for name in ("report.md", "report.html", "verdicts.json"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "all" / name).read_bytes()
+
+
+def test_a_stored_figure_keeps_its_colours(report: Path) -> None:
+    """Though a palette holds few: each family's own colour is in it."""
+    with Image.open(report / "figures" / "latency.png") as image:
+        assert image.mode == "P"
+        found: set[Any] = {color for _, color in image.convert("RGB").getcolors(1000) or ()}
+    for style in RESERVED.values():
+        wanted = ImageColor.getrgb(style.color)
+        assert min(max(abs(a - b) for a, b in zip(wanted, color, strict=True)) for color in found) <= 6
 
 
 def test_sections_in_the_order_of_reading(report: Path) -> None:

@@ -46,6 +46,17 @@ def test_a_report_is_built_where_there_is_no_torch(tmp_path: Path) -> None:
     assert {verdict["answer"] for verdict in verdicts} <= {"supported", "refuted", "undecided"}
 
 
+def test_figures_are_few_or_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for which, forms in (("few", {".png"}), ("all", {".png", ".svg", ".pdf"})):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["report", str(RUN), "--out", str(tmp_path / which), "--figures", which])
+        assert ended.value.code == 0
+        assert {path.suffix for path in (tmp_path / which / "figures").iterdir()} == forms
+    capsys.readouterr()
+    assert "try --figures few or --figures all" in wrong(["report", str(RUN), "--out", str(tmp_path / "none"), "--figures", "none"], capsys)
+    assert not (tmp_path / "none").exists()
+
+
 def wrong(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)

@@ -101,7 +101,7 @@ def test_a_run_without_ladders_has_no_such_section(make_data: Any) -> None:
 
 
 def test_the_report_has_the_section(make_data: Any, tmp_path: Path) -> None:
-    write_report(run(make_data, metrics=("params",)), tmp_path)
+    write_report(run(make_data, metrics=("params",)), tmp_path, every_figure=True)
     text = (tmp_path / "report.md").read_text()
     assert "## Saturation" in text
     assert "![Throughput against batch](figures/saturation.png)" in text

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock, Paragraph, TableBlock
 from bench.report.sections import trained
-from bench.report.sections.trained import WeightsSection, draw_mixing, mixing_table, mixing_views, weights_section
+from bench.report.sections.trained import FEW_VIEWS, WeightsSection, draw_mixing, mixing_table, mixing_views, weights_section
 from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
 from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing, reduce_layer
 from tests.report.conftest import planned_cell
@@ -97,6 +97,22 @@ def test_every_kind_of_every_trained_model_has_its_figure(section: WeightsSectio
     assert [block.title.partition(", n =")[0] for block in blocks] == ["Spatial gating: gmlp", "Attention: vit", "Positions: vit"]
     assert [block.name for block in blocks] == list(section.figures)
     assert len({*section.figures}) == 3
+
+
+LENGTHS = (17, 26, 37, 50)
+"""A class token and a grid."""
+
+
+def test_by_default_a_few_are_drawn_and_the_table_has_all() -> None:
+    cells = [cell_of("gmlp", num_tokens) for num_tokens in LENGTHS]
+    plan = plan_of(*cells)
+    records = [record_of(cell, plan, gating()) for cell in cells]
+    few, every = (weights_section(records, plan, every_figure=chosen) for chosen in (False, True))
+    assert list(few.figures) == list(every.figures)[:FEW_VIEWS]
+    assert [block.name for block in figure_blocks(few)] == list(few.figures)
+    assert [block for block in few.blocks if isinstance(block, TableBlock)] == [b for b in every.blocks if isinstance(b, TableBlock)]
+    assert few.blocks[-1] == Paragraph(text="2 more heatmaps: bench report RUN --figures all.")
+    assert len(every.figures) == 4
 
 
 def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(section: WeightsSection) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import errno
 import lzma
 import os
 import shutil
@@ -12,13 +14,28 @@ from pathlib import Path
 import pytest
 
 from bench import cli
+from bench.commands import plan_of_flags
 from bench.files import LEAST_DICTIONARY_BYTES, pack, packed_path, unpack, write_bytes
+from bench.planning.flags import Flags
+from bench.progress import listening
 from bench.running.folder import choose_folder
-from bench.running.runner import execute
-from bench.running.store import RECORDS, RecordWriter, content_of, line_of, read_plan, read_plan_of_run, read_records, read_run, start_run
-from bench.spec import PLAN, RequestError
+from bench.running.runner import execute, jobs_ahead
+from bench.running.store import (
+    RECORDS,
+    RecordWriter,
+    RunRecords,
+    content_of,
+    line_of,
+    read_plan,
+    read_plan_of_run,
+    read_records,
+    read_run,
+    start_run,
+)
+from bench.spec import PLAN, Plan, RequestError
+from tests.fake_executor import Silent
 from tests.running.test_store import record as made_record
-from tests.specimens import ROOT, run_bench
+from tests.specimens import ROOT
 
 RUN = ROOT / "results" / "2026-11-20_cpu_copy"
 
@@ -177,44 +194,47 @@ def test_a_damaged_packed_file_is_one_line(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_complete_run_is_packed_and_an_unfinished_one_is_not(tmp_path: Path) -> None:
-    request = ("run", "--models", "vit", "--seq", "17", "--params", "50k", "--depth", "2", "--metrics", "params,flops", "--out", "mine")
-    ran = run_bench(ROOT, tmp_path, *request)
-    assert ran.returncode == 0, ran.stderr
-    folder = tmp_path / "mine"
-    assert {"plan.json.xz", "records.jsonl.xz"} <= names(folder)
-    assert not {"plan.json", "records.jsonl"} & names(folder)
-    assert choose_folder(read_plan(folder), str(folder), None).complete  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    flags = Flags(models="vit", seq="17,18", params="50k", depth="2", metrics="params", device="cpu")
+    return plan_of_flags(flags, may_be_elsewhere=True)
+
+
+def test_a_complete_run_is_packed_and_an_unfinished_one_is_not(plan: Plan, tmp_path: Path) -> None:
+    folder, today = tmp_path / "mine", datetime.date(2026, 11, 23)
+    assert execute(plan, folder, Silent(), executor="inline").complete
+    assert names(folder) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}
+    assert choose_folder(plan, str(folder), today).complete
     with RecordWriter(folder):
-        path = folder / RECORDS
-    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-    assert not choose_folder(read_plan(folder), str(folder), None).complete  # type: ignore[arg-type]
-    again = run_bench(ROOT, tmp_path, "run", "--resume", "mine")
-    assert again.returncode == 0, again.stderr
-    assert "going on with" in again.stderr
-    assert {"plan.json.xz", "records.jsonl.xz"} <= names(folder)
-    elsewhere = run_bench(ROOT, tmp_path, "run", "--plan", "mine/plan.json.xz", "--out", "other")
-    assert elsewhere.returncode == 0, elsewhere.stderr
-    assert read_plan(tmp_path / "other") == read_plan(folder)
+        first = (folder / RECORDS).read_bytes().splitlines(keepends=True)[0]
+        (folder / RECORDS).write_bytes(first)
+    assert not choose_folder(plan, str(folder), today).complete
+    assert len(jobs_ahead(plan, folder, RunRecords(folder))) == 1
+    assert execute(plan, folder, Silent(), executor="inline").complete
+    assert names(folder) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}
+    assert (content_of(folder / RECORDS) or b"").startswith(first)
 
 
-def test_a_run_that_cannot_be_packed_is_complete_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_packed_run_is_gone_on_with(plan: Plan, tmp_path: Path) -> None:
+    """Packed too early, or by hand: what is missing is measured, and follows."""
+    folder = tmp_path / "mine"
+    execute(plan, folder, Silent(), executor="inline")
+    with RecordWriter(folder) as writer:
+        first = (folder / RECORDS).read_bytes().splitlines(keepends=True)[0]
+        (folder / RECORDS).write_bytes(first)
+        writer.pack()
+    assert len(jobs_ahead(plan, folder, RunRecords(folder))) == 1
+    assert len(execute(plan, folder, Silent(), executor="inline").stored.records) == 2
+    assert (content_of(folder / RECORDS) or b"").startswith(first)
+
+
+def test_a_run_that_cannot_be_packed_is_complete_all_the_same(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    class Quiet:
-        def starting(self, job: object) -> None: ...
-
-        def told(self, text: str) -> None:
-            raise AssertionError(text)
-
-        def finished(self, job: object, outcome: object, *, left_s: float) -> None: ...
-
-    request = ("run", "--models", "vit", "--seq", "17", "--params", "50k", "--depth", "2", "--metrics", "params", "--out", "mine")
-    ran = run_bench(ROOT, tmp_path, *request)
-    assert ran.returncode == 0, ran.stderr
     monkeypatch.setattr(RecordWriter, "pack", full)
-    monkeypatch.chdir(ROOT)
-    result = execute(read_plan(tmp_path / "mine"), tmp_path / "new", Quiet(), executor="inline")
-    assert result.complete
-    assert {"plan.json", "records.jsonl"} <= names(tmp_path / "new")
+    told: list[str] = []
+    with listening(told.append):
+        assert execute(plan, tmp_path / "mine", Silent(), executor="inline").complete
+    assert told == [f"{tmp_path / 'mine'} stays unpacked (No space left on device); nothing is lost by it"]
+    assert names(tmp_path / "mine") == {"plan.json", "records.jsonl", "environment.json"}

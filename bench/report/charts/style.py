@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
     "lines.linewidth": 1.6,
     "lines.markersize": 6,
     "hatch.linewidth": 0.6,
-    "savefig.dpi": 160,
+    "savefig.dpi": 120,
     # names come from the user: a dollar sign is a dollar sign
     "text.parse_math": False,
     # glyphs travel as outlines, and equal data give equal bytes

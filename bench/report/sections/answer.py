@@ -18,6 +18,8 @@ MAX_SENTENCES = 4
 MAX_CHARACTERS = 1500
 TOO_MANY = "Too many combinations were timed for a paragraph. The table names the fastest of each and whether the difference to the others is shown."
 MATCHED = ("params", "flops")
+NO_LATENCY = "No latency was measured, so this run does not say which model is faster."
+ACCURACY_NOTE = "Accuracy, mean and 95 % interval over seeds, differences not tested here (bench compare tests them):"
 
 
 def answer(study: Study) -> tuple[Block, ...]:
@@ -44,7 +46,7 @@ def _noise(control: Mapping[str, Any] | None) -> list[str]:
 
 def _speed(rankings: Sequence[Ranking], frame: pandas.DataFrame) -> list[str]:
     if not rankings:
-        return ["No latency was measured, so this run does not say which model is faster."]
+        return [NO_LATENCY]
     if not any(ranking.others for ranking in rankings):
         return ["No two models were timed at the same size, length and workload, so this run compares nothing."]
     groups: dict[str, list[Ranking]] = {}
@@ -116,9 +118,7 @@ def _quality(frame: pandas.DataFrame) -> list[str]:
         return []
     texts = [f"{task} at {size}, n = {numbers.whole(n)}: {_means(members)}" for (task, size, n), members in places[:MAX_SENTENCES]]
     more = f"; {len(places) - MAX_SENTENCES} more in the table" if len(places) > MAX_SENTENCES else ""
-    return [
-        f"Accuracy, mean and 95 % interval over seeds, differences not tested here (bench compare tests them): {'; '.join(texts)}{more}."
-    ]
+    return [f"{ACCURACY_NOTE} {'; '.join(texts)}{more}."]
 
 
 def _means(members: pandas.DataFrame) -> str:

@@ -13,10 +13,11 @@ from bench import numbers
 from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, on_front, unmeasured
 from bench.analysis.ranking import ON
 from bench.analysis.significance import ONE_SEED, Comparison
-from bench.files import write_atomically, write_text
+from bench.files import write_bytes, write_text
 from bench.report.charts.sheets import Sheet, sheets
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
+from bench.report.images import fix_layout, image_of
 from bench.report.markdown import to_markdown
 from bench.report.sections.front_figure import draw_comparison
 from bench.report.sections.front_rows import comparison_table, front_table, rows_table
@@ -35,7 +36,7 @@ from bench.report.sections.front_text import (
 )
 from bench.report.tables import Table
 
-FORMATS = ("svg", "png")
+FORMS = ("png", "svg")
 
 
 def json_of(found: CostAgainstQuality) -> dict[str, Any]:
@@ -81,8 +82,9 @@ def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
     with figure_style():
         drawn = _figures(found)
         for name, (_, figure) in drawn.items():
-            for kind in FORMATS:
-                _save(figure, folder / "figures" / f"{name}.{kind}", kind)
+            fix_layout(figure)
+            for form in FORMS:
+                write_bytes(folder / "figures" / f"{name}.{form}", image_of(figure, form))
     page = folder / f"{found.axes.name}.md"
     write_text(page, to_markdown(_document(found, {name: sheet for name, (sheet, _) in drawn.items()})))
     return page
@@ -98,12 +100,6 @@ def _figures(found: CostAgainstQuality) -> dict[str, tuple[Sheet, Figure]]:
         plain = Sheet(title="", name=sheet.name, num_columns=sheet.num_columns, panels=sheet.panels)
         drawn[name] = (sheet, draw_comparison(plain, found.axes, styles, found.chance, words))
     return drawn
-
-
-def _save(figure: Figure, path: Path, kind: str) -> None:
-    # a date would make equal data give different files
-    metadata = {"Date": None} if kind == "svg" else None
-    write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind, metadata=metadata))
 
 
 def _document(found: CostAgainstQuality, drawn: Mapping[str, Sheet]) -> Document:

@@ -22,6 +22,8 @@ from bench.training.weight_maps import POSITIONS, STATES, Mixing, decode_mixing
 
 MAX_LAYERS = MAX_HEADS = 8
 MAX_MODELS = 8
+FEW_VIEWS = 2
+"""As many heatmaps as a report draws by default."""
 MEASURES = {"line": "along the line", "grid": "on the grid"}
 INTRODUCTION = (
     "How each trained model (its first seed) passes information between tokens. Row i, column j: how much of token j reaches token i. "
@@ -55,17 +57,21 @@ class WeightsSection:
     figures: Mapping[str, Figure]
 
 
-def weights_section(records: Sequence[Record], plan: Plan) -> WeightsSection:
-    """Everything that the records hold of the mixing of trained models; nothing where they hold none. Call inside `style.figure_style`."""
+def weights_section(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> WeightsSection:
+    """The mixing of trained models, as far as the records hold any: a table of all models, and the heatmaps of a few or, with `every_figure`, of the
+    first `MAX_MODELS`. Call inside `style.figure_style`."""
     views = mixing_views(records, plan)
     if not views:
         return WeightsSection(blocks=(), figures={})
     models = list(dict.fromkeys(view.label for view in views))
     drawn = [view for view in views if view.label in models[:MAX_MODELS]]
+    others = [] if every_figure else drawn[FEW_VIEWS:]
+    drawn = drawn[: len(drawn) - len(others)]
     figures = {view.name: draw_mixing(view.mixing) for view in drawn}
     shown = tuple(_figure_block(view, figures[view.name]) for view in drawn)
     left_out = f"Not drawn, for there are many: {'; '.join(models[MAX_MODELS:])}."
-    rest = (Paragraph(text=left_out),) if models[MAX_MODELS:] else ()
+    more = f"{len(others)} more heatmaps: bench report RUN --figures all."
+    rest = (*((Paragraph(text=more),) if others else ()), *((Paragraph(text=left_out),) if models[MAX_MODELS:] else ()))
     return WeightsSection(blocks=(Paragraph(text=INTRODUCTION), *_overview(views), *shown, *rest), figures=figures)
 
 

@@ -1,0 +1,52 @@
+"""Every question of `ablations/`, with its latest run here and what that decided."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from bench import catalog
+from bench.planning.ablation import cost_of
+from bench.running.store import read_json
+from bench.spec import PLAN
+
+RESULTS, REPORTS = Path("results"), Path("reports")
+VERDICTS = "verdicts.json"
+
+
+def listing() -> list[dict[str, Any]]:
+    """Every ablation: `name`, `question`, `cost`, and `last`, its latest run below results/ with what its report decided (None: there is none)."""
+    last = _last_results()
+    return [
+        {"name": name, "question": catalog.summary("ablations", name), "cost": cost_of(name), "last": last.get(name)}
+        for name in catalog.names("ablations")
+    ]
+
+
+def _last_results() -> dict[str, str]:
+    """By the name of a plan: the folder of its latest run, and how many of its report's verdicts came out how, where there is a report."""
+    created = {folder: found for folder in sorted(RESULTS.glob("*")) if (found := _name_and_time(folder / PLAN))}
+    latest = {name: folder for folder, (name, _) in sorted(created.items(), key=lambda item: item[1][1])}
+    return {
+        name: ": ".join(filter(None, (str(folder), _verdict_counts(REPORTS / folder.name / VERDICTS)))) for name, folder in latest.items()
+    }
+
+
+def _name_and_time(path: Path) -> tuple[str, str] | None:
+    """The two facts of a plan that a list needs; reading all of it would take seconds where there are many. None where it is no plan."""
+    try:
+        data: Any = read_json(path)
+        return str(data["name"]), str(data["created"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _verdict_counts(path: Path) -> str:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        counts = Counter(verdict["answer"] for verdict in told.get("predictions") or told["verdicts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return ", ".join(f"{num} {answer}" for answer, num in sorted(counts.items()))

@@ -1,0 +1,145 @@
+"""results/README.md: for every run its question, its answer in one line, its host and allocator, and whether a later run supersedes it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import catalog
+from bench.analysis.study import study
+from bench.files import write_text
+from bench.report.console_views import writing
+from bench.report.markdown import escape
+from bench.report.sections.answer import ACCURACY_NOTE, NO_LATENCY, answer_text
+from bench.running.folder import report_folder
+from bench.running.store import ENVIRONMENT, holds_records, is_stored, read_environment, read_plan, read_run
+from bench.spec import PLAN, Plan, RequestError
+
+NOTES = "notes.json"
+"""In the folder of results, by run: `superseded_by`, `part` (of the run that is superseded; absent: all of it) and `why`; `question` and
+`answer` where the run's own files hold none."""
+PAGE = "README.md"
+NOTHING_DECIDED = "This run decides none"
+LONGEST_ANSWER = 400
+ADDED_METRICS = ("ceiling", "tuning")
+"""Measured with others, asked for by nobody."""
+HEADERS = ("run", "question", "answer", "host", "allocator", "status")
+INTRODUCTION = """# Results
+
+Written by `bench index`; change [notes.json](notes.json) or the runs, not this page. Build a run's report with `bench report results/RUN`.
+Where the allocator is "as shipped", times contain page faults of malloc ([why](../docs/decisions/0016-a-job-keeps-the-memory-that-it-frees.md)).
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One run in words; empty where nothing is known."""
+
+    name: str
+    question: str
+    answer: str
+    host: str
+    allocator: str
+    status: str
+
+
+def write_index(results: Path) -> Path:
+    """Write the page into the folder of results; its path. Raises RequestError where there is no such folder, or a note is wrong."""
+    page = results / PAGE
+    text = index_text(results)
+    writing(page, lambda: write_text(page, text))
+    return page
+
+
+def index_text(results: Path) -> str:
+    """The page. Equal runs give equal text."""
+    rows = [
+        (f"[{escape(e.name)}]({e.name}/)", *map(escape, (e.question, e.answer, e.host, e.allocator)), e.status) for e in entries_of(results)
+    ]
+    lines = [HEADERS, tuple("---" for _ in HEADERS), *rows]
+    return INTRODUCTION + "\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def entries_of(results: Path) -> list[Entry]:
+    """Every folder that holds a run or has a note, by name."""
+    if not results.is_dir():
+        raise RequestError(f"there is no folder {results}", "name the folder that holds the runs: bench index results")
+    notes = _notes(results)
+    folders = [path for path in sorted(results.iterdir()) if path.is_dir() and (is_stored(path / PLAN) or path.name in notes)]
+    return [_entry(folder, notes.get(folder.name, {})) for folder in folders]
+
+
+def _entry(folder: Path, note: Mapping[str, str]) -> Entry:
+    plan = read_plan(folder) if is_stored(folder / PLAN) else None
+    facts = read_environment(folder) if (folder / ENVIRONMENT).exists() else {}
+    return Entry(
+        name=folder.name,
+        question=note.get("question") or (_question(plan) if plan else ""),
+        answer=note.get("answer") or _answer(folder),
+        host=_host(facts),
+        allocator=str(facts.get("allocator") or "as shipped") if facts else "",
+        status=_status(note),
+    )
+
+
+def _question(plan: Plan) -> str:
+    """That of the ablation; else what the run measures of which models."""
+    if plan.question:
+        return plan.question.text
+    if plan.name in catalog.names("ablations"):
+        return catalog.summary("ablations", plan.name)
+    cells = [planned.cell for planned in plan.cells]
+    models = ", ".join(dict.fromkeys(cell.model.name for cell in cells))
+    lengths = ", ".join(map(str, sorted({cell.model.shape.seq_len for cell in cells})))
+    metrics = ", ".join(metric for metric in plan.metrics if metric not in ADDED_METRICS)
+    tasks = ", ".join(dict.fromkeys(cell.workload.task for cell in cells if cell.workload.task))
+    return f"{metrics} of {models} at n = {lengths}" + (f" on {tasks}" if tasks else "")
+
+
+def _answer(folder: Path) -> str:
+    """What the report's verdicts say, where there is one that decided anything; else the answer that the run's terminal shows."""
+    try:
+        judged: Any = json.loads((report_folder(folder) / "verdicts.json").read_text(encoding="utf-8"))
+        answer = str(judged["answer"])
+    except (OSError, ValueError, KeyError, TypeError):
+        answer, judged = "", {}
+    if judged.get("predictions"):
+        answer = answer.partition(". ")[0].rstrip(".") + "."
+    if (not answer or answer.startswith(NOTHING_DECIDED)) and holds_records(folder):
+        answer = answer_text(study(read_run(folder))).removeprefix(NO_LATENCY).strip()
+        answer = answer.replace(ACCURACY_NOTE, "Accuracy:")
+    return textwrap.shorten(answer, LONGEST_ANSWER, placeholder=" ...")
+
+
+def _host(facts: Mapping[str, Any]) -> str:
+    known = (facts.get("gpu") or facts.get("cpu_model"), f"{facts['num_cores']} cores" if facts.get("num_cores") else "")
+    torch = f"torch {facts['torch_version']}" if facts.get("torch_version") else ""
+    return ", ".join(str(fact) for fact in (*known, torch) if fact)
+
+
+def _status(note: Mapping[str, str]) -> str:
+    """As Markdown."""
+    if not (by := note.get("superseded_by")):
+        return "current"
+    part = f"{escape(note['part'])} " if note.get("part") else ""
+    return f"{part}superseded by [{escape(by)}]({by}/): {escape(note['why'])}"
+
+
+def _notes(results: Path) -> dict[str, dict[str, str]]:
+    path = results / NOTES
+    if not path.exists():
+        return {}
+    try:
+        notes: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
+        named = {name for run, note in notes.items() for name in (run, note.get("superseded_by", run))}
+    except (OSError, ValueError, AttributeError) as error:
+        raise RequestError(f"{path} cannot be read: {error}", "it holds an object by run; restore it") from error
+    if absent := sorted(name for name in named if not (results / name).is_dir()):
+        raise RequestError(f"{path} names {absent[0]}, which is no folder in {results}", "correct its name")
+    if silent := sorted(run for run, note in notes.items() if note.get("superseded_by") and not note.get("why")):
+        raise RequestError(f"{path} does not say why {silent[0]} is superseded", "add its why")
+    return notes

@@ -1,0 +1,104 @@
+"""results/README.md says of every run what it asked, what it found, and whether it still counts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench import cli
+from bench.report.result_index import NOTES, PAGE, entries_of, index_text
+from bench.running.store import is_stored
+from bench.spec import PLAN, RequestError
+
+RESULTS = Path(__file__).parents[2] / "results"
+FIRST, SECOND = "2026-11-20_cpu_copy", "2026-11-20_cpu_digits"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two runs, of which the first has no notes."""
+    folder = tmp_path / "results"
+    for name in (FIRST, SECOND):
+        shutil.copytree(RESULTS / name, folder / name)
+    return folder
+
+
+def note(results: Path, **facts: str) -> None:
+    (results / NOTES).write_text(json.dumps({SECOND: facts}))
+
+
+def committed() -> Path:
+    """The runs of this tree. A user's own runs beside them are no fault of the page."""
+    known = (RESULTS / PAGE).read_text()
+    if own := [path.name for path in RESULTS.iterdir() if is_stored(path / PLAN) and path.name not in known]:
+        pytest.skip(f"results/ holds runs that the page does not know: {own}; write it with bench index")
+    return RESULTS
+
+
+def test_the_page_is_what_the_command_would_write_now() -> None:
+    assert (RESULTS / PAGE).read_text() == index_text(committed())
+
+
+def test_every_run_of_this_tree_has_question_answer_and_status() -> None:
+    entries = entries_of(committed())
+    assert {path.name for path in RESULTS.iterdir() if path.is_dir()} == {entry.name for entry in entries}
+    assert all(entry.question and entry.answer and entry.status for entry in entries)
+
+
+def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["index", str(results)])
+    assert ended.value.code == 0
+    assert str(results / PAGE) in capsys.readouterr().err
+    first, second = entries_of(results)
+    assert (first.name, first.question) == (FIRST, "params, flops, accuracy of gmlp, vit, transformer at n = 64 on copy")
+    assert first.answer.startswith("Accuracy: copy at budget 120 k, n = 64: gmlp 1.000")
+    assert (first.host, first.allocator, first.status) == ("AMD EPYC, 2 cores, torch 2.14.1", "as shipped", "current")
+    assert second.answer.startswith("Budget 105 k: no difference shown")
+    assert (results / PAGE).read_text() == index_text(results)
+
+
+def test_a_superseded_run_says_by_which_and_why(results: Path) -> None:
+    note(results, superseded_by=FIRST, part="times", why="a | bad day")
+    assert entries_of(results)[1].status == f"times superseded by [{FIRST}]({FIRST}/): a \\| bad day"
+
+
+def test_a_folder_without_a_plan_is_listed_where_it_has_a_note(results: Path) -> None:
+    (results / "bare").mkdir()
+    assert len(entries_of(results)) == 2
+    (results / NOTES).write_text(json.dumps({"bare": {"question": "why?", "answer": "because"}}))
+    found = {entry.name: entry for entry in entries_of(results)}["bare"]
+    assert (found.question, found.answer, found.host, found.allocator, found.status) == ("why?", "because", "", "", "current")
+
+
+def test_verdicts_of_a_report_are_the_answer(results: Path) -> None:
+    report = results.parent / "reports" / FIRST
+    report.mkdir(parents=True)
+    (report / "verdicts.json").write_text(
+        json.dumps({"answer": "Of 2 predictions: 2 supported. More.", "predictions": [1], "verdicts": []})
+    )
+    assert entries_of(results)[0].answer == "Of 2 predictions: 2 supported."
+
+
+@pytest.mark.parametrize(
+    ("notes", "message"),
+    [
+        ("[", "cannot be read"),
+        ("[]", "cannot be read"),
+        (json.dumps({"gone": {}}), "names gone"),
+        (json.dumps({FIRST: {"superseded_by": "gone", "why": "x"}}), "names gone"),
+        (json.dumps({FIRST: {"superseded_by": SECOND}}), "does not say why"),
+    ],
+)
+def test_wrong_notes_are_refused(notes: str, message: str, results: Path) -> None:
+    (results / NOTES).write_text(notes)
+    with pytest.raises(RequestError, match=message):
+        entries_of(results)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="there is no folder"):
+        index_text(tmp_path / "nowhere")

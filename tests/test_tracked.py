@@ -1,0 +1,81 @@
+"""What git tracks stays small, and every relative link in its Markdown leads to a tracked file."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"(?<!`)\]\(<?([^)<>\s]+)>?\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+MEGABYTE = 1_000_000
+RESULTS, REPORTS = ("results",), ("reports",)
+LIMITS = {"reports": (REPORTS, 3), "everything but results": ((), 7), "results": (RESULTS, 15)}
+"""By name: the folders that count (empty: all but results), and the limit in megabytes."""
+BUILT = (".parquet", ".pdf", ".svg", "report.html", "records.jsonl", "effects.json")
+"""What is built again, or packed."""
+
+
+@pytest.fixture(scope="module")
+def tracked() -> dict[str, int]:
+    """Sizes by path; skipped where the tests run outside of git."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no git checkout: what is tracked is not known")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name: (ROOT / name).stat().st_size for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+
+
+def size_of(tracked: dict[str, int], folders: tuple[str, ...]) -> int:
+    def counts(name: str) -> bool:
+        top = PurePosixPath(name).parts[0]
+        return top in folders if folders else top not in RESULTS
+
+    return sum(size for name, size in tracked.items() if counts(name))
+
+
+def dead_links(text: str, page: str, known: set[str]) -> list[str]:
+    """Relative links of a page that lead to nothing known; a folder is known by what is in it."""
+    folder = (ROOT / page).parent
+    found = []
+    for link in LINK.findall(FENCED.sub("", text)):
+        target = unquote(link.partition("#")[0])
+        if not target or re.match(r"[a-z]+:", target):
+            continue
+        path = (folder / target).resolve()
+        name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "elsewhere"
+        if name not in known:
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_tracked_files_keep_to_their_limit(name: str, tracked: dict[str, int]) -> None:
+    folders, limit = LIMITS[name]
+    assert 0 < size_of(tracked, folders) <= limit * MEGABYTE
+
+
+def test_sizes_are_those_of_the_folders_that_count() -> None:
+    made = {"results/a": 1, "reports/b": 2, "README.md": 4}
+    assert [size_of(made, folders) for folders, _ in LIMITS.values()] == [2, 6, 1]
+
+
+def test_nothing_that_can_be_built_again_is_tracked(tracked: dict[str, int]) -> None:
+    stored = [name for name in tracked if name.startswith(("results/", "reports/")) and name.endswith(BUILT)]
+    assert not stored
+
+
+def test_every_link_leads_to_a_tracked_file(tracked: dict[str, int]) -> None:
+    known = {*tracked, *(parent.as_posix() for name in tracked for parent in PurePosixPath(name).parents)}
+    pages = [name for name in tracked if name.endswith(".md")]
+    assert len(pages) > 20
+    dead = {page: found for page in pages if (found := dead_links((ROOT / page).read_text(encoding="utf-8"), page, known))}
+    assert not dead
+
+
+def test_a_dead_link_is_seen() -> None:
+    text = "[a](../README.md#top) [b](nowhere.md) ![c](figures/d.png) [e](https://e.org/f) [g](#here)\n```\n[h](i.md)\n```\n[j](/etc/hosts)"
+    assert dead_links(text, "docs/log.md", {"README.md"}) == ["nowhere.md", "figures/d.png", "/etc/hosts"]
