@@ -18,8 +18,6 @@ from bench.tasks import require_data
 if TYPE_CHECKING:
     from bench.planning.build import PartRequest
 
-COST = "Cost:"
-"""How the paragraph of a docstring begins that says what the ablation takes."""
 PEERS = "python:bench.peers."
 """How the peers of our own sizes are named: what follows is the library's name."""
 
@@ -38,12 +36,6 @@ class Narrowing:
 def ablation_of(name: str) -> Ablation:
     found: Ablation = catalog.load("ablations", name).ABLATION
     return found
-
-
-def cost_of(name: str) -> str:
-    """What it takes, on a CPU and on a GPU, as its file says it; "" where it does not say."""
-    found = [text for text in _docstring(name).split("\n\n") if text.startswith(COST)]
-    return " ".join(found[0].removeprefix(COST).split()) if found else ""
 
 
 def _docstring(name: str) -> str:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import catalog
-from bench.planning.ablation import cost_of
 from bench.running.store import read_json
 from bench.spec import PLAN
 
 RESULTS, REPORTS = Path("results"), Path("reports")
 VERDICTS = "verdicts.json"
+COST = "Cost:"
+"""How the paragraph of a docstring begins that says what the ablation takes."""
 
 
 def listing() -> list[dict[str, Any]]:
@@ -23,6 +24,12 @@ def listing() -> list[dict[str, Any]]:
         {"name": name, "question": catalog.summary("ablations", name), "cost": cost_of(name), "last": last.get(name)}
         for name in catalog.names("ablations")
     ]
+
+
+def cost_of(name: str) -> str:
+    """What it takes, on a CPU and on a GPU, as its file says it; "" where it does not say."""
+    found = [text for text in _docstring(name).split("\n\n") if text.startswith(COST)]
+    return " ".join(found[0].removeprefix(COST).split()) if found else ""
 
 
 def _last_results() -> dict[str, str]:

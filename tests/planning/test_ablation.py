@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from bench import catalog, cli
-from bench.planning.ablation import ablation_of, cost_of, plan_ablation
+from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.build import check_plan
 from bench.planning.flags import Flags
 from bench.planning.jobs import jobs
 from bench.planning.request import parse_request
-from bench.report.last_runs import listing
+from bench.report.last_runs import cost_of, listing
 from bench.running.folder import choose_folder
 from bench.running.store import parse_plan, start_run
 from bench.serialize import to_json
