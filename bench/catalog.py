@@ -54,10 +54,14 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _folder(kind).glob("*.py") if not path.stem.startswith("_")))
 
 
+def docstring(kind: str, name: str) -> str:
+    """The file's docstring; "" where it has none."""
+    return ast.get_docstring(_syntax(kind, name)) or ""
+
+
 def summary(kind: str, name: str) -> str:
     """The first line of the file's docstring."""
-    text = ast.get_docstring(_syntax(kind, name)) or ""
-    return text.splitlines()[0] if text else ""
+    return docstring(kind, name).partition("\n")[0]
 
 
 @functools.cache

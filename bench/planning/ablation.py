@@ -38,10 +38,6 @@ def ablation_of(name: str) -> Ablation:
     return found
 
 
-def _docstring(name: str) -> str:
-    return (catalog.load("ablations", name).__doc__ or "").strip()
-
-
 def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing: Narrowing | None = None) -> Plan:
     """The plan of every grid for this kind of device. `flags` holds what the user chose for all of them: rounds, seeds, threads, limits, quick.
 
@@ -203,7 +199,7 @@ def _recipe(parts: Sequence[PartRequest]) -> Recipe:
 
 
 def _question(name: str, ablation: Ablation) -> Question:
-    text, _, rest = _docstring(name).partition("\n")
+    text, _, rest = catalog.docstring("ablations", name).partition("\n")
     return Question(text=text, statement=rest.strip(), predictions=ablation.predictions)
 
 

@@ -28,7 +28,7 @@ def listing() -> list[dict[str, Any]]:
 
 def cost_of(name: str) -> str:
     """What it takes, on a CPU and on a GPU, as its file says it; "" where it does not say."""
-    found = [text for text in _docstring(name).split("\n\n") if text.startswith(COST)]
+    found = [text for text in catalog.docstring("ablations", name).split("\n\n") if text.startswith(COST)]
     return " ".join(found[0].removeprefix(COST).split()) if found else ""
 
 
