@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 FORMATS = ("png", "svg", "pdf")
-NUM_COLORS = 64
-"""Of a PNG: enough for lines, text and their soft edges, at a third of the size."""
+NUM_COLORS, NUM_HEATMAP_COLORS = 64, 256
+"""Of a PNG. 64 are enough for lines, text and their soft edges, at a third of the size; a colour scale leaves too few of them to the text."""
 # a date would make equal data give different files
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
 
@@ -25,11 +25,14 @@ def image_of(figure: Figure, form: str) -> bytes:
     """`form`: one of FORMATS. Call inside `style.figure_style`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, metadata=DATELESS[form])
-    return _with_palette(buffer) if form == "png" else buffer.getvalue()
+    if form != "png":
+        return buffer.getvalue()
+    holds_heatmaps = any(axis.images for axis in figure.axes)
+    return _with_palette(buffer, NUM_HEATMAP_COLORS if holds_heatmaps else NUM_COLORS)
 
 
-def _with_palette(png: io.BytesIO) -> bytes:
+def _with_palette(png: io.BytesIO, num_colors: int) -> bytes:
     small = io.BytesIO()
     with Image.open(png) as image:
-        image.convert("RGB").quantize(NUM_COLORS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+        image.convert("RGB").quantize(num_colors, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
     return small.getvalue()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import Image
 
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock, Paragraph, TableBlock
+from bench.report.images import image_of
 from bench.report.sections import trained
 from bench.report.sections.trained import FEW_VIEWS, WeightsSection, draw_mixing, mixing_table, mixing_views, weights_section
 from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
@@ -113,6 +117,16 @@ def test_by_default_a_few_are_drawn_and_the_table_has_all() -> None:
     assert [block for block in few.blocks if isinstance(block, TableBlock)] == [b for b in every.blocks if isinstance(b, TableBlock)]
     assert few.blocks[-1] == Paragraph(text="2 more heatmaps: bench report RUN --figures all.")
     assert len(every.figures) == 4
+
+
+def test_a_stored_heatmap_keeps_black_text_beside_its_colours() -> None:
+    cell = cell_of("vit")
+    plan = plan_of(cell)
+    figure = weights_section([record_of(cell, plan, attention())], plan).figures
+    with Image.open(io.BytesIO(image_of(next(iter(figure.values())), "png"))) as image:
+        found: set[Any] = {color for _, color in image.convert("RGB").getcolors(1000) or ()}
+    assert 64 < len(found) <= 256
+    assert min(max(color) for color in found) <= 16
 
 
 def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(section: WeightsSection) -> None:
