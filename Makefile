@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make install   install into .venv, which the others do by themselves"
-	@echo "make demo      measure gMLP, ViT and Transformer side by side and write a report (about 6 minutes)"
+	@echo "make demo      measure gMLP, ViT and Transformer side by side and write a report (under 3 minutes)"
 	@echo "make test      the everyday tests (under 4 minutes)"
 	@echo "make test-slow what they leave out: whole runs that are killed, stopped and gone on with, Ray, the browser, compilers, large models"
 	@echo "make test-all  both"
