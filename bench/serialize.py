@@ -15,6 +15,8 @@ from typing import Any
 from models.layers.cost import Polynomial
 
 ID_LENGTH = 12
+PLAIN = (str, int, bool)
+"""Types whose values are read as they are."""
 
 
 def to_json(value: Any) -> Any:
@@ -123,13 +125,17 @@ def _scalar_from_json(kind: Any, data: Any) -> Any:
 
 def _dataclass_reader(kind: type) -> Reader:
     readers: Mapping[str, Reader] = {}
+    plain: Mapping[str, type] = {}
 
     def read(data: Any) -> Any:
-        nonlocal readers
-        readers = readers or _field_readers(kind)  # not before the first call: a type may name itself
+        nonlocal readers, plain
+        if not readers:  # not before the first call: a type may name itself
+            readers = _field_readers(kind)
+            plain = {name: hint for name, hint in _type_hints(kind).items() if hint in PLAIN}
         _require(isinstance(data, Mapping), kind, data)
         try:
-            found = {name: readers[name](value) for name, value in data.items()}
+            # most fields are plain values, and their reader would hand them back
+            found = {name: value if value.__class__ is plain.get(name) else readers[name](value) for name, value in data.items()}
         except KeyError:
             unknown = sorted(set(data) - readers.keys())
             raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}") from None

@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.claims import Claim
-from bench.analysis.growth import LocalExponent
+from bench.analysis.growth import Fits, LocalExponent
 from bench.analysis.scaling import UNDECIDED
 from bench.analysis.series import SERIES_KEYS, Series, Timings, has_one_shape, row_values, series_of
 from bench.analysis.significance import Scores
@@ -42,6 +42,11 @@ class Evidence:
     def series(self, subject: str) -> list[Series]:
         """The series that a claim's subject names, of one shape each."""
         return [series for series in self.shaped if _is_about(series.rows, subject)]
+
+    @functools.cached_property
+    def fits(self) -> Fits:
+        """The samples of its series and the fits to them."""
+        return Fits(self.timings, self.usable)
 
     @functools.cached_property
     def shaped(self) -> list[Series]:

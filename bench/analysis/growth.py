@@ -5,8 +5,9 @@ Local exponents need no model: a change of kernel shows as a kink, where a fit w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas
@@ -21,11 +22,9 @@ from bench.analysis.series import (
     complete_rounds,
     counted_samples,
     half_widths,
-    has_one_shape,
     latency_samples,
     lengths_of,
     round_table,
-    series_of,
     without_twins,
 )
 from bench.intervals import Interval, paired_ratio
@@ -72,10 +71,43 @@ class Growth:
     twins: tuple[TwinRatio, ...]
 
 
-def growth_of(frame: pandas.DataFrame, timings: Timings, usable: Collection[str]) -> list[Growth]:
-    """For every series of one shape and every quantity with values at three lengths or more. `frame` is by part."""
-    shaped = [series for series in series_of(frame) if has_one_shape(series.rows)]
-    found = [_growth(series, measure, timings, usable) for measure in MEASURES for series in _distinct(shaped, measure)]
+class Fits:
+    """The samples of series and the fits to them, each made once: claims are judged on the fits that the report shows.
+
+    `usable`: the cells whose time may enter a fit.
+    """
+
+    def __init__(self, timings: Timings, usable: Collection[str]) -> None:
+        self._timings, self._usable = timings, usable
+        self._samples: dict[tuple[Any, ...], pandas.DataFrame] = {}
+        self._fits: dict[tuple[Any, ...], Decomposition] = {}
+
+    def samples(self, series: Series, measure: Measure, *, usable_only: bool = False) -> pandas.DataFrame:
+        """`n`, `round`, `value`; counts have one round."""
+        key = (series.cell_ids, measure.name, usable_only)
+        if key not in self._samples:
+            self._samples[key] = samples_of(series.kept(self._usable) if usable_only else series, measure, self._timings)
+        return self._samples[key]
+
+    def of_counts(self, series: Series, measure: Measure) -> Decomposition:
+        """Of exact counts; see `decompose_counts`."""
+        return self._fit(series, measure, exact=True)
+
+    def of_times(self, series: Series, measure: Measure) -> Decomposition:
+        """Of the times of usable cells."""
+        return self._fit(series, measure, exact=False)
+
+    def _fit(self, series: Series, measure: Measure, *, exact: bool) -> Decomposition:
+        key = (series.cell_ids, measure.name, exact)
+        if key not in self._fits:
+            samples = self.samples(series, measure, usable_only=not exact)
+            self._fits[key] = decompose_counts(samples) if exact else decompose(samples)
+        return self._fits[key]
+
+
+def growth_of(shaped: Sequence[Series], fits: Fits) -> list[Growth]:
+    """For every quantity with values at three lengths or more. `shaped`: series of one shape."""
+    found = [_growth(series, measure, fits) for measure in MEASURES for series in _distinct(list(shaped), measure)]
     return [growth for growth in found if growth is not None]
 
 
@@ -128,26 +160,25 @@ def _shares_at(n: int, terms: Matrix) -> TermShares:
     return TermShares(n=n, constant=constant, linear=linear, quadratic=quadratic)
 
 
-def _growth(series: Series, measure: Measure, timings: Timings, usable: Collection[str]) -> Growth | None:
+def _growth(series: Series, measure: Measure, fits: Fits) -> Growth | None:
     if measure is PEAK and series.rows["batch_size"].nunique() > 1:
         return None  # weights do not shrink with the batch, so that there is no peak per sample either
-    samples = samples_of(series, measure, timings)
+    samples = fits.samples(series, measure)
     if samples["n"].nunique() < 3:
         return None
-    fitted = samples_of(series.kept(usable), measure, timings) if measure.timed else samples
     return Growth(
         series=series,
         measure=measure,
-        decomposition=_decomposition(measure, samples, fitted),
+        decomposition=_decomposition(series, measure, fits),
         exponents=local_exponents(samples, exact=measure.exact) if measure.exact or measure.timed else LocalExponents(refused=ONCE),
         twins=twin_ratios(samples, exact=measure.exact) if measure.exact or measure.timed else (),
     )
 
 
-def _decomposition(measure: Measure, samples: pandas.DataFrame, fitted: pandas.DataFrame) -> Decomposition:
+def _decomposition(series: Series, measure: Measure, fits: Fits) -> Decomposition:
     if measure.exact:
-        return decompose_counts(samples)
-    return decompose(fitted) if measure.timed else Decomposition(refused=ONCE)
+        return fits.of_counts(series, measure)
+    return fits.of_times(series, measure) if measure.timed else Decomposition(refused=ONCE)
 
 
 def _distinct(found: list[Series], measure: Measure) -> list[Series]:

@@ -11,8 +11,8 @@ import pandas
 from bench.analysis.claims import MARGIN, MIN_SEEDS, Claim
 from bench.analysis.evidence import SCOPE_KEYS, Evidence, Finding, label_of, scope_of
 from bench.analysis.fit_checks import MIN_ROUNDS
-from bench.analysis.growth import BY_COLUMN, LocalExponent, decompose_counts, local_exponents, samples_of
-from bench.analysis.scaling import MIN_SHARE, REFUTED, SUPPORTED, UNDECIDED, Decomposition, QuadraticAnswer, answer_quadratic, decompose
+from bench.analysis.growth import BY_COLUMN, LocalExponent, local_exponents
+from bench.analysis.scaling import MIN_SHARE, REFUTED, SUPPORTED, UNDECIDED, Decomposition, QuadraticAnswer, answer_quadratic
 from bench.analysis.series import Series, Timings, common_times
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval, paired_ratio
@@ -158,8 +158,8 @@ def judge_growth(claim: Claim, evidence: Evidence) -> list[Finding]:
     """Claims of the kinds `quadratic` and `linear`, one finding per series; counts that do not depend on the workload are judged once."""
     found: dict[tuple[str, tuple[float, ...]], Finding] = {}
     for series in evidence.series(claim.subject):
-        samples = _samples(claim, series, evidence)
-        finding = _growth(claim, series, samples, evidence)
+        samples = evidence.fits.samples(series, BY_COLUMN[claim.column], usable_only=claim.timed)
+        finding = _growth(claim, series, evidence)
         key = (finding.subject, (float(len(found)),) if BY_COLUMN[claim.column].per_workload else tuple(samples["value"]))
         found.setdefault(key, finding)
     return list(found.values())
@@ -167,16 +167,17 @@ def judge_growth(claim: Claim, evidence: Evidence) -> list[Finding]:
 
 def judge_hidden(claim: Claim, evidence: Evidence) -> list[Finding]:
     """Up to which n is the quadratic term's share of the time below a tenth?"""
-    return [_hidden(claim, series, decompose(_samples(claim, series, evidence)), evidence) for series in evidence.series(claim.subject)]
+    return [_hidden(claim, series, _fit(claim, series, evidence), evidence) for series in evidence.series(claim.subject)]
 
 
-def _samples(claim: Claim, series: Series, evidence: Evidence) -> pandas.DataFrame:
-    """Times of usable cells alone; counts of all."""
-    return samples_of(series.kept(evidence.usable) if claim.timed else series, BY_COLUMN[claim.column], evidence.timings)
+def _fit(claim: Claim, series: Series, evidence: Evidence) -> Decomposition:
+    """Of the times of usable cells alone; of all counts."""
+    fit = evidence.fits.of_times if claim.timed else evidence.fits.of_counts
+    return fit(series, BY_COLUMN[claim.column])
 
 
-def _growth(claim: Claim, series: Series, samples: pandas.DataFrame, evidence: Evidence) -> Finding:
-    found = decompose(samples) if claim.timed else decompose_counts(samples)
+def _growth(claim: Claim, series: Series, evidence: Evidence) -> Finding:
+    found = _fit(claim, series, evidence)
     answer, slope = answer_quadratic(found), _slope(claim, series, evidence, found)
     because = (_because(answer, found), _left_out(claim, series, evidence), _predicted(claim, series), _slope_text(slope, claim.timed))
     return Finding(
@@ -219,7 +220,7 @@ def _slope(claim: Claim, series: Series, evidence: Evidence, found: Decompositio
     """Where there is no fit, the last local exponent says how fast the cost grows; paired by round, it can use every cell that was timed."""
     if found.fits:
         return None
-    samples = samples_of(series, BY_COLUMN[claim.column], evidence.timings)
+    samples = evidence.fits.samples(series, BY_COLUMN[claim.column])
     slopes = local_exponents(samples, exact=not claim.timed).exponents if len(samples) else ()
     return slopes[-1] if slopes else None
 

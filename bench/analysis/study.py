@@ -109,7 +109,7 @@ class Study:
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
         """Of every series with n."""
-        return growth_of(self.frame, self.timings, self.evidence.usable)
+        return growth_of(self.evidence.shaped, self.evidence.fits)
 
     @functools.cached_property
     def measured_crossovers(self) -> Sequence[PairCrossing]:

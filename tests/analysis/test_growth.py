@@ -11,7 +11,7 @@ from tests.analysis.made_runs import Made, evidence, linear, quadratic
 
 def grown(*made: Made, rounds: int = 7) -> list[Growth]:
     found = evidence(*made, rounds=rounds)
-    return growth_of(found.frame, found.timings, found.usable)
+    return growth_of(found.shaped, found.fits)
 
 
 def test_times_and_counts_are_followed_each_by_its_rule() -> None:

@@ -23,7 +23,7 @@ from tests.analysis.made_runs import Made, evidence, linear, quadratic
 
 def grown(*made: Made) -> list[Growth]:
     found = evidence(*made)
-    return growth_of(found.frame, found.timings, found.usable)
+    return growth_of(found.shaped, found.fits)
 
 
 def as_dicts(table: Table) -> list[dict[str, str]]:
