@@ -318,7 +318,7 @@ def _file_state(path: Path) -> tuple[int, int, int] | None:
     """What tells whether a file was changed; None where there is none."""
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -355,7 +355,7 @@ def _bytes(path: Path) -> bytes | None:
     """None where there is no such file. Raises RequestError where it cannot be read."""
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}", "check its permissions") from error
