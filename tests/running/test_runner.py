@@ -173,3 +173,13 @@ def test_what_another_process_wrote_is_read(tmp_path: Path) -> None:
         writer.append(second)
     assert records.are_current()
     assert records.read() == tuple(store.read_records(tmp_path / RECORDS)) == (first, second)
+
+
+def test_a_file_is_no_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "texts.csv").touch()
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["run", "--models", "vit", "--seq", "17", "--width", "16", "--depth", "1", "--out", str(tmp_path / "texts.csv")])
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: {tmp_path / 'texts.csv'} is a file, not a folder",
+        "hint: choose another --out",
+    ]
