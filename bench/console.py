@@ -98,7 +98,7 @@ class JobProgress:
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
         self._remaining = Counter((job.subject_id, job.metric) for job in jobs if not job.control)
         self._num_jobs, self._num_done = len(jobs), 0
@@ -111,12 +111,10 @@ class JobProgress:
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.fields[left]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
             console=self._console,
             transient=True,
             disable=not self._console.is_terminal,
         )
-        self._bar.columns = tuple(c for c in self._bar.columns if not isinstance(c, TimeRemainingColumn))
         self._task = self._bar.add_task("starting", total=len(jobs), left="")
 
     def __enter__(self) -> Self:

@@ -41,6 +41,26 @@ MEASURED = "measured"
 PREDICTED = "predicted"
 DIVERGED = "diverged"
 
+MUST_AGREE = (
+    "cpu_model",
+    "num_cores",
+    "threads",
+    "allocator",
+    "gpu",
+    "gpu_driver",
+    "cuda_version",
+    "torch_version",
+    "python_version",
+    "operating_system",
+    "code_version",
+)
+"""Facts of the environment in which runs must agree to be continued or merged."""
+SAME_MACHINE = ("cpu_model", "num_cores", "threads", "allocator", "gpu")
+"""Without these in common, times of two runs say nothing of what changed between them."""
+
+PLAN = "plan.json"
+"""The file of a run's folder, or of its own, that holds a plan."""
+
 OptionValue = str | int | bool
 
 
@@ -201,10 +221,38 @@ class Ladder:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A quantity that arms are compared in: as a difference, or as a ratio of costs. `title` names what is compared, `value` what one arm has of it
+    (empty: the same). `timed`: does noise touch it?"""
+
+    name: str
+    title: str
+    is_ratio: bool
+    timed: bool = False
+    value: str = ""
+
+
+MEASURES = {
+    measure.name: measure
+    for measure in (
+        Measure(name="accuracy", title="accuracy", is_ratio=False),
+        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False),
+        Measure(name="score", title="minus squared error", is_ratio=False, value="R2"),
+        Measure(name="perplexity", title="perplexity", is_ratio=True),
+        Measure(name="params", title="parameters", is_ratio=True),
+        Measure(name="flops", title="FLOPs", is_ratio=True),
+        Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
+        Measure(name="activation_bytes", title="activations", is_ratio=True),
+        Measure(name="train_flops", title="training FLOPs", is_ratio=True),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
     """What an ablation expects of one arm of a part against another (empty: the part's baseline), and which effect would count.
 
-    `measure`: of `bench.analysis.effects.MEASURES`. `expected`: `higher` or `lower` by more than `by`, or `equal` within it: in points of an accuracy
+    `measure`: of `MEASURES`. `expected`: `higher` or `lower` by more than `by`, or `equal` within it: in points of an accuracy
     or score, as a fraction for ratios of costs (0.05: 5 %). `seq_len`: the length that it is about (None: every one). `because`: the reason.
     """
 
@@ -452,53 +500,3 @@ def base_recipe(cell: Cell, plan: Plan) -> Recipe:
 def training_id(cell: Cell, recipe: Recipe) -> str:
     """That of `content_id` of model, recipe and task, in the order of their names; many cells share a model, and most a recipe."""
     return id_of_text(f'{{"model":{cell.model.canonical},"recipe":{recipe.canonical},"task":{canonical_json(cell.workload.task)}}}')
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """A quantity that arms are compared in: as a difference, or as a ratio of costs. `title` names what is compared, `value` what one arm has of it
-    (empty: the same). `timed`: does noise touch it?"""
-
-    name: str
-    title: str
-    is_ratio: bool
-    timed: bool = False
-    value: str = ""
-
-
-MEASURES = {
-    measure.name: measure
-    for measure in (
-        Measure(name="accuracy", title="accuracy", is_ratio=False),
-        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False),
-        Measure(name="score", title="minus squared error", is_ratio=False, value="R2"),
-        Measure(name="perplexity", title="perplexity", is_ratio=True),
-        Measure(name="params", title="parameters", is_ratio=True),
-        Measure(name="flops", title="FLOPs", is_ratio=True),
-        Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
-        Measure(name="activation_bytes", title="activations", is_ratio=True),
-        Measure(name="train_flops", title="training FLOPs", is_ratio=True),
-    )
-}
-
-
-MUST_AGREE = (
-    "cpu_model",
-    "num_cores",
-    "threads",
-    "allocator",
-    "gpu",
-    "gpu_driver",
-    "cuda_version",
-    "torch_version",
-    "python_version",
-    "operating_system",
-    "code_version",
-)
-
-
-SAME_MACHINE = ("cpu_model", "num_cores", "threads", "allocator", "gpu")
-"""Without these in common, times of two runs say nothing of what changed between them."""
-
-
-PLAN = "plan.json"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+"""The answers to a claim, a prediction or a bound."""
 MARGIN = 0.02
 """Accuracy within which one model matches another."""
 MIN_SEEDS = 5

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.claims import Claim
-from bench.analysis.growth import Fits, LocalExponent
-from bench.analysis.scaling import UNDECIDED
+from bench.analysis.claims import UNDECIDED, Claim
+from bench.analysis.exponents import LocalExponent
+from bench.analysis.growth import Fits
 from bench.analysis.series import SERIES_KEYS, Series, Timings, has_one_shape, row_values, series_of
 from bench.analysis.significance import Scores
 from bench.intervals import Interval

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.analysis.claims import UNDECIDED
 from bench.analysis.peers import FASTEST, OURS, Contender, Mean, Pair, Place, Standing
-from bench.analysis.scaling import UNDECIDED
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
 from bench.spec import Part, Prediction

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.effects import Contrast, Effect
-from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
 from bench.intervals import Interval
 from bench.spec import EQUAL, HIGHER, LOWER, MEASURES, Prediction
 

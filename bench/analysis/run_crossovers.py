@@ -9,9 +9,10 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.crossover import Crossovers, MeasuredCrossovers, cost_crossovers, cost_ratio, equal_terms_at, measured_crossovers
+from bench.analysis.crossover import Crossovers, cost_crossovers, cost_ratio, equal_terms_at
 from bench.analysis.evidence import SCOPE_KEYS, label_of
 from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, Measure, samples_of
+from bench.analysis.measured_crossover import MeasuredCrossovers, measured_crossovers
 from bench.analysis.series import Series, Timings, has_one_shape, series_of
 from bench.spec import Plan
 from models.layers.cost import Cost

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas
 
+from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.fit_checks import LEVEL, ROUNDING, condition_of, measure_lack_of_fit, negative_terms, refuse_fit, weighted_design
 from bench.analysis.series import (
     Matrix,
@@ -27,6 +28,7 @@ from bench.analysis.series import (
 from bench.intervals import Interval
 
 EXACT_TOLERANCE = 0.005
+MIN_SHARE = 0.10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,10 +212,6 @@ def ratio_interval(numerators: Matrix, denominators: Matrix) -> tuple[float, flo
         return None
     root = math.sqrt(max(0.0, middle**2 - leading * last))
     return float((middle - root) / leading), float((middle + root) / leading)
-
-
-SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
-MIN_SHARE = 0.10
 
 
 @dataclass(frozen=True, kw_only=True)

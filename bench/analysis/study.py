@@ -17,13 +17,15 @@ from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of,
 from bench.analysis.evidence import Evidence
 from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
+from bench.analysis.kernel_shares import KernelShare, kernel_shares
 from bench.analysis.peer_bounds import Judgement, judge_bounds, lacking_arms
-from bench.analysis.peers import KernelShare, Standing, kernel_shares, standing_of
+from bench.analysis.peers import Standing, standing_of
 from bench.analysis.predictions import Outcome, judge_predictions
 from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
 from bench.analysis.ranking import Ranking, rank_latency
-from bench.analysis.regimes import Saturation, limits, regimes, saturations, usable_for_scaling
+from bench.analysis.regimes import limits, regimes, usable_for_scaling
 from bench.analysis.run_crossovers import ClosedCrossing, EqualTerms, PairCrossing, closed_pairs, equal_terms, measured_pairs
+from bench.analysis.saturation import Saturation, saturations
 from bench.analysis.series import Timings, row_values, timings_of
 from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import Verdict, judge

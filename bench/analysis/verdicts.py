@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from bench.analysis.claims import CLAIMS, Claim
+from bench.analysis.claims import CLAIMS, REFUTED, SUPPORTED, UNDECIDED, Claim
 from bench.analysis.evidence import SCOPE_KEYS, Evidence, Finding
 from bench.analysis.judges import judge_accuracy, judge_growth, judge_hidden, judge_speed
-from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
 
 SURVIVES = "survives"
 JUDGES: dict[str, Callable[[Claim, Evidence], list[Finding]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.report.charts.sheets import Chart
+from bench.report.charts.chart import Chart
 from bench.report.tables import Table
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from bench.report.charts.sheets import Chart
+from bench.report.charts.chart import Chart
 from bench.report.document import CELLS_ANCHOR, Document, FigureBlock
 from bench.report.tables import Table
 

@@ -35,7 +35,6 @@ from bench.running.table import rows_of
 from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Workload, is_trained
 
 SCRATCH = "checkpoints"
-MAX_SAME_DAY = 1000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One job in one process: set threads, measure, and turn whatever happens into an Outcome."""
+"""One job in one process: threads and allocator are set, then it is measured, and whatever happens becomes an Outcome."""
 
 from __future__ import annotations
 

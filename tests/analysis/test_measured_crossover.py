@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.crossover import MeasuredCrossovers, measured_crossovers
+from bench.analysis.measured_crossover import MeasuredCrossovers, measured_crossovers
 from tests.analysis.planted import LENGTHS, Array, curve, frame, noisy
 
 NAMES = ("gmlp", "vit")

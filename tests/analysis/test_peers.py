@@ -11,9 +11,10 @@ import pytest
 
 from ablations.peers import BATCHES, LENGTHS
 from bench.analysis import peer_bounds
+from bench.analysis.claims import UNDECIDED
+from bench.analysis.kernel_shares import kernel_shares
 from bench.analysis.peer_bounds import MET, MISSED, Judgement, answer_below, judge_bounds, lacking_arms, places_text
-from bench.analysis.peers import BEST_ARM, FASTEST, SHIPPED, Standing, both_with, kernel_shares, standing_of
-from bench.analysis.scaling import UNDECIDED
+from bench.analysis.peers import BEST_ARM, FASTEST, SHIPPED, Standing, both_with, standing_of
 from bench.analysis.series import Timings
 from bench.intervals import Interval
 from bench.spec import LOWER, Part, PlannedArm, Prediction

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.effects import Contrast, Effect
 from bench.analysis.predictions import Outcome, answer_to, judge_predictions
-from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
 from bench.intervals import Interval
 from bench.spec import EXPECTATIONS, MEASURES, Prediction
 

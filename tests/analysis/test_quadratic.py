@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED, QuadraticAnswer, answer_quadratic, decompose
+from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
+from bench.analysis.scaling import QuadraticAnswer, answer_quadratic, decompose
 from tests.analysis.planted import LENGTHS, curve, frame, noisy
 
 

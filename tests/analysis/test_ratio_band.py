@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.analysis.crossover import Crossing, Crossovers, RatioBand, crossovers_of
+from bench.analysis.crossover import Crossing, Crossovers
+from bench.analysis.measured_crossover import RatioBand, crossovers_of
 
 NAMES = ("first", "second")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 import pytest
 
-from bench.analysis.regimes import Saturation, saturations, with_throughput
+from bench.analysis.saturation import Saturation, saturations, with_throughput
 from bench.analysis.series import timings_of
 from bench.spec import Ladder
 

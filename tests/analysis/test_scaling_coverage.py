@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from bench.analysis.scaling import REFUTED, SUPPORTED, Decomposition, answer_quadratic, decompose
+from bench.analysis.claims import REFUTED, SUPPORTED
+from bench.analysis.scaling import Decomposition, answer_quadratic, decompose
 from bench.intervals import Interval
 from tests.analysis.planted import LENGTHS, Array, curve, drawn_terms, frame, noisy
 

@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from bench.report.charts.sheets import Chart, ChartAxis, ChartPanel
+from bench.report.charts.chart import Chart, ChartAxis, ChartPanel
 from bench.report.document import Document, FigureBlock, Section, TableBlock
 from bench.report.html import PAGE_ROWS, to_html
 from bench.report.tables import Table

@@ -9,9 +9,10 @@ import pandas
 
 from bench.analysis.frame import prepare
 from bench.analysis.study import Study
+from bench.report.charts.chart import Quantity
 from bench.report.charts.figures import draw_figures
 from bench.report.charts.matplotlib import draw_lines
-from bench.report.charts.sheets import MAX_LENGTHS, MAX_PANELS, MAX_SERIES, Panel, Quantity, Sheet, drawable, sheets
+from bench.report.charts.sheets import MAX_LENGTHS, MAX_PANELS, MAX_SERIES, Panel, Sheet, drawable, sheets
 from bench.report.charts.style import figure_style, series_styles
 
 MakeData = Callable[..., Study]

@@ -6,9 +6,10 @@ from typing import Any
 import pandas
 
 from bench.analysis.study import Study
+from bench.report.charts.chart import Chart, tick_format
 from bench.report.charts.figures import draw_figures
 from bench.report.charts.plotly import amount, dash, error_bars, hover_text
-from bench.report.charts.sheets import MAX_SHEETS, Chart, Drawing, tick_format
+from bench.report.charts.sheets import MAX_SHEETS, Drawing
 from bench.report.charts.style import BLUE, VERMILLION, figure_style
 
 MakeData = Callable[..., Study]

@@ -9,9 +9,10 @@ import pandas
 from bench import numbers
 from bench.analysis import frame as frames
 from bench.analysis.study import Study
+from bench.report.charts.chart import Quantity
 from bench.report.charts.matplotlib import draw_lines, draw_points, draw_shares
 from bench.report.charts.plotly import chart_lines, chart_points, chart_shares, lines_table, points_table, shares_table
-from bench.report.charts.sheets import Drawing, Kind, Quantity, draw_sheets, sheets
+from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
 from bench.report.charts.style import SeriesStyle, series_styles
 from bench.spec import MEASURED, PREDICTED
 

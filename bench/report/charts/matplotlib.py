@@ -13,7 +13,8 @@ from matplotlib.patches import Patch
 
 from bench.analysis.ranking import pareto_front
 from bench.numbers import count
-from bench.report.charts.sheets import Quantity, Sheet
+from bench.report.charts.chart import Quantity
+from bench.report.charts.sheets import Sheet
 from bench.report.charts.style import HOLLOW, PartStyle, SeriesStyle, part_styles, slug
 from bench.report.charts.ticks import LENGTH_LABEL, length_axis, linear_ticks, log_value_axis, spaced, value_axis
 

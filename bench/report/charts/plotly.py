@@ -12,8 +12,9 @@ from bench.analysis.frame import WORK_KEYS, row_name, varying
 from bench.analysis.ranking import pareto_front
 from bench.analysis.series import row_values
 from bench.numbers import exact, fraction, percent, whole
+from bench.report.charts.chart import LARGE, Chart, ChartAxis, ChartPanel, Quantity, Trace, tick_format
 from bench.report.charts.matplotlib import EDGE, FRONT_COLOR, LIMIT_COLOR
-from bench.report.charts.sheets import LARGE, Chart, ChartAxis, ChartPanel, Panel, Quantity, Sheet, Trace, tick_format
+from bench.report.charts.sheets import Panel, Sheet
 from bench.report.charts.style import LineStyle, PartStyle, SeriesStyle, part_styles
 from bench.report.charts.ticks import LENGTH_LABEL
 from bench.report.tables import ACCURACY, LENGTH, MODEL, PARAMS, STATUS, Column, Row, Table, number, plain, table, work_columns

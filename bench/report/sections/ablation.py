@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
+from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.effects import COSTS, QUALITIES, Effect
 from bench.analysis.predictions import Outcome
-from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.arm_facts import known_blocks

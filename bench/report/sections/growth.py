@@ -14,13 +14,13 @@ from bench.analysis.evidence import label_of
 from bench.analysis.frame import SCOPE_TEXTS, Cell, _scope_text
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Growth, Measure
 from bench.analysis.run_crossovers import SCOPES, ClosedCrossing, EqualTerms, PairCrossing
-from bench.analysis.scaling import answer_quadratic
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.intervals import Interval
+from bench.report.charts.chart import Quantity
 from bench.report.charts.matplotlib import draw_lines
 from bench.report.charts.plotly import chart_lines, lines_table
-from bench.report.charts.sheets import Drawing, Kind, Quantity, draw_sheets, sheets
+from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
 from bench.report.charts.style import SeriesStyle
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.tables import Table
@@ -150,7 +150,7 @@ def equal_terms_table(found: Sequence[EqualTerms]) -> Table:
 
 
 def _decomposition_row(growth: Growth, scope: Sequence[str]) -> list[Cell]:
-    found, answer = growth.decomposition, answer_quadratic(growth.decomposition)
+    found, answer = growth.decomposition, growth.answer
     unit = growth.measure.unit
     spread = (_whole(found.lengths[0]), _whole(found.lengths[-1])) if found.lengths else (("", None), ("", None))
     terms = [_interval(term, lambda value: f"{value:.3g} {unit}") if term else ("", None) for term in (found.a, found.b, found.c)]

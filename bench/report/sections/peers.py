@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 
 from bench import numbers
 from bench.analysis import frame as frames
+from bench.analysis.claims import UNDECIDED
+from bench.analysis.kernel_shares import KernelShare
 from bench.analysis.peer_bounds import (
     BOUND_DEVICE,
     BOUND_DTYPE,
@@ -23,25 +25,14 @@ from bench.analysis.peer_bounds import (
     is_bound,
     places_text,
 )
-from bench.analysis.peers import (
-    FASTEST,
-    SHIPPED,
-    Contender,
-    KernelShare,
-    Mean,
-    Pair,
-    Place,
-    Standing,
-    both_with,
-    is_empty,
-)
-from bench.analysis.scaling import UNDECIDED
+from bench.analysis.peers import FASTEST, SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
+from bench.report.charts.chart import Quantity
 from bench.report.charts.matplotlib import draw_lines
 from bench.report.charts.plotly import chart_lines
-from bench.report.charts.sheets import Drawing, Kind, Quantity, draw_sheets, sheets
+from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
 from bench.report.charts.style import series_styles
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.tables import Table

@@ -16,12 +16,13 @@ from matplotlib.lines import Line2D
 
 from bench import numbers
 from bench.analysis import frame as frames
-from bench.analysis.regimes import LAUNCH, SHARE, furthest
+from bench.analysis.regimes import LAUNCH, SHARE, furthest, typical_ceilings, typical_share
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
+from bench.report.charts.chart import Chart, ChartAxis, ChartPanel, Quantity, Trace
 from bench.report.charts.matplotlib import draw_lines, draw_panels
 from bench.report.charts.plotly import MARKER_PIXELS, chart_lines, hover_text, panel_title, panels_of, plain_values, plotly_text, symbols
-from bench.report.charts.sheets import Chart, ChartAxis, ChartPanel, Drawing, Kind, Quantity, Sheet, Trace, draw_sheets, sheets
+from bench.report.charts.sheets import Drawing, Kind, Sheet, draw_sheets, sheets
 from bench.report.charts.style import HOLLOW, SeriesStyle, slug
 from bench.report.charts.ticks import log_value_axis, round_ticks
 from bench.report.document import Block, Paragraph, TableBlock
@@ -115,7 +116,7 @@ def _limits(rows: pandas.DataFrame) -> Limits:
 
 def _roof(panel: pandas.DataFrame, limits: Limits) -> pandas.DataFrame:
     """Left end, ridge and right end of the lower of the two roofs, in the panel's arithmetic."""
-    flops, moved = float(panel["ceiling_flops_per_s"].median()), float(panel["ceiling_bytes_per_s"].median())
+    flops, moved = typical_ceilings(panel)
     places = pandas.Series([limits.x[0], flops / moved, limits.x[1]])
     return pandas.DataFrame({X: places, Y: (places * moved).clip(upper=flops)})
 
@@ -276,7 +277,7 @@ def _summary(rows: pandas.DataFrame) -> str:
     num_unstable = len(rows) - len(stable)
     left_out = f" Unstable and left out: {num_unstable}." if num_unstable else ""
     return (
-        f"Of what the device allows, half of the {len(stable)} cells reach {numbers.percent(stable[SHARE].median())} or more; the nearest is "
+        f"Of what the device allows, half of the {len(stable)} cells reach {numbers.percent(typical_share(stable))} or more; the nearest is "
         f"{frames.row_name(nearest, keys)} at {numbers.percent(nearest[SHARE])}, the furthest {frames.row_name(last, keys)} at "
         f"{numbers.percent(last[SHARE])}.{left_out} {_ceilings(rows)}"
     )
@@ -288,8 +289,9 @@ def _ceilings(rows: pandas.DataFrame) -> str:
     texts = []
     for (device, dtype), found in rows.groupby(["device", "dtype"], sort=False):
         kernel = next((str(name) for name in kernels[found.index] if isinstance(name, str) and name), "")
-        product = f"{numbers.count(found['ceiling_flops_per_s'].median())}FLOP/s{f' by {kernel}' if kernel else ''}"
-        texts.append(f"{device} in {dtype} {product}, copies {numbers.count(found['ceiling_bytes_per_s'].median())}B/s")
+        flops, moved = typical_ceilings(found)
+        product = f"{numbers.count(flops)}FLOP/s{f' by {kernel}' if kernel else ''}"
+        texts.append(f"{device} in {dtype} {product}, copies {numbers.count(moved)}B/s")
     return f"Ceilings: {'; '.join(texts)}."
 
 

@@ -13,8 +13,9 @@ from matplotlib.lines import Line2D
 
 from bench import numbers
 from bench.analysis.frame import WORK_KEYS, constant_work, row_name, varying
-from bench.analysis.regimes import NEAR, Saturation
+from bench.analysis.saturation import NEAR, Saturation
 from bench.analysis.study import Study
+from bench.report.charts.chart import Chart, ChartAxis, ChartPanel, Trace, tick_format
 from bench.report.charts.matplotlib import draw_panels
 from bench.report.charts.plotly import (
     MARKER_PIXELS,
@@ -28,7 +29,7 @@ from bench.report.charts.plotly import (
     plotly_text,
     symbols,
 )
-from bench.report.charts.sheets import Chart, ChartAxis, ChartPanel, Drawing, Kind, Sheet, Trace, draw_sheets, sheets, tick_format
+from bench.report.charts.sheets import Drawing, Kind, Sheet, draw_sheets, sheets
 from bench.report.charts.style import HOLLOW, SeriesStyle, slug
 from bench.report.charts.ticks import length_axis, log_value_axis
 from bench.report.document import Block, FigureBlock, TableBlock

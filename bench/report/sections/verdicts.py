@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench import numbers
+from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.evidence import Finding
 from bench.analysis.frame import scope_text
-from bench.analysis.scaling import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.study import Study
 from bench.analysis.verdicts import Verdict
 from bench.intervals import Interval

@@ -1,0 +1,116 @@
+"""How much of "attention is faster" is kernel and how much is architecture, from one run that timed both families as shipped and as built here.
+
+log(gMLP / ViT, as a peer ships them) = log(gMLP / ViT, ours with the best engines) + log(the rest). What remains between the best implementations of
+both is put down to the architecture, and the rest to the kernels. The best that was built is not the best there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bench.analysis.peers import SHIPPED, LogRatios, Pair, Place, Row, Standing, is_empty, log_ratios, mean_of_logs
+from bench.analysis.series import Timings
+from bench.intervals import Interval
+
+GATING, ATTENTION = "gmlp", "vit"
+TWINS = 1
+"""Lengths of one image that differ by the class token alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelShare:
+    """gMLP over ViT at one place (`place` is gMLP's; None: the geometric mean over `num_places`), as `peer` ships both and as built here.
+
+    `kernels`: the first ratio over the second, paired by round. `share`: of the logarithm of the first ratio, what is due to kernels; None where the
+    interval of that ratio does not say that attention is faster, or that of `kernels` contains 1. `flops`: gMLP's FLOPs over ViT's.
+    """
+
+    phase: str
+    peer: str
+    place: Place | None
+    num_places: int
+    shipped: Interval
+    ours: Interval
+    kernels: Interval
+    share: float | None
+    flops: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Logs:
+    """The log ratios of one place in the rounds that have all four times, so that the first is the sum of the others."""
+
+    place: Place
+    shipped: LogRatios
+    ours: LogRatios
+    kernels: LogRatios
+    flops: float | None
+
+
+def kernel_shares(standing: Standing, timings: Timings) -> list[KernelShare]:
+    """For every peer and phase that has both families: one per place, then their mean where there are several."""
+    shipped = [pair for pair in standing.pairs if pair.kind == SHIPPED]
+    groups: dict[tuple[str, str], list[_Logs]] = {}
+    for pair in shipped:
+        if pair.place.family == GATING and (other := _counterpart(pair, shipped)):
+            groups.setdefault((pair.place.phase, pair.peer), []).append(_logs(pair, other, timings))
+    return [share for (phase, peer), found in groups.items() for share in _shares(phase, peer, found)]
+
+
+def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
+    """The same peer's ViT at the same length (but for a class token), batch, phase and dtype; of several, that of the first part of the plan."""
+    place = pair.place
+    found = [
+        other
+        for other in pairs
+        if other.place.family == ATTENTION
+        and other.peer == pair.peer
+        and abs(other.place.seq_len - place.seq_len) <= TWINS
+        and (other.place.batch_size, other.place.phase, other.place.dtype) == (place.batch_size, place.phase, place.dtype)
+    ]
+    return min(found, key=lambda other: abs(other.place.seq_len - place.seq_len), default=None)
+
+
+def _logs(gating: Pair, attention: Pair, timings: Timings) -> _Logs:
+    shipped = log_ratios(gating.theirs.cell_id, attention.theirs.cell_id, timings)
+    ours = log_ratios(gating.ours.cell_id, attention.ours.cell_id, timings)
+    common = sorted(shipped.keys() & ours.keys())
+    return _Logs(
+        place=gating.place,
+        shipped={place: shipped[place] for place in common},
+        ours={place: ours[place] for place in common},
+        kernels={place: shipped[place] - ours[place] for place in common},
+        flops=_flops_ratio(gating.ours.row, attention.ours.row),
+    )
+
+
+def _flops_ratio(gating: Row, attention: Row) -> float | None:
+    counts = (gating.get("flops"), attention.get("flops"))
+    return None if any(is_empty(count) or not count for count in counts) else float(counts[0] / counts[1])  # type: ignore[operator]
+
+
+def _shares(phase: str, peer: str, found: Sequence[_Logs]) -> Iterator[KernelShare]:
+    for logs in found:
+        if share := _share(phase, peer, [logs], logs.place):
+            yield share
+    if len(found) > 1 and (share := _share(phase, peer, found, None)):
+        yield share
+
+
+def _share(phase: str, peer: str, found: Sequence[_Logs], place: Place | None) -> KernelShare | None:
+    shipped, ours, kernels = (mean_of_logs([getattr(logs, name) for logs in found]) for name in ("shipped", "ours", "kernels"))
+    if shipped is None or ours is None or kernels is None:
+        return None
+    return KernelShare(
+        phase=phase,
+        peer=peer,
+        place=place,
+        num_places=len(found),
+        shipped=shipped,
+        ours=ours,
+        kernels=kernels,
+        share=math.log(kernels.estimate) / math.log(shipped.estimate) if shipped.low > 1 and not kernels.contains(1.0) else None,
+        flops=found[0].flops if place else None,
+    )
