@@ -8,15 +8,7 @@ import numpy as np
 import pandas
 
 from bench.analysis.fit_checks import refuse_grid, refuse_rounds
-from bench.analysis.series import (
-    Matrix,
-    SeriesRounds,
-    complete_rounds,
-    half_widths,
-    lengths_of,
-    round_table,
-    without_twins,
-)
+from bench.analysis.series import Matrix, SeriesRounds, complete_rounds, half_widths, lengths_of, round_table, without_twins
 from bench.intervals import Interval, paired_ratio
 
 MIN_ROUNDS = 3

@@ -27,8 +27,6 @@ SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
 """How far the sizes of two models may lie apart that count as equally large: twice the tolerance of a budget."""
 CLOCK_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
 """What a latency depends on beside the model: points of one figure share all of it."""
-
-
 GROUP = ("task", "seq_len", "budget", "match")
 """Models are compared where all of these are equal."""
 

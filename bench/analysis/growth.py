@@ -11,13 +11,7 @@ import pandas
 
 from bench.analysis.exponents import LocalExponents, TwinRatio, local_exponents, twin_ratios
 from bench.analysis.scaling import Decomposition, QuadraticAnswer, TermShares, answer_quadratic, decompose
-from bench.analysis.series import (
-    Matrix,
-    Series,
-    Timings,
-    counted_samples,
-    latency_samples,
-)
+from bench.analysis.series import Matrix, Series, Timings, counted_samples, latency_samples
 from bench.intervals import Interval
 
 ONCE = "It is measured once per cell: without rounds there is no error to test a fit against."

@@ -73,15 +73,7 @@ def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, fold
     from bench.analysis.diff import compare_two
     from bench.files import write_text_below
     from bench.report.markdown import to_markdown
-    from bench.report.sections.diff import (
-        about_cells,
-        cells_table,
-        changes_table,
-        document_of,
-        families_table,
-        json_of,
-        sentences,
-    )
+    from bench.report.sections.diff import about_cells, cells_table, changes_table, document_of, families_table, json_of, sentences
     from bench.spec import MUST_AGREE, SAME_MACHINE
 
     found = compare_two(first, second, named=MUST_AGREE, same=SAME_MACHINE)

@@ -8,10 +8,7 @@ from typing import Any
 
 from bench import numbers
 from bench.analysis.diff import LATENCY, ORDER, TwoRuns, Verdict
-from bench.analysis.latency_tests import (
-    NOT_COMPARABLE,
-    CellComparison,
-)
+from bench.analysis.latency_tests import NOT_COMPARABLE, CellComparison
 from bench.analysis.run_changes import value_of
 from bench.report.document import Block, Bullets, Document, Paragraph, Section, TableBlock
 from bench.report.tables import Table

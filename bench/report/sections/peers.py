@@ -14,17 +14,7 @@ from bench import numbers
 from bench.analysis import frame as frames
 from bench.analysis.claims import UNDECIDED
 from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peer_bounds import (
-    BOUND_DEVICE,
-    BOUND_DTYPE,
-    CELL_BOUND,
-    MET,
-    MISSED,
-    Judgement,
-    answer_below,
-    is_bound,
-    places_text,
-)
+from bench.analysis.peer_bounds import BOUND_DEVICE, BOUND_DTYPE, CELL_BOUND, MET, MISSED, Judgement, answer_below, is_bound, places_text
 from bench.analysis.peers import FASTEST, SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
 from bench.analysis.study import Study
 from bench.intervals import Interval
