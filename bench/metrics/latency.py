@@ -89,7 +89,7 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     """Median over rounds; the interval treats the round as the unit; percentiles are over all samples (each a mean of `inner_loop` calls)."""
     values = [record.outcome.values for record in records]
     rounds = [v["latency_ms"] for v in values]
-    samples = [ms for record in records for ms in record.outcome.samples["wall_ms"]]
+    samples = sorted(ms for record in records for ms in record.outcome.samples["wall_ms"])
     interval = geometric_interval(rounds)
     latency = statistics.median(rounds)
     batch, seq_len = values[0]["batch_size"], values[0]["seq_len"]

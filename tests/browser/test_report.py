@@ -14,6 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
+from bench.analysis.trust import Finding
 from bench.report.charts.chart import Chart, ChartAxis, ChartPanel
 from bench.report.document import Document, FigureBlock, Section, TableBlock
 from bench.report.html import PAGE_ROWS, to_html
@@ -37,8 +38,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows.loc[5, ["status", "reason", "latency_ms"]] = ["out_of_memory", BREAKOUT, None]
 
     folder = tmp_path_factory.mktemp("report")
+    finding = Finding(text=BREAKOUT, advice=BREAKOUT, serious=True)
     data = build(
-        models=("gmlp", "vit", ATTACK), budgets=(250_000, 1_000_000), works=({"task": "digits"},), change=change, findings=[BREAKOUT]
+        models=("gmlp", "vit", ATTACK), budgets=(250_000, 1_000_000), works=({"task": "digits"},), change=change, findings=[finding]
     )
     write_report(data, folder)
     return folder / "report.html"
