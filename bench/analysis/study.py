@@ -172,15 +172,19 @@ class Study:
             num_seeds=self.plan.settings.seeds,
         )
 
+    @property
+    def _has_arms(self) -> bool:
+        return any(part.arms for part in self.plan.parts)
+
     @functools.cached_property
     def contrasts(self) -> Sequence[Contrast]:
-        """The pairs of arms that are compared."""
-        return contrasts_of(self.plan.parts, self.predictions, self.observations.rows)
+        """The pairs of arms that are compared; none in a run without arms."""
+        return contrasts_of(self.plan.parts, self.predictions, self.row_by_cell) if self._has_arms else ()
 
     @functools.cached_property
     def effects(self) -> Sequence[Effect]:
         """Of an ablation's arms, each against its part's baseline."""
-        return effects_of(self.contrasts, self.observations)
+        return effects_of(self.contrasts, self.observations) if self.contrasts else ()
 
     @functools.cached_property
     def outcomes(self) -> Sequence[Outcome]:
@@ -190,7 +194,7 @@ class Study:
     @functools.cached_property
     def peers(self) -> Standing | None:
         """Our models beside the peers'; None where the run compares with none."""
-        return standing_of(self.plan.parts, self.row_by_cell, self.timings)
+        return standing_of(self.plan.parts, self.row_by_cell, self.timings) if self._has_arms else None
 
     @functools.cached_property
     def peer_bounds(self) -> Sequence[Judgement]:

@@ -86,6 +86,8 @@ def prediction_table(outcomes: Sequence[Outcome]) -> Table:
 
 def effect_blocks(study: Study) -> tuple[Block, ...]:
     """Per part: the arms, their quality with its difference from the baseline, and what they cost."""
+    if not any(part.arms for part in study.plan.parts):
+        return ()
     blocks: list[Block] = []
     for part in study.plan.parts:
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
