@@ -1,6 +1,6 @@
 """Everything known of a run, worked out once and when first asked for: rows, verdicts, effects, growth, crossovers, rankings, trust.
 
-Table, terminal, check, report, verdicts and exports read it; none of them computes a statistic of its own.
+Terminal, page, verdicts, the index of results and the comparison of cost with quality read it; `bench check` asks for the findings alone.
 """
 
 from __future__ import annotations
