@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib.util
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ def main() -> None:
         sys.exit(2)
     from bench import cli
 
+    atexit.register(gc.freeze)  # what is left at the end is not searched for cycles once more
     cli.main()
 
 

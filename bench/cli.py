@@ -292,21 +292,14 @@ def report(
     ] = FEW_FIGURES,
 ) -> None:
     """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
-    from bench.analysis.study import study
-    from bench.running.folder import report_folder
-    from bench.running.store import collector_off, read_runs
+    # imported where no data are held: the errors that matplotlib's parser catches keep alive what its callers hold
+    import bench.report.write  # noqa: F401
+    from bench.running.store import collector_off
 
     if figures not in (FEW_FIGURES, ALL_FIGURES):
         raise RequestError(f"--figures {figures} is not known", f"try --figures {FEW_FIGURES} or --figures {ALL_FIGURES}")
     with collector_off():
-        stored = read_runs(runs)
-        if len(stored) > 1 and not out:
-            raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
-        target = Path(out) if out else report_folder(stored[0].folder)
-        known = study(*stored, name=target.resolve().name if len(stored) > 1 else "")
-        path = console_views.write_page(known, target, every_figure=figures == ALL_FIGURES)
-        # the runs themselves may be others', or read-only
-        console_views.write_tables(known, target if out else stored[0].folder)
+        path = commands.write_report_of(runs, out, every_figure=figures == ALL_FIGURES)
     console.say(f"report: {path}")
 
 

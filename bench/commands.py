@@ -80,6 +80,23 @@ def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
     _conclude(result, manner)
 
 
+def write_report_of(runs: Sequence[str], out: str, *, every_figure: bool) -> Path:
+    """The report and the tables of runs that are merged, into `out` or where the first run keeps them. Returns the page's path."""
+    from bench.analysis.study import study
+    from bench.running.folder import report_folder
+    from bench.running.store import read_runs
+
+    stored = read_runs(runs)
+    if len(stored) > 1 and not out:
+        raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
+    target = Path(out) if out else report_folder(stored[0].folder)
+    known = study(*stored, name=target.resolve().name if len(stored) > 1 else "")
+    path = console_views.write_page(known, target, every_figure=every_figure)
+    # the runs themselves may be others', or read-only
+    console_views.write_tables(known, target if out else stored[0].folder)
+    return path
+
+
 def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
     names = catalog.names("ablations")
     if not name and not every:

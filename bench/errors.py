@@ -14,6 +14,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of the message that says something, shortened; the kind of error where there is none."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The first line of the message that says something, shortened; the kind of error where there is none.
+
+    What is no Unicode, as in the name of a file, becomes a question mark: no file takes it otherwise.
+    """
+    text = str(error).encode(errors="replace").decode()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:MAX_REASON] if lines else type(error).__name__

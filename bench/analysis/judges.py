@@ -14,7 +14,7 @@ from bench.analysis.exponents import LocalExponent, local_exponents
 from bench.analysis.fit_checks import MIN_ROUNDS
 from bench.analysis.growth import BY_COLUMN
 from bench.analysis.scaling import MIN_SHARE, Decomposition, QuadraticAnswer, answer_quadratic
-from bench.analysis.series import Series, Timings, common_times
+from bench.analysis.series import Series, Timings, common_times, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval, paired_ratio
 from bench.spec import MEASURED, PREDICTED
@@ -60,8 +60,10 @@ def _pairs(
     for _, members in wanted(frame).groupby(keys, sort=False, dropna=False):
         for (model, _), seconds in members[members["model"].map(_is_second)].groupby(["model", "attention"], sort=False):
             counterpart = members[members["model"] == FIRST + str(model).removeprefix(SECOND)]
-            firsts = {row["seq_len"]: row for row in counterpart.to_dict("records")}
-            pairs = [(firsts[row["seq_len"]], row) for row in seconds.sort_values("seq_len").to_dict("records") if row["seq_len"] in firsts]
+            firsts = {row["seq_len"]: row for row in row_values(counterpart)}
+            pairs: list[tuple[Row, Row]] = [
+                (firsts[row["seq_len"]], row) for row in row_values(seconds.sort_values("seq_len")) if row["seq_len"] in firsts
+            ]
             if pairs:
                 yield f"{label_of(pairs[0][0])} / {label_of(pairs[0][1])}", scope_of(pairs[0][1]), pairs
 

@@ -130,7 +130,7 @@ def front_membership(rows: pandas.DataFrame, x: str, y: str, tied: Collection[fr
     with an empty `x` or `y` are left out.
     """
     points = rows.dropna(subset=[x, y])
-    bounds = {label: _bounds(row, x, y) for label, row in zip(points.index, points.to_dict("records"), strict=True)}
+    bounds = {label: _bounds(row, x, y) for label, row in zip(points.index, row_values(points), strict=True)}
     front = set(pareto_front(points, x, y))
     found = [_standing(label, bounds, tied, label in front) for label in bounds]
     return pandas.Series(found, index=points.index, dtype=object)

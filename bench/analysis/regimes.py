@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pandas
 
+from bench.analysis.series import row_values
+
 LAUNCH, BANDWIDTH, COMPUTE = "launch", "bandwidth", "compute"
 TIMES = {LAUNCH: "launch_s", BANDWIDTH: "bandwidth_s", COMPUTE: "compute_s"}
 NEEDED = ("latency_ms", "flops", "moved_bytes", "num_operators", "ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
@@ -125,7 +127,7 @@ def limits(rows: pandas.DataFrame) -> pandas.DataFrame:
         limited_by=[BANDWIDTH if flag else COMPUTE for flag in by_bandwidth],
         launching=known["launch_s"] / latency_s,
         moving=known["bandwidth_s"] / latency_s,
-        rest=[_rest(row) for row in known[["regime", "regime_reason", "explained"]].to_dict("records")],
+        rest=[_rest(row) for row in row_values(known[["regime", "regime_reason", "explained"]])],
     )
 
 

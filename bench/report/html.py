@@ -25,7 +25,7 @@ TONES = {
     "open": ("undecided", "predicted"),
 }
 # as they would end a script element, or a line of JavaScript
-UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
@@ -55,7 +55,9 @@ def tone(text: str) -> str:
 def safe_json(data: Any) -> Markup:
     """JSON that may stand in a script element, whatever its texts are; a dataclass is an object of its fields."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=vars)
-    return Markup(text.translate(UNSAFE))
+    for sign, escaped in UNSAFE.items():  # in texts of many megabytes several times as fast as str.translate
+        text = text.replace(sign, escaped)
+    return Markup(text)
 
 
 def _has_chart(document: Document) -> bool:

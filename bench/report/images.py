@@ -17,7 +17,8 @@ DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": 
 
 def fix_layout(figure: Figure) -> None:
     """Compute the layout once for all forms; it takes longer than the drawing."""
-    figure.draw_without_rendering()
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
     figure.set_layout_engine(None)  # not "none": that leaves a placeholder, for which every file is drawn twice
 
 

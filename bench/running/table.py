@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ MFU = "mfu"
 WITH_ROOFLINE = {"latency", "ceiling"}
 """The metrics that the columns of the roofline need."""
 UNMEASURED = "unmeasured"
-ROWS = "rows"
+ROWS, ROUNDS = "rows", "rounds"
 MS_PER_S = 1e3
 
 
@@ -103,13 +104,16 @@ def control_of(run: StoredRun) -> dict[str, Any] | None:
 
 
 def rounds_of(run: StoredRun) -> pd.DataFrame:
-    """The latency of every cell in every round (`cell_id`, `round`, `latency_ms`), for ratios paired by round."""
-    found = [
-        (r.subject_id, r.repeat, _latency(r))
-        for r in run.records
-        if r.metric == "latency" and not r.control and r.outcome.status == MEASURED
-    ]
-    return pd.DataFrame(found, columns=["cell_id", "round", "latency_ms"])
+    """The latency of every cell in every round (`cell_id`, `round`, `latency_ms`), for ratios paired by round. Worked out once, as the rows are."""
+    if ROUNDS not in run.derived:
+        found = [
+            (r.subject_id, r.repeat, _latency(r))
+            for r in run.records
+            if r.metric == "latency" and not r.control and r.outcome.status == MEASURED
+        ]
+        run.derived[ROUNDS] = pd.DataFrame(found, columns=["cell_id", "round", "latency_ms"])
+    rounds: pd.DataFrame = run.derived[ROUNDS]
+    return rounds.copy()
 
 
 def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
@@ -169,7 +173,9 @@ def write_table(rows: pd.DataFrame, folder: Path) -> None:
 
 def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON data: what is missing is null."""
-    return [{name: _plain(value) for name, value in row.items()} for row in rows.to_dict(orient="records")]
+    plain = rows.astype(object).where(rows.notna() & ~rows.isin((math.inf, -math.inf)), None)
+    names = list(rows.columns)
+    return [dict(zip(names, values, strict=True)) for values in zip(*(plain[name].tolist() for name in names), strict=True)]
 
 
 def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
@@ -310,21 +316,12 @@ def _label(plan: Plan, cell_id: str) -> str:
 
 
 FORMULA_SIGNS = ("=", "+", "-", "@")
+IN_ONE_LINE = str.maketrans(dict.fromkeys("\t\r\n", " "))
 
 
 def _no_formula(value: Any) -> Any:
     """Text in one line, for not every reader of CSV takes more."""
     if not isinstance(value, str):
         return value
-    text = value.translate(dict.fromkeys(map(ord, "\t\r\n"), " "))
+    text = value.translate(IN_ONE_LINE)
     return f"'{text}" if text.lstrip()[:1] in FORMULA_SIGNS else text
-
-
-def _plain(value: Any) -> Any:
-    if value is None or value is pd.NA or (isinstance(value, float) and not _finite(value)):
-        return None
-    return value.item() if hasattr(value, "item") else value
-
-
-def _finite(value: float) -> bool:
-    return value == value and value not in (float("inf"), float("-inf"))

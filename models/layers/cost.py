@@ -13,17 +13,25 @@ from dataclasses import dataclass, replace
 FLOPS_PER_MAC = 2
 
 
-@dataclass(frozen=True)
 class Polynomial:
-    """An integer polynomial in n: `coefficients[i]` multiplies n**i."""
+    """An integer polynomial in n: `coefficients[i]` multiplies n**i, and the last one is not 0. Not to be changed."""
 
-    coefficients: tuple[int, ...] = ()
+    __slots__ = ("coefficients",)
+    coefficients: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        trimmed = list(self.coefficients)
-        while trimmed and trimmed[-1] == 0:
-            trimmed.pop()
-        object.__setattr__(self, "coefficients", tuple(trimmed))
+    def __init__(self, coefficients: tuple[int, ...] = ()) -> None:
+        while coefficients and coefficients[-1] == 0:
+            coefficients = coefficients[:-1]
+        self.coefficients = coefficients
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial) and self.coefficients == other.coefficients
+
+    def __hash__(self) -> int:
+        return hash(self.coefficients)
+
+    def __repr__(self) -> str:
+        return f"Polynomial({self.coefficients})"
 
     def __add__(self, other: Polynomial) -> Polynomial:
         return _sum((self, other))

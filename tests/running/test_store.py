@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.errors import one_line
 from bench.planning.build import build_plan
 from bench.planning.request import parse_request
 from bench.running.store import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records, read_run, start_run
@@ -64,6 +65,14 @@ def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
         for repeat in range(3):
             writer.append(record(repeat))
     assert read_records(tmp_path / RECORDS) == [record(r) for r in range(3)]
+
+
+def test_an_error_that_names_a_file_outside_unicode_is_read_back(tmp_path: Path) -> None:
+    reason = one_line(ValueError("cannot read " + os.fsdecode(b"a\xffb")))
+    with RecordWriter(tmp_path) as writer:
+        writer.append(dataclasses.replace(record(0), outcome=Outcome(status="failed", reason=reason)))
+    (found,) = read_records(tmp_path / RECORDS)
+    assert found.outcome.reason == "cannot read a?b"
 
 
 @FUZZED

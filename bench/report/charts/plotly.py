@@ -324,7 +324,7 @@ def _part(rows: pandas.DataFrame, part: str, name: str, style: PartStyle, total:
         "hoverinfo": "text",
         "hovertext": [
             hover_text((row_name(row, ()), f"{name}: {percent(share)}, {text(row[part])}", f"sum {text(row[total])}"))
-            for row, share in zip(rows[["label", "seq_len", "size", part, total]].to_dict("records"), shares, strict=True)
+            for row, share in zip(row_values(rows[["label", "seq_len", "size", part, total]]), shares, strict=True)
         ],
         "marker": {"color": style.color, "line": {"color": EDGE, "width": 0.5}, "pattern": {"shape": PATTERNS[style.hatch]}},
     }

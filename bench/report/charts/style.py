@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import matplotlib
+import matplotlib.style
 
 LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
 

@@ -10,6 +10,7 @@ import pandas
 from bench import numbers
 from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed, varying, work_text
 from bench.analysis.ranking import Pair, Ranking
+from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.tables import Table
@@ -126,7 +127,7 @@ def _means(members: pandas.DataFrame) -> str:
     return ", ".join(
         f"{row['model']}{f' ({recipe})' if (recipe := row['recipe']) else ''} "
         f"{numbers.fraction(row['accuracy'], row['accuracy_low'], row['accuracy_high'])}"
-        for row in ordered.to_dict("records")
+        for row in row_values(ordered)
     )
 
 
