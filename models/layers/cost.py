@@ -31,7 +31,7 @@ class Polynomial:
         return hash(self.coefficients)
 
     def __repr__(self) -> str:
-        return f"Polynomial({self.coefficients})"
+        return f"Polynomial(coefficients={self.coefficients})"
 
     def __add__(self, other: Polynomial) -> Polynomial:
         return _sum((self, other))
