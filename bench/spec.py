@@ -329,7 +329,8 @@ class Ablation:
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a
-    timed job, `train_threads` of a training job. `allocator`: `keep` where jobs keep the memory that they free (`bench.measure.allocator`)."""
+    timed job, `train_threads` of a training job. `allocator`: `keep` where jobs keep the memory that they free (`bench.measure.allocator`). `cold`:
+    on CUDA, steps are also timed with the L2 cache overwritten before each."""
 
     rounds: int = 7
     seeds: int = 3
@@ -342,6 +343,7 @@ class Settings:
     seed: int = 0
     lr_trials: int = field(default=0, metadata=ADDED_LATER)
     allocator: str = field(default="system", metadata=ADDED_LATER)
+    cold: bool = field(default=False, metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bench.serialize import content_id
 from bench.spec import MUST_AGREE, RequestError
 
 BUSY_WINDOW_S = 0.5
-PACKAGES = ("torch", "torchvision", "numpy", "pandas", "fvcore", "einops")
+PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "fvcore", "einops")
 
 
 def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> dict[str, Any]:
@@ -98,50 +99,61 @@ def busy_cores(seconds: float = BUSY_WINDOW_S) -> float | None:
     return round((1 - idle / total) * (os.cpu_count() or 1), 2)
 
 
-def gpu_facts() -> dict[str, Any]:
-    """Name, memory, driver, clocks and power limit of the first GPU through NVML; None each where there is none."""
-    facts: dict[str, Any] = dict.fromkeys(
-        (
-            "gpu",
-            "gpu_count",
-            "gpu_processes",
-            "gpu_memory_bytes",
-            "gpu_driver",
-            "gpu_clock_mhz",
-            "gpu_max_clock_mhz",
-            "gpu_throttle_reasons",
-            "cuda_version",
-        )
-    )
+GPU_FACTS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "gpu": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
+    "gpu_count": lambda nvml, _: nvml.nvmlDeviceGetCount(),
+    "gpu_processes": lambda nvml, gpu: sum(p.pid != os.getpid() for p in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)),
+    "gpu_memory_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
+    "gpu_driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
+    "gpu_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
+    "gpu_cores": lambda nvml, gpu: nvml.nvmlDeviceGetNumGpuCores(gpu),
+    "gpu_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "gpu_max_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "gpu_memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+    "gpu_throttle_reasons": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+    "gpu_power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / MILLI,
+    "gpu_power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / MILLI,
+    "gpu_temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    "gpu_ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
+    "gpu_persistence": lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu)),
+    "gpu_compute_mode": lambda nvml, gpu: nvml.nvmlDeviceGetComputeMode(gpu),
+    "cuda_version": lambda _, __: _torch_cuda_version(),
+    "cudnn_version": lambda _, __: _torch_cudnn_version(),
+}
+"""What is asked of the first visible GPU: clocks in MHz, power in watts, throttle reasons and compute mode by NVML's numbers."""
+MILLI = 1000.0
+
+
+def gpu_facts(names: Collection[str] = tuple(GPU_FACTS)) -> dict[str, Any]:
+    """Those of GPU_FACTS; None for what the GPU does not tell, as where virtual machines share it, and for all of them where there is none."""
+    with visible_gpu() as ask:
+        return {name: ask(name) for name in names}
+
+
+@contextlib.contextmanager
+def visible_gpu() -> Iterator[Callable[[str], Any]]:
+    """A function that asks the first GPU that CUDA sees for one of GPU_FACTS, through NVML, which starts no CUDA."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except Exception:  # no library, no driver, no permission: all mean that no GPU can be asked
-        return facts
+        yield lambda _: None
+        return
     try:
-        handle = _first_visible_gpu(pynvml)
-        facts["gpu"] = _text(pynvml.nvmlDeviceGetName(handle))
-        facts["gpu_count"] = pynvml.nvmlDeviceGetCount()
-        facts["gpu_memory_bytes"] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-        facts["gpu_driver"] = _text(pynvml.nvmlSystemGetDriverVersion())
-        facts["cuda_version"] = _torch_cuda_version()
-        facts["gpu_max_clock_mhz"] = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
-        facts["gpu_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
-        facts["gpu_throttle_reasons"] = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-        # last: where GPUs are shared by virtual machines it is refused
-        facts["gpu_processes"] = sum(p.pid != os.getpid() for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        gpu = _first_visible_gpu(pynvml)
     except pynvml.NVMLError:
-        pass  # what was read so far stands, the rest stays None
+        gpu = None
+
+    def ask(name: str) -> Any:
+        with contextlib.suppress(pynvml.NVMLError, AttributeError):  # refused, or not in this version of the library
+            return None if gpu is None else GPU_FACTS[name](pynvml, gpu)
+        return None
+
+    try:
+        yield ask
     finally:
         pynvml.nvmlShutdown()
-    return facts
-
-
-def gpu_clocks() -> dict[str, Any]:
-    """The clock (MHz) and NVML's throttle reasons (a bit mask) of the GPU now: asked right after a measurement, while it is still warm."""
-    facts = gpu_facts()
-    return {name: facts[name] for name in ("gpu_clock_mhz", "gpu_throttle_reasons")}
 
 
 def _first_visible_gpu(pynvml: Any) -> Any:
@@ -190,6 +202,13 @@ def _torch_cuda_version() -> str | None:
     import torch
 
     version: str | None = torch.version.cuda
+    return version
+
+
+def _torch_cudnn_version() -> int | None:
+    import torch
+
+    version: int | None = torch.backends.cudnn.version()
     return version
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bench.errors import is_out_of_memory
 from bench.measure.step import Step
 from bench.spec import NO_ATTENTION, Cell, Workload
 
@@ -21,6 +22,8 @@ FUSED_KERNELS = {
     "_native_multi_head_attention": "torch multi-head",
 }
 EXPLICIT = "math"
+UNKNOWN = "unknown"
+"""Where the forward that would tell does not fit beside the step that was measured."""
 
 
 class _Kernels(TorchDispatchMode):
@@ -38,14 +41,14 @@ class _Kernels(TorchDispatchMode):
 
 
 def attention_kernel(cell: Cell, step: Step) -> str:
-    """The kernel of one more forward of the uncompiled model in the cell's phase; `math` where the product was explicit; `none` without
-    attention. A compiled model makes the same choice at trace time."""
+    """The kernel of one more forward of one sample by the uncompiled model in the cell's phase; `math` where the product was explicit; `none`
+    without attention; UNKNOWN where it does not fit. A compiled model makes the same choice at trace time."""
     work = cell.workload
     if work.attention == NO_ATTENTION:
         return NO_ATTENTION
-    with _Kernels() as kernels, torch.set_grad_enabled(work.phase == "train"), _autocast(work):
-        step.model(step.data)
-    return "+".join(kernels.found) or EXPLICIT
+    with _Kernels() as kernels:
+        ran = _run_one_sample(cell, step)
+    return "+".join(kernels.found) or (EXPLICIT if ran else UNKNOWN)
 
 
 def spatial_kernel(cell: Cell, step: Step) -> str | None:
@@ -61,12 +64,23 @@ def spatial_kernel(cell: Cell, step: Step) -> str | None:
         return None
     hooks = [module.register_forward_pre_hook(note) for module in gatings]
     try:
-        with torch.set_grad_enabled(cell.workload.phase == "train"), _autocast(cell.workload):
-            step.model(step.data[:1])
+        _run_one_sample(cell, step)
     finally:
         for hook in hooks:
             hook.remove()
-    return "+".join(found)
+    return "+".join(found) or UNKNOWN
+
+
+def _run_one_sample(cell: Cell, step: Step) -> bool:
+    """Did it fit? The step has been measured by then: that it leaves no room for another forward is no failure."""
+    try:
+        with torch.set_grad_enabled(cell.workload.phase == "train"), _autocast(cell.workload):
+            step.model(step.data[:1])
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    return True
 
 
 def _formulation(gating: Any, tokens: Tensor) -> str:

@@ -30,7 +30,8 @@ PARAMETER_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.
 class Step:
     """`call()` runs one step: a forward without gradient (`infer`), or forward, backward and AdamW step (`train`).
 
-    `forward`: the model as its engine runs it. `facts`, asked for after a step: columns that say what the engine really ran.
+    `forward`: the model as its engine runs it. `facts`, asked for after a step: columns that say what the engine really ran. `replays`: see
+    `bench.measure.engines.Prepared`.
     """
 
     model: nn.Module
@@ -40,6 +41,7 @@ class Step:
     optimizer: torch.optim.Optimizer | None
     call: Callable[[], Tensor]
     facts: Callable[[], engines.Facts]
+    replays: bool = False
 
 
 @contextlib.contextmanager
@@ -72,7 +74,16 @@ def build_step(cell: Cell, *, seed: int = 0, prepare: Callable[[nn.Module], None
     forward = prepared.forward
     optimizer = _optimizer(model, work.device) if trains else None
     call = _train_call(forward, data, labels, optimizer, cell) if optimizer else _infer_call(forward, data, cell)
-    return Step(model=model, forward=forward, data=data, labels=labels, optimizer=optimizer, call=prepared.wrap(call), facts=prepared.facts)
+    return Step(
+        model=model,
+        forward=forward,
+        data=data,
+        labels=labels,
+        optimizer=optimizer,
+        call=prepared.wrap(call),
+        facts=prepared.facts,
+        replays=prepared.replays,
+    )
 
 
 def cast(model: nn.Module, dtype: torch.dtype) -> None:

@@ -17,12 +17,14 @@ from bench.measure.allocator import fault_counter
 
 MAX_INNER_LOOP = 100_000
 WARMUP_WINDOW = 3
+CUDA_WARMUP_S = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """When to stop. `sample_s`: time for sampling, which `min_samples` may exceed `patience` times; `precision`: half-width of the median's interval,
-    relative; `timer_share`: the largest part of a sample that reading the timer may take."""
+    relative; `timer_share`: the largest part of a sample that reading the timer may take; `min_warmup_s`: the least time of warming up, in which a
+    GPU leaves its idle clocks."""
 
     sample_s: float = 1.0
     precision: float = 0.01
@@ -31,6 +33,7 @@ class Rules:
     patience: float = 4.0
     max_samples: int = 1000
     warmup_tolerance: float = 0.03
+    min_warmup_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,12 +114,14 @@ def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = R
 
 
 def _warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> tuple[list[float], bool]:
-    """Call until the medians of two neighbouring windows agree, or half of the sampling time is gone; at least once."""
+    """Call until the medians of two neighbouring windows agree, or half of the sampling time is gone; at least once, and for `min_warmup_s`."""
     taken: list[float] = []
     spent = 0.0
     while True:
         taken.append(stopwatch.sample(call, 1).wall_s)
         spent += taken[-1]
+        if spent < rules.min_warmup_s:
+            continue
         if len(taken) >= 2 * WARMUP_WINDOW:
             before = statistics.median(taken[-2 * WARMUP_WINDOW : -WARMUP_WINDOW])
             after = statistics.median(taken[-WARMUP_WINDOW:])
@@ -190,6 +195,10 @@ class CudaStopwatch:
 
 def stopwatch_for(device: str) -> Stopwatch:
     return CudaStopwatch() if device == "cuda" else WallStopwatch()
+
+
+def rules_for(device: str, sample_s: float) -> Rules:
+    return Rules(sample_s=sample_s, min_warmup_s=CUDA_WARMUP_S if device == "cuda" else 0.0)
 
 
 def _nothing() -> None:

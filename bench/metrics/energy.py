@@ -1,7 +1,9 @@
 """Energy of one step, read from the GPU's own counter over seconds of repeated steps.
 
-    energy_j   joules that the whole GPU took per step, its idle power included: nothing is subtracted. None where there is no counter,
-               with the reason in `energy_reason`
+    energy_j        joules that the whole GPU took per step, its idle power included: nothing is subtracted. Median over rounds. None where there
+                    is no counter, with the reason in `energy_reason`
+    energy_low_j    with `energy_high_j` the 95 % interval over rounds
+    power_w         mean power over the window, median over rounds
 
 NVML's counter of total energy refreshes every 20 to 100 ms, so a window of seconds is wrong by at most one refresh at either end. Steps are
 enqueued in batches between two synchronisations, so that waiting for the host is no part of a step.
@@ -10,15 +12,17 @@ enqueued in batches between two synchronisations, so that waiting for the host i
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.intervals import geometric_interval
 from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
 
-REPEAT: Repeat = "once"
-COLUMNS = ("energy_j",)
+REPEAT: Repeat = "round"
+COLUMNS = ("energy_j", "energy_low_j", "energy_high_j", "power_w")
 
 WINDOW_S = 5.0
 QUICK_WINDOW_S = 2.0
@@ -44,8 +48,17 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """The column as measured; None where nothing was."""
-    return {"energy_j": records[-1].outcome.values.get("energy_j") if records else None}
+    """Medians over rounds and the interval of the energy; None where nothing was measured. Records of older versions hold no power."""
+    values = [record.outcome.values for record in records]
+    joules = [value["energy_j"] for value in values if value.get("energy_j")]
+    watts = [value["power_w"] for value in values if value.get("power_w")]
+    interval = geometric_interval(joules)
+    return {
+        "energy_j": statistics.median(joules) if joules else None,
+        "energy_low_j": interval.low if interval else None,
+        "energy_high_j": interval.high if interval else None,
+        "power_w": statistics.median(watts) if watts else None,
+    }
 
 
 @contextlib.contextmanager
@@ -87,7 +100,7 @@ def energy_per_step(
         run_steps(batch)
         num_steps += batch
     joules = (read_millijoules() - energy_before) / MILLIJOULES_PER_JOULE
-    return {"energy_j": joules / num_steps, "energy_num_steps": num_steps, "energy_window_s": elapsed}
+    return {"energy_j": joules / num_steps, "power_w": joules / elapsed, "energy_num_steps": num_steps, "energy_window_s": elapsed}
 
 
 def _steps_per_batch(run_steps: Callable[[int], None], clock: Callable[[], float]) -> int:

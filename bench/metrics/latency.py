@@ -1,15 +1,27 @@
-"""Time of one step: median over rounds of fresh processes, with a 95 % interval; wall and device time, percentiles, first call, compilation."""
+"""Time of one step: median over rounds of fresh processes, with a 95 % interval; percentiles, first call, compilation.
+
+latency_ms          wall clock, from the call until the device is done; what all comparisons are made with
+device_latency_ms   CUDA: between two events on the device. Where Python enqueues slower than the kernels run, the gaps are in it
+kernel_latency_ms   CUDA: the kernels alone, by replaying the step's CUDA graph (`bench.measure.kernel_time`); caches are as the step leaves them
+kernel_cold_ms      CUDA, with `--cold`: the same with the L2 cache overwritten before each replay, as after other work
+"""
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bench.errors import one_line
 from bench.intervals import geometric_interval, is_stable, percentile
+from bench.measure import gpu_monitor
 from bench.measure.engines import EAGER, hides_operators
 from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
+
+if TYPE_CHECKING:
+    from bench.measure.step import Step
 
 REPEAT: Repeat = "round"
 COLUMNS = (
@@ -20,6 +32,8 @@ COLUMNS = (
     "latency_p99_ms",
     "latency_stable",
     "device_latency_ms",
+    "kernel_latency_ms",
+    "kernel_cold_ms",
     "first_call_ms",
     "compile_s",
     "throughput_per_s",
@@ -45,15 +59,16 @@ def measure(job: Job) -> Measurement:
     import torch
 
     from bench.measure.allocator import effective_allocator
-    from bench.measure.environment import gpu_clocks
     from bench.measure.kernels import attention_kernel, precision, spatial_kernel
     from bench.measure.step import attention_backend, build_step
-    from bench.measure.timer import Rules, stopwatch_for, time_call
+    from bench.measure.timer import rules_for, stopwatch_for, time_call
 
     work = job.cell.workload
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
-        timing = time_call(step.call, stopwatch_for(work.device), Rules(sample_s=job.settings.sample_s))
+        with _watched(work.device) as readings:
+            timing = time_call(step.call, stopwatch_for(work.device), rules_for(work.device, job.settings.sample_s))
+        on_device = _kernel_times(step, job) | gpu_monitor.summary(readings) if work.device == "cuda" else {}
         effective = {
             "attention_effective": attention_kernel(job.cell, step),
             "spatial_effective": spatial_kernel(job.cell, step),
@@ -77,12 +92,30 @@ def measure(job: Job) -> Measurement:
             "allocator_effective": effective_allocator(),
             **effective,
             "precision_effective": precision(work),
-            **(gpu_clocks() if work.device == "cuda" else {}),
+            **on_device,
             "batch_size": work.batch_size,
             "seq_len": job.cell.model.shape.seq_len,
         },
         samples={"wall_ms": [s * MS for s in timing.wall_s], "device_ms": [s * MS for s in timing.device_s]},
     )
+
+
+def _watched(device: str) -> contextlib.AbstractContextManager[gpu_monitor.Readings]:
+    return gpu_monitor.watched_gpu() if device == "cuda" else contextlib.nullcontext([])
+
+
+def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
+    """Medians in ms; None with `kernel_reason` where no graph can be made of the step. What was timed before stays whole."""
+    from bench.measure.kernel_time import kernel_seconds
+
+    found: dict[str, Any] = {"kernel_latency_ms": None, "kernel_cold_ms": None}
+    try:
+        found["kernel_latency_ms"] = statistics.median(kernel_seconds(step.call, cold=False, is_graph=step.replays)) * MS
+        if job.settings.cold:
+            found["kernel_cold_ms"] = statistics.median(kernel_seconds(step.call, cold=True, is_graph=step.replays)) * MS
+    except RuntimeError as error:  # of which running out of memory is one
+        found["kernel_reason"] = f"{type(error).__name__}: {one_line(error)}"
+    return found
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
@@ -101,6 +134,8 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
         "latency_p99_ms": percentile(samples, 0.99),
         "latency_stable": is_stable(rounds),
         "device_latency_ms": _median(v["device_latency_ms"] for v in values),
+        "kernel_latency_ms": _median(v.get("kernel_latency_ms") for v in values),
+        "kernel_cold_ms": _median(v.get("kernel_cold_ms") for v in values),
         "first_call_ms": _median(v["first_call_ms"] for v in values),
         "compile_s": max((v["compile_s"] for v in values if v["compile_s"] is not None), default=None),
         "throughput_per_s": batch / latency * MS,

@@ -10,7 +10,7 @@
     rss_bytes           CPU: the most resident memory of the process during one plain step, less what was resident before the model was
                         built. It holds what the split cannot see (kernel workspaces, repacked operands, the allocator's slack) and what
                         the first step loaded (libraries, the compiler): tens to hundreds of MB. None on CUDA
-    memory_source       `live_storages` (CPU), `cuda_allocator`, `rss` (compiled on CPU), or `predicted`
+    memory_source       `live_storages` (CPU), `cuda_allocator`, `cuda_reserved` (replayed graphs), `rss` (compiled on CPU), or `predicted`
     moved_bytes         what all operators of the step read and write if nothing stays in a cache: each distinct storage that an operator
                         reads, and each that it writes, once, no larger than the views of it that it is given. What a kernel moves inside
                         itself is not in it, and a table counts whole however few of its rows are looked up
@@ -21,6 +21,10 @@ before. On CUDA, the split is that of live storages too.
 
 A compiled step hides its tensors from the dispatcher. On CPU its peak and activations are None; on CUDA its activations are the peak less
 weights and optimizer state, so gradients born inside the compiled backward are among them. What it moves and launches is None on both.
+
+A step that replays CUDA graphs (`--engine graph`, two modes of compile) allocates nothing: its memory was set aside when the graphs were
+recorded. Its peak is what the allocator keeps reserved for graphs and weights once everything that is free was given back, in segments of 2 to
+20 MiB.
 
 A step that would not fit, or runs out of memory, is predicted: the same step on fake tensors, counted the same way. On CPU this equals the
 count of a real step exactly (within 1 % when training under bf16-autocast, where fake LayerNorm keeps its statistics in another precision).
@@ -61,6 +65,9 @@ COLUMNS = (
 NOT_NUMBERS = ("memory_source",)
 LIVE_STORAGES = "live_storages"
 CUDA_ALLOCATOR = "cuda_allocator"
+CUDA_RESERVED = "cuda_reserved"
+GRAPH_WARMUP_CALLS = 3
+"""Compiled modes record at their second or third call."""
 RSS = "rss"
 
 USABLE_SHARE = 0.9
@@ -171,6 +178,9 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
 
     from bench.measure.memory_tracker import counts_of_step, resident_bytes
 
+    if step.replays:
+        resident, peak = resident_bytes(step), _reserved_by_graphs(step)
+        return _row(resident, CUDA_RESERVED, peak_memory_bytes=peak, activation_bytes=peak - resident.weight - resident.optimizer)
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -183,6 +193,17 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
     resident = resident_bytes(step)
     activation = peak - resident.weight - resident.optimizer
     return _row(resident, CUDA_ALLOCATOR, peak_memory_bytes=peak, activation_bytes=activation)
+
+
+def _reserved_by_graphs(step: Step) -> int:
+    import torch
+
+    for _ in range(GRAPH_WARMUP_CALLS):
+        step.call()
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved()
 
 
 def _predicted_row(cell: Cell, counts: StepCounts) -> dict[str, Any]:

@@ -89,6 +89,9 @@ class Flags:
     limit_s: Annotated[str, _flag("Longest time of one job (default 60; 20 with --quick; training: 3600).", "SECONDS", "Measuring")] = ""
     seed: Annotated[str, _flag("Seed of weights, data and order.", "N", "Measuring")] = "0"
     quick: Annotated[bool, typer.Option("--quick", help="3 rounds and short limits; rows are marked.", rich_help_panel="Measuring")] = False
+    cold: Annotated[bool, typer.Option("--cold", help="CUDA: kernel time with the L2 cache flushed too.", rich_help_panel="Measuring")] = (
+        False
+    )
     seeds: Annotated[str, _flag("Training seeds.", "N", "Training")] = "3"
     epochs: Annotated[str, _flag(f"Training epochs (default {Recipe().epochs}).", "N", "Training")] = ""
     recipe: Annotated[str, _flag(f"How models are trained: key=value,... with {RECIPE_KEYS}.", "LIST", "Training")] = ""
@@ -142,6 +145,7 @@ def to_settings(flags: Flags) -> Settings:
         seed=whole_number("--seed", flags.seed, low=0, high=MAX_SIZE),
         lr_trials=whole_number("--lr-trials", flags.lr_trials, low=0, high=MAX_COUNT),
         allocator=one_of("--allocator", flags.allocator, ALLOCATORS),
+        cold=flags.cold,
     )
 
 

@@ -46,6 +46,16 @@ def fake_nvml(**overrides: Any) -> SimpleNamespace:
         "nvmlDeviceGetClockInfo": lambda *_: 1500,
         "nvmlDeviceGetMaxClockInfo": lambda *_: 1980,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _: 4,
+        "NVML_CLOCK_MEM": 2,
+        "NVML_TEMPERATURE_GPU": 0,
+        "nvmlDeviceGetCudaComputeCapability": lambda _: (9, 0),
+        "nvmlDeviceGetNumGpuCores": lambda _: 16896,
+        "nvmlDeviceGetPowerUsage": lambda _: 71_500,
+        "nvmlDeviceGetEnforcedPowerLimit": lambda _: 700_000,
+        "nvmlDeviceGetTemperature": lambda *_: 31,
+        "nvmlDeviceGetEccMode": lambda _: [1, 1],
+        "nvmlDeviceGetPersistenceMode": lambda _: 1,
+        "nvmlDeviceGetComputeMode": lambda _: 0,
     }
     return SimpleNamespace(**{**found, **overrides})
 
@@ -56,6 +66,27 @@ def test_a_gpu_is_described_through_nvml(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (facts["gpu"], facts["gpu_count"], facts["gpu_memory_bytes"], facts["gpu_driver"]) == ("Planted GPU", 2, 2**30, "555.1")
     assert facts["gpu_processes"] == 1
     assert (facts["gpu_clock_mhz"], facts["gpu_max_clock_mhz"], facts["gpu_throttle_reasons"]) == (1500, 1980, 4)
+    assert (facts["gpu_capability"], facts["gpu_cores"], facts["gpu_temperature_c"]) == ("9.0", 16896, 31)
+    assert (facts["gpu_power_w"], facts["gpu_power_limit_w"]) == (71.5, 700.0)
+    assert (facts["gpu_ecc"], facts["gpu_persistence"], facts["gpu_compute_mode"]) == (True, True, 0)
+    assert set(facts) == set(environment.GPU_FACTS)
+
+
+@pytest.mark.parametrize("refused", [name for name in vars(fake_nvml()) if name.startswith("nvmlDeviceGet") and "Handle" not in name])
+def test_what_one_gpu_refuses_costs_no_other_fact(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = fake_nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    everything = environment.gpu_facts()
+
+    def refuse(*_: Any) -> None:
+        raise nvml.NVMLError
+
+    setattr(nvml, refused, refuse)
+    told = environment.gpu_facts()
+    lost = {name for name, value in told.items() if value != everything[name]}
+    assert lost
+    assert len(lost) <= 2  # two clocks are one function
+    assert {told[name] for name in lost} == {None}
 
 
 def test_what_nvml_does_not_tell_stays_empty(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,6 +237,24 @@ def test_copies_count_what_is_read_and_what_is_written(monkeypatch: pytest.Monke
         assert ceiling._copy_rate("cpu", dtype, PlannedStopwatch(0.5), time_s=0.0) == 2 * 4096 / 0.5
 
 
+class SlowToReturn:
+    """A device that needs half a second by its own clock, and a host that hears of it a tenth later."""
+
+    overhead_s = 0.0
+
+    def sample(self, call: Callable[[], object], inner_loop: int) -> Sample:  # noqa: ARG002
+        return Sample(wall_s=0.6, device_s=0.5)
+
+
+def test_rates_are_by_the_devices_clock_and_launches_by_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4096})
+    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8),)})
+    monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm})
+    assert ceiling._copy_rate("cpu", torch.float32, SlowToReturn(), time_s=0.0) == 2 * 4096 / 0.5
+    assert ceiling._best_product("cpu", torch.float32, SlowToReturn(), time_s=8.0).rate == 2 * 8**3 / 0.5
+    assert ceiling._launch_seconds("cpu", torch.float32, SlowToReturn(), time_s=0.0) == 0.6
+
+
 def test_the_metric_joins_every_request_for_latency_and_no_other() -> None:
     from bench.planning.flags import Flags, to_request
 

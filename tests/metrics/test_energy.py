@@ -110,7 +110,7 @@ def test_the_counter_is_read_by_uuid_and_nvml_is_shut_down(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     with energy.energy_counter(UUID) as read:
         found = energy.energy_per_step(gpu.run_steps, read, window_s=2.0, clock=gpu.clock)
-    assert found == {"energy_j": 100.0, "energy_num_steps": 4, "energy_window_s": 2.0}
+    assert found == {"energy_j": 100.0, "power_w": 200.0, "energy_num_steps": 4, "energy_window_s": 2.0}
     assert nvml.log[0] == "nvmlInit"
     assert nvml.log[-1] == "nvmlShutdown"
 
@@ -164,15 +164,26 @@ def test_the_window_is_five_seconds_or_two(monkeypatch: pytest.MonkeyPatch, quic
     assert values["energy_j"] == pytest.approx(3.0)
 
 
-def test_the_column_is_the_record_as_measured() -> None:
-    record = Record(
+def record(repeat: int, **values: float) -> Record:
+    return Record(
         subject_id="cell",
         metric="energy",
-        repeat=0,
+        repeat=repeat,
         control=False,
         environment_id="here",
         code_version="0",
-        outcome=Outcome(status="measured", values={"energy_j": 0.25, "energy_num_steps": 8}),
+        outcome=Outcome(status="measured", values=values),
     )
-    assert energy.summarise([record]) == {"energy_j": 0.25}
-    assert energy.summarise([]) == {"energy_j": None}
+
+
+def test_energy_and_power_are_medians_over_rounds_with_the_interval_of_the_energy() -> None:
+    rounds = [record(i, energy_j=joules, power_w=watts) for i, (joules, watts) in enumerate([(0.2, 600.0), (0.25, 500.0), (0.3, 700.0)])]
+    found = energy.summarise(rounds)
+    assert (found["energy_j"], found["power_w"]) == (0.25, 600.0)
+    assert found["energy_low_j"] < 0.2 < 0.3 < found["energy_high_j"]
+
+
+def test_an_older_record_holds_one_energy_and_no_power() -> None:
+    found = energy.summarise([record(0, energy_j=0.25, energy_num_steps=8)])
+    assert found == {"energy_j": 0.25, "energy_low_j": None, "energy_high_j": None, "power_w": None}
+    assert set(energy.summarise([]).values()) == {None}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 import torch
 
@@ -259,6 +263,40 @@ def test_on_cuda_the_peak_is_the_allocators(monkeypatch: pytest.MonkeyPatch, com
     assert (values["weight_bytes"], values["gradient_bytes"], values["optimizer_bytes"]) == (live.weight, live.gradient, live.optimizer)
     assert values["activation_bytes"] == (10_000_000 - live.weight - live.optimizer if compiled else live.activation)
     assert values["rss_bytes"] is None
+
+
+def test_replayed_graphs_hold_what_was_reserved_when_they_were_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay allocates nothing: the peak of a step would be little more than the weights."""
+    from bench.measure.step import build_step
+
+    log = []
+    step = build_step(small_cell("gmlp", n=17))
+
+    def replay() -> torch.Tensor:
+        log.append("step")
+        return step.data
+
+    replayed = dataclasses.replace(step, call=replay, replays=True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append("empty"))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 40_000_000 if log[-2:] == ["synchronize", "empty"] else 0)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 0)
+    values = memory._measured_on_cuda(replayed, compiled=True)
+    assert log.count("step") >= 3  # the modes of torch.compile that record do so by their third call
+    assert (values["memory_source"], values["peak_memory_bytes"]) == ("cuda_reserved", 40_000_000)
+    assert values["activation_bytes"] == 40_000_000 - values["weight_bytes"]
+
+
+def test_the_engines_that_replay_say_so() -> None:
+    from bench.measure import engines
+
+    model, data = torch.nn.Linear(2, 2), torch.zeros(1, 2)
+    assert engines.prepare("graph", model, data, trains=False).replays
+    assert not engines.prepare("eager", model, data, trains=False).replays
+    on_cuda = cast("torch.Tensor", SimpleNamespace(device=torch.device("cuda")))
+    for mode, replays in (("default", False), ("reduce-overhead", True), ("max-autotune", True), ("max-autotune-no-cudagraphs", False)):
+        assert engines.prepare(f"compile+mode={mode}", model, on_cuda, trains=False).replays == replays
+        assert not engines.prepare(f"compile+mode={mode}", model, data, trains=False).replays
 
 
 def test_the_columns_are_the_record_as_measured() -> None:

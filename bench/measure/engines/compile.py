@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HIDES_OPERATORS = True
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+WITH_GRAPHS = ("reduce-overhead", "max-autotune")
+"""On CUDA these modes record and replay CUDA graphs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,8 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
         return {"engine_effective": ", ".join(filter(None, (f"compile, mode {config.mode}", _frozen(config), layout, found.text)))}
 
     options = _options(config)
-    return Prepared(forward=torch.compile(model, options=options) if options else torch.compile(model), facts=facts)
+    replays = config.mode in WITH_GRAPHS and data.device.type == "cuda"
+    return Prepared(forward=torch.compile(model, options=options) if options else torch.compile(model), facts=facts, replays=replays)
 
 
 def _frozen(config: Config) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.measure.engines import Call, Facts, Prepared
 
@@ -29,22 +29,27 @@ def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # as th
 
 def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> Prepared:  # noqa: ARG001
     """In training the optimizer must be one that can be recorded (`capturable`): `bench.measure.step` makes it so on CUDA."""
-    return Prepared(forward=model, wrap=recorded, facts=_facts)
+    return Prepared(forward=model, wrap=recorded, facts=_facts, replays=True)
 
 
 def recorded(call: Call) -> Call:
     """`call` recorded at its first use. Every replay reads the same data and writes its result in the same place."""
-    replay: list[Callable[[], Tensor]] = []
+    replay: list[Callable[[], Any]] = []
 
     def step() -> Tensor:
         if not replay:
-            replay.append(_record(call))
-        return replay[0]()
+            replay.append(record(call))
+        result: Tensor = replay[0]()
+        return result
 
     return step
 
 
-def _record(call: Call) -> Callable[[], Tensor]:
+def record(call: Callable[[], Any], num_calls: int = 1) -> Callable[[], Any]:
+    """A replay of one CUDA graph that holds `num_calls` calls; it returns what the last one returned, in the same place every time.
+
+    Raises RuntimeError for a call that waits for the device, or does anything else that a graph cannot hold.
+    """
     import torch
 
     stream = torch.cuda.Stream()
@@ -55,9 +60,10 @@ def _record(call: Call) -> Callable[[], Tensor]:
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = call()
+        for _ in range(num_calls):
+            result = call()
 
-    def replay() -> Tensor:
+    def replay() -> Any:
         graph.replay()
         return result
 

@@ -17,13 +17,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.peers.names import LIBRARIES
+from bench.planning.jobs import LATENCY
 from bench.progress import listening, tell
 from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome
 
 PRELOAD = ["__main__", "bench.running.ignore_signals", "bench.running.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
-COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"  # a run's own, so that its first round compiles for real
+COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""A folder of the run's own, with one for each timed configuration: its first round compiles for real."""
 PARENT_DEATH_SIGNAL = 1
 STOP_GRACE_S = 5.0
 SERVER_DEATH_S = 60.0  # far more than a killed process needs to be gone, on a machine however busy
@@ -41,7 +43,8 @@ class Executor:
         self._context.set_forkserver_preload([*PRELOAD, *(name for name in LIBRARIES if name in sys.modules)])
 
     def __enter__(self) -> Self:
-        self._compiled = tempfile.TemporaryDirectory(prefix="gmlp-bench-compiled-")
+        # torch's inductor has a process of its own, which may still write into it
+        self._compiled = tempfile.TemporaryDirectory(prefix="gmlp-bench-compiled-", ignore_cleanup_errors=True)
         warm = self._context.Process(target=_nothing)
         self._start(warm)
         warm.join()
@@ -159,11 +162,18 @@ def _child(send: Connection, data: Any, asked_at: float) -> None:
     die_with_parent()
     _require_prepared_server()
     job = from_json(Job, data)
+    keep_compiled(job)
     worker.prepare_process(job)
     with listening(send.send):
         outcome = dataclasses.replace(worker.run_job(job), start_s=started)
     with contextlib.suppress(BrokenPipeError):  # the parent has died; nobody is left to tell
         send.send(to_json(outcome))
+
+
+def keep_compiled(job: Job) -> None:
+    """A timed configuration has a cache of compiled code for itself: what another one, or another metric, compiled would hide how long that takes."""
+    if folder := os.environ.get(COMPILE_CACHE):
+        os.environ[COMPILE_CACHE] = os.path.join(folder, job.cell.cell_id if job.metric == LATENCY else "untimed")
 
 
 def _require_prepared_server() -> None:

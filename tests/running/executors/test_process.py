@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import multiprocessing
 import os
 import signal
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench.progress import listening
-from bench.running.executors.process import PRELOAD, Executor, _died, _require_prepared_server, _wait
+from bench.running.executors.process import COMPILE_CACHE, PRELOAD, Executor, _died, _require_prepared_server, _wait, keep_compiled
 from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
 from models.layers.shape import Interface, Shape
 
@@ -142,3 +144,36 @@ def test_a_server_that_is_still_dying_is_asked_until_it_is_replaced(executor: Ex
 @pytest.mark.parametrize(("exit_code", "words"), [(-9, "SIGKILL"), (-40, "signal 40"), (3, "exit code 3")])
 def test_every_end_has_its_reason(exit_code: int, words: str) -> None:
     assert words in _died(exit_code).reason
+
+
+def cached_in(job: Job, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(COMPILE_CACHE, "/the/run")
+    keep_compiled(job)
+    return os.environ[COMPILE_CACHE]
+
+
+def test_no_other_metric_or_configuration_compiles_for_a_timed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its first call would find compiled code and `compile_s` would be the time of reading it."""
+    timed = cached_in(job("latency", engine="compile"), monkeypatch)
+    assert timed not in {cached_in(job(metric, engine="compile"), monkeypatch) for metric in ("memory", "energy", "equality")}
+    assert timed != cached_in(job("latency", engine="compile", attention="math"), monkeypatch)
+
+
+def test_later_rounds_and_the_control_find_what_the_first_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = job("latency", engine="compile")
+    later = [dataclasses.replace(first, repeat=1), dataclasses.replace(first, control=True)]
+    assert {cached_in(found, monkeypatch) for found in later} == {cached_in(first, monkeypatch)}
+
+
+def test_a_cache_that_is_still_written_to_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's inductor compiles in a process of its own, which may outlive the job."""
+
+    def still_in_use(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    with Executor() as started:
+        folder = Path(started._compiled.name)
+        monkeypatch.setattr("os.rmdir", still_in_use)
+    monkeypatch.undo()
+    assert folder.is_dir()
+    folder.rmdir()

@@ -1,0 +1,66 @@
+"""Time that the kernels of one call take on CUDA, by replaying its CUDA graph: neither Python nor launches are in it. Imports no torch.
+
+Warm: the call is recorded several times in one graph, and the graph's time divided by their number. Cold: before each replay the L2 cache is
+overwritten, outside the timed stretch; the device is busy with that while the replay is enqueued, so no launch is waited for either. The same two
+ways as `do_bench_cudagraph` and `do_bench` of triton.testing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+GRAPH_S = 0.01
+"""Time that one warm graph should take: far more than the resolution of an event, half a microsecond."""
+MAX_CALLS = 100
+NUM_SAMPLES = 15
+FLUSHED_SHARE = 2
+"""Bytes overwritten, over those of the L2 cache."""
+
+
+def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> tuple[float, ...]:
+    """Seconds per call, one value per sample. `is_graph`: the call is the replay of a CUDA graph already, which no other graph can record.
+
+    Raises RuntimeError where the call cannot be recorded, and torch.OutOfMemoryError where the graph's own memory does not fit.
+    """
+    import torch
+
+    from bench.measure.engines.graph import record
+
+    num_calls = 1 if cold or is_graph else _calls_per_graph(call)
+    replay = call if is_graph else record(call, num_calls)
+    flush = _flush() if cold else None
+    samples = []
+    replay()
+    for _ in range(NUM_SAMPLES):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        if flush:
+            flush()
+        start.record()
+        replay()
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end) / 1e3 / num_calls)
+    return tuple(samples)
+
+
+def _calls_per_graph(call: Callable[[], object]) -> int:
+    """By the time of one call after another, launches included: an upper bound of what the kernels take."""
+    import torch
+
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    call()
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    call_s = max(start.elapsed_time(end) / 1e3, 1e-6)
+    return max(1, min(MAX_CALLS, int(GRAPH_S / call_s)))
+
+
+def _flush() -> Callable[[], Any]:
+    """Overwrites more than the L2 cache holds."""
+    import torch
+
+    num_bytes: int = FLUSHED_SHARE * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    return torch.empty(num_bytes, dtype=torch.int8, device="cuda").zero_

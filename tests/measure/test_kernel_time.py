@@ -1,0 +1,96 @@
+"""Kernel time on a planted GPU: launches are left out, a flushed cache is seen, and what cannot be recorded costs nothing but the figure."""
+
+from __future__ import annotations
+
+import statistics
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from bench.measure.engines.graph import record
+from bench.measure.kernel_time import kernel_seconds
+from bench.measure.timer import CudaStopwatch, rules_for, time_call
+from bench.metrics import latency
+from bench.spec import Cell, Job, ModelSpec, Settings, Workload
+from models.layers.shape import Shape
+from tests.measure.fake_gpu import FakeGpu, Kernel
+
+KERNELS = [Kernel(warm_s=2e-6, cold_s=5e-6)] * 10
+LAUNCH_S = 8e-6
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    planted = FakeGpu(launch_s=LAUNCH_S)
+    planted.plant(monkeypatch)
+    return planted
+
+
+def step(gpu: FakeGpu) -> None:
+    for kernel in KERNELS:
+        gpu.launch(kernel)
+
+
+def test_launches_are_in_the_time_between_events_and_not_in_that_of_the_kernels(gpu: FakeGpu) -> None:
+    between_events = CudaStopwatch().sample(lambda: step(gpu), 100).device_s
+    assert between_events == pytest.approx(10 * LAUNCH_S, rel=0.01)
+    kernels = kernel_seconds(lambda: step(gpu), cold=False)
+    assert statistics.median(kernels) == pytest.approx(10 * 2e-6, rel=0.01)
+
+
+def test_a_flushed_cache_costs_the_first_kernel_that_reads_and_nothing_of_the_flush(gpu: FakeGpu) -> None:
+    cold = kernel_seconds(lambda: step(gpu), cold=True)
+    assert statistics.median(cold) == pytest.approx(9 * 2e-6 + 5e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_what_is_a_graph_already_is_replayed_and_not_recorded_again(gpu: FakeGpu, cold: bool) -> None:
+    replay = record(lambda: step(gpu))
+    found = kernel_seconds(replay, cold=cold, is_graph=True)
+    assert gpu.num_graphs == 1
+    assert statistics.median(found) >= 10 * 2e-6
+
+
+def job(*, cold: bool) -> Job:
+    model = ModelSpec(name="gmlp", family="gmlp", shape=Shape(seq_len=17, width=8, depth=1, heads=1, ffn_width=16))
+    return Job(cell=Cell(model=model, workload=Workload(device="cuda")), metric="latency", repeat=0, settings=Settings(cold=cold))
+
+
+def planted_step(call: Any) -> Any:
+    return SimpleNamespace(call=call, replays=False)
+
+
+def test_the_cold_time_is_taken_where_it_was_asked_for(gpu: FakeGpu) -> None:
+    warm = latency._kernel_times(planted_step(lambda: step(gpu)), job(cold=False))
+    both = latency._kernel_times(planted_step(lambda: step(gpu)), job(cold=True))
+    assert warm["kernel_cold_ms"] is None
+    assert both["kernel_latency_ms"] == pytest.approx(0.020, rel=0.01)
+    assert both["kernel_cold_ms"] == pytest.approx(0.023, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("operation not permitted when stream is capturing"), torch.OutOfMemoryError("CUDA out of memory")]
+)
+def test_a_step_that_no_graph_holds_keeps_its_other_times(gpu: FakeGpu, error: RuntimeError) -> None:
+    def call() -> None:
+        if gpu.recording is not None:
+            raise error
+        step(gpu)
+
+    found = latency._kernel_times(planted_step(call), job(cold=True))
+    assert found["kernel_latency_ms"] is None
+    assert found["kernel_reason"] == f"{type(error).__name__}: {error}"
+
+
+def test_a_gpu_warms_up_for_three_tenths_of_a_second(gpu: FakeGpu) -> None:
+    """Steps of a millisecond agree after six calls, while clocks are still those of an idle device."""
+
+    def call() -> None:
+        gpu.launch(Kernel(warm_s=1e-3, cold_s=1e-3))
+
+    timing = time_call(call, CudaStopwatch(), rules_for("cuda", sample_s=1.0))
+    assert timing.steady
+    assert timing.warmup_calls * 1e-3 >= 0.29
+    assert rules_for("cpu", 1.0).min_warmup_s == 0.0
