@@ -193,6 +193,8 @@ def _conclude(result: RunResult, manner: Manner) -> None:
     console.say(f"results: {stored.folder}")
     if report_path:
         console.say(f"report: {report_path}")
+    if (traces := stored.folder / "traces").is_dir():
+        console.say(f"traces: {traces}, to be opened at ui.perfetto.dev")
     for finding in known.findings:
         console.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
     _export(stored, manner.exports)

@@ -26,7 +26,7 @@ COUNTED = "counted"
 BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
 SCHEDULES = ("cosine", "constant", "plateau")
-PRECISIONS = ("fp32", "bf16-autocast")
+PRECISIONS = ("fp32", "tf32", "bf16-autocast")
 AUGMENTATIONS = ("crop", "flip", "randaugment", "mixup", "cutmix", "erasing")
 NO_TEACHER = "none"
 TEACHERS = (NO_TEACHER, "convolution")
@@ -354,7 +354,7 @@ class Recipe:
     plateau of the validation score (more than `patience` epochs without a better one). `early_stop`: epochs without a better validation score after
     which training ends (0: never). A step learns from `accumulate` batches of `batch_size`. `dropout`: share dropped at each of the places
     `dropout_at` (`models.layers.dropout`). `augment`: what is done to images, see `AUGMENTATIONS`; `magnitude`: how strongly RandAugment does it,
-    0 to 30. `precision`: fp32 or bf16-autocast. `compile`: whether the model is compiled.
+    0 to 30. `precision`: fp32, tf32 (products on CUDA) or bf16-autocast. `compile`: whether the model is compiled.
 
     `teacher`: the network that is trained first, for `teacher_epochs`, and that the model then also learns from (arXiv 2012.12877, Sec. 3):
     by `distillation`, from its softened answers or from its hard choices, with `distillation_weight` of the loss.

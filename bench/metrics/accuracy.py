@@ -166,7 +166,7 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
     if job.recipe is None:
         raise ValueError(f"the metric {job.metric} needs a recipe to train by")
     data = load_training_data(job.cell.model, job.cell.workload.task, job.recipe, seed=seed)
-    set_product_precision("fp32")
+    set_product_precision(job.recipe.precision)
     torch.manual_seed(seed)
     return build_model(job.cell.model), data
 

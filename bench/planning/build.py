@@ -95,6 +95,8 @@ def build_plan_of_parts(
 
     Raises RequestError where nothing in any of them is feasible.
     """
+    if recipe.precision == "tf32" and device != "cuda":
+        raise RequestError("precision=tf32 is a precision of CUDA devices", "try --recipe precision=fp32, or bf16-autocast")
     requests = [request for part in parts for request in part.requests]
     cells: dict[str, PlannedCell] = {}
     skipped = list(left_out)

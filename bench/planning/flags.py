@@ -38,7 +38,7 @@ from bench.planning.tuning import TUNING
 from bench.spec import DEVICES, Recipe, RequestError, Settings
 from bench.tasks import DATA_VARIABLE, DOWNLOAD_VARIABLE
 
-CEILING = "ceiling"
+CEILING, PROFILE = "ceiling", "profile"
 QUICK_LIMIT_S, DEFAULT_LIMIT_S = 20.0, 60.0
 QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
 
@@ -92,6 +92,9 @@ class Flags:
     cold: Annotated[bool, typer.Option("--cold", help="CUDA: kernel time with the L2 cache flushed too.", rich_help_panel="Measuring")] = (
         False
     )
+    profile: Annotated[
+        bool, typer.Option("--profile", help="A torch profiler trace of one step of each cell.", rich_help_panel="Measuring")
+    ] = False
     seeds: Annotated[str, _flag("Training seeds.", "N", "Training")] = "3"
     epochs: Annotated[str, _flag(f"Training epochs (default {Recipe().epochs}).", "N", "Training")] = ""
     recipe: Annotated[str, _flag(f"How models are trained: key=value,... with {RECIPE_KEYS}.", "LIST", "Training")] = ""
@@ -124,6 +127,8 @@ def to_request(flags: Flags) -> Request:
         values["metrics"] += f",{TUNING}"
     if "latency" in metrics and CEILING not in metrics:
         values["metrics"] += f",{CEILING}"
+    if flags.profile and PROFILE not in metrics:
+        values["metrics"] += f",{PROFILE}"
     return parse_request(**values)
 
 

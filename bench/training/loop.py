@@ -248,7 +248,7 @@ class Training:
         return own_loss if answers is None else taught_loss(own_loss, outputs.float(), answers.float(), self.recipe)
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        if self.recipe.precision == "fp32":
+        if self.recipe.precision != "bf16-autocast":
             return contextlib.nullcontext()
         return torch.autocast(self.device, dtype=torch.bfloat16)
 

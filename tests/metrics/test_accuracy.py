@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.measure.model import build_model, cost_of
+from bench.measure.step import set_product_precision
 from bench.metrics import Measurement, accuracy
 from bench.running.worker import run_job
 from bench.serialize import from_json, to_json
@@ -326,3 +327,15 @@ def test_one_seed_has_no_interval_and_equal_seeds_have_an_empty_one() -> None:
 
 def test_no_record_gives_empty_columns_not_zero() -> None:
     assert set(accuracy.summarise([]).values()) == {None}
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("fp32", False), ("tf32", True), ("bf16-autocast", False)])
+def test_products_of_a_training_are_tf32_where_the_recipe_says_so(precision: str, allowed: bool) -> None:
+    set_product_precision("fp32" if allowed else "tf32")
+    job = make_job()
+    assert job.recipe is not None
+    try:
+        accuracy._prepare(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, precision=precision)), seed=0)
+        assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (allowed, allowed)
+    finally:
+        set_product_precision("fp32")

@@ -421,3 +421,11 @@ def test_an_outside_model_of_a_plan_has_the_form_of_a_typed_one(factory: str, ou
     cell = dataclasses.replace(found, cell=dataclasses.replace(found.cell, model=model))
     with pytest.raises(RequestError, match="is not of the form"):
         check_plan(dataclasses.replace(outside_plan, cells=(cell,)), "plan.json")
+
+
+def test_tf32_training_is_for_cuda() -> None:
+    request = parse_request(models="vit", seq="17", width="32", depth="1", task="digits", metrics="accuracy")
+    recipe = Recipe(precision="tf32")
+    with pytest.raises(RequestError, match="precision of CUDA devices"):
+        build_plan(request, settings=Settings(), recipe=recipe, device="cpu")
+    assert build_plan(request, settings=Settings(), recipe=recipe, device="cuda").recipe.precision == "tf32"

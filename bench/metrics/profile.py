@@ -1,0 +1,94 @@
+"""A trace of one steady step, by torch's profiler: every operator and kernel on a time line, under the model's own modules.
+
+    trace   the file, relative to the run's folder: open it at ui.perfetto.dev or chrome://tracing
+
+The step is profiled after the others were timed, in a process of its own, so no time in the table contains the profiler. On CUDA the ranges of
+modules are NVTX ranges as well, which Nsight Systems shows. An engine that hides its operators shows kernels without modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.metrics import Measurement, Repeat
+from bench.spec import Job, Record
+
+if TYPE_CHECKING:
+    from torch import nn
+
+REPEAT: Repeat = "once"
+COLUMNS = ("trace",)
+NOT_NUMBERS = ("trace",)
+TRACES = "traces"
+WARMUP_CALLS = 3
+QUIET = "99"
+"""Kineto tells of its own start and end otherwise, and of a GPU that there is not."""
+
+
+def measure(job: Job) -> Measurement:
+    """Write the trace into the run's folder. Raises ValueError outside of a run."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from bench.measure.engines import hides_operators
+    from bench.measure.step import attention_backend, build_step
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)  # read when the first profile of a process begins
+    if not job.scratch:
+        raise ValueError("a trace needs a run's folder to be written to")
+    work = job.cell.workload
+    name = Path(TRACES) / f"{job.cell.cell_id}.json.gz"
+    path = Path(job.scratch).parent / name
+    path.parent.mkdir(exist_ok=True)
+    activities = [ProfilerActivity.CPU, *((ProfilerActivity.CUDA,) if work.device == "cuda" else ())]
+    with attention_backend(work.attention):
+        step = build_step(job.cell, seed=job.settings.seed)
+        for _ in range(WARMUP_CALLS):
+            step.call()
+        shown = contextlib.nullcontext() if hides_operators(work.engine) else module_ranges(step.model, nvtx=work.device == "cuda")
+        with shown, profile(activities=activities, record_shapes=True) as profiler:
+            step.call()
+            if work.device == "cuda":
+                torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(path))
+    return Measurement(values={"trace": str(name)})
+
+
+def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
+    """The file's name; None where there is none."""
+    return {"trace": records[-1].outcome.values.get("trace") if records else None}
+
+
+@contextlib.contextmanager
+def module_ranges(model: nn.Module, *, nvtx: bool) -> Iterator[None]:
+    """A range around the forward of every module, named by its place in the model and its class."""
+    import torch
+    from torch.profiler import record_function
+
+    open_ranges: list[record_function] = []
+    hooks = []
+
+    def enter(name: str) -> None:
+        open_ranges.append(record_function(name))
+        open_ranges[-1].__enter__()
+        if nvtx:
+            torch.cuda.nvtx.range_push(name)
+
+    def leave() -> None:
+        if nvtx:
+            torch.cuda.nvtx.range_pop()
+        open_ranges.pop().__exit__(None, None, None)
+
+    for place, module in model.named_modules():
+        name = f"{place or 'model'}: {type(module).__name__}"
+        hooks.append(module.register_forward_pre_hook(lambda _module, _inputs, name=name: enter(name)))
+        hooks.append(module.register_forward_hook(lambda _module, _inputs, _outputs: leave()))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
