@@ -41,7 +41,7 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     rounds = [m for m in plan.metrics if repeats[m] == "round"]
     seeds = [m for m in plan.metrics if repeats[m] == "seed"]
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
-    found = _cell_jobs(plan, once, 0)
+    found = together_on_gpu(_cell_jobs(plan, once, 0))
     control = control_cell(plan) if LATENCY in rounds else None
     for repeat in range(plan.settings.rounds if rounds else 0):
         found += _round(plan, rounds, repeat, control)
@@ -148,7 +148,15 @@ def _round(plan: Plan, metrics: Sequence[str], repeat: int, control: Cell | None
     if control is not None:
         found.append(Job(cell=control, metric=LATENCY, repeat=repeat, control=True, settings=plan.settings))
     random.Random(f"{plan.settings.seed}/{repeat}").shuffle(found)
-    return found
+    return together_on_gpu(found)
+
+
+def together_on_gpu(found: Sequence[Job]) -> list[Job]:
+    """Jobs of one configuration follow each other, its timing first, where they share a process (`bench.running.executors.process`)."""
+    if not found or found[0].cell.workload.device != "cuda":
+        return list(found)
+    places = {key: place for place, key in reversed(list(enumerate((job.cell.cell_id, job.control) for job in found)))}
+    return sorted(found, key=lambda job: (places[job.cell.cell_id, job.control], job.metric != LATENCY))
 
 
 def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:

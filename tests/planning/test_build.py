@@ -429,3 +429,18 @@ def test_tf32_training_is_for_cuda() -> None:
     with pytest.raises(RequestError, match="precision of CUDA devices"):
         build_plan(request, settings=Settings(), recipe=recipe, device="cpu")
     assert build_plan(request, settings=Settings(), recipe=recipe, device="cuda").recipe.precision == "tf32"
+
+
+def test_on_a_gpu_the_jobs_of_a_configuration_follow_each_other_and_rounds_stay_shuffled() -> None:
+    request = parse_request(models="vit,gmlp", seq="17,33,65", width="32", depth="1", metrics="params,flops,energy,latency,memory")
+    plan = build_plan(request, settings=Settings(rounds=3), recipe=Recipe(), device="cuda")
+    by_round = {
+        r: [(j.cell.cell_id, j.metric) for j in jobs(plan) if j.repeat == r and j.metric in ("latency", "energy") and not j.control]
+        for r in range(3)
+    }
+    for order in by_round.values():
+        assert [metric for _, metric in order] == ["latency", "energy"] * 6
+        assert [first for first, _ in order[::2]] == [second for second, _ in order[1::2]]
+    assert len({tuple(order) for order in by_round.values()}) == 3
+    once = [j.cell.cell_id for j in jobs(plan) if j.metric in ("params", "flops", "memory")]
+    assert once == [cell_id for planned in plan.cells for cell_id in [planned.cell.cell_id] * 3]

@@ -1,9 +1,13 @@
-"""Runs every job in a fresh process, forked from a server that has imported torch and done nothing else (the default)."""
+"""Runs every job in a fresh process, forked from a server that has imported torch and done nothing else (the default).
+
+On a GPU the jobs of one configuration in one round share a process, one after the other.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import multiprocessing
 import os
 import signal
@@ -11,11 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bench import catalog
 from bench.peers.names import LIBRARIES
 from bench.planning.jobs import LATENCY
 from bench.progress import listening, tell
@@ -34,11 +40,24 @@ UNKNOWN_EXIT_CODE = 255
 SERVER_DIED = "the fork server died"
 
 
+Unit = tuple[str, str, int, bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Worker:
+    """A process that takes jobs over its connection, one after the other. `unit`: see `shared_process`."""
+
+    unit: Unit | None
+    process: Any
+    connection: Connection
+
+
 class Executor:
     """A context manager; the server starts with the first job and ends with the context."""
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
+        self._worker: _Worker | None = None
         # what planning had to import for other people's models, so that no job does
         self._context.set_forkserver_preload([*PRELOAD, *(name for name in LIBRARIES if name in sys.modules)])
 
@@ -51,10 +70,11 @@ class Executor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._end_worker()
         self._compiled.cleanup()
 
     def run(self, job: Job) -> Outcome:
-        """Start, wait no longer than the job's limit, and account for however it ended. A job whose server died under it is run again, once."""
+        """Wait no longer than the job's limit, and account for however it ended. A job whose server died under it is run again, once."""
         outcome = self._run(job)
         return self._run(job) if outcome.reason == SERVER_DIED else outcome
 
@@ -76,29 +96,56 @@ class Executor:
                     time.sleep(0.01)
 
     def _run(self, job: Job) -> Outcome:
-        receive, send = self._context.Pipe(duplex=False)
         started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         start = time.perf_counter()
-        process = self._context.Process(target=_child, args=(send, to_json(job), time.monotonic()), daemon=True)
-        try:
-            self._start(process)
-        except (EOFError, OSError) as error:
-            if isinstance(error, ConnectionError | EOFError):
+        unit = shared_process(job)
+        if self._worker is None or unit is None or self._worker.unit != unit:
+            self._end_worker()
+            try:
+                self._worker = self._new_worker(unit)
+            except (ConnectionError, EOFError):
                 return Outcome(status="failed", reason=SERVER_DIED, started_at=started_at)
-            raise
-        finally:
-            send.close()
+        worker = self._worker
         try:
-            outcome = _wait(process, receive, limit_s(job))
+            with contextlib.suppress(BrokenPipeError):  # it has died: waiting for it tells how
+                worker.connection.send((to_json(job), time.monotonic()))
+            outcome = _wait(worker.process, worker.connection, limit_s(job))
         except BaseException:
-            process.kill()
+            worker.process.kill()
+            self._end_worker()
             raise
-        finally:
-            _end(process)
-            receive.close()
+        if unit is None or not outcome.started_at:  # the second: it was not the worker that answered
+            self._end_worker()
         if outcome.started_at:
             return outcome
         return Outcome(status=outcome.status, reason=outcome.reason, started_at=started_at, duration_s=time.perf_counter() - start)
+
+    def _new_worker(self, unit: Unit | None) -> _Worker:
+        connection, theirs = self._context.Pipe()
+        process = self._context.Process(target=_child, args=(theirs,), daemon=True)
+        try:
+            self._start(process)
+        finally:
+            theirs.close()
+        return _Worker(unit=unit, process=process, connection=connection)
+
+    def _end_worker(self) -> None:
+        if self._worker is None:
+            return
+        worker, self._worker = self._worker, None
+        worker.connection.close()
+        _end(worker.process)
+
+
+def shared_process(job: Job) -> Unit | None:
+    """What jobs on a GPU that share a process have in common: the configuration, and the round or that they are done once. The control has its own.
+
+    Each process on a GPU begins with seconds of setting CUDA up. On a CPU, and for a training, None: a process for the job alone.
+    """
+    repeat: str = catalog.load("metrics", job.metric).REPEAT
+    if job.cell.workload.device != "cuda" or repeat not in ("once", "round"):
+        return None
+    return (job.cell.cell_id, repeat, job.repeat, job.control)
 
 
 def limit_s(job: Job) -> float:
@@ -152,28 +199,50 @@ def _nothing() -> None:
     """The first fork of the server, so that its start belongs to no job."""
 
 
-def _child(send: Connection, data: Any, asked_at: float) -> None:
+def _child(connection: Connection) -> None:
     import dataclasses
 
     from bench.running import worker
 
-    started = time.monotonic() - asked_at  # one clock for all processes, which nobody sets
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     die_with_parent()
     _require_prepared_server()
-    job = from_json(Job, data)
-    keep_compiled(job)
-    worker.prepare_process(job)
-    with listening(send.send):
-        outcome = dataclasses.replace(worker.run_job(job), start_s=started)
-    with contextlib.suppress(BrokenPipeError):  # the parent has died; nobody is left to tell
-        send.send(to_json(outcome))
+    caches = os.environ.get(COMPILE_CACHE, "")
+    is_first = True
+    while True:
+        try:
+            data, asked_at = connection.recv()
+        except EOFError:  # no more jobs
+            return
+        started = time.monotonic() - asked_at  # one clock for all processes, which nobody sets
+        job = from_json(Job, data)
+        if not is_first:
+            forget()
+        if caches:
+            os.environ[COMPILE_CACHE] = compile_cache(caches, job)
+        worker.prepare_process(job)
+        with listening(connection.send):
+            outcome = dataclasses.replace(worker.run_job(job), start_s=started if is_first else None)
+        is_first = False
+        try:
+            connection.send(to_json(outcome))
+        except BrokenPipeError:  # the parent has died; nobody is left to tell
+            return
 
 
-def keep_compiled(job: Job) -> None:
+def forget() -> None:
+    """Drop what the job before left in this process: compiled code, and memory that the GPU's allocator keeps."""
+    import torch
+
+    torch.compiler.reset()
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def compile_cache(folder: str, job: Job) -> str:
     """A timed configuration has a cache of compiled code for itself: what another one, or another metric, compiled would hide how long that takes."""
-    if folder := os.environ.get(COMPILE_CACHE):
-        os.environ[COMPILE_CACHE] = os.path.join(folder, job.cell.cell_id if job.metric == LATENCY else "untimed")
+    return os.path.join(folder, job.cell.cell_id if job.metric == LATENCY else "untimed")
 
 
 def _require_prepared_server() -> None:

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from bench.progress import listening
-from bench.running.executors.process import COMPILE_CACHE, PRELOAD, Executor, _died, _require_prepared_server, _wait, keep_compiled
+from bench.running.executors.process import PRELOAD, Executor, _died, _require_prepared_server, _wait, compile_cache
 from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
 from models.layers.shape import Interface, Shape
 
 MODEL = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64))
 
 
-def job(metric: str, **work: object) -> Job:
-    return Job(cell=Cell(model=MODEL, workload=Workload(batch_size=1, **work)), metric=metric, repeat=0, settings=Settings(sample_s=0.05))  # type: ignore[arg-type]
+def job(metric: str, **work: Any) -> Job:
+    cell = Cell(model=MODEL, workload=Workload(**{"batch_size": 1, **work}))
+    return Job(cell=cell, metric=metric, repeat=0, settings=Settings(sample_s=0.05))
 
 
 @pytest.fixture(scope="module")
@@ -146,23 +147,41 @@ def test_every_end_has_its_reason(exit_code: int, words: str) -> None:
     assert words in _died(exit_code).reason
 
 
-def cached_in(job: Job, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv(COMPILE_CACHE, "/the/run")
-    keep_compiled(job)
-    return os.environ[COMPILE_CACHE]
+def cached_in(job: Job) -> str:
+    return compile_cache("/the/run", job)
 
 
-def test_no_other_metric_or_configuration_compiles_for_a_timed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_metric_or_configuration_compiles_for_a_timed_one() -> None:
     """Otherwise its first call would find compiled code and `compile_s` would be the time of reading it."""
-    timed = cached_in(job("latency", engine="compile"), monkeypatch)
-    assert timed not in {cached_in(job(metric, engine="compile"), monkeypatch) for metric in ("memory", "energy", "equality")}
-    assert timed != cached_in(job("latency", engine="compile", attention="math"), monkeypatch)
+    timed = cached_in(job("latency", engine="compile"))
+    assert timed not in {cached_in(job(metric, engine="compile")) for metric in ("memory", "energy", "equality")}
+    assert timed != cached_in(job("latency", engine="compile", attention="math"))
 
 
-def test_later_rounds_and_the_control_find_what_the_first_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_rounds_and_the_control_find_what_the_first_compiled() -> None:
     first = job("latency", engine="compile")
     later = [dataclasses.replace(first, repeat=1), dataclasses.replace(first, control=True)]
-    assert {cached_in(found, monkeypatch) for found in later} == {cached_in(first, monkeypatch)}
+    assert {cached_in(found) for found in later} == {cached_in(first)}
+
+
+def test_on_a_gpu_the_jobs_of_a_configuration_share_a_process(executor: Executor) -> None:
+    """Counting needs no GPU: `start_s` is that of the process, and the first job's alone."""
+    first, second = executor.run(job("params", device="cuda")), executor.run(job("flops", device="cuda"))
+    other = executor.run(job("params", device="cuda", batch_size=2))
+    assert {outcome.status for outcome in (first, second, other)} == {"measured"}
+    assert [outcome.start_s is None for outcome in (first, second, other)] == [False, True, False]
+
+
+def test_on_a_cpu_every_job_has_a_process_of_its_own(executor: Executor) -> None:
+    assert None not in {executor.run(job(metric)).start_s for metric in ("params", "flops")}
+
+
+def test_a_shared_process_that_dies_is_replaced_for_the_next_job(executor: Executor) -> None:
+    executor.run(job("params", device="cuda"))
+    assert executor._worker is not None
+    os.kill(executor._worker.process.pid, signal.SIGKILL)
+    killed, after = executor.run(job("flops", device="cuda")), executor.run(job("params", device="cuda"))
+    assert (killed.status, after.status) == ("killed", "measured")
 
 
 def test_a_cache_that_is_still_written_to_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
