@@ -53,7 +53,7 @@ def attention_kernel(cell: Cell, step: Step) -> str:
 
 def spatial_kernel(cell: Cell, step: Step) -> str | None:
     """The formulation of the spatial projection in one more forward of one sample by the uncompiled model, and why it is not the fused one where that
-    was asked for or is the first choice; None without spatial gating. An engine may still run it by other products (`engine_effective`)."""
+    was asked for; None without spatial gating. An engine may still run it by other products (`engine_effective`)."""
     found: dict[str, None] = {}
 
     def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -85,7 +85,7 @@ def _run_one_sample(cell: Cell, step: Step) -> bool:
 
 def _formulation(gating: Any, tokens: Tensor) -> str:
     kernel = str(gating.effective_kernel(tokens))
-    refusal = "" if gating.kernel not in ("auto", "fused") or kernel == "fused" else gating.fused_refusal(tokens)
+    refusal = "" if gating.kernel != "fused" or kernel == "fused" else gating.fused_refusal(tokens)
     return f"{kernel} (not fused: {refusal})" if refusal else kernel
 
 

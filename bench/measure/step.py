@@ -72,7 +72,7 @@ def build_step(cell: Cell, *, seed: int = 0, prepare: Callable[[nn.Module], None
     trains = work.phase == "train"
     prepared = engines.prepare(work.engine, model, data, trains=trains)
     forward = prepared.forward
-    optimizer = _optimizer(model, work.device) if trains else None
+    optimizer = _optimizer(model, capturable=prepared.records_step) if trains else None
     call = _train_call(forward, data, labels, optimizer, cell) if optimizer else _infer_call(forward, data, cell)
     return Step(
         model=model,
@@ -115,9 +115,10 @@ def _synthetic_data(interface: Interface, batch: int, tokens: int, dtype: torch.
     return torch.randn(batch, *sides).to(dtype)
 
 
-def _optimizer(model: nn.Module, device: str) -> torch.optim.Optimizer:
-    # one group, which may be empty: AdamW refuses a bare list of no parameters; capturable for every engine alike, so that all do the same work
-    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=device == "cuda")
+def _optimizer(model: nn.Module, *, capturable: bool) -> torch.optim.Optimizer:
+    """Fused AdamW. Its kernel is the same whether capturable or not, but torch warns of a capturable one that is not recorded."""
+    # one group, which may be empty: AdamW refuses a bare list of no parameters
+    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=capturable)
 
 
 def _context(cell: Cell) -> contextlib.AbstractContextManager[object]:

@@ -114,8 +114,9 @@ def _weight_gradient(
             grad, normed = as_operand(grad, z.dtype.element_ty, in_fp32), as_operand(normed, z.dtype.element_ty, in_fp32)
             total = tl.dot(grad, tl.trans(normed), total, input_precision=precision)
     places = part * n + rows
-    tl.store(partial_weight + places[:, None] * n + columns[None, :], total, mask=(rows < n)[:, None] & (columns < n)[None, :])
-    tl.store(partial_bias + places, total_bias, mask=(rows < n) & (column_block == 0))
+    inside = (rows < n)[:, None] & (columns < n)[None, :]
+    tl.store(partial_weight + places[:, None] * n + columns[None, :], total.to(partial_weight.dtype.element_ty), mask=inside)
+    tl.store(partial_bias + places, total_bias.to(partial_bias.dtype.element_ty), mask=(rows < n) & (column_block == 0))
 
 
 def gradients_of_halves(
@@ -143,15 +144,25 @@ def gradients_of_halves(
     return grad_z, grad_extra
 
 
-def weight_gradient(upstream: Tensor, z: Tensor, norm: tuple[Tensor, Tensor, Tensor] | None, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Gradients of W, `(n, n)`, and b, `(n,)`, in fp32. `norm` as in the forward kernel."""
+def weight_gradient(
+    upstream: Tensor,
+    z: Tensor,
+    norm: tuple[Tensor, Tensor, Tensor] | None,
+    valid: Tensor | None,
+    types: tuple[torch.dtype, torch.dtype],
+) -> tuple[Tensor, Tensor]:
+    """Gradients of W, `(n, n)`, and b, `(n,)`, in their `types`. `norm` as in the forward kernel.
+
+    Several slices of the batch are written in fp32 and summed; a single one is the result, and is written as such.
+    """
     batch, n, width = z.shape
     tiles = tiles_of_product(n, n, z.element_size())
     num_tiles = triton.cdiv(n, tiles.rows) * triton.cdiv(n, tiles.columns)
     items = max(1, triton.cdiv(batch, num_slices(num_tiles, batch, _num_processors(z.device))))
     slices = max(1, triton.cdiv(batch, items))  # each holds an item, unless there is none at all
-    partial_weight = torch.empty(slices, n, n, dtype=torch.float32, device=z.device)
-    partial_bias = torch.empty(slices, n, dtype=torch.float32, device=z.device)
+    written = types if slices == 1 else (torch.float32, torch.float32)
+    partial_weight = torch.empty(slices, n, n, dtype=written[0], device=z.device)
+    partial_bias = torch.empty(slices, n, dtype=written[1], device=z.device)
     _weight_gradient[(num_tiles * slices,)](
         upstream,
         z,
@@ -167,7 +178,9 @@ def weight_gradient(upstream: Tensor, z: Tensor, norm: tuple[Tensor, Tensor, Ten
         *upstream.stride()[:2],
         **product_options(tiles),
     )
-    return partial_weight.sum(dim=0), partial_bias.sum(dim=0)
+    if slices == 1:
+        return partial_weight[0], partial_bias[0]
+    return partial_weight.sum(dim=0).to(types[0]), partial_bias.sum(dim=0).to(types[1])
 
 
 def _num_processors(device: torch.device) -> int:

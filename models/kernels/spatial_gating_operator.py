@@ -75,12 +75,11 @@ def backward(
     upstream, z, valid = rows_in_memory(upstream), rows_in_memory(z), _bytes(valid)
     norm = _norm(norm_weight, norm_bias, statistics)
     grad_z, grad_extra = kernels.gradients_of_halves(upstream, z, weight.contiguous(), gate, extra_type, valid)
-    grad_weight, grad_bias = kernels.weight_gradient(upstream, z, norm, valid)
+    weights = kernels.weight_gradient(upstream, z, norm, valid, (weight.dtype, bias.dtype))
     grad_scale, grad_shift = None, None
     if norm_weight is not None and norm_bias is not None:
         scale, shift = normalisation_gradient(z, norm_weight, statistics, valid, grad_z)
         grad_scale, grad_shift = scale.to(norm_weight.dtype), shift.to(norm_bias.dtype)
-    weights = grad_weight.to(weight.dtype), grad_bias.to(bias.dtype)
     return grad_z, *weights, _or_empty(grad_scale, z), _or_empty(grad_shift, z), _or_empty(grad_extra, z)
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.kernels.availability import HAS_TRITON
-from models.kernels.fused_spatial_gating import OPERATOR, fused_refusal, fused_spatial_gating
+from models.kernels.fused_spatial_gating import OPERATOR, fused_refusal, fused_spatial_gating, kernel_failure
 from models.layers.cost import Cost, N, Term, constant, layer_norm
 from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_one_of, require_positive
@@ -108,8 +108,8 @@ class Config:
     heads: spatial matrices. head_mix: `split` gives each a group of the channels; `mean` lets all act on every channel and averages their answers,
     which is one product with the mean matrix. weight_init: standard deviation of the normal that W is drawn from, or `default`, torch's uniform for
     a linear layer of n inputs. bias_init: 0 or 1. gate_norm: LayerNorm on v. toeplitz: W is constant along each diagonal. kernel: formulation of
-    the product; `fused` is one with everything around it, and where it cannot run (`SpatialGating.fused_refusal`) stands for `auto`, which
-    prefers it on CUDA in half precision.
+    the product; `fused` is one with everything around it, and where it cannot run (`SpatialGating.fused_refusal`) stands for `auto`, which never
+    takes it: it was not measured on a GPU.
     """
 
     seq_len: int
@@ -163,7 +163,7 @@ class SpatialGating(nn.Module):
         self.form, self.channels, self.groups = config.form, config.channels, config.groups
         self.gating, self.kernel = config.gating, config.kernel
         self.toeplitz = config.toeplitz
-        if HAS_TRITON and self.kernel in ("auto", FUSED):
+        if HAS_TRITON and self.kernel == FUSED:
             importlib.import_module(OPERATOR)  # before the first forward, as a FLOP counter only knows what was there when it was made
         self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
         # one row, not a vector: it multiplies its input, as a matrix does, and is decayed like one
@@ -200,9 +200,7 @@ class SpatialGating(nn.Module):
 
     def effective_kernel(self, tokens: Tensor) -> str:
         """The formulation that takes these tokens, `(batch, n, width)`."""
-        # a guess, not a measurement: without tensor cores, which fp32 does not use, the vendor's product may be worth more than the fusion
-        preferred = self.kernel == "auto" and tokens.device.type == "cuda" and tokens.dtype.itemsize == 2
-        return FUSED if (self.kernel == FUSED or preferred) and not self.fused_refusal(tokens) else self._projection_kernel(tokens)
+        return FUSED if self.kernel == FUSED and not self.fused_refusal(tokens) else self._projection_kernel(tokens)
 
     def _projection_kernel(self, v: Tensor) -> str:
         if self.kernel in KERNELS:
@@ -218,13 +216,17 @@ class SpatialGating(nn.Module):
         )
 
     def fused_refusal(self, tokens: Tensor) -> str:
-        """Why the fused kernel cannot take these tokens; empty where it can."""
+        """Why the fused kernel cannot take these tokens; empty where it can. The first tokens of a kind try it out (`kernel_failure`)."""
         device = tokens.device.type
         if device in CHOOSING_DEVICES and torch.is_autocast_enabled(device) and tokens.dtype != torch.get_autocast_dtype(device):
             return f"the tokens are not {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}, as autocast wants them"
-        return fused_refusal(
+        stated = fused_refusal(
             device_type=device, dtype=tokens.dtype, gating=self.gating, num_matrices=len(self.weights), toeplitz=self.toeplitz
         )
+        if stated:
+            return stated
+        weight, has_norm = self.weights[0], isinstance(self.norm, nn.LayerNorm)
+        return kernel_failure(tokens.device, tokens.dtype, weight.dtype, len(weight), self.channels, has_norm, torch.is_grad_enabled())
 
     def _fused(self, tokens: Tensor, valid: Tensor | None, extra: Tensor | None) -> Tensor:
         norm = (self.norm.weight, self.norm.bias, self.norm.eps) if isinstance(self.norm, nn.LayerNorm) else None

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.measure.kernels import spatial_kernel
 from bench.measure.memory_tracker import ACTIVATION, Ledger, Watch
+from bench.measure.step import build_step
+from bench.planning.build import build_plan
+from bench.planning.request import parse_request
+from bench.spec import Recipe, Settings
 from models.gmlp import Config as FamilyConfig
 from models.gmlp import build as build_family
+from models.kernels import spatial_gating_backward, spatial_gating_forward
+from models.kernels.fused_spatial_gating import _failure as trials
 from models.kernels.fused_spatial_gating import fused_spatial_gating
 from models.kernels.spatial_gating_operator import backward, forward
 from models.layers.shape import Interface, Shape
 from models.mixers.spatial_gating import Config, SpatialGating, build
 from tests.contracts.checks import assert_close_to_largest, randomise
-
-TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-"""Of the largest entry: about thirty times the rounding of fp32, four of fp16, five of bf16, in which norm(v) and dout * u are rounded."""
-EPSILON = 1e-5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    n: int
-    channels: int
-    batch: int = 3
-    dtype: torch.dtype = torch.float32
-    norm: bool = True
-    extra: bool = False
-    padded: bool = False
-
+from tests.models.kernels.gate_checks import EPSILON, TOLERANCES, Case, Gate, answers, check_beside_plain, check_gate, drawn, plain
 
 CASES = (
     # one tile, of fewer tokens than it holds, and several; channels that are no power of two
@@ -55,53 +48,16 @@ CASES = (
 )
 
 
-Gate = Callable[..., Tensor]
-
-
-def plain(z: Tensor, weight: Tensor, bias: Tensor, *, norm: Any = None, extra: Tensor | None = None, valid: Tensor | None = None) -> Tensor:
-    """The formula, operator by operator."""
-    u, v = z.chunk(2, dim=-1)
-    if norm is not None:
-        v = F.layer_norm(v, v.shape[-1:], *norm)
-    if valid is not None:
-        v = v.masked_fill(~valid[..., None], 0.0)
-    gate = torch.einsum("ij,bjc->bic", weight, v) + bias[:, None]
-    return u * (gate if extra is None else gate + extra)
-
-
-def drawn(case: Case) -> dict[str, Tensor]:
-    """Inputs by name, and the upstream gradient, in float64 but rounded to the type of the case."""
-    torch.manual_seed(0)
-    batch, n, channels = case.batch, case.n, case.channels
-    sizes = {"z": (batch, n, 2 * channels), "weight": (n, n), "bias": (n,), "scale": (channels,), "shift": (channels,)}
-    sizes |= {"extra": (batch, n, channels), "upstream": (batch, n, channels)}
-    values = {name: torch.randn(*size, dtype=torch.float64) for name, size in sizes.items()}
-    values["weight"] /= n**0.5
-    return {name: value.to(case.dtype).double() for name, value in values.items()}
-
-
-def answers(gate: Gate, case: Case, values: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The gate's answer and its gradients, by the name of what they belong to."""
-    names = ["z", "weight", "bias", *(("scale", "shift") if case.norm else ()), *(("extra",) if case.extra else ())]
-    leaves = {name: values[name].to(dtype).requires_grad_() for name in names}
-    norm = (leaves["scale"], leaves["shift"], EPSILON) if case.norm else None
-    valid = torch.rand(case.batch, case.n, generator=torch.Generator().manual_seed(1)) < 0.6 if case.padded else None
-    out = gate(leaves["z"], leaves["weight"], leaves["bias"], norm=norm, extra=leaves.get("extra"), valid=valid)
-    gradients = torch.autograd.grad(out, list(leaves.values()), values["upstream"].to(dtype))
-    return {"out": out.detach(), **dict(zip(names, gradients, strict=True))}
-
-
-def check_gate(gate: Gate, case: Case) -> None:
-    values = drawn(case)
-    found, expected = answers(gate, case, values, case.dtype), answers(plain, case, values, torch.float64)
-    for name, value in found.items():
-        assert value.dtype == case.dtype
-        assert_close_to_largest(value.double(), expected[name], TOLERANCES[case.dtype], name)
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_answers_and_gradients_are_those_of_float64(case: Case) -> None:
     check_gate(fused_spatial_gating, case)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_errors_are_those_of_the_plain_formulation(dtype: torch.dtype) -> None:
+    """What tests/cuda asks of a GPU, at lengths that an interpreter can take."""
+    for n in (17, 64, 65):
+        check_beside_plain(fused_spatial_gating, Case(n=n, channels=24, dtype=dtype, extra=True), "cpu")
 
 
 def _transposed(z: Tensor, weight: Tensor, bias: Tensor, **others: Any) -> Tensor:
@@ -127,8 +83,17 @@ def _detached_statistics(z: Tensor, weight: Tensor, bias: Tensor, *, norm: Any, 
 @pytest.mark.parametrize("broken", [_transposed, _swapped, _unpadded, _detached_statistics])
 def test_a_wrong_gate_is_seen(broken: Gate) -> None:
     case = Case(n=17, channels=24, padded=broken is _unpadded)
-    with pytest.raises(AssertionError, match="differs by"):
-        check_gate(broken, case)
+    for check in (check_gate, functools.partial(check_beside_plain, device="cpu")):
+        with pytest.raises(AssertionError, match="differs by"):
+            check(broken, case)
+
+
+def test_what_no_kernel_writes_is_seen() -> None:
+    def unwritten(z: Tensor, weight: Tensor, bias: Tensor, **others: Any) -> Tensor:
+        return fused_spatial_gating(z, weight, bias, **others) + torch.empty(1, dtype=z.dtype)
+
+    with pytest.raises(AssertionError, match="out holds what no kernel wrote"):
+        check_beside_plain(unwritten, Case(n=17, channels=24), "cpu")
 
 
 def test_halves_and_gradients_may_lie_anywhere() -> None:
@@ -144,6 +109,107 @@ def test_halves_and_gradients_may_lie_anywhere() -> None:
         (expected,) = torch.autograd.grad(plain(exact, values["weight"], values["bias"], extra=exact[..., 24:].detach()).sum(), exact)
         assert leaf.grad is not None
         assert_close_to_largest(leaf.grad.double(), expected, 1e-5)
+
+
+@pytest.fixture
+def fresh_trials() -> Iterator[None]:
+    """Kernels are tried as if for the first time, and what these tests break is forgotten."""
+    trials.cache_clear()
+    yield
+    trials.cache_clear()
+
+
+def _out_of_resources(*_arguments: Any, **_options: Any) -> Any:
+    raise RuntimeError("out of resource: shared memory, Required: 294912, Hardware limit: 232448.\nReducing block sizes may help.")
+
+
+@pytest.mark.usefixtures("fresh_trials")
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_backward_that_cannot_be_launched_is_noticed_before_the_forward(monkeypatch: pytest.MonkeyPatch, is_compiled: bool) -> None:
+    monkeypatch.setattr(spatial_gating_backward, "weight_gradient", _out_of_resources)
+    module, tokens = gating("fused"), torch.randn(2, 17, 48)
+    expected = gating("linear")(tokens)
+    call = torch.compile(module, fullgraph=True, backend="aot_eager") if is_compiled else module
+    found = call(tokens)
+    found.sum().backward()
+    assert_close_to_largest(found, expected, 1e-5)
+    assert module.fused_refusal(tokens) == "out of resource: shared memory, Required: 294912, Hardware limit: 232448."
+    assert module.effective_kernel(tokens) == gating("auto").effective_kernel(tokens) != "fused"
+    with torch.no_grad():  # which needs no backward
+        assert module.effective_kernel(tokens) == "fused"
+
+
+@pytest.mark.usefixtures("fresh_trials")
+def test_the_reason_is_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spatial_gating_forward, "mix_and_gate", _out_of_resources)
+    request = parse_request(models="gmlp+kernel=fused,gmlp", seq="17", width="32", depth="1", batch="2", dtype="bf16")
+    fused, auto = (p.cell for p in build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu").cells)
+    kernel = spatial_kernel(fused, build_step(fused))
+    assert kernel == "linear (not fused: out of resource: shared memory, Required: 294912, Hardware limit: 232448.)"
+    assert spatial_kernel(auto, build_step(auto)) == "linear"
+
+
+@pytest.mark.usefixtures("fresh_trials")
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("Triton Error [CUDA]: out of memory"), MemoryError()]
+)
+def test_memory_that_runs_out_is_no_failure_of_a_kernel(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def exhausted(*_arguments: Any) -> Any:
+        raise error
+
+    module, tokens = gating("fused"), torch.randn(2, 17, 48)
+    with monkeypatch.context() as patched:
+        patched.setattr(spatial_gating_forward, "mix_and_gate", exhausted)
+        with pytest.raises(type(error)):
+            module(tokens)
+    assert module.effective_kernel(tokens) == "fused"
+
+
+@pytest.mark.usefixtures("fresh_trials")
+def test_a_trial_is_made_once_and_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[tuple[int, ...]] = []
+    mix_and_gate = spatial_gating_forward.mix_and_gate
+
+    def counted(z: Tensor, *arguments: Any) -> Any:
+        launched.append(tuple(z.shape))
+        return mix_and_gate(z, *arguments)
+
+    monkeypatch.setattr(spatial_gating_forward, "mix_and_gate", counted)
+    tokens = torch.randn(3, 17, 48, requires_grad=True)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:  # which runs nothing, and leaves nothing behind
+        gating("fused")(mode.from_tensor(tokens.detach()))
+    product = 2 * 3 * 17 * 17 * 24
+    assert flops(gating("fused"), tokens) == flops(gating("fused"), tokens) == (product, 3 * product)
+    assert launched == [(1, 17, 48), (2, 17, 48), (3, 17, 48), (3, 17, 48)]
+
+
+class Empties(TorchDispatchMode):
+    """Shapes and types of what is allocated without being written."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[tuple[tuple[int, ...], torch.dtype]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # torch's contract
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.empty.memory_format:
+            self.found.append((tuple(out.shape), out.dtype))
+        return out
+
+
+@pytest.mark.parametrize("batch", [1, 11])
+def test_a_single_slice_of_the_batch_is_written_in_the_type_of_the_gradient(batch: int) -> None:
+    n, case = 17, Case(n=17, channels=24, batch=batch, dtype=torch.bfloat16)
+    values = {name: value.bfloat16() for name, value in drawn(case).items()}
+    with Empties() as empties:
+        found = spatial_gating_backward.weight_gradient(values["upstream"], values["z"], None, None, (torch.bfloat16, torch.float16))
+    matrices = {kind for shape, kind in empties.found if shape[-2:] == (n, n)}
+    assert matrices == {torch.bfloat16 if batch == 1 else torch.float32}
+    assert [gradient.dtype for gradient in found] == [torch.bfloat16, torch.float16]
+    u, v = values["z"].double().chunk(2, dim=-1)
+    of_gate = values["upstream"].double() * u
+    assert_close_to_largest(found[0].double(), torch.einsum("bic,bjc->ij", of_gate, v), TOLERANCES[torch.bfloat16])
+    assert_close_to_largest(found[1].double(), of_gate.sum(dim=(0, 2)), TOLERANCES[torch.bfloat16])
 
 
 def test_what_padding_holds_is_not_read() -> None:

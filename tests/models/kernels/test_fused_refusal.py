@@ -11,7 +11,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from models.kernels import availability
 from models.kernels import fused_spatial_gating as fused
+from models.kernels.tiling import tiles_of_product
+from models.mixers import spatial_gating
 from models.mixers.spatial_gating import Config, build
 from tests.contracts.checks import assert_close_to_largest, randomise
 
@@ -92,6 +95,7 @@ def test_the_module_falls_back_and_answers_the_same(options: dict[str, Any], rea
 )
 def test_the_module_asks_with_its_own_options(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], reason: str) -> None:
     monkeypatch.setattr(fused, "IS_INTERPRETED", True)  # then a CPU will do
+    monkeypatch.setattr(spatial_gating, "kernel_failure", lambda *_: "")
     module, tokens = build(Config(seq_len=9, width=16, kernel="fused", **options)), torch.randn(2, 9, 16)
     assert module.fused_refusal(tokens) == reason
     assert (module.effective_kernel(tokens) == "fused") is (reason == "")
@@ -101,18 +105,45 @@ def test_the_module_asks_with_its_own_options(monkeypatch: pytest.MonkeyPatch, o
 @pytest.mark.parametrize(
     ("kernel", "dtype", "chosen"),
     [
-        ("auto", torch.bfloat16, "fused"),
-        ("auto", torch.float16, "fused"),
+        ("auto", torch.bfloat16, "linear"),
+        ("auto", torch.float16, "linear"),
         ("auto", torch.float32, "baddbmm"),
+        ("fused", torch.bfloat16, "fused"),
         ("fused", torch.float32, "fused"),
         ("fused", torch.float64, "linear"),
         ("matmul", torch.bfloat16, "matmul"),
     ],
 )
-def test_on_cuda_half_precision_is_fused_unless_something_else_is_asked_for(kernel: str, dtype: torch.dtype, chosen: str) -> None:
+def test_on_cuda_the_fused_gate_is_taken_where_it_is_asked_for(kernel: str, dtype: torch.dtype, chosen: str) -> None:
     module = build(Config(seq_len=9, width=32, kernel=kernel))
     with FakeTensorMode(), torch.no_grad():
         assert module.effective_kernel(torch.empty(2, 9, 32, dtype=dtype, device="cuda")) == chosen
+
+
+def test_kernels_that_cannot_be_launched_are_replaced_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's own error: it finds no GPU to compile for, or tensors that are not on it."""
+    pytest.importorskip("triton")
+    if availability.IS_INTERPRETED:
+        pytest.skip("Triton's interpreter launches everything")
+    monkeypatch.setattr(fused, "IS_INTERPRETED", True)  # so that nothing forbids it on a CPU
+    module, reference = (build(Config(seq_len=9, width=16, kernel=kernel)) for kernel in ("fused", "auto"))
+    module.load_state_dict(reference.state_dict())
+    tokens = torch.randn(2, 9, 16)
+    assert torch.equal(module(tokens), reference(tokens))
+    reason = module.fused_refusal(tokens)
+    assert reason
+    assert "\n" not in reason
+    assert module.effective_kernel(tokens) == reference.effective_kernel(tokens)
+
+
+@pytest.mark.parametrize("num_bytes", [2, 4])
+def test_small_sizes_stand_for_large_ones(num_bytes: int) -> None:
+    """The same side of a tile, and a multiple of 16 or not."""
+    for size in (2, 16, 17, 24, 33, 64, 65, 196, 256, 257, 768, 1025, 4096, 4097, 65_537):
+        small = fused.smallest_alike(size, num_bytes)
+        assert small <= min(size, 128)
+        assert (size - small) % 16 == 0
+        assert tiles_of_product(small, small, num_bytes) == tiles_of_product(size, size, num_bytes)
 
 
 @pytest.mark.usefixtures("_triton")
