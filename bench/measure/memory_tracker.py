@@ -16,7 +16,7 @@ import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -67,8 +67,16 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCounts:
+    """Of a steady step; `building`, where it is predicted: the most bytes live at once before the first one, when weights of half precision are
+    still in fp32."""
+
     live: LiveBytes
     traffic: Traffic
+    building: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        return max(self.live.total, self.building)
 
 
 @dataclass(kw_only=True)
@@ -232,7 +240,12 @@ def predicted_counts(cell: Cell) -> StepCounts:
     fakes = FakeTensorMode()
     built = _fake_copy(cell, fakes) if is_counted(cell.model) else None
     with fakes:
-        return counts_of_step(build_step(cell, built=built))
+        ledger = Ledger()
+        ledger.label((*built.parameters(), *built.buffers()) if built else (), WEIGHT)
+        with Watch(ledger):
+            step = build_step(cell, built=built)
+        ledger.close()
+        return replace(counts_of_step(step), building=ledger.peak.total)
 
 
 def _fake_copy(cell: Cell, fakes: FakeTensorMode) -> nn.Module:

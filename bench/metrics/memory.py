@@ -144,7 +144,7 @@ def _prediction_if_too_large(cell: Cell) -> StepCounts | None:
     if available is None or rough_bound_bytes(cell) <= USABLE_SHARE * available:
         return None
     predicted = predict(cell)
-    return predicted if predicted.live.total > USABLE_SHARE * available else None
+    return predicted if predicted.needed_bytes > USABLE_SHARE * available else None
 
 
 def _measured(cell: Cell, seed: int) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Ladders: batch sizes 1, 4, 16, ... up to the largest that fits a memory, and lengths 17, 65, 257, ... up to the longest.
 
-What fits is decided by the peak of a step on fake tensors, which runs nothing. In the batch the peak is affine (weights stay, activations are per
-sample): two predictions give a line, and where the line meets the memory it is predicted again, together with the batch that is one larger.
+What fits is decided by the peak of building a model and of a step on fake tensors, which runs nothing. In the batch the peak is affine (weights
+stay, activations are per sample): two predictions give a line, and where the line meets the memory it is predicted again, together with the batch
+that is one larger.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bench.measure import environment
 from bench.measure.memory_tracker import predicted_counts
 from bench.measure.model import is_stepwise
 from bench.measure.step import PARAMETER_DTYPES, attention_backend
-from bench.planning.jobs import JOB_OVERHEAD_S, STEPS_PER_VISIT, estimated_step_seconds
+from bench.planning.jobs import estimated_visit_seconds
 from bench.planning.longest import Expand, SizedAt, lengths_of, longest_between, longest_sized, sized_at
 from bench.planning.request import MAX_SEQ_LEN, MAX_SIZE, Request
 from bench.planning.sizing import resolve_models
@@ -85,13 +86,16 @@ def room_of(request: Request, device: str) -> Room:
 
 @functools.lru_cache(maxsize=4096)
 def peak_bytes(cell: Cell) -> int:
-    """The predicted peak of one steady step, with any engine that of eager. A GPU's step is predicted as a CPU's where there is no GPU, and then
-    with the attention that a CPU chooses, but for `math`, which is everywhere. Raises UnpredictableError."""
+    """The predicted peak of building the model, in fp32 whatever its dtype, and of one steady step, with any engine that of eager.
+
+    A GPU's step is predicted as a CPU's where there is no GPU, and then with the attention that a CPU chooses, but for `math`, which is everywhere.
+    Raises UnpredictableError.
+    """
     work, device = cell.workload, _predicted_device(cell.workload.device)
     attention = work.attention if device == work.device or work.attention == "math" else "auto"
     try:
         with attention_backend(attention):
-            return predicted_counts(_with(cell, engine="eager", device=device)).live.total
+            return predicted_counts(_with(cell, engine="eager", device=device)).needed_bytes
     except RuntimeError as error:
         raise UnpredictableError(f"its step cannot be predicted: {one_line(error)}") from error
 
@@ -300,7 +304,7 @@ def _rungs(steps: tuple[int, ...], top: int) -> tuple[int, ...]:
 
 def _within_time(ladder: Ladder, rungs: Mapping[int, PlannedCell], room: Room, settings: Settings) -> Climb:
     """The rungs that can be timed within the limit; the first that cannot is named, for all above it."""
-    seconds = {size: JOB_OVERHEAD_S + STEPS_PER_VISIT * estimated_step_seconds(planned, settings) for size, planned in rungs.items()}
+    seconds = {size: estimated_visit_seconds(planned, settings) for size, planned in rungs.items()}
     cells = tuple(planned for size, planned in rungs.items() if seconds[size] <= settings.limit_s)
     name = "batch" if ladder.axis == "batch" else "n ="
     skipped = [
@@ -326,7 +330,7 @@ def _too_slow(planned: PlannedCell, settings: Settings) -> str:
     model = planned.cell.model
     if not is_stepwise(model):
         return ""
-    n, job_s = model.shape.seq_len, JOB_OVERHEAD_S + STEPS_PER_VISIT * estimated_step_seconds(planned, settings)
+    n, job_s = model.shape.seq_len, estimated_visit_seconds(planned, settings)
     prediction_s = SECONDS_PER_TOKEN * n * model.shape.depth
     if prediction_s > MAX_PREDICTION_S:
         return f"one token after another, n = {n:,} takes about {prediction_s:,.0f} s to predict, more than {MAX_PREDICTION_S:g}"

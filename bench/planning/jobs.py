@@ -24,8 +24,13 @@ RETRIES = (FAILED, UNSTABLE, CORRUPTED)
 LATENCY = "latency"
 HOPELESS = ("timed_out", "out_of_memory")
 """What ended so is not tried again in later rounds."""
-NOMINAL_FLOPS_PER_S = {"cpu": 6e10, "cuda": 2e13}
-JOB_OVERHEAD_S = 0.4
+CPU_FLOPS_PER_S = 6e10
+CUDA_SHARE = 0.3
+"""Of the peak rate, for want of a measurement: what a model as a whole, not a single product, is taken to reach."""
+CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-autocast": 989e12}
+"""Dense, of an H100 SXM by its data sheet (NVIDIA H100 Tensor Core GPU, which states twice as much for sparse matrices)."""
+JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 2.5}
+"""Of a job beside its steps: the fork, the imports, and on CUDA the context, which takes 1 to 2.5 s."""
 TRAIN_PHASE_FACTOR = 3
 STEPS_PER_VISIT = 8
 """Of a step so slow that it is timed as seldom as possible, warm-up included."""
@@ -115,21 +120,31 @@ def estimated_seconds(plan: Plan) -> float:
 
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     work = planned.cell.workload
-    step_s = estimated_step_seconds(planned, plan.settings)
+    step_s, overhead_s = estimated_step_seconds(planned, plan.settings), JOB_OVERHEAD_S[work.device]
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
-        return JOB_OVERHEAD_S + _training_flops(planned, plan) / NOMINAL_FLOPS_PER_S[work.device]
+        return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)
     if job.shared_id:
-        return min(plan.settings.limit_s, JOB_OVERHEAD_S + plan.settings.sample_s)
+        return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat == "round":
-        return min(plan.settings.limit_s, JOB_OVERHEAD_S + max(0.5 * plan.settings.sample_s, STEPS_PER_VISIT * step_s))
-    return min(plan.settings.limit_s, JOB_OVERHEAD_S + (4 * step_s if job.metric not in ("params", "flops") else 0.0))
+        return min(plan.settings.limit_s, overhead_s + max(0.5 * plan.settings.sample_s, STEPS_PER_VISIT * step_s))
+    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in ("params", "flops") else 0.0))
 
 
 def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
-    """One step at the device's nominal rate."""
-    device = planned.cell.workload.device
-    return _step_flops(planned) / (NOMINAL_FLOPS_PER_S[device] * (settings.threads if device == "cpu" else 1))
+    """One step at the nominal rate of the device."""
+    work = planned.cell.workload
+    return _step_flops(planned) / (nominal_flops_per_s(work.device, work.dtype) * (settings.threads if work.device == "cpu" else 1))
+
+
+def estimated_visit_seconds(planned: PlannedCell, settings: Settings) -> float:
+    """A job that times a step as seldom as possible."""
+    return JOB_OVERHEAD_S[planned.cell.workload.device] + STEPS_PER_VISIT * estimated_step_seconds(planned, settings)
+
+
+def nominal_flops_per_s(device: str, dtype: str) -> float:
+    """FLOPs per second: of one thread on a CPU, whatever the dtype; of a current data-center GPU on CUDA."""
+    return CPU_FLOPS_PER_S if device == "cpu" else CUDA_SHARE * CUDA_PEAK_FLOPS_PER_S[dtype]
 
 
 def rounds_of_cells(plan: Plan, cells: Sequence[PlannedCell], first: int) -> list[Job]:

@@ -13,7 +13,7 @@ import pytest
 
 from bench.measure.model import generating_models
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts, check_plan
-from bench.planning.jobs import control_cell, estimated_seconds, jobs
+from bench.planning.jobs import control_cell, estimated_job_seconds, estimated_seconds, jobs
 from bench.planning.recipe import parse_recipe
 from bench.planning.request import parse_request
 from bench.running.store import parse_plan
@@ -276,6 +276,31 @@ def test_training_jobs_are_shared_by_the_cells_of_a_model() -> None:
 def test_longer_work_is_estimated_to_take_longer() -> None:
     assert estimated_seconds(planned(rounds=3)) < estimated_seconds(planned(rounds=7))
     assert estimated_seconds(planned(batch="1")) <= estimated_seconds(planned(batch="4096"))
+
+
+def job_seconds(device: str, dtype: str, metric: str = "latency") -> float:
+    request = parse_request(models="vit", seq="257", params="20M", dtype=dtype, metrics=metric, batch="256")
+    plan = build_plan(request, settings=Settings(threads=1, limit_s=3600.0, sample_s=0.1), recipe=Recipe(), device=device)
+    job = next(j for j in jobs(plan) if j.metric == metric)
+    return estimated_job_seconds(job, plan.cells[0], plan)
+
+
+def test_on_cuda_a_dtype_has_its_own_rate_and_a_job_a_longer_start() -> None:
+    flops = (job_seconds("cpu", "fp32") - 0.4) * 6e10  # the rate of one thread, which was measured
+    for dtype, peak in (("fp32", 67e12), ("tf32", 495e12), ("bf16", 989e12), ("bf16-autocast", 989e12)):
+        assert job_seconds("cuda", dtype) == pytest.approx(2.5 + flops / (0.3 * peak))
+    assert job_seconds("cpu", "bf16") == job_seconds("cpu", "fp32")
+    assert job_seconds("cuda", "bf16", "params") == 2.5
+
+
+def test_a_training_is_estimated_at_the_precision_of_its_recipe() -> None:
+    request = parse_request(models="vit", seq="17", params="20M", task="digits", metrics="accuracy")
+    plans = [
+        build_plan(request, settings=Settings(), recipe=Recipe(precision=precision), device="cuda")
+        for precision in ("fp32", "bf16-autocast")
+    ]
+    fp32, half = (estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) - 2.5 for plan in plans)
+    assert fp32 / half == pytest.approx(989 / 67)
 
 
 def test_fixed_tokens_give_each_length_its_batch() -> None:

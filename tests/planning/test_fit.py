@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench.measure import environment
-from bench.measure.memory_tracker import counts_of_step
+from bench.measure.memory_tracker import Ledger, Watch, counts_of_step, predicted_counts
 from bench.measure.step import build_step
 from bench.planning import fit
 from bench.planning.build import build_plan, check_plan
@@ -304,6 +304,32 @@ def test_a_device_that_does_not_say_needs_a_stated_memory(available: Callable[[i
     with pytest.raises(RequestError, match="--memory is missing"):
         planned(memory="")
     assert isinstance(planned().ladders[0], Ladder)
+
+
+# weights of half precision, which are built in fp32
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_what_building_holds_is_predicted(dtype: str) -> None:
+    (found,) = planned(models="gmlp", seq="129", batch="1", memory="", dtype=dtype).cells
+    ledger = Ledger()
+    with Watch(ledger):
+        build_step(found.cell)
+    ledger.close()
+    counts = predicted_counts(found.cell)
+    assert counts.building == ledger.peak.total
+    assert counts.building > 4 * found.sizing.params
+    assert peak_bytes(found.cell) == max(counts.building, counts.live.total)
+    assert (counts.building > counts.live.total) is (dtype == "bf16")  # one sample is little beside the n x n weights
+
+
+def test_a_ladder_leaves_room_for_building() -> None:
+    plan = planned(models="gmlp", seq="max", batch="1", memory="1MiB", dtype="bf16")
+    (ladder,) = plan.ladders
+    params = plan.cells[-1].sizing.params
+    assert 4 * params < ladder.peak_bytes <= MIB
+    assert ladder.beyond_bytes is not None
+    assert ladder.beyond_bytes > MIB
 
 
 # models that are not ours
