@@ -19,7 +19,7 @@ import typer
 
 from bench import catalog, console
 from bench.measure import environment
-from bench.planning.flags import Flags, announce_data_root, to_device, to_recipe, to_request, to_settings
+from bench.planning.flags import Flags, announce_data_root, settings_on, to_device, to_recipe, to_request, to_settings, with_lengths_of
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.signals import Stop
@@ -278,12 +278,14 @@ def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
         raise RequestError(
             "--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}"
         )
-    request, settings, recipe = to_request(flags), to_settings(flags), to_recipe(flags)
+    if not flags.seq:  # then the device decides
+        flags = with_lengths_of(device_of(flags, may_be_elsewhere=may_be_elsewhere), flags)
+    request, _, recipe = to_request(flags), to_settings(flags), to_recipe(flags)
     announce_data_root(flags)
     device = device_of(flags, may_be_elsewhere=may_be_elsewhere)
     from bench.planning.build import build_plan
 
-    return build_plan(request, settings=settings, recipe=recipe, device=device, command=command_line())
+    return build_plan(request, settings=settings_on(device, flags), recipe=recipe, device=device, command=command_line())
 
 
 def device_of(flags: Flags, *, may_be_elsewhere: bool) -> str:

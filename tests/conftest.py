@@ -14,7 +14,12 @@ settings.load_profile("project")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that start the program come first: they take longest, and where several processes share the files out none is left with them."""
+    """Tests of a GPU are skipped where there is none. The files that start the program come first: they take longest, and where several processes
+    share the files out none is left with them."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA GPU here"))
     items.sort(key=lambda item: not any(hasattr(getattr(item, "module", None), name) for name in STARTERS))
 
 

@@ -338,6 +338,43 @@ def test_describe_shows_the_true_size_of_a_misjudged_vit(capsys: pytest.CaptureF
     assert json.loads(out)["params_blocks"] == 6 * (attention + feed_forward + norms) == 23_640_576
 
 
+def planned_on(device: str, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    code, out, _ = answered(("plan", "--models", "vit", "--device", device, "--json", *words), capsys)
+    assert code == 0
+    plan: dict[str, Any] = json.loads(out)["plan"]
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("device", "typed", "limit_s", "train_limit_s"),
+    [
+        ("cpu", (), 60, 3600),
+        ("cuda", (), 180, 3600),
+        ("cuda", ("--quick",), 20, 3600),
+        ("cuda", ("--limit-s", "60"), 60, 60),
+        ("cuda", ("--limit-s", "90", "--quick"), 90, 90),
+    ],
+)
+def test_a_job_has_longer_on_cuda_unless_its_limit_is_typed(
+    device: str, typed: tuple[str, ...], limit_s: float, train_limit_s: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = planned_on(device, capsys, "--seq", "17", *typed)["settings"]
+    assert (settings["limit_s"], settings["train_limit_s"]) == (limit_s, train_limit_s)
+
+
+def lengths_of(plan: dict[str, Any]) -> list[int]:
+    return list(dict.fromkeys(cell["cell"]["model"]["shape"]["seq_len"] for cell in plan["cells"]))
+
+
+def test_without_lengths_cuda_has_aligned_ones_beside_the_unaligned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lengths_of(planned_on("cuda", capsys)) == [64, 65, 256, 257, 1024, 1025]
+    assert lengths_of(planned_on("cuda", capsys, "--seq", "65")) == [65]
+    assert lengths_of(planned_on("cuda", capsys, "--models", "deit-ti")) == [197]  # published with a length
+    code, _, err = answered(("plan", "--models", "vit", "--device", "cpu"), capsys)
+    assert code == 2
+    assert "--seq is missing" in err
+
+
 def test_plan_touches_no_device_and_speaks_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def touched() -> None:
         raise AssertionError("a device was asked")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.errors import is_out_of_memory
-from bench.measure.step import Step
-from bench.spec import NO_ATTENTION, Cell, Workload
+from bench.measure.model import build_model
+from bench.measure.step import Step, synthetic_batch
+from bench.spec import NO_ATTENTION, Cell, ModelSpec, Workload
 
 FUSED_KERNELS = {
     "_scaled_dot_product_flash_attention_for_cpu": "flash",
@@ -49,6 +53,30 @@ def attention_kernel(cell: Cell, step: Step) -> str:
     with _Kernels() as kernels:
         ran = _run_one_sample(cell, step)
     return "+".join(kernels.found) or (EXPLICIT if ran else UNKNOWN)
+
+
+@functools.lru_cache(maxsize=1024)
+def masks_attention(model: ModelSpec) -> bool:
+    """Whether a forward without padding gives `scaled_dot_product_attention` a mask, which some kernels do not take. Nothing is computed."""
+    cell = Cell(model=model, workload=Workload(batch_size=1))
+    masks = _Masks()
+    with torch.device("meta"), torch.no_grad(), masks:
+        build_model(model)(synthetic_batch(cell)[0])
+    return masks.found
+
+
+class _Masks(TorchFunctionMode):
+    """Whether attention is given a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        keywords = kwargs or {}
+        if function is F.scaled_dot_product_attention:
+            self.found = self.found or keywords.get("attn_mask") is not None or (len(args) > 3 and args[3] is not None)
+        return function(*args, **keywords)
 
 
 def spatial_kernel(cell: Cell, step: Step) -> str | None:

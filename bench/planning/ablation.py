@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
-from bench.planning.flags import Flags, to_recipe, to_request, to_settings
+from bench.planning.flags import Flags, settings_on, to_recipe, to_request
 from bench.planning.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
 from bench.spec import Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
@@ -58,7 +58,7 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing:
     absent = {part.name: reason for part in asked if (reason := _absence(part))} if flags.quick else {}
     return build_plan_of_parts(
         [part for part in asked if part.name not in absent],
-        settings=_settings(ablation, flags),
+        settings=_settings(ablation, flags, device),
         recipe=_recipe(asked),
         device=device,
         name=name,
@@ -242,9 +242,9 @@ def _left_out(part: PartRequest, reason: str) -> Iterator[Skipped]:
                 yield Skipped(model=model.name, seq_len=n, budget=None, reason=reason)
 
 
-def _settings(ablation: Ablation, flags: Flags) -> Settings:
+def _settings(ablation: Ablation, flags: Flags, device: str) -> Settings:
     """The ablation's own rounds, seeds and sampling time, where the user did not choose; a quick run keeps its few rounds and has one seed."""
-    settings = to_settings(flags)
+    settings = settings_on(device, flags)
     own: dict[str, Any] = {} if flags.seeds != Flags().seeds else {"seeds": 1 if flags.quick else ablation.seeds}
     if not flags.quick:
         own |= {"sample_s": ablation.sample_s, **({} if flags.rounds else {"rounds": ablation.rounds})}

@@ -7,12 +7,13 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bench import catalog
 from bench.measure.allocator import ALLOCATORS
 from bench.measure.engines import parse_engine, refusal
-from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, uses_attention
+from bench.measure.kernels import masks_attention
+from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, is_counted, uses_attention
 from bench.peers.names import OUTSIDE, parse_outside
 from bench.planning.fit import climbs
 from bench.planning.longest import LENGTHS
@@ -48,6 +49,8 @@ SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
 ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
 """The environment variable that lets a plan file name functions of any package."""
 OWN_FACTORIES = "bench.peers."
+HALF_PRECISION_ATTENTION = ("flash", "cudnn")
+"""What takes fp16 and bf16 alone on CUDA (torch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp); a CPU's flash attention takes fp32."""
 WORKLOAD_WORDS = {
     "phase": PHASES,
     "dtype": DTYPES,
@@ -348,7 +351,7 @@ def _require_settings(plan: Plan) -> None:
 
 def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:
     own = request.recipe if request.task and request.recipe != recipe else None
-    attentions = request.attentions if uses_attention(sized.model) else (NO_ATTENTION,)
+    attentions = _attentions(sized.model, request)
     sizing = sizing_of(sized)
     axes = itertools.product(request.phases, request.dtypes, request.engines, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
     for phase, dtype, engine, batch_size, attention in axes:
@@ -362,35 +365,51 @@ def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) ->
             task=request.task,
             recipe=own,
         )
-        if not _refusal(workload):
+        if not (_refusal(workload) or _mask_refusal(sized.model, workload)):
             yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
 
 
 def _refused(sized: SizedModel, request: Request, device: str) -> Iterator[Skipped]:
     """Which of the ways to run this model that were asked for do not exist here."""
     model = sized.model
-    for reason in _refusals(request, device):
+    for reason in _refusals(model, request, device):
         yield Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sized.budget, reason=reason)
 
 
 def _refused_anywhere(request: Request, device: str) -> Iterator[Skipped]:
     """The same where only a ladder names lengths: once per model, at the first rung."""
-    for model, reason in itertools.product(request.models, _refusals(request, device)):
-        yield Skipped(model=model.name, seq_len=LENGTHS[0], budget=None, reason=reason)
+    for model in request.models:
+        sized = resolve_models(replace(request, models=(model,), seq_lens=LENGTHS[:1]))
+        specimen = next((found.model for found in sized if not isinstance(found, Skipped)), None)
+        for reason in _refusals(specimen, request, device):
+            yield Skipped(model=model.name, seq_len=LENGTHS[0], budget=None, reason=reason)
 
 
-def _refusals(request: Request, device: str) -> list[str]:
-    ways = itertools.product(request.phases, request.dtypes, request.engines)
-    return [
-        reason for phase, dtype, engine in ways if (reason := _refusal(Workload(phase=phase, dtype=dtype, engine=engine, device=device)))
-    ]
+def _refusals(model: ModelSpec | None, request: Request, device: str) -> list[str]:
+    """Each reason once. Without a model, those that hold for any."""
+    ways = itertools.product(request.phases, request.dtypes, request.engines, _attentions(model, request) if model else (NO_ATTENTION,))
+    works = [Workload(phase=phase, dtype=dtype, engine=engine, attention=name, device=device) for phase, dtype, engine, name in ways]
+    reasons = (_refusal(work) or (_mask_refusal(model, work) if model else "") for work in works)
+    return list(dict.fromkeys(filter(None, reasons)))
+
+
+def _attentions(model: ModelSpec, request: Request) -> tuple[str, ...]:
+    return request.attentions if uses_attention(model) else (NO_ATTENTION,)
 
 
 def _refusal(workload: Workload) -> str:
     if workload.dtype == "tf32" and workload.device != "cuda":
         return "--dtype tf32 is a precision of CUDA devices"
+    if workload.device == "cuda" and workload.attention in HALF_PRECISION_ATTENTION and workload.dtype in ("fp32", "tf32"):
+        return f"--attention {workload.attention} takes no fp32 tensors on CUDA: use efficient or math, or --dtype bf16"
     found = refusal(workload)
     return f"--engine {workload.engine}: {found}" if found else ""
+
+
+def _mask_refusal(model: ModelSpec, workload: Workload) -> str:
+    if workload.device != "cuda" or workload.attention != "flash" or is_counted(model) or not masks_attention(model):
+        return ""
+    return "--attention flash takes no mask on CUDA, and this model has one: use efficient or math"
 
 
 def _default_name(requests: Iterable[Request]) -> str:

@@ -31,6 +31,7 @@ from bench.planning.request import (
     Request,
     number,
     one_of,
+    parse_models,
     parse_request,
     whole_number,
 )
@@ -40,6 +41,10 @@ from bench.tasks import DATA_VARIABLE, DOWNLOAD_VARIABLE
 
 CEILING, PROFILE = "ceiling", "profile"
 QUICK_LIMIT_S, DEFAULT_LIMIT_S = 20.0, 60.0
+CUDA_LIMIT_S = 180.0
+"""By default: a compilation for a GPU that finds nothing in its cache may take minutes."""
+CUDA_SEQ = "64,65,256,257,1024,1025"
+"""By default: lengths of 2^k + 1, a class token included, leave the rows of gMLP's n x n matrix unaligned; beside each stands its aligned twin."""
 QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
 
 
@@ -59,7 +64,11 @@ class Flags:
         ),
     ] = ""
     seq: Annotated[
-        str, _flag("Tokens that the blocks see, class token included; max: 17, 65, ... up to the longest that fits.", "LIST")
+        str,
+        _flag(
+            f"Tokens that the blocks see, class token included (default on CUDA: {CUDA_SEQ}); max: 17, 65, ... up to the longest that fits.",
+            "LIST",
+        ),
     ] = ""
     params: Annotated[str, _flag("Parameter budgets.", "LIST", "Size")] = DEFAULT_PARAMS
     match: Annotated[str, _flag("What is matched: params, flops or shape.", "POLICY", "Size")] = "params"
@@ -86,7 +95,9 @@ class Flags:
         str, _flag("keep: jobs keep freed memory for their next step; system: as the system's allocator has it.", "POLICY", "Workload")
     ] = KEEP
     rounds: Annotated[str, _flag(f"Timing rounds (default {DEFAULT_ROUNDS}; {QUICK_ROUNDS} with --quick).", "N", "Measuring")] = ""
-    limit_s: Annotated[str, _flag("Longest time of one job (default 60; 20 with --quick; training: 3600).", "SECONDS", "Measuring")] = ""
+    limit_s: Annotated[
+        str, _flag("Longest time of one job (default 60, on CUDA 180; 20 with --quick; training: 3600).", "SECONDS", "Measuring")
+    ] = ""
     seed: Annotated[str, _flag("Seed of weights, data and order.", "N", "Measuring")] = "0"
     quick: Annotated[bool, typer.Option("--quick", help="3 rounds and short limits; rows are marked.", rich_help_panel="Measuring")] = False
     cold: Annotated[bool, typer.Option("--cold", help="CUDA: kernel time with the L2 cache flushed too.", rich_help_panel="Measuring")] = (
@@ -152,6 +163,18 @@ def to_settings(flags: Flags) -> Settings:
         allocator=one_of("--allocator", flags.allocator, ALLOCATORS),
         cold=flags.cold,
     )
+
+
+def settings_on(device: str, flags: Flags) -> Settings:
+    """With the time limit of the device, where none is typed."""
+    settings = to_settings(flags)
+    return settings if device == "cpu" or flags.limit_s or flags.quick else dataclasses.replace(settings, limit_s=CUDA_LIMIT_S)
+
+
+def with_lengths_of(device: str, flags: Flags) -> Flags:
+    """With the lengths of the device, where none is typed and a model has none of its own."""
+    has_all = flags.seq or all(model.is_published for model in parse_models(flags.models))
+    return flags if device == "cpu" or has_all else dataclasses.replace(flags, seq=CUDA_SEQ)
 
 
 def to_recipe(flags: Flags) -> Recipe:

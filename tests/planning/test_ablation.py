@@ -205,6 +205,10 @@ def test_what_the_user_chooses_goes_before_the_own_settings() -> None:
     assert (quick.rounds, quick.quick) == (3, True)
 
 
+def test_a_question_asked_of_a_gpu_has_its_time_limit() -> None:
+    assert (plan_of("scale", CPU).settings.limit_s, plan_of("scale", CUDA).settings.limit_s) == (60, 180)
+
+
 def test_the_listing_names_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert {entry["name"]: entry["last"] for entry in listing()} == dict.fromkeys(NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections import Counter
@@ -276,6 +277,50 @@ def test_training_jobs_are_shared_by_the_cells_of_a_model() -> None:
 def test_longer_work_is_estimated_to_take_longer() -> None:
     assert estimated_seconds(planned(rounds=3)) < estimated_seconds(planned(rounds=7))
     assert estimated_seconds(planned(batch="1")) <= estimated_seconds(planned(batch="4096"))
+
+
+def on_cuda(**flags: Any) -> Plan:
+    request = parse_request(**{"models": "vit", "seq": "17", "width": "32", "depth": "1", **flags})
+    return build_plan(request, settings=Settings(), recipe=Recipe(), device="cuda")
+
+
+@pytest.mark.parametrize("seq", ["17", "max"])
+def test_attention_without_fp32_is_refused_on_cuda_alone(seq: str) -> None:
+    ladder = {"batch": "2", "memory": "256KiB"} if seq == "max" else {}
+    plan = on_cuda(models="vit,gmlp", dtype="fp32,tf32,bf16,bf16-autocast", attention="auto,flash,efficient,cudnn,math", seq=seq, **ladder)
+    ran = {(p.cell.workload.attention, p.cell.workload.dtype) for p in plan.cells if p.cell.model.name == "vit"}
+    everywhere = itertools.product(("auto", "efficient", "math"), ("fp32", "tf32", "bf16", "bf16-autocast"))
+    assert ran == {*everywhere, *itertools.product(("flash", "cudnn"), ("bf16", "bf16-autocast"))}
+    assert {p.cell.workload.dtype for p in plan.cells if p.cell.model.name == "gmlp"} == {"fp32", "tf32", "bf16", "bf16-autocast"}
+    refused = {(s.model, s.reason) for s in plan.skipped if "--attention" in s.reason}
+    assert refused == {
+        ("vit", f"--attention {name} takes no fp32 tensors on CUDA: use efficient or math, or --dtype bf16") for name in ("flash", "cudnn")
+    }
+    assert {p.cell.workload.attention for p in planned(models="vit", attention="flash").cells} == {"flash"}  # on a CPU
+
+
+@pytest.mark.parametrize(
+    ("model", "has_mask"),
+    [
+        ("vit", False),
+        ("encoder_decoder", False),
+        ("metaformer+mixer=attention:causal=true", False),
+        ("metaformer+mixer=attention:mask=sample", True),
+        ("metaformer+mixer=kernel_attention", True),
+    ],
+)
+def test_flash_attention_with_a_mask_is_refused_on_cuda(model: str, has_mask: bool) -> None:
+    plan = on_cuda(models=model, dtype="bf16", attention="flash,efficient")
+    assert [p.cell.workload.attention for p in plan.cells] == (["efficient"] if has_mask else ["flash", "efficient"])
+    assert [s.reason for s in plan.skipped] == has_mask * [
+        "--attention flash takes no mask on CUDA, and this model has one: use efficient or math"
+    ]
+
+
+def test_a_request_of_what_no_attention_takes_says_what_to_change() -> None:
+    with pytest.raises(RequestError, match="--attention flash takes no fp32") as refused:
+        on_cuda(attention="flash")
+    assert "choose another --attention" in refused.value.hint
 
 
 def job_seconds(device: str, dtype: str, metric: str = "latency") -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.contracts.checks import assert_close_to_largest
 
@@ -107,3 +108,33 @@ def nan_in_fresh_memory() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def check_single_matrix_memory(*, n: int, channels: int, dtype: torch.dtype, device: str) -> None:
+    """The gradient of W from one item is the only tensor of n x n entries that its backward allocates, and is that of float64."""
+    from models.kernels import spatial_gating_backward
+
+    values = drawn(Case(n=n, channels=channels, batch=1, dtype=dtype), device)
+    upstream, z = values["upstream"].to(dtype), values["z"].to(dtype)
+    with Allocations() as allocations:
+        found, of_bias = spatial_gating_backward.weight_gradient(upstream, z, None, None, (dtype, dtype))
+    assert [kind for shape, kind in allocations.found if shape[-2:] == (n, n)] == [dtype]
+    u, v = values["z"][0].chunk(2, dim=-1)
+    of_gate = values["upstream"][0] * u
+    for rows in torch.arange(n, device=device).split(1024):  # float64 of all would be four times the memory
+        assert_close_to_largest(found[rows].double(), of_gate[rows] @ v.T, TOLERANCES[dtype])
+    assert_close_to_largest(of_bias.double(), of_gate.sum(dim=1), TOLERANCES[dtype])
+
+
+class Allocations(TorchDispatchMode):
+    """Shapes and types of what is allocated, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[tuple[tuple[int, ...], torch.dtype]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # torch's contract
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and not any(argument.alias_info for argument in func._schema.returns):
+            self.found.append((tuple(out.shape), out.dtype))
+        return out
