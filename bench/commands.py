@@ -273,12 +273,12 @@ def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str, *, elsewher
 
 
 def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
-    """Everything that can be refused without torch first; then the device; then the sizes."""
+    """Everything that can be refused without torch first; then the device; then the sizes. The device comes first where it gives the lengths."""
     if not flags.models:
         raise RequestError(
             "--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}"
         )
-    if not flags.seq:  # then the device decides
+    if not flags.seq:
         flags = with_lengths_of(device_of(flags, may_be_elsewhere=may_be_elsewhere), flags)
     request, _, recipe = to_request(flags), to_settings(flags), to_recipe(flags)
     announce_data_root(flags)

@@ -170,6 +170,17 @@ def test_a_cell_beyond_the_machine_is_predicted_and_not_run(monkeypatch: pytest.
     assert values["rss_bytes"] is None
 
 
+def test_a_model_that_cannot_be_built_in_fp32_is_predicted_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = small_cell("gmlp", n=129, batch=1, dtype="bf16")
+    counts = memory.predict(cell)
+    assert counts.building > counts.live.total
+    monkeypatch.setattr(memory, "_measured", _forbidden)
+    monkeypatch.setattr(memory, "rough_bound_bytes", lambda _: 10 * counts.building)
+    monkeypatch.setattr(memory, "available_bytes", lambda _: int((counts.building + counts.live.total) / 2 / memory.USABLE_SHARE))
+    values = memory.measure(job(cell)).values
+    assert (values["memory_source"], values["peak_memory_bytes"]) == ("predicted", counts.live.total)
+
+
 def test_a_prediction_tells_the_traffic_of_an_eager_step_and_not_of_a_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_measured", _forbidden)
     monkeypatch.setattr(memory, "available_bytes", lambda _: 1)
