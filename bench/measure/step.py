@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ BACKENDS = {
     "math": SDPBackend.MATH,
 }
 LEARNING_RATE = 1e-4
+UNRECORDED_STEP = "This instance was constructed with capturable=True"
 PARAMETER_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "bf16-autocast": torch.float32}
 
 
@@ -72,7 +74,7 @@ def build_step(cell: Cell, *, seed: int = 0, prepare: Callable[[nn.Module], None
     trains = work.phase == "train"
     prepared = engines.prepare(work.engine, model, data, trains=trains)
     forward = prepared.forward
-    optimizer = _optimizer(model, capturable=prepared.records_step) if trains else None
+    optimizer = _optimizer(model, work.device) if trains else None
     call = _train_call(forward, data, labels, optimizer, cell) if optimizer else _infer_call(forward, data, cell)
     return Step(
         model=model,
@@ -115,10 +117,12 @@ def _synthetic_data(interface: Interface, batch: int, tokens: int, dtype: torch.
     return torch.randn(batch, *sides).to(dtype)
 
 
-def _optimizer(model: nn.Module, *, capturable: bool) -> torch.optim.Optimizer:
-    """Fused AdamW. Its kernel is the same whether capturable or not, but torch warns of a capturable one that is not recorded."""
+def _optimizer(model: nn.Module, device: str) -> torch.optim.Optimizer:
+    """Fused AdamW; on CUDA one that can be recorded, for every engine alike: kernel times come from recording any of them. torch warns of that where
+    nothing is recorded, and its kernel is the same."""
+    warnings.filterwarnings("ignore", message=UNRECORDED_STEP)
     # one group, which may be empty: AdamW refuses a bare list of no parameters
-    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=capturable)
+    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=device == "cuda")
 
 
 def _context(cell: Cell) -> contextlib.AbstractContextManager[object]:

@@ -49,7 +49,6 @@ class Prepared:
 
     forward: Callable[[Tensor], Tensor]
     wrap: Callable[[Call], Call] = _as_it_is
-    records_step: bool = False
     facts: Callable[[], Facts] = field(default=_no_facts)
     replays: bool = False
 

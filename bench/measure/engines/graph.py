@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
 HIDES_OPERATORS = True
 WARMUP_CALLS = 3
 """Before recording, on a stream of their own, as torch's documentation of CUDA graphs asks: libraries allocate and choose kernels in them."""
-
-UNRECORDED_STEP = "This instance was constructed with capturable=True"
-"""How torch's warning of an optimizer begins that could be recorded and is not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +54,7 @@ def record(call: Callable[[], Any], num_calls: int = 1) -> Callable[[], Any]:
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=UNRECORDED_STEP)  # these calls are the ones before recording
+    with torch.cuda.stream(stream):
         for _ in range(WARMUP_CALLS):
             call()
     torch.cuda.current_stream().wait_stream(stream)
