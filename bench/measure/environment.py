@@ -157,13 +157,16 @@ def visible_gpu() -> Iterator[Callable[[str], Any]]:
 
 
 def _first_visible_gpu(pynvml: Any) -> Any:
-    """The device that CUDA calls 0: CUDA_VISIBLE_DEVICES may name another one than NVML's first, by index or by UUID."""
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    """Return the device that CUDA calls 0, which CUDA_VISIBLE_DEVICES names by index or by the UUID of a GPU or MIG slice.
+
+    Raises NVMLError if that variable hides every GPU, as "" and "-1" do.
+    """
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     if first.isdigit():
         return pynvml.nvmlDeviceGetHandleByIndex(int(first))
-    if first.startswith("GPU-"):
+    if first.startswith(("GPU-", "MIG-")):
         return pynvml.nvmlDeviceGetHandleByUUID(first)
-    return pynvml.nvmlDeviceGetHandleByIndex(0)
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
 
 def code_facts() -> dict[str, Any]:

@@ -35,6 +35,7 @@ def fake_nvml(**overrides: Any) -> SimpleNamespace:
     found = {
         "NVMLError": NVMLError,
         "NVML_CLOCK_SM": 1,
+        "NVML_ERROR_NOT_FOUND": 6,
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
@@ -116,6 +117,44 @@ def test_a_shared_gpu_that_hides_its_processes_keeps_what_must_agree(monkeypatch
 
 def test_without_nvml_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert set(environment.gpu_facts().values()) == {None}
+    assert environment.resolve_device("auto") == "cpu"
+    with pytest.raises(RequestError, match="no CUDA GPU"):
+        environment.resolve_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("visible", "name"),
+    [
+        (None, "index 0"),
+        ("0", "index 0"),
+        ("3,1", "index 3"),
+        (" 2 , 3", "index 2"),
+        ("GPU-5ebe9f43", "uuid GPU-5ebe9f43"),
+        ("MIG-41b35c2e,MIG-7f0e", "uuid MIG-41b35c2e"),
+    ],
+)
+def test_the_first_visible_gpu_is_described(visible: str | None, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = fake_nvml(
+        nvmlDeviceGetHandleByIndex=lambda index: f"index {index}",
+        nvmlDeviceGetHandleByUUID=lambda uuid: f"uuid {uuid}",
+        nvmlDeviceGetName=lambda handle: handle,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert environment.gpu_facts()["gpu"] == name
+
+
+@pytest.mark.parametrize("visible", ["", "-1", " ", "-1,0", "NoDevFiles"])
+def test_a_hidden_gpu_is_not_described(visible: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    monkeypatch.setattr(environment, "_torch_has_cuda", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert environment.resolve_device("cuda") == "cuda"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert set(environment.gpu_facts().values()) == {None}
     assert environment.resolve_device("auto") == "cpu"
     with pytest.raises(RequestError, match="no CUDA GPU"):
