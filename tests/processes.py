@@ -75,6 +75,19 @@ def processes_that_inherited(variable: str) -> list[int]:
     return found
 
 
+def slot_processes() -> list[int]:
+    """Those of `--on ray` that hold a slot, on this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"bench.running.slot" in words:
+            found.append(int(path.parent.name))
+    return found
+
+
 def listening_addresses(processes: Iterable[int]) -> set[str]:
     """Where they wait for connections by TCP, as the kernel writes it: hexadecimal, byte order of the machine."""
     sockets: set[str] = set()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from bench.errors import one_line
 from bench.progress import tell
+from bench.running.slot import FACTS
 from bench.serialize import from_json
 from bench.spec import MUST_AGREE, Outcome, RequestError
 from bench.tasks import DATA_VARIABLE
@@ -28,6 +29,7 @@ OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLE
 """Ray binds to all interfaces but where it is told, before it is imported, that this machine makes no clusters; then to the loopback one alone."""
 CONNECT_LIMIT_S = 10.0
 START_LIMIT_S = 120.0
+NO_GPU = "NVML finds no GPU that its jobs may use"
 NOT_HEARD = f"nothing heard in {START_LIMIT_S:g} s (are its CPUs taken?)"
 START_ONE = "start one with: ray start --head --node-ip-address=HOST, and name it with --address HOST:6379"
 
@@ -62,6 +64,10 @@ class _Worker:
     """The actor: passes jobs to a `bench.running.slot` of its own, under its node's Python."""
 
     def __init__(self, arguments: list[str], variables: dict[str, str]) -> None:
+        from ray import get_gpu_ids
+
+        if gpus := get_gpu_ids():  # Ray names them as NVML counts them, and a node may keep it from setting the variable
+            variables = {**variables, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "bench.running.slot", *arguments],
             env={**os.environ, **variables},
@@ -72,17 +78,17 @@ class _Worker:
         )
 
     def facts(self) -> dict[str, Any]:
-        return self._answer("facts")
+        return self._answer(FACTS, "facts")
 
     def run(self, job: str) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(job + "\n")
-        self._process.stdin.flush()
-        return self._answer("outcome")
+        return self._answer(job, "outcome")
 
-    def _answer(self, wanted: str) -> dict[str, Any]:
-        """The answer, and as `told` what was said before it."""
+    def _answer(self, request: str, wanted: str) -> dict[str, Any]:
+        """The answer to the request, and as `told` what was said before it."""
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._process.stdin.write(request + "\n")
+        self._process.stdin.flush()
         told: list[str] = []
         for line in self._process.stdout:
             answer = json.loads(line)
@@ -145,33 +151,51 @@ def _own_termination() -> Iterator[None]:
 def slots_of(place: Place) -> Slots:
     """Those of the cluster as it is now. Raises RequestError where there is none."""
     _connect()
+    _tell_of_idle_gpus(place)
     asked = {slot.actor.facts.remote(): slot for slot in (start_slot(node, needs, place) for node, needs in room_for_slots(place))}
     answered, late = ray().wait(list(asked), num_returns=len(asked), timeout=START_LIMIT_S) if asked else ([], [])
     for reference in late:
         leave_out(asked[reference], NOT_HEARD)
     found = [dataclasses.replace(asked[reference], facts=facts) for reference in answered if (facts := facts_of(reference))]
-    agreeing = _largest_group(found)
-    differing = [(slot, reason) for slot in found if (reason := difference(agreeing[0], slot))]
+    agreeing = _largest_group([slot for slot in found if place.device == "cpu" or slot.facts["gpu"]])
+    differing = [(slot, reason) for slot in found if (reason := difference(agreeing[0], slot) if agreeing else NO_GPU)]
     for slot, reason in differing:
         leave_out(slot, reason)
     if not agreeing:
-        raise RequestError(
-            f"no node of the Ray cluster has {'a GPU' if place.device == 'cuda' else f'{place.threads} CPUs'} to run jobs on",
-            "add one, or fewer --threads",
-        )
+        needed = f"a GPU and {place.threads}" if place.device == "cuda" else place.threads
+        raise RequestError(f"no node of the Ray cluster has {needed} CPUs to run jobs on", "add one, or fewer --threads")
+    first = agreeing[0]
+    if facts := facts_of(first.actor.facts.remote()):  # how busy its node is, now that no other slot is being started there
+        agreeing[0] = dataclasses.replace(first, facts=facts)
     return Slots(tuple(agreeing), frozenset(slot.node for slot, _ in differing))
 
 
 def room_for_slots(place: Place) -> list[tuple[str, dict[str, Any]]]:
-    """Node and needs of every slot that the nodes have room for: one per GPU, or one that takes all CPUs of a node."""
+    """Node and needs of every slot that the nodes have room for: one per GPU that has CPUs for its jobs, or one that takes all CPUs of a node."""
     found: list[tuple[str, dict[str, Any]]] = []
-    for node in ray().nodes():
-        resources = node["Resources"] if node["Alive"] else {}
+    for node, num_gpus, num_cpus in _nodes():
         if place.device == "cuda":
-            found += [(node["NodeID"], {"num_gpus": 1})] * int(resources.get("GPU", 0))
-        elif resources.get("CPU", 0) >= place.threads:
-            found.append((node["NodeID"], {"num_cpus": resources["CPU"]}))
+            found += [(node, {"num_gpus": 1, "num_cpus": place.threads})] * min(num_gpus, num_cpus // place.threads)
+        elif num_cpus >= place.threads:
+            found.append((node, {"num_cpus": num_cpus}))
     return found
+
+
+def _tell_of_idle_gpus(place: Place) -> None:
+    for node, num_gpus, num_cpus in _nodes():
+        num_used = min(num_gpus, num_cpus // place.threads)
+        if place.device == "cuda" and num_used < num_gpus:
+            warnings.warn(
+                f"{num_used} of {num_gpus} GPUs of node {node[:8]} of the Ray cluster are used: it has {num_cpus} CPUs, and a job takes "
+                f"{place.threads} (--threads)",
+                stacklevel=2,
+            )
+
+
+def _nodes() -> list[tuple[str, int, int]]:
+    """Name, GPUs and CPUs of every node that is alive."""
+    alive = [(node["NodeID"], node["Resources"]) for node in ray().nodes() if node["Alive"]]
+    return [(name, int(resources.get("GPU", 0)), int(resources.get("CPU", 0))) for name, resources in alive]
 
 
 def start_slot(node: str, needs: Mapping[str, Any], place: Place) -> Slot:
@@ -182,7 +206,7 @@ def start_slot(node: str, needs: Mapping[str, Any], place: Place) -> Slot:
     # by value: a node's worker need not find this program where the driver has it
     ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
     remote = ray().remote(**needs, max_restarts=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False))(_Worker)
-    return Slot(remote.remote([str(part) for part in place], variables), node, needs, {})
+    return Slot(remote.remote([*map(str, place), node[:8]], variables), node, needs, {})
 
 
 def facts_of(reference: Any) -> dict[str, Any] | None:
@@ -209,7 +233,8 @@ def _answer(reference: Any) -> dict[str, Any] | None:
 
 def leave_out(slot: Slot, reason: str) -> None:
     """It is named, and what it was given is free for others."""
-    warnings.warn(f"node {slot.node[:8]} of the Ray cluster is left out: {reason}", stacklevel=2)
+    what = "a GPU of node" if "num_gpus" in slot.needs else "node"
+    warnings.warn(f"{what} {slot.node[:8]} of the Ray cluster is left out: {reason}", stacklevel=2)
     ray().kill(slot.actor)
 
 

@@ -23,7 +23,7 @@ from bench.running.executors.ray import LOST
 from bench.running.store import read_run
 from bench.running.table import num_missing
 from bench.spec import MEASURED
-from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, started
+from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, slot_processes, started
 from tests.specimens import ROOT, copy_of_the_program, environment_of, run_bench
 
 pytestmark = pytest.mark.slow
@@ -43,18 +43,6 @@ def cluster() -> Iterator[Any]:
     found.add_node(num_cpus=1)
     yield found
     found.shutdown()
-
-
-def slot_processes() -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"bench.running.slot" in words:
-            found.append(int(path.parent.name))
-    return found
 
 
 def children(process: int) -> list[int]:
