@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bench.running.executors import _cluster
 from bench.running.executors import ray as executor
 from bench.running.executors._cluster import Place, Slot, Slots
 from bench.spec import MUST_AGREE
@@ -55,6 +57,27 @@ def pool_of(asked: Asked, monkeypatch: pytest.MonkeyPatch, *, differing: frozens
     monkeypatch.setattr(executor, "facts_of", asked.facts_of)
     monkeypatch.setattr("bench.running.executors._cluster.ray", lambda: asked)
     return executor._Pool(PLACE)
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "expected"),
+    [
+        ("cuda", 1, [{"num_gpus": 1, "num_cpus": 1}] * 4),
+        ("cuda", 3, [{"num_gpus": 1, "num_cpus": 3}] * 2),
+        ("cuda", 9, []),
+        ("cpu", 3, [{"num_cpus": 8}]),
+        ("cpu", 9, []),
+    ],
+)
+def test_slots_take_no_more_cpus_than_a_node_has(
+    device: str, threads: int, expected: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [
+        {"NodeID": "a", "Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}},
+        {"NodeID": "b", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 4.0}},
+    ]
+    monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=lambda: nodes))
+    assert _cluster.room_for_slots(Place(threads, device, "keep")) == [("a", needs) for needs in expected]
 
 
 def test_a_node_that_came_while_the_run_started_is_asked_once_and_joins(monkeypatch: pytest.MonkeyPatch) -> None:
