@@ -80,6 +80,18 @@ def test_slots_take_no_more_cpus_than_a_node_has(
     assert _cluster.room_for_slots(Place(threads, device, "keep")) == [("a", needs) for needs in expected]
 
 
+def test_how_busy_a_node_is_is_asked_when_all_its_slots_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While they start, they keep one another's node busy."""
+    busy = iter([4.0, 3.0, 0.0])
+    monkeypatch.setattr(_cluster, "_connect", lambda: None)
+    monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=list, wait=lambda asked, **_: (asked, [])))
+    monkeypatch.setattr(_cluster, "room_for_slots", lambda _: [("a", NEEDS), ("a", NEEDS)])
+    monkeypatch.setattr(_cluster, "start_slot", lambda node, needs, _: Slot(Actor(), node, needs, {}))
+    monkeypatch.setattr(_cluster, "facts_of", lambda _: {**FACTS, "environment_id": "same", "gpu": None, "busy_cores": next(busy)})
+    found = _cluster.slots_of.__wrapped__(PLACE).used
+    assert [slot.facts["busy_cores"] for slot in found] == [0.0, 3.0]
+
+
 def test_a_node_that_came_while_the_run_started_is_asked_once_and_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked({"b": FACTS})
     pool = pool_of(asked, monkeypatch)
