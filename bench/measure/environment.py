@@ -170,10 +170,16 @@ def _first_visible_gpu(pynvml: Any) -> Any:
 
 
 def code_facts() -> dict[str, Any]:
-    """Version of the program, its git revision, and whether its tree was changed since; None outside a checkout."""
+    """Version of the program, its git revision, and whether its tree was changed since.
+
+    Where git does not answer, the revision is that of GMLP_BENCH_REVISION or of the file REVISION beside the packages, and `git_dirty` is None.
+    """
     folder = Path(bench.__file__).resolve().parent.parent
     revision, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
     dirty = bool(status) if status is not None else None
+    if revision is None:
+        written = os.environ.get("GMLP_BENCH_REVISION") or _first_line(folder / "REVISION") or ""
+        revision = written.strip() or None
     short = f"+{revision[:10]}" if revision else ""
     return {
         "git_revision": revision,
@@ -187,8 +193,10 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
     if not (folder / ".git").exists():
         return None
+    # the checkout may belong to another user: trusting its git configuration adds nothing to running its code
+    command = ["git", "--no-optional-locks", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]
     try:
-        found = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True)
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -159,6 +162,54 @@ def test_a_hidden_gpu_is_not_described(visible: str, monkeypatch: pytest.MonkeyP
     assert environment.resolve_device("auto") == "cpu"
     with pytest.raises(RequestError, match="no CUDA GPU"):
         environment.resolve_device("cuda")
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that passes for the one that `bench` lies in; no revision is set outside it."""
+    (tmp_path / "bench").mkdir()
+    monkeypatch.setattr("bench.__file__", str(tmp_path / "bench" / "__init__.py"))
+    monkeypatch.delenv("GMLP_BENCH_REVISION", raising=False)
+    return tmp_path
+
+
+def committed(checkout: Path) -> str:
+    """The revision of a first commit in `checkout`."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    git = ("git", "-C", str(checkout), "-c", "user.name=a", "-c", "user.email=a@example.org")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_without_git_the_revision_is_written_beside_the_packages_or_set(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = environment.code_facts()
+    assert (facts["git_revision"], facts["git_dirty"], "+" in facts["code_version"]) == (None, None, False)
+    (checkout / "REVISION").write_text("0123456789abcdef\n")
+    facts = environment.code_facts()
+    assert (facts["git_revision"], facts["git_dirty"]) == ("0123456789abcdef", None)
+    assert facts["code_version"].endswith("+0123456789")
+    monkeypatch.setenv("GMLP_BENCH_REVISION", "fedcba9876543210")
+    assert environment.code_facts()["git_revision"] == "fedcba9876543210"
+
+
+def test_git_comes_before_what_was_written(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = committed(checkout)
+    (checkout / "REVISION").write_text("0123456789abcdef\n")
+    monkeypatch.setenv("GMLP_BENCH_REVISION", "fedcba9876543210")
+    facts = environment.code_facts()
+    assert (facts["git_revision"], facts["git_dirty"]) == (revision, False)
+
+
+def test_a_checkout_of_another_owner_keeps_its_revision(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = committed(checkout)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    refused = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    assert "dubious ownership" in refused.stderr
+    version = subprocess.run(["git", "--version"], capture_output=True, text=True, check=True).stdout.split()[2]
+    if tuple(map(int, version.split(".")[:2])) < (2, 38):
+        pytest.skip("git before 2.38 takes no safe.directory from the command line")
+    facts = environment.code_facts()
+    assert (facts["git_revision"], facts["git_dirty"]) == (revision, False)
 
 
 def test_others_work_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
