@@ -1,4 +1,4 @@
-"""Two counts of matrix-product FLOPs that know nothing of the closed forms: torch's flop counter and fvcore, both on the `meta` device.
+"""Two counts of matrix-product FLOPs that know nothing of the closed forms: torch's flop counter and, where it is installed, fvcore; both on `meta`.
 
 Either raises `CountError` for matrix work that it would miss: a count that is silently too small is worse than none.
 """
@@ -27,8 +27,13 @@ with warnings.catch_warnings():
     # fvcore scripts a function on import, which torch announces as deprecated
     warnings.simplefilter("ignore", FutureWarning)
     warnings.simplefilter("ignore", DeprecationWarning)
-    from fvcore.nn import FlopCountAnalysis
+    try:
+        from fvcore.nn import FlopCountAnalysis
+    except ImportError:  # absent, or a package that it needs is
+        FlopCountAnalysis = None
 
+HAS_FVCORE = FlopCountAnalysis is not None
+"""Without it the other counts are compared, and say so (`bench.metrics.flops`)."""
 _MATRIX_WORK = re.compile(
     r"(?:^|_)(?:[a-z0-9]*(?:mm|mv|matmul|dot|linear|einsum|rnn|gru|lstm|fft)|conv(?!ert)[a-z0-9]*|attention|transformer|cdist|pdist|inner"
     r"|matrix_(?:exp|power)|linalg(?!.*norm)|cov|corrcoef|inverse|solve|cholesky)(?:_|$)"
@@ -81,7 +86,8 @@ def fvcore_device(module: nn.Module) -> str:
 
 
 def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
-    """FLOPs of one forward of `data` through `module`, both on `fvcore_device`. Raises CountError for what it cannot trace or count."""
+    """FLOPs of one forward of `data` through `module`, both on `fvcore_device`. Needs HAS_FVCORE. Raises CountError for what it cannot trace or
+    count."""
     analysis = FlopCountAnalysis(module, data).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     try:

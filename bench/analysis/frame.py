@@ -20,6 +20,7 @@ TEXT_COLUMNS = (
     "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),
     *(
+        "flops_counted_by",
         "memory_source",
         "score_name",
         "attention_effective",

@@ -1,4 +1,4 @@
-"""FLOPs of one sample, counted three times: the closed form, torch's flop counter and fvcore must agree exactly."""
+"""FLOPs of one sample, counted three times: the closed form, torch's flop counter and fvcore (where installed) must agree exactly."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ COLUMNS = (
     "flops_fvcore",
     "flops_torch",
     "flops_agree",
+    "flops_counted_by",
     "flops_train",
     "flops_recompute",
 )
-NOT_NUMBERS = ("flops_agree",)
+NOT_NUMBERS = ("flops_agree", "flops_counted_by")
 
 
 def measure(job: Job) -> Measurement:
-    """Counts the reference formulation at batch 1, on `meta` or, where fvcore meets a convolution, on the CPU. A model without a closed form has
-    torch's count in its place, taken when it was planned. Raises CountError where two counts differ or a counter would miss matrix work."""
+    """Count the reference formulation at batch 1, on `meta` or, where fvcore meets a convolution, on the CPU. A model without a closed form has
+    torch's count in its place, taken when it was planned. `flops_counted_by` names the counts compared; `flops_agree` is None for a single count.
+    Raises CountError where two counts differ or a counter would miss matrix work."""
     from bench.measure.model import cost_of
 
     cell = job.cell
@@ -47,23 +49,27 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 
 def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
-    from bench.flop_counter import CountError, count_with_fvcore, count_with_torch, fvcore_device
+    from bench.flop_counter import HAS_FVCORE, CountError, count_with_fvcore, count_with_torch, fvcore_device
     from bench.measure.model import is_counted
 
     n = cell.model.shape.seq_len
     closed = cost.flops().at(n)
     is_open = is_counted(cell.model)  # then torch's count is what the cost consists of
-    by_torch = closed if is_open else _counted(cell, lambda reference, data: count_with_torch(reference.eval(), data).flops)
-    device = fvcore_device(_reference_on(cell, n, "meta")[0]) if is_open else "meta"
-    by_fvcore = _counted(cell, lambda reference, data: count_with_fvcore(reference.eval(), data), device)
-    if not closed == by_torch == by_fvcore:
-        raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}, fvcore {by_fvcore}")
+    counts = {} if is_open else {"closed form": closed}
+    counts["torch"] = closed if is_open else _counted(cell, lambda reference, data: count_with_torch(reference.eval(), data).flops)
+    if HAS_FVCORE:
+        device = fvcore_device(_reference_on(cell, n, "meta")[0]) if is_open else "meta"
+        counts["fvcore"] = _counted(cell, lambda reference, data: count_with_fvcore(reference.eval(), data), device)
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: {told}")
     return {
         "flops": closed,
         "flops_quadratic_share": cost.flops().degree(2) * n**2 / closed if closed and not is_open else None,
-        "flops_fvcore": by_fvcore,
-        "flops_torch": by_torch,
-        "flops_agree": True,
+        "flops_fvcore": counts.get("fvcore"),
+        "flops_torch": counts["torch"],
+        "flops_agree": True if len(counts) > 1 else None,
+        "flops_counted_by": ", ".join(counts),
     }
 
 

@@ -43,8 +43,10 @@ def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
     environment.filters.update(kind=lambda block: type(block).__name__, tone=tone, rest=_rest, chart_data=_chart_data)
     environment.globals.update(page_rows=PAGE_ROWS, source=_source, cells_anchor=CELLS_ANCHOR)
     sources = {name: "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii") for name, svg in figures.items()}
-    library = packed_plotly() if _has_chart(document) else ""
-    return environment.get_template("report.html.j2").render(document=document, sources=sources, library=library) + "\n"
+    has_chart = _has_chart(document)
+    library = packed_plotly() if has_chart else ""
+    rendered = environment.get_template("report.html.j2").render(document=document, sources=sources, library=library, has_chart=has_chart)
+    return rendered + "\n"
 
 
 def tone(text: str) -> str:
@@ -84,8 +86,11 @@ LEVEL = 9
 
 @cache
 def packed_plotly() -> str:
-    """The same text for the same plotly: no time is stored."""
+    """plotly.js as text, the same for the same version: no time is stored. Empty where plotly is not installed."""
     # not at the top: only a page with charts pays for it
-    from plotly.offline import get_plotlyjs
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        return ""
 
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), LEVEL, mtime=0)).decode("ascii")

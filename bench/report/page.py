@@ -27,6 +27,7 @@ from bench.report.tables import Table
 from bench.spec import NO_TEACHER, Plan, Recipe
 
 NO_CELLS = Paragraph(text="The plan holds no cell.")
+ALL_COUNTERS = "closed form, torch, fvcore"
 
 
 def build_document(
@@ -57,7 +58,7 @@ def build_document(
         **{title: tuple(blocks) for title, blocks in (looks or {}).items() if blocks},
         "What the same claims come to elsewhere": _elsewhere(study),
         "Skipped, failed and unstable": _problems(study),
-        "How each number was made": how_numbers_were_made(study.plan, _num_rounds(study)),
+        "How each number was made": how_numbers_were_made(study.plan, _num_rounds(study), _counters(study.frame)),
         "Machine and software": machine_and_software(study.environment),
         "Make it again": how_to_make_it_again(study),
     }
@@ -104,6 +105,12 @@ def _elsewhere(study: Study) -> tuple[Block, ...]:
         return (Paragraph(text="This run has one phase, engine, batching and policy of matching: there is no elsewhere."),)
     caption = "A verdict is taken from one scope, chosen by rule and not by outcome: inference, eager, fixed batch. These are the others."
     return (TableBlock(table=table, caption=caption),)
+
+
+def _counters(frame: pandas.DataFrame) -> str:
+    """Which FLOP counts were compared. Records from before `flops_counted_by` always compared all three."""
+    found = sorted({names or ALL_COUNTERS for names in frame.loc[frame["flops"].notna(), "flops_counted_by"]})
+    return "; ".join(found) or ALL_COUNTERS
 
 
 def _num_rounds(study: Study) -> str:
@@ -162,7 +169,7 @@ def _cost(frame: pandas.DataFrame) -> tuple[Block, ...]:
     if frame.empty:
         return (NO_CELLS,)
     counted = frame.loc[frame["flops"].notna(), "flops_agree"]
-    agreeing = f" The three FLOP counts agree in {sum(flag is True for flag in counted)} of {_plural(len(counted), 'cell')}."
+    agreeing = f" The FLOP counts ({_counters(frame)}) agree in {sum(flag is True for flag in counted)} of {_plural(len(counted), 'cell')}."
     caption = (
         f"Conditions: {constant_work(frame)}. Brackets hold 95 % intervals. FLOPs are forward, per sample; latency is of the whole "
         f"batch.{agreeing if len(counted) else ''}"
@@ -225,23 +232,23 @@ def _plural(num: int, noun: str) -> str:
 UNKNOWN = "not known"
 
 
-def how_numbers_were_made(plan: Plan, num_rounds: str) -> tuple[Block, ...]:
-    """One line per kind of number that this run asked for; `num_rounds`: how many rounds its cells were timed in, as text."""
+def how_numbers_were_made(plan: Plan, num_rounds: str, counters: str) -> tuple[Block, ...]:
+    """One line per kind of number that this run asked for; `num_rounds`: how many rounds its cells were timed in, `counters`: what counted FLOPs."""
     lines = [
         "Sizes: the closed form of each model, checked against the parameters as built; matched by the policy in the matching table.",
-        *(text for metric, text in _by_metric(plan, num_rounds).items() if metric in plan.metrics),
+        *(text for metric, text in _by_metric(plan, num_rounds, counters).items() if metric in plan.metrics),
         "Empty means not measured; it never means zero. A cell that failed keeps its row, with its status and reason.",
         f"Order of jobs shuffled with seed {plan.settings.seed}; at most {plan.settings.limit_s:g} s per job.",
     ]
     return (Bullets(items=tuple(lines)),)
 
 
-def _by_metric(plan: Plan, num_rounds: str) -> dict[str, str]:
+def _by_metric(plan: Plan, num_rounds: str, counters: str) -> dict[str, str]:
     settings = plan.settings
     return {
         "flops": (
-            "FLOPs: matrix products only, one multiply-add is two, forward pass of one sample; the closed form, torch's counter and "
-            "fvcore's must agree exactly."
+            f"FLOPs: matrix products only, one multiply-add is two, forward pass of one sample; counted by {counters}. Counts of one cell "
+            "must agree exactly."
         ),
         "latency": (
             f"Latency: {num_rounds} rounds, every cell once per round in a fresh process (CPU threads: {settings.threads}; about "

@@ -6,8 +6,10 @@ the writers of the test items also wrote training items: a task that shows that 
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
+from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
 
@@ -33,8 +35,15 @@ def info(choice: TaskChoice) -> TaskInfo:
     return INFO
 
 
+def require_data(choice: TaskChoice, place: Place) -> None:
+    """Raise RequestError where scikit-learn is not installed."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise RequestError("task digits needs the library scikit-learn, which is not installed", "pip install scikit-learn")
+
+
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The two splits, normalised. No folder is read: the images come with scikit-learn."""
+    """The two splits, normalised. No folder is read: the images come with scikit-learn. Raises RequestError without it."""
+    require_data(choice, place)
     import torch
     import torch.nn.functional as F
     from sklearn.datasets import load_digits

@@ -7,12 +7,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
@@ -35,6 +36,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
         with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
             print(f"\n{NOT_RUN}")  # noqa: T201 - a skip alone is easily overlooked
         pytest.skip(NOT_RUN)
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
     options = ChromeOptions()
     for argument in (*ARGUMENTS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(argument)

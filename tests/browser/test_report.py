@@ -9,10 +9,6 @@ from typing import Any
 
 import pandas
 import pytest
-from selenium.webdriver import Chrome, Keys
-from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.wait import WebDriverWait
 
 from bench.analysis.trust import Finding
 from bench.report.charts.chart import Chart, ChartAxis, ChartPanel
@@ -22,6 +18,12 @@ from bench.report.tables import Table
 from bench.report.write import write_report
 from tests.browser.conftest import console, requests_outside, show
 from tests.report.conftest import build
+
+pytest.importorskip("selenium")
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
 
 pytestmark = pytest.mark.slow
 ATTACK = "<script>alert(1)</script>"

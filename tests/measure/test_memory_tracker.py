@@ -278,7 +278,7 @@ def tracked_rise(step: Step) -> int:
 def logged_peak(step: Step) -> int:
     """The peak of all allocations less all releases that torch's CPU allocator reports while a plain step runs."""
     step.call()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as log:
         step.call()
     events = [event for event in log.profiler.kineto_results.events() if event.name() == "[memory]"]
     live = peak = 0

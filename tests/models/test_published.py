@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench import catalog
-from bench.flop_counter import count_with_fvcore, count_with_torch
+from bench.flop_counter import HAS_FVCORE, count_with_fvcore, count_with_torch
 from models import vit
 from models.layers.shape import Shape, num_data_tokens
 
@@ -50,7 +50,8 @@ def test_counts_are_exact(name: str) -> None:
         data = torch.randn(1, num_data_tokens(config.shape.seq_len, config.pool), config.interface.patch_dim)
     params, macs = PUBLISHED[name]
     assert sum(parameter.numel() for parameter in model.parameters()) == params
-    assert count_with_torch(model, data).flops == count_with_fvcore(model, data) == 2 * macs
+    assert count_with_torch(model, data).flops == 2 * macs
+    assert not HAS_FVCORE or count_with_fvcore(model, data) == 2 * macs
 
 
 def test_a_vit_of_six_layers_768_wide_with_1024_in_the_feed_forward_is_not_one_of_8_millions() -> None:

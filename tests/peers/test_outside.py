@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bench.cli import main
+from bench.flop_counter import HAS_FVCORE
 from bench.measure.model import build_model, cost_of, num_data_tokens_of, uses_attention
 from bench.measure.step import synthetic_batch
 from bench.metrics import flops, params
@@ -79,7 +80,8 @@ def test_both_counters_agree_on_a_model_with_a_convolution(phase: str) -> None:
     job = Job(cell=Cell(model=model, workload=Workload(phase=phase)), metric="flops", repeat=0)
     values = flops.measure(job).values
     closed = planned("vit", seq="17", **SIZES).cells[0].sizing.cost
-    assert values["flops"] == values["flops_fvcore"] == values["flops_torch"] == closed.flops().at(17)
+    assert values["flops"] == values["flops_torch"] == closed.flops().at(17)
+    assert values["flops_fvcore"] == (values["flops"] if HAS_FVCORE else None)
     assert values["flops_quadratic_share"] is None
     assert values.get("flops_train") == (closed.train_flops().at(17) if phase == "train" else None)
     assert params.measure(job).values == {"params": closed.params().at(17), "params_seq": None, "params_blocks": None}
@@ -88,10 +90,19 @@ def test_both_counters_agree_on_a_model_with_a_convolution(phase: str) -> None:
 def test_a_disagreement_of_the_counters_fails_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import flop_counter
 
+    monkeypatch.setattr(flop_counter, "HAS_FVCORE", True)
     monkeypatch.setattr(flop_counter, "count_with_fvcore", lambda *_: 7)
     model = spec("python:bench.peers.torchvision:vit", seq="17", **SIZES)
     with pytest.raises(flop_counter.CountError, match="fvcore 7"):
         flops.measure(Job(cell=Cell(model=model, workload=Workload()), metric="flops", repeat=0))
+
+
+def test_a_count_that_stands_alone_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.flop_counter.HAS_FVCORE", False)
+    model = spec("python:bench.peers.torchvision:vit", seq="17", **SIZES)
+    values = flops.measure(Job(cell=Cell(model=model, workload=Workload()), metric="flops", repeat=0)).values
+    assert values["flops"] == values["flops_torch"]
+    assert (values["flops_fvcore"], values["flops_agree"], values["flops_counted_by"]) == (None, None, "torch")
 
 
 def test_a_plan_with_outside_models_is_read_again_and_held_to_its_cost() -> None:

@@ -219,6 +219,7 @@ def test_a_folder_that_cannot_be_written_is_said_in_one_line(
 
 
 def test_a_curve_whose_folder_cannot_be_made_ends_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
     stored = read_run(TRAINED)
     (tmp_path / next(curves_of(stored)).name).write_text("in the way")
     with pytest.raises(RequestError, match="cannot write"):

@@ -4,11 +4,13 @@ import base64
 import gzip
 import json
 import re
+import sys
 from typing import Any
 
 import pytest
 
-from bench.report.document import Document, Section, TableBlock
+from bench.report.charts.chart import Chart, ChartAxis, ChartPanel
+from bench.report.document import Document, FigureBlock, Section, TableBlock
 from bench.report.html import PAGE_ROWS, TEMPLATES, packed_plotly, safe_json, to_html, tone
 from bench.report.tables import Table
 
@@ -98,7 +100,33 @@ def test_a_page_without_charts_carries_no_library() -> None:
     assert 'id="plotly"' not in page(Table(headers=("a",), numeric=(False,), rows=(("b",),)))
 
 
+def page_with_a_chart() -> str:
+    axis = ChartAxis(title="n", scale="linear")
+    chart = Chart(x=axis, y=axis, panels=(ChartPanel(title="all", traces=()),))
+    figure = FigureBlock(name="f", title="F", caption="c", chart=chart)
+    document = Document(title="t", subtitle="s", notice="", sections=(Section(title="S", blocks=(figure,)),))
+    return to_html(document, {"f": b"<svg/>"})
+
+
+def test_a_page_without_plotly_keeps_its_figures_and_says_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed_plotly.cache_clear()
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    text = page_with_a_chart()
+    packed_plotly.cache_clear()
+    assert "interactive charts need plotly, which is not installed" in text
+    assert "data:image/svg+xml;base64," in text
+    assert not [sign for sign in ('class="has-chart"', 'id="plotly"', 'class="chart-data"', 'class="controls"') if sign in text]
+
+
+def test_a_page_with_plotly_has_its_charts_and_no_remark() -> None:
+    pytest.importorskip("plotly")
+    text = page_with_a_chart()
+    assert "not installed" not in text
+    assert all(sign in text for sign in ('class="has-chart"', 'id="plotly"', 'class="chart-data"'))
+
+
 def test_the_library_is_whole_and_holds_no_time() -> None:
+    pytest.importorskip("plotly")
     packed = base64.b64decode(packed_plotly())
     assert packed[4:8] == bytes(4)
     assert b"window.Plotly = Plotly" in gzip.decompress(packed)

@@ -176,6 +176,24 @@ def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
     assert {path.stem for path in written if path.parent.name == "figures"} == {"length-parameters"}
 
 
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        (["closed form, torch"] * 4, "closed form, torch"),
+        (["closed form, torch", "torch"] * 2, "closed form, torch; torch"),
+        ([None] * 4, "closed form, torch, fvcore"),  # as in runs from before the column
+    ],
+)
+def test_the_counts_that_were_compared_are_named(make_data: MakeData, tmp_path: Path, named: list[str | None], told: str) -> None:
+    def change(rows: pandas.DataFrame) -> None:
+        rows["flops_counted_by"] = named
+
+    write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "flops"], change=change), tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert f"The FLOP counts ({told}) agree in 4 of 4 cells." in text
+    assert f"counted by {told}. Counts of one cell must agree exactly." in text
+
+
 def test_one_cell_of_a_quick_run(make_data: MakeData, tmp_path: Path) -> None:
     metrics = ["params", "latency"]
     written = write_report(make_data(models=["vit"], lengths=[17], metrics=metrics, quick=True, control=None), tmp_path)

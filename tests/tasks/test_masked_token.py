@@ -164,6 +164,7 @@ def test_the_facts_are_those_of_the_texts_with_one_token_more(reviews: str) -> N
 
 
 def test_the_rate_is_an_option(reviews: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tokenizers")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     task = f"masked_token:{reviews}+text_column=body+rate=50+tokenizer=bpe+vocab_size=300"
     test = load_splits(task, num_tokens=40).test

@@ -49,6 +49,7 @@ def test_the_facts_need_no_data() -> None:
 
 
 def test_byte_pairs_are_learned_from_the_training_questions(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tokenizers")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     first = load_splits("trec+tokenizer=bpe+vocab_size=300", num_tokens=16)
     (folder / "TREC_10.label").write_bytes(b"NUM:dist zzzzzzzz zzzzzzzz\n" * 500)

@@ -17,6 +17,7 @@ from bench.tasks.readers import byte_pairs
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, PADDING, TOKEN_OPTIONS, byte_ids, learn_tokens, pad, require_tokens, text_of_bytes
 
 TEXTS = ["How far is it from Denver to Aspen ?", "<pad> Who was Galileo ?", "", "naïve café, 12 €"] * 3
+needs_tokenizers = pytest.mark.skipif(importlib.util.find_spec("tokenizers") is None, reason="tokenizers is not installed")
 BPE: dict[str, OptionValue] = {"tokenizer": "bpe", "vocab_size": 280}
 lists_of_texts = st.lists(st.text(max_size=40), min_size=1, max_size=6)
 
@@ -66,6 +67,7 @@ def test_the_byte_ids_by_hand() -> None:
     assert ids.dtype == np.int16
 
 
+@needs_tokenizers
 def test_what_utf8_cannot_hold_becomes_a_question_mark() -> None:
     assert text_of_bytes(byte_ids("a\ud800b")) == "a?b"
     ids, lengths = learn_tokens(TEXTS, options=BPE, num_tokens=9)(["a\ud800b", "a?b"])
@@ -79,6 +81,7 @@ def test_a_large_vocabulary_gets_wider_integers() -> None:
     assert ids.tolist() == [[39_999, 0]]
 
 
+@needs_tokenizers
 @pytest.mark.parametrize("vocab_size", [BYTE_VOCAB_SIZE, 280, 4096])
 def test_byte_pairs_stay_in_their_vocabulary(vocab_size: int) -> None:
     unseen = [bytes(range(256)).decode("latin-1"), "日本語 🎬"]
@@ -86,12 +89,14 @@ def test_byte_pairs_stay_in_their_vocabulary(vocab_size: int) -> None:
     check_ids(ids, lengths, vocab_size)
 
 
+@needs_tokenizers
 @given(lists_of_texts)
 def test_byte_pairs_come_back(texts: list[str]) -> None:
     learned = byte_pairs.learn(TEXTS, vocab_size=279)
     assert [learned.decode(ids, skip_special_tokens=False) for ids in byte_pairs.encode(learned, texts, 1000)] == texts
 
 
+@needs_tokenizers
 def test_byte_pairs_are_fewer_than_bytes_and_cut_to_the_first() -> None:
     whole, long = learn_tokens(TEXTS, options=BPE, num_tokens=64)(TEXTS)
     cut, short = learn_tokens(TEXTS, options=BPE, num_tokens=5)(TEXTS)
@@ -100,11 +105,13 @@ def test_byte_pairs_are_fewer_than_bytes_and_cut_to_the_first() -> None:
     assert short.tolist() == [min(5, length) for length in long]
 
 
+@needs_tokenizers
 def test_a_text_that_looks_like_padding_is_read_as_text() -> None:
     ids, lengths = learn_tokens(TEXTS, options=BPE, num_tokens=64)(["<pad>"])
     check_ids(ids, lengths, 280)
 
 
+@needs_tokenizers
 def test_the_same_texts_give_the_same_byte_pairs_with_and_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = learn_tokens(TEXTS, options=BPE, num_tokens=32)(TEXTS)
     kept = list((tmp_path / "cache" / "gmlp-bench").glob("bpe-*"))
@@ -116,6 +123,7 @@ def test_the_same_texts_give_the_same_byte_pairs_with_and_without_a_cache(tmp_pa
     assert (first == afresh).all()
 
 
+@needs_tokenizers
 def test_byte_pairs_are_learned_once_per_texts_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[int] = []
     train = byte_pairs._train
@@ -130,6 +138,7 @@ def test_byte_pairs_are_learned_once_per_texts_and_size(monkeypatch: pytest.Monk
     assert trained == [280, 270, 280, 280]
 
 
+@needs_tokenizers
 def test_a_cache_that_cannot_be_written_or_read_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = learn_tokens(TEXTS, options=BPE, num_tokens=32)(TEXTS)
     for kept in (tmp_path / "cache" / "gmlp-bench").glob("bpe-*"):

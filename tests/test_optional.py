@@ -1,0 +1,115 @@
+"""What the program does without its optional packages: everything else, and one line for what needs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench import cli
+from tests.specimens import ROOT, run_bench
+
+OPTIONAL = ("fvcore", "g_mlp_pytorch", "mlflow", "plotly", "pynvml", "ray", "sklearn", "tensorboard", "timm", "tokenizers", "vit_pytorch")
+TRAINED = ROOT / "results" / "2026-11-21_cpu_vision_recipe"
+UNTRAINED = TRAINED.with_name("2026-11-20_cpu_published_pairs")
+TINY = ("--models", "gmlp,vit", "--seq", "17", "--params", "30k", "--depth", "1")
+OUTRIGHT = ("--seq", "17", "--width", "32", "--depth", "1", "--heads", "2", "--ffn-width", "64")
+VIT = ("--models", "vit", *OUTRIGHT)
+CHECKS = """
+import json, sys
+from bench import cli
+for command in json.loads(sys.argv[1]):
+    try:
+        cli.main(command)
+    except SystemExit as ended:
+        if ended.code:
+            sys.exit(f"{command} ended with {ended.code}")
+"""
+
+
+def path_without(folder: Path, packages: Sequence[str]) -> str:
+    """A PYTHONPATH under which Python finds none of the packages, in its child processes neither."""
+    (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({list(packages)!r}))\n")
+    return os.pathsep.join((str(folder), str(ROOT)))
+
+
+def test_planning_and_reading_need_no_optional_package(tmp_path: Path) -> None:
+    run = str(shutil.copytree(UNTRAINED, tmp_path / "results" / UNTRAINED.name))
+    commands = [
+        ["--help"],
+        ["list", "families"],
+        ["list", "tasks"],
+        ["plan", *TINY, "--metrics", "params,flops,latency"],
+        ["describe", "gmlp-s"],
+        ["check", run],
+        ["compare", run, run],
+        ["report", run],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKS, json.dumps(commands)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path_without(tmp_path, OPTIONAL)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    assert len(list(tmp_path.rglob("report.html"))) == 1
+
+
+@pytest.mark.slow
+def test_a_run_needs_neither_fvcore_nor_plotly(tmp_path: Path) -> None:
+    request = (*TINY, "--metrics", "params,flops,latency", "--rounds", "2", "--quick", "--out", "mine", "--json")
+    ran = run_bench(ROOT, tmp_path, "run", *request, variables={"PYTHONPATH": path_without(tmp_path, ("fvcore", "plotly"))})
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
+    rows = json.loads(ran.stdout)["rows"]
+    assert [row["status"] for row in rows] == ["measured", "measured"]
+    assert {(row["flops_counted_by"], row["flops_fvcore"], row["flops_agree"]) for row in rows} == {("closed form, torch", None, True)}
+    assert all(row["latency_ms"] > 0 for row in rows)
+    (markdown,) = tmp_path.rglob("report.md")
+    assert "The FLOP counts (closed form, torch) agree in 2 of 2 cells." in markdown.read_text()
+    assert "interactive charts need plotly, which is not installed" in markdown.with_name("report.html").read_text()
+    assert list((markdown.parent / "figures").glob("*.png"))
+
+
+def test_the_packages_are_really_absent(tmp_path: Path) -> None:
+    probe = f"import importlib.util; print([name for name in {OPTIONAL!r} if importlib.util.find_spec(name)])"
+    variables = {**os.environ, "PYTHONPATH": path_without(tmp_path, OPTIONAL)}
+    assert subprocess.check_output([sys.executable, "-c", probe], env=variables, text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("package", "request_", "told"),
+    [
+        ("timm", ("plan", "--models", "timm:gmlp_s16_224"), "needs the library timm"),
+        ("g_mlp_pytorch", ("plan", "--models", "python:bench.peers.g_mlp_pytorch:gmlp", *OUTRIGHT), "needs the library g_mlp_pytorch"),
+        ("vit_pytorch", ("plan", "--models", "python:bench.peers.vit_pytorch:vit", *OUTRIGHT), "needs the library vit_pytorch"),
+        ("tokenizers", ("run", *VIT, "--task", "trec+tokenizer=bpe", "--metrics", "accuracy"), "needs the library tokenizers"),
+        ("sklearn", ("run", *VIT, "--task", "digits", "--metrics", "accuracy"), "needs the library scikit-learn"),
+        ("ray", ("run", *VIT, "--metrics", "params", "--on", "ray"), "--on ray needs the package ray"),
+        ("mlflow", ("export", str(TRAINED), "--to", "mlflow"), "exports to mlflow need the package mlflow"),
+        ("tensorboard", ("export", str(TRAINED), "--to", "tensorboard"), "exports to tensorboard need the package tensorboard"),
+    ],
+)
+def test_what_needs_an_absent_package_is_refused_in_one_line(
+    package: str, request_: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(request_))
+    assert ended.value.code == 2
+    *_, error, hint = capsys.readouterr().err.splitlines()
+    assert told in error
+    assert hint.startswith("hint: pip install ")
+    assert not list(tmp_path.rglob("records.jsonl*"))
