@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import platform
 import time
@@ -49,11 +50,13 @@ def environment_id(facts: Mapping[str, Any]) -> str:
 
 
 def resolve_device(wanted: str) -> str:
-    """`auto` becomes `cuda` where there is a GPU that torch can use, else `cpu`. Raises RequestError for a GPU that is not there."""
+    """`auto` becomes `cuda` where NVML and torch both see a GPU, else `cpu`. Raises RequestError for a GPU that is not there."""
     if wanted == "cpu":
         return "cpu"
     present = bool(gpu_facts()["gpu"]) and _torch_has_cuda()
     if wanted == "cuda" and not present:
+        if importlib.util.find_spec("pynvml") is None:
+            raise RequestError("--device cuda needs the package nvidia-ml-py, which is not installed", "pip install nvidia-ml-py")
         raise RequestError("--device cuda was asked for, but this machine has no CUDA GPU that torch can use", "try --device cpu")
     return "cuda" if present else "cpu"
 

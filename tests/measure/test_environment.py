@@ -122,6 +122,13 @@ def test_without_nvml_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert set(environment.gpu_facts().values()) == {None}
     assert environment.resolve_device("auto") == "cpu"
+    with pytest.raises(RequestError, match="needs the package nvidia-ml-py"):
+        environment.resolve_device("cuda")
+
+
+def test_without_a_gpu_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "gpu_facts", lambda: {"gpu": None})
+    assert environment.resolve_device("auto") == "cpu"
     with pytest.raises(RequestError, match="no CUDA GPU"):
         environment.resolve_device("cuda")
 
