@@ -106,12 +106,12 @@ def lacks(prediction: Prediction, plan: Plan, grid: Grid) -> str:
 
 @over_plans
 def test_predictions_are_about_what_is_measured(name: str, kind: str) -> None:
-    """On a CPU all of them; elsewhere those whose part is there, but for arms and lengths that the grid leaves out."""
+    """On a CPU with every peer installed all of them; elsewhere those whose part is there, but for arms and lengths that are left out."""
     grids = {grid.name: grid for grid in grids_of(name, kind)}
     ablation = ablation_of(name)
     assert {prediction.measure for prediction in ablation.predictions} <= set(MEASURES)
     found = {p: lacks(p, plan_of(name, kind), grids[p.part]) for p in ablation.predictions if p.part in grids}
-    if kind == CPU:
+    if kind == CPU and not any("is not installed" in skipped.reason for skipped in plan_of(name, kind).skipped):
         assert set(found) == set(ablation.predictions)
         assert [lack for lack in found.values() if lack] == []
     else:
