@@ -169,6 +169,8 @@ def test_a_hidden_gpu_is_not_described(visible: str, monkeypatch: pytest.MonkeyP
     assert environment.resolve_device("auto") == "cpu"
     with pytest.raises(RequestError, match="no CUDA GPU"):
         environment.resolve_device("cuda")
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that passes for the one that `bench` lies in; no revision is set outside it."""
