@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import platform
 import time
@@ -55,8 +54,10 @@ def resolve_device(wanted: str) -> str:
         return "cpu"
     present = bool(gpu_facts()["gpu"]) and _torch_has_cuda()
     if wanted == "cuda" and not present:
-        if importlib.util.find_spec("pynvml") is None:
-            raise RequestError("--device cuda needs the package nvidia-ml-py, which is not installed", "pip install nvidia-ml-py")
+        try:
+            import pynvml  # noqa: F401
+        except ImportError as error:
+            raise RequestError("--device cuda needs the package nvidia-ml-py, which is not installed", "pip install nvidia-ml-py") from error
         raise RequestError("--device cuda was asked for, but this machine has no CUDA GPU that torch can use", "try --device cpu")
     return "cuda" if present else "cpu"
 
