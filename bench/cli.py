@@ -278,6 +278,48 @@ def peers(
     commands.show_or_measure(wanted, manner)
 
 
+@app.command(epilog="Example: bench kernels --operators gate,attention --seq 65,257 --dtype fp32,bf16")
+def kernels(
+    operators: Annotated[str, typer.Option(help="gate, projection, attention (default: gate,attention).", metavar="LIST")] = "",
+    names: Annotated[
+        str,
+        typer.Option(
+            "--kernels", help="Only these; the first of an operator is the one that the others are compared with.", metavar="LIST"
+        ),
+    ] = "",
+    seq: Annotated[str, typer.Option(help="Sequence lengths n.", metavar="LIST")] = "",
+    tokens: Annotated[str, typer.Option(help="Tokens per call, at every n (default: 2048; 16384 on CUDA).", metavar="N")] = "",
+    channels: Annotated[str, typer.Option(help="Channels, of all heads together (default: 256; 768 on CUDA).", metavar="LIST")] = "",
+    head_width: Annotated[str, typer.Option(help="Channels of one head of attention (default: 32; 64 on CUDA).", metavar="LIST")] = "",
+    dtype: Annotated[str, typer.Option(help="fp32, tf32 (CUDA), bf16 (default: fp32; bf16 on CUDA).", metavar="LIST")] = "",
+    phase: Annotated[str, typer.Option(help="forward, forward+backward (default: both).", metavar="LIST")] = "",
+    device: Device = "auto",
+    threads: Annotated[str, typer.Option(help="CPU threads.", metavar="N")] = "1",
+    blocks: Annotated[str, typer.Option(help="Times that each kernel is sampled, in turn (default: 15; 9 on CUDA).", metavar="N")] = "",
+    cold: Annotated[bool, typer.Option("--cold", help="On CUDA: flush the L2 cache before each call.")] = False,
+    out: Out = "",
+    as_json: Json = False,
+) -> None:
+    """Time single operators, the gate of gMLP and attention, as each kernel computes them: equal answers first, then paired times."""
+    from bench.operators.request import parse
+
+    request = parse(
+        operators=operators,
+        kernels=names,
+        seq=seq,
+        tokens=tokens,
+        channels=channels,
+        head_width=head_width,
+        dtype=dtype,
+        phase=phase,
+        device=device,
+        threads=threads,
+        blocks=blocks,
+        cold=cold,
+    )
+    commands.compare_kernels(request, out, as_json)
+
+
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
 def report(
     runs: Annotated[

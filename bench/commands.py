@@ -26,6 +26,7 @@ from bench.running.signals import Stop
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
+    from bench.operators.request import OperatorRequest
     from bench.running.runner import RunResult
     from bench.running.store import StoredRun
 
@@ -151,6 +152,28 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, manner: Manner)
     elif manner.as_json:
         console.print_json(plans)
     if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def compare_kernels(request: OperatorRequest, out: str, as_json: bool) -> None:
+    """Time the kernels of single operators; table, figure and exit code."""
+    from bench.operators import UNSUPPORTED
+    from bench.operators.run import make_folder, run
+    from bench.report import operators
+    from bench.running.table import json_rows
+    from bench.spec import MEASURED
+
+    folder = make_folder(out, request.device)
+    rows = run(request, folder)
+    if as_json:
+        console.print_json(json_rows(rows))
+    else:
+        operators.show(rows)
+    figure = operators.write_figure(rows, folder)
+    console.say(f"results: {folder}")
+    if figure:
+        console.say(f"figure: {figure}")
+    if not rows["status"].isin((MEASURED, UNSUPPORTED)).all():
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -50,12 +50,16 @@ def choose_folder(plan: Plan, out: str, today: datetime.date, *, again: bool = F
     for folder in sorted(Path("results").glob(f"*_{plan.name}*"), reverse=again):
         if _same_plan(folder, plan) and not (chosen := _chosen(folder, plan, again=again)).complete:
             return chosen
-    device = plan.cells[0].cell.workload.device
-    stem = f"{today.isoformat()}_{device}_{plan.name}"
+    return _chosen(unused_folder(plan.cells[0].cell.workload.device, plan.name, today), plan, again=again)
+
+
+def unused_folder(device: str, name: str, today: datetime.date) -> Path:
+    """results/<date>_<device>_<name>, numbered where that is taken. Makes nothing."""
+    stem = f"{today.isoformat()}_{device}_{name}"
     for number in range(1, MAX_SAME_DAY):
         folder = Path("results") / (stem if number == 1 else f"{stem}-{number}")
         if not folder.exists():
-            return _chosen(folder, plan, again=again)
+            return folder
     raise RequestError(f"results/ already holds {MAX_SAME_DAY} runs named {stem}", "name one with --out")
 
 

@@ -1,0 +1,130 @@
+"""Compares every case of a request in a process beside this one, and keeps what was measured on disk after each."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pandas
+
+from bench.files import write_json
+from bench.measure.environment import inspect_environment
+from bench.operators import COLUMNS, KILLED, UNSUPPORTED, Case, Row, row_of
+from bench.operators.request import OperatorRequest
+from bench.progress import tell
+from bench.running.calibrate import measure_ceilings
+from bench.running.executors.process import die_with_parent
+from bench.running.folder import unused_folder
+from bench.running.store import ENVIRONMENT
+from bench.running.table import write_table
+from bench.spec import MEASURED, RequestError, Settings
+
+NAME, SAMPLES = "kernels", "samples.jsonl"
+SEED = 0
+DIED = "the process died during one of the kernels of this case; leave kernels out with --kernels to find which"
+CLEAN = (MEASURED, UNSUPPORTED)
+Compare = Callable[[Case, Sequence[str], OperatorRequest], list[Row]]
+
+
+def make_folder(out: str, device: str) -> Path:
+    """The folder of `--out`, which must be empty or new, or the next one in results/. Raises RequestError where it cannot be made."""
+    folder = Path(out) if out else unused_folder(device, NAME, datetime.date.today())
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RequestError(f"{folder} is there already and not empty", "choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"cannot make the folder {folder}: {error.strerror or error}", "choose another --out") from error
+    return folder
+
+
+def run(request: OperatorRequest, folder: Path, compare: Compare | None = None) -> pandas.DataFrame:
+    """All rows, each as soon as its case is done: table.csv, table.json and table.parquet with the columns of `COLUMNS`, samples.jsonl with seconds
+    per call by block, environment.json with the ceilings. `compare`: what takes the place of the process's own comparison, for tests."""
+    found, failures = measure_ceilings(request.device, request.threads, request.dtypes)
+    for failure in failures:
+        tell(f"no ceiling of {failure}")
+    ceilings = {ceiling["dtype"]: ceiling["ceiling_flops_per_s"] for ceiling in found}
+    facts = inspect_environment(threads=request.threads, device=request.device)
+    write_json(folder / ENVIRONMENT, {**facts, "ceilings": found})
+    cases, rows = tuple(request.cases()), pandas.DataFrame(columns=COLUMNS)
+    with Worker(request) as worker:
+        for place, case in enumerate(cases, start=1):
+            tell(f"{place} of {len(cases)}: {case_text(case)}")
+            compared = [with_ceiling(row, ceilings[case.dtype]) for row in worker.compare(case, compare or compare_here)]
+            with open(folder / SAMPLES, "a") as samples:
+                samples.writelines(json.dumps(dataclasses.asdict(row)) + "\n" for row in compared)
+            rows = pandas.DataFrame([*rows.to_dict("records"), *map(_columns, compared)], columns=COLUMNS)
+            write_table(rows, folder)
+    return rows
+
+
+def case_text(case: Case) -> str:
+    width = f"{case.heads} x {case.head_width}" if case.head_width else str(case.channels)
+    return f"{case.operator}, {case.phase}, n = {case.n}, batch {case.batch}, {width} channels, {case.dtype}"
+
+
+def with_ceiling(row: Row, flops_per_s: float | None) -> Row:
+    """With the best matrix product of this device in the row's dtype, and the row's rate as a share of it."""
+    share = row.tflops_per_s * 1e12 / flops_per_s if row.tflops_per_s and flops_per_s else None
+    return dataclasses.replace(row, ceiling_flops_per_s=flops_per_s, ceiling_share=share)
+
+
+def compare_here(case: Case, kernels: Sequence[str], request: OperatorRequest) -> list[Row]:
+    from bench.operators.compare import compare
+
+    return compare(case, kernels, blocks=request.blocks, cold=request.cold, seed=SEED)
+
+
+class Worker:
+    """A process that compares cases one after the other. One that dies costs the rows of its case; after that, and after a kernel that failed, which
+    may have left a device unusable, the next case has a fresh one."""
+
+    def __init__(self, request: OperatorRequest) -> None:
+        self._request = request
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._stop()
+
+    def compare(self, case: Case, compare: Compare) -> list[Row]:
+        kernels = self._request.kernels[case.operator]
+        if self._pool is None:
+            arguments = (case.device, case.dtype, self._request.threads)
+            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare, arguments)
+        try:
+            rows = self._pool.submit(compare, case, kernels, self._request).result()
+        except BrokenProcessPool:
+            rows = [row_of(case, kernel, KILLED, DIED) for kernel in kernels]
+        if any(row.status not in CLEAN for row in rows):
+            self._stop()
+        return rows
+
+    def _stop(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+def _prepare(device: str, dtype: str, threads: int) -> None:
+    """Threads, allocator and a bound on memory, as for any job."""
+    from bench.metrics.ceiling import calibration_job
+    from bench.running.worker import prepare_process
+
+    die_with_parent()
+    prepare_process(calibration_job(device, dtype, Settings(threads=threads)))
+
+
+def _columns(row: Row) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in COLUMNS}

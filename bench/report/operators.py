@@ -1,0 +1,145 @@
+"""What `bench kernels` found: the table on the terminal, and the rate of each kernel against n as a figure. Imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from bench import console, numbers
+from bench.files import write_atomically
+from bench.operators import KERNELS
+from bench.report.charts.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, SeriesStyle, figure_style
+from bench.report.charts.ticks import LENGTH_LABEL, length_axis, log_value_axis
+from bench.spec import MEASURED
+
+FIGURE = "tflops.png"
+PANEL = (3.5, 2.4)
+LEGEND_WIDTH = 1.5
+TITLE_HEIGHT = 0.7
+LINE_WIDTH = 1.2
+COLORS = (VERMILLION, BLUE, GREEN, PURPLE, ORANGE, BLACK, SKY)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""By the place of a kernel among those of its operator."""
+RATE_COLUMNS = {"rate": "ms", "rate_low": "ms_high", "rate_high": "ms_low"}
+CEILING_COLOR = "#555555"
+CEILING_LABEL = "best matrix product here"
+RATES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"))
+"""Units of a rate, the first of which is taken where the fastest kernel reaches it."""
+HEADERS = ("operator", "phase", "dtype", "batch x n", "channels", "kernel", "time", "ratio")
+NUM_TEXTS = 6
+
+
+def show(rows: pandas.DataFrame) -> None:
+    """One line per kernel that was timed, then a sentence per kernel and reason for those that were not.
+
+    Ratios are to the first kernel of the case, paired by block.
+    """
+    unit = _unit(rows)
+    headers = (*HEADERS, unit[1], "of ceiling", "GB/s")
+    timed, others = rows[rows["status"] == MEASURED], rows[rows["status"] != MEASURED]
+    if len(timed):
+        texts = [_texts(row, unit[0]) for row in timed.to_dict("records")]
+        console.print_table(headers, texts, numeric=[place >= NUM_TEXTS for place in range(len(headers))])
+    for (operator, kernel, phase, status, reason), found in others.groupby(["operator", "kernel", "phase", "status", "reason"], sort=False):
+        lengths = ", ".join(map(str, dict.fromkeys(found["n"])))
+        console.print_text(f"{operator}, {kernel}, {phase}, n = {lengths}: {status}: {reason}")
+
+
+def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
+    highest = float(pandas.to_numeric(rows["tflops_per_s"]).max()) * 1e12
+    return next((unit for unit in RATES if highest >= unit[0]), RATES[-1])
+
+
+def write_figure(rows: pandas.DataFrame, folder: Path) -> Path | None:
+    """FIGURE in the folder: None where no kernel was measured."""
+    measured = rows[(rows["status"] == MEASURED) & ~rows["control"].astype(bool)]
+    if measured.empty:
+        return None
+    with figure_style():
+        figure = _draw(measured)
+        write_atomically(folder / FIGURE, lambda path: figure.savefig(path, format="png"))
+    return folder / FIGURE
+
+
+def _texts(row: dict[str, Any], divisor: float) -> tuple[str, ...]:
+    is_first = row["kernel"] == row["ratio_to"] and not row["control"]
+    return (
+        row["operator"],
+        row["phase"],
+        row["dtype"],
+        f"{row['batch']} x {row['n']}",
+        _channels(row),
+        f"{row['kernel']} (A/A)" if row["control"] else row["kernel"],
+        numbers.interval_ms(row["ms"], row["ms_low"], row["ms_high"]),
+        "1" if is_first else numbers.ratio(row["ratio"], row["ratio_low"], row["ratio_high"]),
+        numbers.significant(row["tflops_per_s"] * 1e12 / divisor),
+        numbers.percent(row["ceiling_share"]),
+        numbers.significant(row["gbytes_per_s"]),
+    )
+
+
+def _channels(row: dict[str, Any]) -> str:
+    return str(row["channels"]) if numbers.is_empty(row["head_width"]) else f"{row['heads']:.0f} x {row['head_width']:.0f}"
+
+
+def _draw(rows: pandas.DataFrame) -> Figure:
+    """A row of panels per operator and its channels, a column per dtype and phase; the legend of a row beside it, the fastest kernel first."""
+    rows = rows.assign(width=[_channels(row) for row in rows.to_dict("records")])
+    lines = list(rows.groupby(["operator", "width"], sort=False))
+    columns = list(dict.fromkeys(zip(rows["dtype"], rows["phase"], strict=True)))
+    divisor, unit = _unit(rows)
+    rates = rows.assign(**{name: rows["flops"] / rows[source] * 1e3 / divisor for name, source in RATE_COLUMNS.items()})
+    limits = [*rates[list(RATE_COLUMNS)].stack().dropna(), *(rates["ceiling_flops_per_s"].dropna() / divisor)]
+    size = PANEL[0] * len(columns) + LEGEND_WIDTH, PANEL[1] * len(lines) + TITLE_HEIGHT
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(lines), len(columns), squeeze=False, sharey=True)
+    for line, (operator, channels) in enumerate(key for key, _ in lines):
+        of_operator = rates[(rates["operator"] == operator) & (rates["width"] == channels)]
+        for column, (dtype, phase) in enumerate(columns):
+            axis = axes[line, column]
+            panel = of_operator[(of_operator["dtype"] == dtype) & (of_operator["phase"] == phase)]
+            axis.set_title(f"{operator} ({channels}), {phase}, {dtype}")
+            _draw_panel(axis, panel, divisor)
+            length_axis(axis, sorted(set(rows["n"])))
+            log_value_axis(axis, limits, lambda tick: f"{tick:g}", "" if column else unit)
+            axis.set_xlabel(LENGTH_LABEL if line == len(lines) - 1 else "")
+        # in the order in which the lines end in the panel beside it
+        ordered = pandas.concat([part.sort_values(["n", "rate"], ascending=False) for part in (panel, of_operator)])
+        axes[line, -1].legend(handles=_handles(ordered), loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.suptitle(_title(rows), fontsize=10, x=0.01, ha="left")
+    return figure
+
+
+def _draw_panel(axis: Axes, panel: pandas.DataFrame, divisor: float) -> None:
+    for kernel, series in panel.sort_values("n").groupby("kernel", sort=False):
+        style = _style(series["operator"].iloc[0], kernel)
+        rate = series["rate"]
+        errors = [(rate - series["rate_low"]).clip(lower=0).fillna(0), (series["rate_high"] - rate).clip(lower=0).fillna(0)]
+        axis.errorbar(series["n"], rate, yerr=errors, fmt="none", ecolor=style.color, elinewidth=LINE_WIDTH, capsize=2)
+        axis.plot(series["n"], rate, color=style.color, linestyle=style.line, marker=style.marker)
+    for ceiling in panel["ceiling_flops_per_s"].dropna().unique()[:1]:
+        axis.axhline(ceiling / divisor, color=CEILING_COLOR, linewidth=LINE_WIDTH, zorder=1)
+
+
+def _handles(rows: pandas.DataFrame) -> list[Line2D]:
+    """One per kernel, in the order of the rows."""
+    styles = {kernel: _style(operator, kernel) for operator, kernel in zip(rows["operator"], rows["kernel"], strict=True)}
+    found = [Line2D([], [], color=style.color, linestyle=style.line, marker=style.marker, label=name) for name, style in styles.items()]
+    ceiling = Line2D([], [], color=CEILING_COLOR, linewidth=LINE_WIDTH, label=CEILING_LABEL)
+    return [ceiling, *found] if rows["ceiling_flops_per_s"].notna().any() else found
+
+
+def _style(operator: str, kernel: str) -> SeriesStyle:
+    """The same for a kernel in every figure, and for `onednn` of every operator."""
+    place = KERNELS[operator].index(kernel)
+    return SeriesStyle(color=COLORS[place], marker=MARKERS[place], line="-")
+
+
+def _title(rows: pandas.DataFrame) -> str:
+    clock, device = rows["clock"].iloc[0], rows["device"].iloc[0]
+    return f"Rate of each kernel against n, higher is faster ({device}; {clock} time; equal tokens per call; bars: 95 %)"
