@@ -157,6 +157,21 @@ def test_every_block_times_every_kernel_once_in_an_order_of_its_own() -> None:
     assert found == {name: [float(4 * place + block.index(name) + 1) for place, block in enumerate(blocks)] for name in names}
 
 
+def test_a_kernel_that_failed_once_is_not_called_again() -> None:
+    asked: list[str] = []
+
+    def clock(name: str) -> float:
+        asked.append(name)
+        if name == "b":
+            raise ValueError("planted")
+        return 1.0
+
+    ended: dict[str, tuple[str, str]] = {}
+    assert in_turn(("a", "b"), clock, blocks=5, order=random.Random(0), ended=ended) == {"a": [1.0] * 5, "b": []}
+    assert (asked.count("a"), asked.count("b")) == (5, 1)
+    assert ended == {"b": ("failed", "ValueError: planted")}
+
+
 def test_cuda_is_timed_by_its_kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of a GPU, without one: what it asks of the timer of kernels."""
     asked: list[bool] = []
