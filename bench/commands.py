@@ -164,14 +164,13 @@ def compare_kernels(request: OperatorRequest, out: str, as_json: bool) -> None:
     from bench.spec import MEASURED
 
     folder = make_folder(out, request.device)
+    console.say(f"results, after each case: {folder}")
     rows = run(request, folder)
     if as_json:
         console.print_json(json_rows(rows))
     else:
         operators.show(rows)
-    figure = operators.write_figure(rows, folder)
-    console.say(f"results: {folder}")
-    if figure:
+    if figure := operators.write_figure(rows, folder):
         console.say(f"figure: {figure}")
     if not rows["status"].isin((MEASURED, UNSUPPORTED)).all():
         raise typer.Exit(EXIT_FAILED)
