@@ -7,6 +7,7 @@ ways as `do_bench_cudagraph` and `do_bench` of triton.testing.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,19 @@ GRAPH_S = 0.01
 """Time that one warm graph should take: far more than the resolution of an event, half a microsecond."""
 MAX_CALLS = 100
 NUM_SAMPLES = 15
+MS_PER_S = 1e3
 FLUSHED_SHARE = 2
 """Bytes overwritten, over those of the L2 cache."""
 
 
-def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> tuple[float, ...]:
-    """Seconds per call, one value per sample. `is_graph`: the call is the replay of a CUDA graph already, which no other graph can record.
+def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> float:
+    """Seconds per call: the median of NUM_SAMPLES samples. See `kernel_stopwatch`."""
+    sample = kernel_stopwatch(call, cold=cold, is_graph=is_graph)
+    return statistics.median(sample() for _ in range(NUM_SAMPLES))
+
+
+def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> Callable[[], float]:
+    """A function that takes one sample, in seconds per call. `is_graph`: the call is the replay of a CUDA graph already, which no other can record.
 
     Raises RuntimeError where the call cannot be recorded, and torch.OutOfMemoryError where the graph's own memory does not fit.
     """
@@ -30,9 +38,9 @@ def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = F
     num_calls = 1 if cold or is_graph else _calls_per_graph(call)
     replay = call if is_graph else record(call, num_calls)
     flush = _flush() if cold else None
-    samples = []
     replay()
-    for _ in range(NUM_SAMPLES):
+
+    def sample() -> float:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         if flush:
             flush()
@@ -40,8 +48,9 @@ def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = F
         replay()
         end.record()
         end.synchronize()
-        samples.append(start.elapsed_time(end) / 1e3 / num_calls)
-    return tuple(samples)
+        return float(start.elapsed_time(end)) / MS_PER_S / num_calls
+
+    return sample
 
 
 def _calls_per_graph(call: Callable[[], object]) -> int:
@@ -54,7 +63,7 @@ def _calls_per_graph(call: Callable[[], object]) -> int:
     call()
     end.record()
     end.synchronize()
-    call_s = max(start.elapsed_time(end) / 1e3, 1e-6)
+    call_s = max(start.elapsed_time(end) / MS_PER_S, 1e-6)
     return max(1, min(MAX_CALLS, int(GRAPH_S / call_s)))
 
 

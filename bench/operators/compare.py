@@ -141,18 +141,22 @@ def _call(run: Callable[..., Tensor], inputs: tuple[Tensor, ...], upstream: Tens
 
 
 def _clock(calls: Mapping[str, Call], operator: Operator, case: Case, *, cold: bool, stopwatch: Stopwatch) -> Callable[[str], float]:
-    """Seconds per call of a kernel, by a burst of calls on a CPU and by replays of its graph on a GPU."""
-    bursts: dict[str, int] = {}
+    """Seconds per call of a kernel, by a burst of calls on a CPU and by replays of its graph on a GPU, which is recorded once."""
+    samplers: dict[str, Callable[[], float]] = {}
+
+    def sampler(name: str) -> Callable[[], float]:
+        if case.device == "cuda":
+            from bench.measure.kernel_time import kernel_stopwatch
+
+            return kernel_stopwatch(calls[name], cold=cold)
+        burst = _burst(_warm_call_s(calls[name], stopwatch), stopwatch)
+        return lambda: stopwatch.sample(calls[name], burst).wall_s
 
     def clock(name: str) -> float:
         with operator.kernels[name.removesuffix(CONTROL)].context(), torch.set_grad_enabled(case.phase == BACKWARD):
-            if case.device == "cuda":
-                from bench.measure.kernel_time import kernel_seconds
-
-                return float(statistics.median(kernel_seconds(calls[name], cold=cold)))
-            if name not in bursts:
-                bursts[name] = _burst(_warm_call_s(calls[name], stopwatch), stopwatch)
-            return stopwatch.sample(calls[name], bursts[name]).wall_s
+            if name not in samplers:
+                samplers[name] = sampler(name)
+            return samplers[name]()
 
     return clock
 
