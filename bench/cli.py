@@ -318,6 +318,25 @@ def kernels(
         cold=cold,
     )
     commands.compare_kernels(request, out, as_json)
+@app.command(epilog="Example: bench gpu --minutes 30 --slice 10")
+def gpu(
+    minutes: Annotated[str, typer.Option(help="The whole budget, over all slices.", metavar="MINUTES")] = "30",
+    slice_minutes: Annotated[
+        str, typer.Option("--slice", help="What this call may take (default: 10, or all of a shorter budget).", metavar="MINUTES")
+    ] = "",
+    device: Device = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and what fits; measure nothing.")] = False,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", help="Folder of the pass (default: one of today below results/).", metavar="FOLDER", rich_help_panel="Output"
+        ),
+    ] = "",
+) -> None:
+    """Measure what matters most on a GPU within a budget of time, in slices; the same command goes on. On a CPU: a rehearsal."""
+    from bench.gpu_pass import carry_out, parse_budget
+
+    carry_out(parse_budget(minutes, slice_minutes), out=out, device=device, dry_run=dry_run)
 
 
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")

@@ -43,10 +43,17 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing:
 
     A quick run leaves out grids whose data are absent; a full one refuses. Arms whose library is absent are left out of either.
     """
-    from bench.planning.build import build_plan_of_parts
-
     ablation = ablation_of(name)
     _require_known(name, ablation)
+    return plan_grids(name, catalog.docstring("ablations", name), ablation, flags, device, command, narrowing)
+
+
+def plan_grids(
+    name: str, statement: str, ablation: Ablation, flags: Flags, device: str, command: str, narrowing: Narrowing | None = None
+) -> Plan:
+    """The same for grids from anywhere. `statement`: the question in its first line, and what is said of it below."""
+    from bench.planning.build import build_plan_of_parts
+
     grids = _grids(ablation, flags.quick, device)
     outside: list[Skipped] = []
     if narrowing:
@@ -63,7 +70,7 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing:
         device=device,
         name=name,
         command=command,
-        question=_question(name, ablation),
+        question=_question(statement, ablation),
         left_out=[
             *dict.fromkeys(without_library),
             *dict.fromkeys(outside),
@@ -198,8 +205,8 @@ def _recipe(parts: Sequence[PartRequest]) -> Recipe:
     return next((request.recipe for request in baselines if request.task and request.recipe), Recipe())
 
 
-def _question(name: str, ablation: Ablation) -> Question:
-    text, _, rest = catalog.docstring("ablations", name).partition("\n")
+def _question(statement: str, ablation: Ablation) -> Question:
+    text, _, rest = statement.partition("\n")
     return Question(text=text, statement=rest.strip(), predictions=ablation.predictions)
 
 

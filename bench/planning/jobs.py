@@ -22,7 +22,8 @@ FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
 RETRIES = (FAILED, UNSTABLE, CORRUPTED)
 """What may be measured again."""
 LATENCY = "latency"
-HOPELESS = ("timed_out", "out_of_memory")
+TIMED_OUT = "timed_out"
+HOPELESS = (TIMED_OUT, "out_of_memory")
 """What ended so is not tried again in later rounds."""
 CPU_FLOPS_PER_S = 6e10
 CUDA_SHARE = 0.3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from bench.planning.jobs import (
     FAILED,
     HOPELESS,
     LATENCY,
+    TIMED_OUT,
     UNSTABLE,
     estimated_job_seconds,
     expected_jobs,
@@ -32,7 +34,7 @@ from bench.running.folder import note_end, writing_to
 from bench.running.signals import Stop
 from bench.running.store import RECORDS, RecordWriter, RunRecords, StoredRun, read_run
 from bench.running.table import rows_of
-from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Workload, is_trained
+from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Settings, Workload, is_trained
 
 SCRATCH = "checkpoints"
 
@@ -57,6 +59,9 @@ def execute(
     records: RunRecords | None = None,
 ) -> RunResult:
     """Measure what the folder lacks of the plan. A KeyboardInterrupt ends the run at once, `stop` after the round in hand; the records so far stay.
+
+    Where `stop` has a time limit, no job starts that is expected to pass it. A job that passes it all the same is killed without a record and runs
+    anew, or from its checkpoint, when the run goes on.
 
     `retry`: what of RETRIES is measured again. `failed`: jobs that were not measured; the new outcome takes the old one's place. `unstable`: cells
     whose latency is, together with those that they are compared with, get as many rounds again; the earlier ones stay. `corrupt`: lines that cannot
@@ -124,7 +129,7 @@ class _Execution:
     progress: Progress
     stop: Stop | None
     _left_out: list[Job] = field(default_factory=list)
-    """The job at which a stop was obeyed, if one was."""
+    """Jobs that a stop or the end of the time kept from being measured."""
 
     def run(self, executor: str, retry: Sequence[str]) -> None:
         """Jobs that depend on the outcomes of others (the winners of trials) are known, and follow, once those are in."""
@@ -149,6 +154,9 @@ class _Execution:
         planned = {job.key: job for job in queue}
         for ended, outcome in run_many(self._wanted(queue, hopeless, estimates)):
             job = planned[ended.key]
+            if outcome.status == TIMED_OUT and ended.settings != job.settings:  # cut by the run's time, not by the job's own limit
+                self._left_out.append(job)
+                continue
             records.append(self._keep(job, outcome))
             if outcome.status in HOPELESS:
                 hopeless.add(hopeless_key(job))
@@ -159,21 +167,23 @@ class _Execution:
         return records
 
     def _wanted(self, queue: Sequence[Job], hopeless: Container[tuple[str, str, bool]], estimates: _Estimates) -> Iterator[Job]:
-        """One after the other, as they are asked for; none that has become hopeless, and none of another round once a stop is requested."""
+        """One after the other, as they are asked for; none that has become hopeless, none of another round once a stop is requested, and none that
+        is expected to pass the end of the time."""
         unit: tuple[Any, ...] = ()
         scratch = str((self.folder / SCRATCH).resolve())
         for planned in queue:
             if hopeless_key(planned) in hopeless:
                 estimates.done(planned, None)
                 continue
-            if self.stop and self.stop.requested and _unit(planned) != unit:
+            left_s = self.stop.left_s() if self.stop else math.inf
+            if (self.stop and self.stop.requested and _unit(planned) != unit) or estimates.of(planned) > left_s:
                 self._left_out.append(planned)
                 return
             unit = _unit(planned)
             self.progress.starting(planned)
             if self.stop:
                 self.stop.at_once = planned.recipe is not None  # a training goes on from its checkpoint: nothing is lost by it
-            yield dataclasses.replace(planned, scratch=scratch)
+            yield dataclasses.replace(planned, scratch=scratch, settings=_limited(planned, left_s))
 
     def _keep(self, job: Job, outcome: Outcome) -> Record:
         record = _record(job, outcome, self.facts)
@@ -189,6 +199,12 @@ class _Execution:
 def _one_by_one(runner: Any, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
     for job in jobs:
         yield job, runner.run(job)
+
+
+def _limited(job: Job, left_s: float) -> Settings:
+    """The job's settings, under which it takes no longer than `left_s`."""
+    name = "limit_s" if job.recipe is None else "train_limit_s"
+    return dataclasses.replace(job.settings, **{name: min(getattr(job.settings, name), left_s)})
 
 
 def _unit(job: Job) -> tuple[Any, ...]:
@@ -237,9 +253,16 @@ class _Estimates:
             self._planned_done += planned
             self._true_done += outcome.duration_s
 
+    def of(self, job: Job) -> float:
+        """Expected seconds of a job that is left."""
+        return self._expected_s(job.key)
+
     def left_s(self) -> float:
+        return sum(map(self._expected_s, self._left))
+
+    def _expected_s(self, key: tuple[Any, ...]) -> float:
         factor = self._true_done / self._planned_done if self._planned_done else 1.0
-        return sum(self._seen.get(key[:2], planned * factor) for key, planned in self._left.items())
+        return self._seen.get(key[:2], self._left[key] * factor)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
-"""Signals that end a run: the first asks it to stop where nothing is lost, the second stops it at once. Imports no torch."""
+"""What ends a run early: signals, of which the first stops it where nothing is lost and the second at once, and a time limit. Imports no torch."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -19,15 +21,23 @@ class Stop:
 
     `say` is told of the first, from within the handler. A signal that was ignored before (nohup, a shell's background job) stays ignored. A terminal
     that goes away takes no output any more: what would go there goes nowhere.
+
+    `ends_at`: the second of `clock` at which every job must have ended; default: no limit.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], *, ends_at: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
         self.requested = False
         self.at_once = False
         self.urgent = False
         self._say = say
+        self._ends_at = ends_at
+        self._clock = clock
         self._before: dict[signal.Signals, Any] = {}
         self._terminals: tuple[int, ...] = ()
+
+    def left_s(self) -> float:
+        """Seconds until `ends_at`; negative once it has passed."""
+        return self._ends_at - self._clock()
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -1,0 +1,285 @@
+"""`bench gpu`: the steps of a pass, each an ordinary run in a folder of its own, within a budget of time that is spent in slices."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from bench import console
+from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, command_line, device_of, require_data_of, write_report_of
+from bench.planning.flags import Flags
+from bench.planning.request import MAX_SECONDS, number
+from bench.report import console_views
+from bench.running.executors import DEFAULT_EXECUTOR
+from bench.running.pass_folder import Ledger, Slice, pack_folder, read_ledger, write_ledger
+from bench.running.signals import Stop
+from bench.spec import Job, Plan, RequestError
+
+if TYPE_CHECKING:
+    from bench.planning.gpu_pass import Step
+    from bench.running.runner import RunResult
+    from bench.running.store import RunRecords
+
+DEFAULT_SLICE_MINUTES = 10.0
+REPORT_S = 15.0
+"""What one report may take; none is begun with less time left."""
+MAX_PACKED_BYTES = 16 * 2**20
+"""More than this is hard to carry from machine to machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Minutes of a pass, and of this call."""
+
+    minutes: float
+    slice_minutes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStep:
+    """A step in its folder: its plan, the jobs that are left, and their seconds by estimate, start included. `problem`: why it cannot be planned."""
+
+    step: Step
+    folder: Path
+    plan: Plan | None
+    ahead: tuple[Job, ...] = ()
+    seconds: float = 0.0
+    first_s: float = 0.0
+    """Until its first job has ended."""
+    problem: str = ""
+
+
+def parse_budget(minutes: str, slice_minutes: str) -> Budget:
+    """Raises RequestError for times that are not positive, or a slice that is longer than the whole."""
+    whole = number("--minutes", minutes, low=0.0, high=MAX_SECONDS / 60)
+    part = number("--slice", slice_minutes, low=0.0, high=MAX_SECONDS / 60) if slice_minutes else min(DEFAULT_SLICE_MINUTES, whole)
+    if part > whole:
+        raise RequestError(f"--slice {part:g} is longer than the whole pass, --minutes {whole:g}", f"try --slice {whole:g}")
+    return Budget(minutes=whole, slice_minutes=part)
+
+
+def carry_out(
+    budget: Budget,
+    *,
+    out: str,
+    device: str,
+    dry_run: bool,
+    executor: str = DEFAULT_EXECUTOR,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """One slice of the pass in its folder, or the next one where earlier calls began it. With `dry_run` it is shown alone."""
+    from bench.planning.gpu_pass import slack_s
+
+    began = clock()
+    resolved = device_of(Flags(device=device), may_be_elsewhere=dry_run)
+    folder = Path(out) if out else Path("results") / f"{datetime.date.today().isoformat()}_{'gpu' if resolved == 'cuda' else 'cpu'}_pass"
+    ledger = replace(read_ledger(folder) or Ledger(device=resolved, minutes=budget.minutes), minutes=budget.minutes)
+    if ledger.device != resolved:
+        raise RequestError(f"{folder} holds a pass on {ledger.device}, and this one is on {resolved}", "choose another --out")
+    steps = _planned_steps(folder, resolved)
+    _show(steps, budget, ledger)
+    if dry_run:
+        return
+    slice_s = min(budget.slice_minutes * 60, ledger.left_s)
+    work_s = slice_s - slack_s(slice_s)
+    if not any(found.ahead for found in steps):
+        console.say(f"{folder} is complete")
+        return
+    if work_s <= min(found.first_s for found in steps if found.ahead):
+        console.say(f"{ledger.left_s / 60:.1f} of {ledger.minutes:g} minutes are left, too few for any job; nothing was started")
+        return
+    _Slice(folder=folder, ledger=ledger, steps=steps, executor=executor, clock=clock, began=began).run(work_s, budget)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Slice:
+    """One call on the folder of a pass."""
+
+    folder: Path
+    ledger: Ledger
+    steps: Sequence[PlannedStep]
+    executor: str
+    clock: Callable[[], float]
+    began: float
+
+    def run(self, work_s: float, budget: Budget) -> None:
+        started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        failed = False
+        self._note(started_at)
+        with Stop(console.notice, ends_at=self.began + work_s, clock=self.clock) as stop:
+            try:
+                for place, planned in enumerate(self.steps, start=1):
+                    if planned.ahead and planned.first_s <= stop.left_s() and not stop.requested:
+                        console.say(f"step {place} of {len(self.steps)}: {planned.step.name}")
+                        failed = not self._run_step(planned, stop) or failed
+                        self._note(started_at)
+                self._write_reports(stop)
+            finally:
+                if not stop.urgent:
+                    self._pack()
+                self._note(started_at)
+        self._tell_end(budget, interrupted=stop.requested)
+        if stop.requested or failed:
+            raise typer.Exit(EXIT_INTERRUPTED if stop.requested else EXIT_FAILED)
+
+    def _run_step(self, planned: PlannedStep, stop: Stop) -> bool:
+        """Measure what the time allows. Returns whether nothing failed: a step that cannot be run is named, and the others go on."""
+        from bench.running.runner import execute
+        from bench.running.store import RunRecords
+
+        try:
+            assert planned.plan is not None
+            require_data_of(planned.plan)
+            with console.JobProgress(planned.ahead) as progress:
+                result = execute(
+                    planned.plan, planned.folder, progress, executor=self.executor, stop=stop, records=RunRecords(planned.folder)
+                )
+            stop.at_once = False
+            if result.complete:
+                _show_result(result)
+        except RequestError as wrong:
+            console.error(f"{planned.step.name}: {wrong}", wrong.hint)
+            return False
+        return not result.num_failed
+
+    def _write_reports(self, stop: Stop) -> None:
+        """Of finished steps, while there is time; the others are left for `bench report`."""
+        from bench.running.folder import report_folder
+
+        for planned in _finished(self.steps):
+            if not (report_folder(planned.folder) / "report.md").exists():
+                if stop.left_s() > REPORT_S and not stop.requested:
+                    console.say(f"report: {write_report_of([str(planned.folder)], '', every_figure=False)}")
+                else:
+                    console.say(f"no time for its report: bench report {shlex.quote(str(planned.folder))}")
+
+    def _pack(self) -> None:
+        packed = pack_folder(self.folder)
+        size = packed.stat().st_size
+        console.say(f"packed: {packed} ({size / 2**20:.1f} MiB)")
+        if size > MAX_PACKED_BYTES:
+            console.say(f"WARNING: it is larger than {MAX_PACKED_BYTES / 2**20:.0f} MiB; pack single steps where that is too large")
+
+    def _note(self, started_at: str) -> None:
+        """Keep the time that was spent so far: a call that is killed counts up to its last step."""
+        spent = Slice(started_at=started_at, seconds=round(self.clock() - self.began, 1))
+        write_ledger(self.folder, replace(self.ledger, slices=(*self.ledger.slices, spent)))
+
+    def _tell_end(self, budget: Budget, *, interrupted: bool) -> None:
+        left = len(self.steps) - sum(1 for _ in _finished(self.steps))
+        left_s = max(0.0, self.ledger.left_s - (self.clock() - self.began))
+        console.say(
+            f"{len(self.steps) - left} of {len(self.steps)} steps are complete; {left_s / 60:.1f} of {budget.minutes:g} minutes are left"
+        )
+        if left or interrupted:
+            words = ["bench", "gpu", "--minutes", f"{budget.minutes:g}", "--slice", f"{budget.slice_minutes:g}"]
+            console.say(f"go on with: {shlex.join([*words, '--device', self.ledger.device, '--out', str(self.folder)])}")
+
+
+def _show_result(result: RunResult) -> None:
+    from bench.analysis.study import study
+
+    known = study(result.stored)
+    console_views.write_tables(known, result.stored.folder)
+    console_views.show_run(known, result.stored.folder, as_json=False)
+
+
+def _finished(steps: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
+    """The steps all of whose jobs have an outcome by now."""
+    from bench.planning.jobs import is_complete
+    from bench.running.store import RunRecords, holds_records
+
+    for planned in steps:
+        if planned.plan and holds_records(planned.folder) and is_complete(planned.plan, RunRecords(planned.folder).read()):
+            yield planned
+
+
+def _planned_steps(folder: Path, device: str) -> list[PlannedStep]:
+    """Every step with what is left of it; estimates are corrected by what the jobs of this pass took so far."""
+    from bench.planning.gpu_pass import STEPS, plan_step
+    from bench.running.store import RunRecords
+
+    found: list[PlannedStep] = []
+    spent = _Spent()
+    for step in STEPS:
+        run_folder = folder / f"{device}_{step.name}"
+        try:
+            plan = plan_step(step, device, command_line())
+            records = RunRecords(run_folder)
+            spent.add(plan, records)
+            found.append(_planned_step(step, run_folder, plan, records))
+        except RequestError as wrong:
+            found.append(PlannedStep(step=step, folder=run_folder, plan=None, problem=str(wrong)))
+    return [replace(planned, seconds=planned.seconds * spent.factor, first_s=planned.first_s * spent.factor) for planned in found]
+
+
+class _Spent:
+    """Seconds that the jobs of a pass took, over those that were estimated."""
+
+    def __init__(self) -> None:
+        self._true_s = self._estimated_s = 0.0
+
+    def add(self, plan: Plan, records: RunRecords) -> None:
+        from bench.planning.jobs import estimated_job_seconds, jobs
+
+        found = {record.key: record.outcome for record in records.read() if record.outcome.duration_s is not None}
+        cells = {planned.cell.cell_id: planned for planned in plan.cells}
+        for job in jobs(plan) if found else ():
+            if outcome := found.get(job.key):
+                self._true_s += (outcome.duration_s or 0.0) + (outcome.start_s or 0.0)
+                self._estimated_s += estimated_job_seconds(job, cells[job.cell.cell_id], plan)
+
+    @property
+    def factor(self) -> float:
+        return self._true_s / self._estimated_s if self._estimated_s else 1.0
+
+
+def _planned_step(step: Step, folder: Path, plan: Plan, records: RunRecords) -> PlannedStep:
+    from bench.planning.gpu_pass import STEP_START_S
+    from bench.planning.jobs import estimated_job_seconds
+    from bench.running.runner import jobs_ahead
+
+    cells = {planned.cell.cell_id: planned for planned in plan.cells}
+    ahead = jobs_ahead(plan, folder, records)
+    seconds = [estimated_job_seconds(job, cells[job.cell.cell_id], plan) for job in ahead]
+    return PlannedStep(
+        step=step,
+        folder=folder,
+        plan=plan,
+        ahead=tuple(ahead),
+        seconds=STEP_START_S + sum(seconds) if seconds else 0.0,
+        first_s=STEP_START_S + seconds[0] if seconds else 0.0,
+    )
+
+
+def _show(steps: Sequence[PlannedStep], budget: Budget, ledger: Ledger) -> None:
+    from bench.planning.gpu_pass import places
+
+    fits = places([found.seconds for found in steps], budget.slice_minutes * 60, ledger.left_s, first=len(ledger.slices) + 1)
+    rows = [
+        (
+            found.step.name,
+            found.step.question,
+            str(len(found.plan.cells)) if found.plan else "",
+            str(len(found.ahead)) if found.plan else "",
+            f"{found.seconds / 60:.1f}",
+            place if found.plan else "cannot be planned",
+        )
+        for found, place in zip(steps, fits, strict=True)
+    ]
+    headers = ("step", "question", "configurations", "jobs left", "minutes", "slice")
+    console.print_table(headers, rows, numeric=(False, False, True, True, True, False))
+    for found in steps:
+        if found.problem:
+            console.say(f"{found.step.name} cannot be planned: {found.problem}")
+    estimated = sum(found.seconds for found in steps) / 60
+    console.say(
+        f"about {estimated:.0f} minutes are left to measure by estimate; {ledger.left_s / 60:.1f} of {ledger.minutes:g} may be spent"
+    )

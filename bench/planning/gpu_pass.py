@@ -1,0 +1,155 @@
+"""The steps of `bench gpu`, in order of value, as grids of ordinary flags; and in which slice of the time each falls.
+
+On a CPU the same steps are rehearsed with small models and short sequences. Needs torch only to size the models.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.planning.ablation import plan_grids
+from bench.planning.flags import Flags
+from bench.spec import Ablation, Grid, Plan
+
+MIN_SLACK_S = 10.0
+SLACK_SHARE = 0.05
+"""Of a slice: what ends it (killing the job in hand, tables, packing)."""
+STEP_START_S = 8.0
+"""What a step takes before its first job: facts of the machine, the fork server."""
+LIMITS_S = {"cuda": "180", "cpu": "60"}
+"""Of one job: a first compilation takes longer than a minute."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One run of the pass: `flags` on a GPU; on a CPU with `REHEARSAL` and then `rehearsal` in their place."""
+
+    name: str
+    question: str
+    flags: Mapping[str, str]
+    rehearsal: Mapping[str, str]
+    rounds: int = 2
+
+
+FAMILIES = "gmlp,vit,transformer"
+MODELS = {"models": FAMILIES, "params": "22M", "depth": "12", "match": "shape", "dtype": "bf16", "batch_tokens": "65600"}
+BOTH_PHASES = {**MODELS, "phase": "infer,train", "metrics": "latency"}
+TIMED = {**BOTH_PHASES, "engine": "eager,graph"}
+LONG, SHORT = "257,1025,4097", "17,257"
+REHEARSAL = {"params": "100k", "depth": "2", "dtype": "fp32", "batch_tokens": "1028", "engine": "eager"}
+
+STEPS = (
+    Step(
+        name="proof",
+        question="Does every family run, eager and as a CUDA graph, and do its counts agree?",
+        flags={**TIMED, "seq": "65,64", "metrics": "params,flops,latency"},
+        rehearsal={"seq": "17,16"},
+        rounds=1,
+    ),
+    Step(
+        name="equality",
+        question="Do compiled and recorded models compute what eager ones do?",
+        flags={**BOTH_PHASES, "seq": "65", "engine": "compile,graph", "metrics": "equality"},
+        rehearsal={"seq": "17", "engine": "onednn"},
+    ),
+    Step(
+        name="headline",
+        question="Which family is fastest as n grows, at one shape and equal tokens per batch?",
+        flags={**TIMED, "seq": "65,257,1025,4097"},
+        rehearsal={"seq": "17,65,257"},
+        rounds=3,
+    ),
+    Step(
+        name="aligned",
+        question="What do lengths of a power of two change?",
+        flags={**TIMED, "seq": "64,256,1024,4096"},
+        rehearsal={"seq": "16,64,256"},
+    ),
+    Step(
+        name="published",
+        question="Which of the published pair gMLP-S and DeiT-S is faster, eager and compiled?",
+        flags={
+            "models": "gmlp-s,deit-s",
+            "batch": "256",
+            "dtype": "bf16",
+            "phase": "infer,train",
+            "engine": "eager,compile",
+            "metrics": "latency",
+        },
+        rehearsal={"batch": "1"},
+    ),
+    Step(
+        name="gates",
+        question="Which formulation of gMLP's gate is fastest?",
+        flags={
+            **BOTH_PHASES,
+            "models": "gmlp+kernel=linear,gmlp+kernel=baddbmm,gmlp+kernel=matmul,gmlp+kernel=conv1d,gmlp+kernel=fused",
+            "seq": LONG,
+        },
+        rehearsal={"models": "gmlp+kernel=linear,gmlp+kernel=baddbmm,gmlp+kernel=matmul,gmlp+kernel=conv1d", "seq": SHORT},
+    ),
+    Step(
+        name="attention",
+        question="Which attention kernel is fastest?",
+        flags={**BOTH_PHASES, "models": "vit", "attention": "flash,efficient,cudnn,math", "seq": LONG},
+        rehearsal={"attention": "flash,math", "seq": SHORT},
+    ),
+    Step(
+        name="resources",
+        question="What does a step take of memory and energy?",
+        flags={**BOTH_PHASES, "seq": LONG, "metrics": "memory,energy"},
+        rehearsal={"seq": SHORT},
+    ),
+    Step(
+        name="digits",
+        question="Does training reach on this device what it reaches on a CPU?",
+        flags={"models": FAMILIES, "params": "150k", "depth": "2", "seq": "17", "task": "digits", "metrics": "params,accuracy"},
+        rehearsal={"params": "150k", "epochs": "2"},
+    ),
+    Step(
+        name="compiled",
+        question="What does torch.compile make of each family?",
+        flags={**BOTH_PHASES, "engine": "compile", "seq": "65,257"},
+        rehearsal={"models": "gmlp,vit", "engine": "compile", "phase": "infer", "seq": "17"},
+        rounds=1,
+    ),
+)
+
+
+def plan_step(step: Step, device: str, command: str) -> Plan:
+    """The plan of a step for `cuda`, or of its rehearsal for `cpu`. Raises RequestError where nothing in it is feasible."""
+    grid = Grid(name=step.name, flags=step.flags if device == "cuda" else rehearsed(step))
+    ablation = Ablation(cpu=(grid,), cuda=(grid,), quick=(), rounds=step.rounds, seeds=1, sample_s=0.3)
+    flags = Flags(device=device, limit_s=LIMITS_S[device])
+    return plan_grids(f"{device}_{step.name}", step.question, ablation, flags, device, command)
+
+
+def rehearsed(step: Step) -> dict[str, str]:
+    """The flags of a step on a CPU: small sizes in the place of those that it has."""
+    small = {key: value for key, value in REHEARSAL.items() if key in step.flags}
+    return {**step.flags, **small, **step.rehearsal}
+
+
+def slack_s(slice_s: float) -> float:
+    """Seconds at the end of a slice in which no job runs."""
+    return max(MIN_SLACK_S, SLACK_SHARE * slice_s)
+
+
+def places(seconds: Sequence[float], slice_s: float, budget_s: float, first: int = 1) -> Iterator[str]:
+    """For each step, in order, the slices of a budget that it falls in, numbered from `first`: `2`, `2-3`, `3, in part` or `does not fit`.
+
+    `seconds`: estimates of what is left of the steps; a step of 0 s is `complete`.
+    """
+    usable_s = max(0.0, slice_s - slack_s(slice_s))
+    whole, rest_s = divmod(budget_s, slice_s)
+    room_s = whole * usable_s + max(0.0, rest_s - slack_s(rest_s))
+    for taken_s, needed_s in zip(itertools.accumulate(seconds, initial=0.0), seconds, strict=False):
+        if not needed_s:
+            yield "complete"
+        elif taken_s >= room_s:
+            yield "does not fit"
+        else:
+            start, end = (first + int(at / usable_s) for at in (taken_s, min(taken_s + needed_s, room_s) - 1e-6))
+            yield f"{start if start == end else f'{start}-{end}'}{', in part' if taken_s + needed_s > room_s else ''}"
