@@ -83,6 +83,8 @@ def carry_out(
     ledger = replace(read_ledger(folder) or Ledger(device=resolved, minutes=budget.minutes), minutes=budget.minutes)
     if ledger.device != resolved:
         raise RequestError(f"{folder} holds a pass on {ledger.device}, and this one is on {resolved}", "choose another --out")
+    if resolved == "cpu":
+        console.say("on a CPU this is a rehearsal with small models: its numbers say nothing of a GPU")
     steps = _planned_steps(folder, resolved)
     _show(steps, budget, ledger)
     if dry_run:

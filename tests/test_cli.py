@@ -285,6 +285,7 @@ def _own_path() -> dict[str, str]:
 
 
 COMMANDS = ("run", "plan", "describe", "list", "ablate", "peers", "kernels", "report", "index", "compare", "check", "export", "env")
+COMMANDS = ("run", "plan", "describe", "list", "ablate", "peers", "gpu", "report", "index", "compare", "check", "export", "env")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
