@@ -219,7 +219,7 @@ def _planned_steps(folder: Path, device: str) -> list[PlannedStep]:
             found.append(_planned_step(step, run_folder, plan, records))
         except RequestError as wrong:
             found.append(PlannedStep(step=step, folder=run_folder, plan=None, problem=str(wrong)))
-    return [replace(planned, seconds=planned.seconds * spent.factor, first_s=planned.first_s * spent.factor) for planned in found]
+    return [_timed(planned, spent.factor) for planned in found]
 
 
 class _Spent:
@@ -244,21 +244,22 @@ class _Spent:
 
 
 def _planned_step(step: Step, folder: Path, plan: Plan, records: RunRecords) -> PlannedStep:
-    from bench.planning.gpu_pass import STEP_START_S
-    from bench.planning.jobs import estimated_job_seconds
     from bench.running.runner import jobs_ahead
 
-    cells = {planned.cell.cell_id: planned for planned in plan.cells}
-    ahead = jobs_ahead(plan, folder, records)
-    seconds = [estimated_job_seconds(job, cells[job.cell.cell_id], plan) for job in ahead]
-    return PlannedStep(
-        step=step,
-        folder=folder,
-        plan=plan,
-        ahead=tuple(ahead),
-        seconds=STEP_START_S + sum(seconds) if seconds else 0.0,
-        first_s=STEP_START_S + seconds[0] if seconds else 0.0,
-    )
+    return PlannedStep(step=step, folder=folder, plan=plan, ahead=tuple(jobs_ahead(plan, folder, records)))
+
+
+def _timed(found: PlannedStep, factor: float) -> PlannedStep:
+    """With its seconds: the estimates times `factor`, no job above its limit, and the start of the step."""
+    from bench.planning.gpu_pass import STEP_START_S
+    from bench.planning.jobs import estimated_job_seconds
+    from bench.running.executors.process import limit_s
+
+    if found.plan is None or not found.ahead:
+        return found
+    cells = {planned.cell.cell_id: planned for planned in found.plan.cells}
+    seconds = [min(limit_s(job), factor * estimated_job_seconds(job, cells[job.cell.cell_id], found.plan)) for job in found.ahead]
+    return replace(found, seconds=STEP_START_S + sum(seconds), first_s=STEP_START_S + seconds[0])
 
 
 def _show(steps: Sequence[PlannedStep], budget: Budget, ledger: Ledger) -> None:

@@ -30,6 +30,7 @@ from bench.planning.jobs import (
 from bench.planning.tuning import TUNING, recipe_of, trial_ids
 from bench.progress import Progress, listening, tell
 from bench.running.executors import DEFAULT_EXECUTOR
+from bench.running.executors.process import limit_s
 from bench.running.folder import note_end, writing_to
 from bench.running.signals import Stop
 from bench.running.store import RECORDS, RecordWriter, RunRecords, StoredRun, read_run
@@ -254,8 +255,8 @@ class _Estimates:
             self._true_done += outcome.duration_s
 
     def of(self, job: Job) -> float:
-        """Expected seconds of a job that is left."""
-        return self._expected_s(job.key)
+        """Expected seconds of a job that is left: never more than its limit."""
+        return min(limit_s(job), self._expected_s(job.key))
 
     def left_s(self) -> float:
         return sum(map(self._expected_s, self._left))
