@@ -318,6 +318,8 @@ def kernels(
         cold=cold,
     )
     commands.compare_kernels(request, out, as_json)
+
+
 @app.command(epilog="Example: bench gpu --minutes 30 --slice 10")
 def gpu(
     minutes: Annotated[str, typer.Option(help="The whole budget, over all slices.", metavar="MINUTES")] = "30",
