@@ -284,8 +284,7 @@ def _own_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-COMMANDS = ("run", "plan", "describe", "list", "ablate", "peers", "kernels", "report", "index", "compare", "check", "export", "env")
-COMMANDS = ("run", "plan", "describe", "list", "ablate", "peers", "gpu", "report", "index", "compare", "check", "export", "env")
+COMMANDS = ("run", "plan", "describe", "list", "ablate", "peers", "kernels", "gpu", "report", "index", "compare", "check", "export", "env")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
