@@ -109,6 +109,12 @@ STEPS = (
         rehearsal={"params": "150k", "epochs": "2"},
     ),
     Step(
+        name="trace",
+        question="Where does the time of a training step go?",
+        flags={**BOTH_PHASES, "seq": "257", "phase": "train", "metrics": "profile"},
+        rehearsal={"seq": "17"},
+    ),
+    Step(
         name="compiled",
         question="What does torch.compile make of each family?",
         flags={**BOTH_PHASES, "engine": "compile", "seq": "65,257"},

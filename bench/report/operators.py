@@ -142,4 +142,4 @@ def _style(operator: str, kernel: str) -> SeriesStyle:
 
 def _title(rows: pandas.DataFrame) -> str:
     clock, device = rows["clock"].iloc[0], rows["device"].iloc[0]
-    return f"Rate of each kernel against n, higher is faster ({device}; {clock} time; equal tokens per call; bars: 95 %)"
+    return f"Rate of each kernel against n, higher is faster\n{device}, {clock} time, equal tokens per call, bars: 95 %"
