@@ -16,6 +16,7 @@ from bench.running.store import RECORDS, RecordWriter
 from tests.specimens import ROOT, bench_command, environment_of
 
 LISTENING = "0A"
+TEST_PROCESS = "PYTEST_XDIST_WORKER"
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 
 
@@ -76,14 +77,15 @@ def processes_that_inherited(variable: str) -> list[int]:
 
 
 def slot_processes() -> list[int]:
-    """Those of `--on ray` that hold a slot, on this machine."""
+    """Those of `--on ray` that hold a slot, on this machine; of this process's tests, where others run beside them."""
     found = []
+    mine = processes_that_inherited(f"{TEST_PROCESS}={os.environ[TEST_PROCESS]}") if TEST_PROCESS in os.environ else None
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"bench.running.slot" in words:
+        if b"bench.running.slot" in words and (mine is None or int(path.parent.name) in mine):
             found.append(int(path.parent.name))
     return found
 
