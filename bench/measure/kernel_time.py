@@ -8,22 +8,26 @@ ways as `do_bench_cudagraph` and `do_bench` of triton.testing.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
 GRAPH_S = 0.01
 """Time that one warm graph should take: far more than the resolution of an event, half a microsecond."""
 MAX_CALLS = 100
-NUM_SAMPLES = 15
+MIN_SAMPLES, MAX_SAMPLES = 3, 15
 MS_PER_S = 1e3
 FLUSHED_SHARE = 2
 """Bytes overwritten, over those of the L2 cache."""
 
 
-def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> float:
-    """Seconds per call: the median of NUM_SAMPLES samples. See `kernel_stopwatch`."""
+def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = False, time_s: float = 1.0) -> float:
+    """Seconds per call: the median of as many samples as fit `time_s`, MIN_SAMPLES to MAX_SAMPLES. See `kernel_stopwatch`."""
     sample = kernel_stopwatch(call, cold=cold, is_graph=is_graph)
-    return statistics.median(sample() for _ in range(NUM_SAMPLES))
+    began, found = time.perf_counter(), [sample() for _ in range(MIN_SAMPLES)]
+    while len(found) < MAX_SAMPLES and time.perf_counter() - began < time_s:
+        found.append(sample())
+    return statistics.median(found)
 
 
 def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> Callable[[], float]:

@@ -110,9 +110,8 @@ def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
 
     found: dict[str, Any] = {"kernel_latency_ms": None, "kernel_cold_ms": None}
     try:
-        found["kernel_latency_ms"] = kernel_seconds(step.call, cold=False, is_graph=step.replays) * MS
-        if job.settings.cold:
-            found["kernel_cold_ms"] = kernel_seconds(step.call, cold=True, is_graph=step.replays) * MS
+        for name, cold in (("kernel_latency_ms", False), *((("kernel_cold_ms", True),) if job.settings.cold else ())):
+            found[name] = kernel_seconds(step.call, cold=cold, is_graph=step.replays, time_s=job.settings.sample_s / 2) * MS
     except RuntimeError as error:  # of which running out of memory is one
         found["kernel_reason"] = f"{type(error).__name__}: {one_line(error)}"
     return found

@@ -166,8 +166,10 @@ def to_settings(flags: Flags) -> Settings:
 
 
 def settings_on(device: str, flags: Flags) -> Settings:
-    """With the time limit of the device, where none is typed."""
+    """With the time limit of the device, where none is typed. Raises RequestError for what is measured on a GPU alone."""
     settings = to_settings(flags)
+    if settings.cold and device != "cuda":
+        raise RequestError("--cold flushes the L2 cache of a GPU, and the device is cpu", "leave --cold out")
     return settings if device == "cpu" or flags.limit_s or flags.quick else dataclasses.replace(settings, limit_s=CUDA_LIMIT_S)
 
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from bench.measure.engines.graph import record
-from bench.measure.kernel_time import kernel_seconds
+from bench.measure.kernel_time import MIN_SAMPLES, kernel_seconds
 from bench.measure.timer import CudaStopwatch, rules_for, time_call
 from bench.metrics import latency
-from bench.spec import Cell, Job, ModelSpec, Settings, Workload
+from bench.planning.flags import Flags, settings_on
+from bench.spec import Cell, Job, ModelSpec, RequestError, Settings, Workload
 from models.layers.shape import Shape
 from tests.measure.fake_gpu import FakeGpu, Kernel
 
@@ -42,6 +43,19 @@ def test_launches_are_in_the_time_between_events_and_not_in_that_of_the_kernels(
 def test_a_flushed_cache_costs_the_first_kernel_that_reads_and_nothing_of_the_flush(gpu: FakeGpu) -> None:
     cold = kernel_seconds(lambda: step(gpu), cold=True)
     assert cold == pytest.approx(9 * 2e-6 + 5e-6, rel=1e-6)
+
+
+def test_long_steps_are_sampled_a_few_times_alone(gpu: FakeGpu) -> None:
+    """Beside the calls before recording, which libraries need."""
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += gpu.recording is None
+        gpu.launch(Kernel(warm_s=2.0, cold_s=2.0))
+
+    assert kernel_seconds(call, cold=False, time_s=0.5) == pytest.approx(2.0, rel=1e-3)
+    assert gpu.device_s < 2.0 * (calls + MIN_SAMPLES + 2)
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -93,3 +107,10 @@ def test_a_gpu_warms_up_for_three_tenths_of_a_second(gpu: FakeGpu) -> None:
     assert timing.steady
     assert timing.warmup_calls * 1e-3 >= 0.29
     assert rules_for("cpu", 1.0).min_warmup_s == 0.0
+
+
+def test_a_cache_to_flush_is_a_gpus() -> None:
+    with pytest.raises(RequestError, match="flushes the L2 cache of a GPU") as refused:
+        settings_on("cpu", Flags(cold=True))
+    assert refused.value.hint == "leave --cold out"
+    assert settings_on("cuda", Flags(cold=True)).cold

@@ -234,7 +234,8 @@ def forget() -> None:
     """Drop what the job before left in this process: compiled code, and memory that the GPU's allocator keeps."""
     import torch
 
-    torch.compiler.reset()
+    if "torch._dynamo" in sys.modules:  # importing it takes longer than many a job
+        torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
