@@ -23,7 +23,7 @@ from bench.running.signals import Stop
 from bench.spec import Job, Plan, RequestError
 
 if TYPE_CHECKING:
-    from bench.planning.gpu_pass import Step
+    from bench.planning.gpu_steps import Step
     from bench.running.runner import RunResult
     from bench.running.store import RunRecords
 
@@ -75,7 +75,7 @@ def carry_out(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """One slice of the pass in its folder, or the next one where earlier calls began it. With `dry_run` it is shown alone."""
-    from bench.planning.gpu_pass import slack_s
+    from bench.planning.gpu_steps import slack_s
 
     began = clock()
     resolved = device_of(Flags(device=device), may_be_elsewhere=dry_run)
@@ -205,7 +205,7 @@ def _finished(steps: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
 
 def _planned_steps(folder: Path, device: str) -> list[PlannedStep]:
     """Every step with what is left of it; estimates are corrected by what the jobs of this pass took so far."""
-    from bench.planning.gpu_pass import STEPS, plan_step
+    from bench.planning.gpu_steps import STEPS, plan_step
     from bench.running.store import RunRecords
 
     found: list[PlannedStep] = []
@@ -251,7 +251,7 @@ def _planned_step(step: Step, folder: Path, plan: Plan, records: RunRecords) -> 
 
 def _timed(found: PlannedStep, factor: float) -> PlannedStep:
     """With its seconds: the estimates times `factor`, no job above its limit, and the start of the step."""
-    from bench.planning.gpu_pass import STEP_START_S
+    from bench.planning.gpu_steps import STEP_START_S
     from bench.planning.jobs import estimated_job_seconds
     from bench.running.executors.process import limit_s
 
@@ -263,7 +263,7 @@ def _timed(found: PlannedStep, factor: float) -> PlannedStep:
 
 
 def _show(steps: Sequence[PlannedStep], budget: Budget, ledger: Ledger) -> None:
-    from bench.planning.gpu_pass import places
+    from bench.planning.gpu_steps import places
 
     fits = places([found.seconds for found in steps], budget.slice_minutes * 60, ledger.left_s, first=len(ledger.slices) + 1)
     rows = [

@@ -16,8 +16,8 @@ import typer
 from bench import cli, gpu_pass
 from bench.commands import write_report_of
 from bench.measure import environment
-from bench.planning import gpu_pass as planned_pass
-from bench.planning.gpu_pass import STEPS, Step, places, plan_step, slack_s
+from bench.planning import gpu_steps
+from bench.planning.gpu_steps import STEPS, Step, places, plan_step, slack_s
 from bench.running.pass_folder import LEDGER
 from bench.running.runner import is_failure
 from bench.running.store import read_run
@@ -42,7 +42,7 @@ class Machine:
         self.folder = folder / "pass"
         self.end: Callable[[Job], Outcome] = measured
         let_jobs_end(monkeypatch, self._run)
-        monkeypatch.setattr(planned_pass, "STEPS", TINY_STEPS)
+        monkeypatch.setattr(gpu_steps, "STEPS", TINY_STEPS)
 
     def _run(self, job: Job) -> Outcome:
         self.ran.append(job)
@@ -170,7 +170,7 @@ def test_a_step_that_cannot_be_planned_or_run_does_not_end_the_pass(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     impossible = Step(name="impossible", question="?", flags={"models": "vit", "seq": "17"}, rehearsal={"params": "1"})
-    monkeypatch.setattr(planned_pass, "STEPS", (impossible, *TINY_STEPS))
+    monkeypatch.setattr(gpu_steps, "STEPS", (impossible, *TINY_STEPS))
     (machine.folder / "cpu_first").mkdir(parents=True)
     (machine.folder / "cpu_first" / "stray.txt").write_text("of somebody else")
     (machine.folder / LEDGER).write_text('{"device": "cpu", "minutes": 30}')
