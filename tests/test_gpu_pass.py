@@ -115,10 +115,21 @@ def test_a_slice_leaves_slack_and_the_next_goes_on_without_repeating_a_job(machi
     assert sum(found["seconds"] for found in slices) == pytest.approx(machine.now - began)
 
 
+def test_a_round_that_cannot_be_finished_is_not_begun(machine: Machine) -> None:
+    """A ratio is paired by round: its two times would lie a slice apart."""
+    machine.job_s = 12.0  # a round of four jobs takes 48 s, and 80 may be used
+    machine.call(30, 1.5)
+    assert {record.repeat for record in read_run(machine.folder / "cpu_first").records} == {0}
+    assert machine.num_records("first") == JOBS_PER_STEP / 2
+    machine.call(30, 10)
+    assert machine.num_records("first") == JOBS_PER_STEP
+
+
 def test_a_job_cut_by_the_end_of_a_slice_leaves_no_record_and_runs_again(machine: Machine) -> None:
     machine.lasting = {33: 50.0}
     began = machine.now
-    machine.call(30, 1)
+    with pytest.warns(UserWarning, match="was cut by the end of the time; it runs again"):
+        machine.call(30, 1)
     assert machine.now == began + 60 - slack_s(60)
     assert (machine.num_records("first"), machine.num_records("second")) == (JOBS_PER_STEP, 0)
     cut = machine.keys()[-1]

@@ -19,9 +19,8 @@ Readings = list[Mapping[str, Any]]
 
 
 @contextlib.contextmanager
-def watched_gpu(interval_s: float = INTERVAL_S) -> Iterator[Readings]:
-    """The readings of WATCHED taken during the block, one at its end at least; none where there is no GPU."""
-    readings: Readings = []
+def watched_gpu(readings: Readings, interval_s: float = INTERVAL_S) -> Iterator[None]:
+    """Append the readings of WATCHED that are taken during the block, one at its end at least; all None where there is no GPU."""
     ended = threading.Event()
     with visible_gpu() as ask:
 
@@ -32,7 +31,7 @@ def watched_gpu(interval_s: float = INTERVAL_S) -> Iterator[Readings]:
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
-            yield readings
+            yield
             readings.append({name: ask(name) for name in WATCHED})
         finally:
             ended.set()

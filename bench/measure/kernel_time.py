@@ -1,8 +1,8 @@
 """Time that the kernels of one call take on CUDA, by replaying its CUDA graph: neither Python nor launches are in it. Imports no torch.
 
-Warm: the call is recorded several times in one graph, and the graph's time divided by their number. Cold: before each replay the L2 cache is
-overwritten, outside the timed stretch; the device is busy with that while the replay is enqueued, so no launch is waited for either. The same two
-ways as `do_bench_cudagraph` and `do_bench` of triton.testing.
+Warm: the call is recorded several times in one graph, or its graph replayed several times in a row, and the time divided by their number. Cold:
+before each replay the L2 cache is overwritten, outside the timed stretch; the device is busy with that while the replay is enqueued, so no launch is
+waited for either. The same two ways as `do_bench_cudagraph` and `do_bench` of triton.testing.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool =
 
     from bench.measure.engines.graph import record
 
-    num_calls = 1 if cold or is_graph else _calls_per_graph(call)
+    num_calls = 1 if cold else _calls_per_graph(call)
     replay = call if is_graph else record(call, num_calls)
+    num_replays = num_calls if is_graph else 1
     flush = _flush() if cold else None
     replay()
 
@@ -49,7 +50,8 @@ def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool =
         if flush:
             flush()
         start.record()
-        replay()
+        for _ in range(num_replays):
+            replay()
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / MS_PER_S / num_calls

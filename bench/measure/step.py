@@ -32,8 +32,8 @@ PARAMETER_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.
 class Step:
     """`call()` runs one step: a forward without gradient (`infer`), or forward, backward and AdamW step (`train`).
 
-    `forward`: the model as its engine runs it. `facts`, asked for after a step: columns that say what the engine really ran. `replays`: see
-    `bench.measure.engines.Prepared`.
+    `forward`: the model as its engine runs it. `facts`, asked for after a step: columns that say what the engine really ran. `replays`,
+    `is_graph`: see `bench.measure.engines.Prepared`.
     """
 
     model: nn.Module
@@ -44,6 +44,7 @@ class Step:
     call: Callable[[], Tensor]
     facts: Callable[[], engines.Facts]
     replays: bool = False
+    is_graph: bool = False
 
 
 @contextlib.contextmanager
@@ -85,6 +86,7 @@ def build_step(cell: Cell, *, seed: int = 0, prepare: Callable[[nn.Module], None
         call=prepared.wrap(call),
         facts=prepared.facts,
         replays=prepared.replays,
+        is_graph=prepared.is_graph,
     )
 
 

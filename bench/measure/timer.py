@@ -5,6 +5,7 @@ The wall clock on CPU; CUDA events beside the wall clock on GPU. Imports no torc
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 import time
@@ -89,15 +90,21 @@ class WallStopwatch:
         return Sample(wall_s=(clock() - start) / inner_loop)
 
 
-def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = Rules()) -> Timing:
-    """Time `call`. The first call is kept apart; then warm-up, calibration and sampling."""
+def time_call(
+    call: Callable[[], object],
+    stopwatch: Stopwatch,
+    rules: Rules = Rules(),
+    sampling: contextlib.AbstractContextManager[object] | None = None,
+) -> Timing:
+    """Time `call`. The first call is kept apart; then warm-up, calibration and sampling, which alone lies in the context `sampling`."""
     first = stopwatch.sample(call, 1).wall_s
     warmup, steady = _warm_up(call, stopwatch, rules)
     inner_loop = _calibrate(warmup[-1], stopwatch.overhead_s, rules)
     faults_so_far = fault_counter()
     faults_before = faults_so_far() if faults_so_far else 0
     wall_before, processor_before = time.perf_counter(), time.process_time()
-    samples = _sample(call, stopwatch, inner_loop, rules)
+    with sampling or contextlib.nullcontext():
+        samples = _sample(call, stopwatch, inner_loop, rules)
     wall_s, processor_s = time.perf_counter() - wall_before, time.process_time() - processor_before
     page_faults = (faults_so_far() - faults_before) / (len(samples) * inner_loop) if faults_so_far else None
     return Timing(
@@ -114,7 +121,8 @@ def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = R
 
 
 def _warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> tuple[list[float], bool]:
-    """Call until the medians of two neighbouring windows agree, or half of the sampling time is gone; at least once, and for `min_warmup_s`."""
+    """Call until the medians of two neighbouring windows agree, or the time for it is gone: half of the sampling time, or twice `min_warmup_s` where
+    that is longer. At least once, and for `min_warmup_s`."""
     taken: list[float] = []
     spent = 0.0
     while True:
@@ -127,7 +135,7 @@ def _warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> 
             after = statistics.median(taken[-WARMUP_WINDOW:])
             if abs(after / before - 1.0) <= rules.warmup_tolerance:
                 return taken, True
-        if spent >= rules.sample_s / 2:
+        if spent >= max(rules.sample_s / 2, 2 * rules.min_warmup_s):
             return taken, False
 
 

@@ -76,12 +76,13 @@ def measure(job: Job) -> Measurement:
     import torch
 
     from bench.measure.step import set_product_precision
-    from bench.measure.timer import stopwatch_for
+    from bench.measure.timer import rules_for, stopwatch_for
 
     work, sample_s = job.cell.workload, job.settings.sample_s
     set_product_precision(ARITHMETIC[work.dtype])
     dtype = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[ARITHMETIC[work.dtype]]
     stopwatch = stopwatch_for(work.device)
+    _leave_idle_clocks(work.device, dtype, stopwatch, rules_for(work.device, sample_s).min_warmup_s)
     best = _best_product(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
     return Measurement(
         values={
@@ -108,6 +109,12 @@ def calibration_job(device: str, dtype: str, settings: Settings) -> Job:
     """The measurement on its own, outside any plan."""
     model = ModelSpec(name="none", family="none", shape=Shape(seq_len=2, width=1, depth=1, heads=1, ffn_width=1))
     return Job(cell=Cell(model=model, workload=Workload(device=device, dtype=dtype)), metric="ceiling", repeat=0, settings=settings)
+
+
+def _leave_idle_clocks(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> None:
+    """Multiply matrices for so long; no time at all on a CPU."""
+    if time_s:
+        _fastest(_torch_mm(PRODUCTS[device][1], device, dtype), stopwatch, time_s)
 
 
 def _best_product(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> Product:

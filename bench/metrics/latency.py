@@ -8,7 +8,6 @@ kernel_cold_ms      CUDA, with `--cold`: the same with the L2 cache overwritten 
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -66,15 +65,16 @@ def measure(job: Job) -> Measurement:
     work = job.cell.workload
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
-        with _watched(work.device) as readings:
-            timing = time_call(step.call, stopwatch_for(work.device), rules_for(work.device, job.settings.sample_s))
-        on_device = _kernel_times(step, job) | gpu_monitor.summary(readings) if work.device == "cuda" else {}
+        readings: gpu_monitor.Readings = []
+        watching = gpu_monitor.watched_gpu(readings) if work.device == "cuda" else None
+        timing = time_call(step.call, stopwatch_for(work.device), rules_for(work.device, job.settings.sample_s), watching)
         effective = {
             "attention_effective": attention_kernel(job.cell, step),
             "spatial_effective": spatial_kernel(job.cell, step),
             "engine_effective": EAGER,
             **step.facts(),
         }
+        on_device = _on_device(step, job, readings) if work.device == "cuda" else {}
     median_s = statistics.median(timing.wall_s)
     return Measurement(
         values={
@@ -100,8 +100,12 @@ def measure(job: Job) -> Measurement:
     )
 
 
-def _watched(device: str) -> contextlib.AbstractContextManager[gpu_monitor.Readings]:
-    return gpu_monitor.watched_gpu() if device == "cuda" else contextlib.nullcontext([])
+def _on_device(step: Step, job: Job, readings: gpu_monitor.Readings) -> dict[str, Any]:
+    """Kernel times, what was read of the GPU while sampling, and its number of multiprocessors."""
+    import torch
+
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {**gpu_monitor.summary(readings), "gpu_multiprocessors": found.multi_processor_count, **_kernel_times(step, job)}
 
 
 def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
@@ -109,9 +113,11 @@ def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
     from bench.measure.kernel_time import kernel_seconds
 
     found: dict[str, Any] = {"kernel_latency_ms": None, "kernel_cold_ms": None}
+    if step.replays and not step.is_graph:
+        return {**found, "kernel_reason": "the engine replays graphs of its own, with other work between them"}
     try:
         for name, cold in (("kernel_latency_ms", False), *((("kernel_cold_ms", True),) if job.settings.cold else ())):
-            found[name] = kernel_seconds(step.call, cold=cold, is_graph=step.replays, time_s=job.settings.sample_s / 2) * MS
+            found[name] = kernel_seconds(step.call, cold=cold, is_graph=step.is_graph, time_s=job.settings.sample_s / 2) * MS
     except RuntimeError as error:  # of which running out of memory is one
         found["kernel_reason"] = f"{type(error).__name__}: {one_line(error)}"
     return found

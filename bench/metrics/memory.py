@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import is_out_of_memory
+from bench.measure.allocator import give_back_gpu_memory
 from bench.measure.engines import hides_operators
 from bench.metrics import Measurement, Repeat
 from bench.spec import PREDICTED, Cell, Job, Record
@@ -202,7 +203,7 @@ def _reserved_by_graphs(step: Step) -> int:
         step.call()
     gc.collect()
     torch.cuda.synchronize()
-    torch.cuda.empty_cache()
+    give_back_gpu_memory()
     return torch.cuda.memory_reserved()
 
 

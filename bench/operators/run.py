@@ -19,6 +19,7 @@ from bench.files import write_json
 from bench.measure.environment import inspect_environment
 from bench.operators import COLUMNS, KILLED, UNSUPPORTED, Case, Row, row_of
 from bench.operators.request import OperatorRequest
+from bench.planning.jobs import TIMED_OUT
 from bench.progress import tell
 from bench.running.calibrate import measure_ceilings
 from bench.running.executors.process import die_with_parent
@@ -30,6 +31,8 @@ from bench.spec import MEASURED, RequestError, Settings
 NAME, SAMPLES = "kernels", "samples.jsonl"
 SEED = 0
 DIED = "the process died during one of the kernels of this case; leave kernels out with --kernels to find which"
+CASE_LIMIT_S = 300.0
+HUNG = f"the kernels of this case took longer than {CASE_LIMIT_S:g} s; leave kernels out with --kernels to find which"
 CLEAN = (MEASURED, UNSUPPORTED)
 Compare = Callable[[Case, Sequence[str], OperatorRequest], list[Row]]
 
@@ -104,9 +107,13 @@ class Worker:
             arguments = (case.device, case.dtype, self._request.threads)
             self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare, arguments)
         try:
-            rows = self._pool.submit(compare, case, kernels, self._request).result()
+            rows = self._pool.submit(compare, case, kernels, self._request).result(timeout=CASE_LIMIT_S)
         except BrokenProcessPool:
             rows = [row_of(case, kernel, KILLED, DIED) for kernel in kernels]
+        except TimeoutError:
+            rows = [row_of(case, kernel, TIMED_OUT, HUNG) for kernel in kernels]
+            for process in self._pool._processes.values():  # the pool itself would wait for it
+                process.kill()
         if any(row.status not in CLEAN for row in rows):
             self._stop()
         return rows

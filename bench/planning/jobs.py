@@ -32,6 +32,9 @@ CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-au
 """Dense, of an H100 SXM by its data sheet (NVIDIA H100 Tensor Core GPU, which states twice as much for sparse matrices)."""
 JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 2.5}
 """Of a job beside its steps: the fork, the imports, and on CUDA the context, which takes 1 to 2.5 s."""
+COMPILE_S = 20.0
+"""Of torch.compile, cold, for a model of twelve blocks on CUDA: assumed, never measured."""
+ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
 STEPS_PER_VISIT = 8
 """Of a step so slow that it is timed as seldom as possible, warm-up included."""
@@ -125,11 +128,19 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)
+    overhead_s += _compile_seconds(job, repeat) + (ENERGY_WINDOW_S if job.metric == ENERGY and work.device == "cuda" else 0.0)
     if job.shared_id:
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat == "round":
         return min(plan.settings.limit_s, overhead_s + max(0.5 * plan.settings.sample_s, STEPS_PER_VISIT * step_s))
     return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in ("params", "flops") else 0.0))
+
+
+def _compile_seconds(job: Job, repeat: str) -> float:
+    """On a GPU: of jobs that find no compiled code in their cache."""
+    work = job.cell.workload
+    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in ("params", "flops")
+    return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
 
 
 def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ from bench.running.table import rows_of
 from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Settings, Workload, is_trained
 
 SCRATCH = "checkpoints"
+ROUND = "round"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +158,9 @@ class _Execution:
         for ended, outcome in run_many(self._wanted(queue, hopeless, estimates)):
             job = planned[ended.key]
             if outcome.status == TIMED_OUT and ended.settings != job.settings:  # cut by the run's time, not by the job's own limit
+                model = job.cell.model
+                what = f"{job.metric} of {model.name} n={model.shape.seq_len}"
+                warnings.warn(f"{what} was cut by the end of the time; it runs again when the run goes on", stacklevel=2)
                 self._left_out.append(job)
                 continue
             records.append(self._keep(job, outcome))
@@ -177,7 +182,12 @@ class _Execution:
                 estimates.done(planned, None)
                 continue
             left_s = self.stop.left_s() if self.stop else math.inf
-            if (self.stop and self.stop.requested and _unit(planned) != unit) or estimates.of(planned) > left_s:
+            begins = _unit(planned) != unit
+            needed_s = estimates.of(planned)
+            if begins and unit and _unit(planned)[0] == ROUND and left_s < math.inf:
+                # ratios are paired by round: but for the first, which might never fit, none begins that cannot end
+                needed_s = sum(estimates.of(job) for job in queue if _unit(job) == _unit(planned))
+            if (self.stop and self.stop.requested and begins) or needed_s > left_s:
                 self._left_out.append(planned)
                 return
             unit = _unit(planned)
@@ -210,8 +220,8 @@ def _limited(job: Job, left_s: float) -> Settings:
 
 def _unit(job: Job) -> tuple[Any, ...]:
     """What a run that was asked to stop still finishes: the round of a timed job; of any other, the job."""
-    if catalog.load("metrics", job.metric).REPEAT == "round":
-        return ("round", job.repeat)
+    if catalog.load("metrics", job.metric).REPEAT == ROUND:
+        return (ROUND, job.repeat)
     return job.key
 
 

@@ -34,7 +34,8 @@ def test_readings_are_taken_while_the_block_runs(monkeypatch: pytest.MonkeyPatch
         yield ask
 
     monkeypatch.setattr(gpu_monitor, "visible_gpu", planted)
-    with watched_gpu(interval_s=0.001) as readings:
+    readings: gpu_monitor.Readings = []
+    with watched_gpu(readings, interval_s=0.001):
         state["now"] = BUSY
         assert enough.wait(timeout=60.0)
     state["now"] = IDLE

@@ -289,8 +289,9 @@ def test_replayed_graphs_hold_what_was_reserved_when_they_were_recorded(monkeypa
 
     replayed = dataclasses.replace(step, call=replay, replays=True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("synchronize"))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: log.append("workspaces"), raising=False)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append("empty"))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 40_000_000 if log[-2:] == ["synchronize", "empty"] else 0)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 40_000_000 if log[-3:] == ["synchronize", "workspaces", "empty"] else 0)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 0)
     values = memory._measured_on_cuda(replayed, compiled=True)
     assert log.count("step") >= 3  # the modes of torch.compile that record do so by their third call
@@ -302,11 +303,13 @@ def test_the_engines_that_replay_say_so() -> None:
     from bench.measure import engines
 
     model, data = torch.nn.Linear(2, 2), torch.zeros(1, 2)
-    assert engines.prepare("graph", model, data, trains=False).replays
+    recorded = engines.prepare("graph", model, data, trains=False)
+    assert (recorded.replays, recorded.is_graph) == (True, True)
     assert not engines.prepare("eager", model, data, trains=False).replays
     on_cuda = cast("torch.Tensor", SimpleNamespace(device=torch.device("cuda")))
     for mode, replays in (("default", False), ("reduce-overhead", True), ("max-autotune", True), ("max-autotune-no-cudagraphs", False)):
-        assert engines.prepare(f"compile+mode={mode}", model, on_cuda, trains=False).replays == replays
+        compiled = engines.prepare(f"compile+mode={mode}", model, on_cuda, trains=False)
+        assert (compiled.replays, compiled.is_graph) == (replays, False)
         assert not engines.prepare(f"compile+mode={mode}", model, data, trains=False).replays
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,20 @@ def test_a_process_that_dies_costs_the_rows_of_its_case_alone(tmp_path: Path) ->
     assert [row["status"] for row in read(tmp_path)] == [row["status"] for row in rows]
     assert rows[0]["kernel"] != rows[4]["kernel"], "the process after it is another one"
     assert {row["ceiling_flops_per_s"] for row in rows} == {1e12}
+
+
+def hangs_at_33(case: Case, kernels: Sequence[str], _: OperatorRequest) -> list[Row]:
+    if case.n == 33:
+        time.sleep(3600)
+    return [row_of(case, kernel, MEASURED) for kernel in kernels]
+
+
+@pytest.mark.usefixtures("_known_ceilings")
+def test_a_kernel_that_hangs_costs_the_rows_of_its_case_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CASE_LIMIT_S", 20.0)
+    request = parse(device="cpu", operators=GATE, kernels="linear,matmul", seq="17,33,65", phase="forward")
+    rows = run(request, tmp_path, hangs_at_33).to_dict("records")
+    assert [row["status"] for row in rows] == [MEASURED, MEASURED, "timed_out", "timed_out", MEASURED, MEASURED]
 
 
 def test_the_table_names_what_was_not_timed_once_with_its_lengths(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,13 +44,14 @@ def _as_it_is(call: Call) -> Call:
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A model ready to run. `forward` takes the place of the model; `wrap` is put around a whole step, which in training holds the backward and the
-    optimizer too. `facts`, asked for after the first step: columns that say what really ran, `engine_effective` among them. `replays`: steps are
-    replays of recorded CUDA graphs, whose memory was allocated when they were recorded."""
+    optimizer too. `facts`, asked for after the first step: columns that say what really ran, `engine_effective` among them. `replays`: CUDA
+    graphs are replayed, whose memory was allocated when they were recorded; `is_graph`: a whole step is the replay of one."""
 
     forward: Callable[[Tensor], Tensor]
     wrap: Callable[[Call], Call] = _as_it_is
     facts: Callable[[], Facts] = field(default=_no_facts)
     replays: bool = False
+    is_graph: bool = False
 
 
 class Engine(Protocol):

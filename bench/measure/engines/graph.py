@@ -29,7 +29,7 @@ def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # as th
 
 def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> Prepared:  # noqa: ARG001
     """In training the optimizer must be one that can be recorded (`capturable`): `bench.measure.step` makes it so on CUDA."""
-    return Prepared(forward=model, wrap=recorded, facts=_facts, replays=True)
+    return Prepared(forward=model, wrap=recorded, facts=_facts, replays=True, is_graph=True)
 
 
 def recorded(call: Call) -> Call:

@@ -22,11 +22,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench import catalog
+from bench.measure.allocator import give_back_gpu_memory
 from bench.peers.names import LIBRARIES
 from bench.planning.jobs import LATENCY
 from bench.progress import listening, tell
 from bench.serialize import from_json, to_json
-from bench.spec import Job, Outcome
+from bench.spec import MEASURED, Job, Outcome
 
 PRELOAD = ["__main__", "bench.running.ignore_signals", "bench.running.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
@@ -114,7 +115,7 @@ class Executor:
             worker.process.kill()
             self._end_worker()
             raise
-        if unit is None or not outcome.started_at:  # the second: it was not the worker that answered
+        if unit is None or outcome.status != MEASURED:  # an error may leave the GPU unusable for its process
             self._end_worker()
         if outcome.started_at:
             return outcome
@@ -231,19 +232,21 @@ def _child(connection: Connection) -> None:
 
 
 def forget() -> None:
-    """Drop what the job before left in this process: compiled code, and memory that the GPU's allocator keeps."""
+    """Drop what the job before left in this process: compiled code, and memory that the GPU's allocator and cuBLAS keep."""
     import torch
 
     if "torch._dynamo" in sys.modules:  # importing it takes longer than many a job
         torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        give_back_gpu_memory()
 
 
 def compile_cache(folder: str, job: Job) -> str:
-    """A timed configuration has a cache of compiled code for itself: what another one, or another metric, compiled would hide how long that takes."""
-    return os.path.join(folder, job.cell.cell_id if job.metric == LATENCY else "untimed")
+    """A timed configuration has a cache of compiled code for itself, and so has the control: what another one, or another metric, compiled would hide
+    how long that takes."""
+    own = f"{job.cell.cell_id}{'_control' if job.control else ''}"
+    return os.path.join(folder, own if job.metric == LATENCY else "untimed")
 
 
 def _require_prepared_server() -> None:
