@@ -88,7 +88,7 @@ class ModelSpec:
         return canonical_json(self)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
     """What a model is asked to do. `attention` is the kernel asked for, `none` for a model without attention; `task` empty: synthetic data.
 
@@ -148,7 +148,7 @@ class Sizing:
         return any(term.scope == COUNTED for term in self.terms)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedCell:
     cell: Cell
     sizing: Sizing
@@ -425,7 +425,7 @@ class Plan:
         return content_id(dataclasses.replace(self, name="", command="", created="", question=None))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """One execution in one process. `repeat` is the round, the seed or the trial; `control` marks the second name of the A/A control.
     `shared_id`: what the outcome belongs to where several cells share it (empty: it is the cell's own). `scratch`: a folder
@@ -457,7 +457,7 @@ class Job:
         return f"{self.metric}-{self.subject_id}-{self.repeat}.pt"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """What became of a job. `values` are single figures, `samples` raw series (units in the names); `start_s` is the time to start the process."""
 
@@ -470,7 +470,7 @@ class Outcome:
     duration_s: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
     """One line of records.jsonl: an outcome and all that is needed to know what it is the outcome of."""
 

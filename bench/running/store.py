@@ -72,7 +72,7 @@ class RunRecords:
         """All whole records, the last of each key; see `read_records`."""
         if not self.are_current():
             state = self._state_now()
-            self._found = {record.key: record for record in read_records(self._path, skip_corrupt=skip_corrupt)}
+            self._found = _records_by_key(self._path, skip_corrupt=skip_corrupt)
             self._state = state
         return tuple(self._found.values())
 
@@ -279,6 +279,10 @@ def parse_plan(data: object, source: Path) -> Plan:
 def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
     """All whole records, the last of each key. A torn last line is dropped with a warning; any other bad line raises RequestError with its number, or
     is skipped."""
+    return list(_records_by_key(path, skip_corrupt=skip_corrupt).values())
+
+
+def _records_by_key(path: Path, *, skip_corrupt: bool) -> dict[RecordKey, Record]:
     found: dict[RecordKey, Record] = {}
     for source, content in _chunks(path):
         *lines, torn = content.split(b"\n")
@@ -295,7 +299,7 @@ def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
                     f"restore the file, or measure that job again: bench run --resume {shlex.quote(str(path.parent))} --retry corrupt",
                 ) from error
             found[record.key] = record
-    return list(found.values())
+    return found
 
 
 def line_of(record: Record) -> bytes:

@@ -68,7 +68,7 @@ def constant(value: int) -> Polynomial:
     return Polynomial((value,))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
     """One named part of a model's cost.
 

@@ -17,7 +17,7 @@ from bench.planning.request import parse_request
 from bench.running import runner, store
 from bench.running.folder import ChosenFolder, choose_folder, report_folder, writing_to
 from bench.running.store import RECORDS, RecordWriter, RunRecords, read_run
-from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
+from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import unpacked_records
 
@@ -140,13 +140,13 @@ def test_records_are_read_once_however_much_is_missing(retry: str, monkeypatch: 
     content = unpacked_records(folder).read_bytes()
     lines = content.splitlines(keepends=True)
     reads: list[Path] = []
-    read_records = store.read_records
+    records_by_key = store._records_by_key
 
-    def counted(path: Path, **how: Any) -> list[Record]:
+    def counted(path: Path, **how: Any) -> Any:
         reads.append(path)
-        return read_records(path, **how)
+        return records_by_key(path, **how)
 
-    monkeypatch.setattr(store, "read_records", counted)
+    monkeypatch.setattr(store, "_records_by_key", counted)
     for kept in (lines[:0], lines[:3], [*lines[:3], lines[3][:-9]], lines):
         (folder / RECORDS).write_bytes(b"".join(kept))
         reads.clear()
