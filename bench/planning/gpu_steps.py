@@ -75,6 +75,18 @@ STEPS = (
         rehearsal={"batch": "1"},
     ),
     Step(
+        name="digits",
+        question="Does training reach on this device what it reaches on a CPU?",
+        flags={"models": FAMILIES, "params": "150k", "depth": "2", "seq": "17", "task": "digits", "metrics": "params,accuracy"},
+        rehearsal={"params": "150k", "epochs": "2"},
+    ),
+    Step(
+        name="trace",
+        question="Where does the time of a training step go?",
+        flags={**BOTH_PHASES, "seq": "257", "phase": "train", "metrics": "profile"},
+        rehearsal={"seq": "17"},
+    ),
+    Step(
         name="equality",
         question="Do compiled and recorded models compute what eager ones do?",
         flags={**BOTH_PHASES, "seq": "65", "engine": "compile,graph", "metrics": "equality"},
@@ -101,18 +113,7 @@ STEPS = (
         question="What does a step take of memory and energy?",
         flags={**BOTH_PHASES, "seq": LONG, "metrics": "memory,energy"},
         rehearsal={"seq": SHORT},
-    ),
-    Step(
-        name="digits",
-        question="Does training reach on this device what it reaches on a CPU?",
-        flags={"models": FAMILIES, "params": "150k", "depth": "2", "seq": "17", "task": "digits", "metrics": "params,accuracy"},
-        rehearsal={"params": "150k", "epochs": "2"},
-    ),
-    Step(
-        name="trace",
-        question="Where does the time of a training step go?",
-        flags={**BOTH_PHASES, "seq": "257", "phase": "train", "metrics": "profile"},
-        rehearsal={"seq": "17"},
+        rounds=1,
     ),
     Step(
         name="compiled",

@@ -36,6 +36,8 @@ COMPILE_S = 20.0
 """Of torch.compile, cold, for a model of twelve blocks on CUDA: assumed, never measured."""
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
+COUNTED = ("params", "flops")
+"""Metrics that run nothing, and so start no device."""
 STEPS_PER_VISIT = 8
 """Of a step so slow that it is timed as seldom as possible, warm-up included."""
 
@@ -124,7 +126,7 @@ def estimated_seconds(plan: Plan) -> float:
 
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     work = planned.cell.workload
-    step_s, overhead_s = estimated_step_seconds(planned, plan.settings), JOB_OVERHEAD_S[work.device]
+    step_s, overhead_s = estimated_step_seconds(planned, plan.settings), JOB_OVERHEAD_S["cpu" if job.metric in COUNTED else work.device]
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)
@@ -133,13 +135,13 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat == "round":
         return min(plan.settings.limit_s, overhead_s + max(0.5 * plan.settings.sample_s, STEPS_PER_VISIT * step_s))
-    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in ("params", "flops") else 0.0))
+    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED else 0.0))
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
     """On a GPU: of jobs that find no compiled code in their cache."""
     work = job.cell.workload
-    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in ("params", "flops")
+    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED
     return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
 
 

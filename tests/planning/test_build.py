@@ -335,7 +335,22 @@ def test_on_cuda_a_dtype_has_its_own_rate_and_a_job_a_longer_start() -> None:
     for dtype, peak in (("fp32", 67e12), ("tf32", 495e12), ("bf16", 989e12), ("bf16-autocast", 989e12)):
         assert job_seconds("cuda", dtype) == pytest.approx(2.5 + flops / (0.3 * peak))
     assert job_seconds("cpu", "bf16") == job_seconds("cpu", "fp32")
-    assert job_seconds("cuda", "bf16", "params") == 2.5
+    assert job_seconds("cuda", "bf16", "params") == 0.4  # counting starts no device
+
+
+def test_on_cuda_the_first_compilation_and_the_window_of_energy_are_counted() -> None:
+    request = parse_request(models="vit", seq="65", width="64", depth="1", engine="eager,compile", metrics="latency,energy,memory")
+    plan = build_plan(request, settings=Settings(rounds=2), recipe=Recipe(), device="cuda")
+    cells = {planned.cell.cell_id: planned for planned in plan.cells}
+    found = {
+        (j.metric, j.cell.workload.engine, j.repeat): round(estimated_job_seconds(j, cells[j.cell.cell_id], plan))
+        for j in jobs(plan)
+        if not j.control
+    }
+    assert found["latency", "compile", 0] - found["latency", "eager", 0] == 20
+    assert found["latency", "compile", 1] == found["latency", "eager", 1]
+    assert found["memory", "compile", 0] - found["memory", "eager", 0] == 20
+    assert found["energy", "eager", 1] - found["latency", "eager", 1] == 5
 
 
 def test_a_training_is_estimated_at_the_precision_of_its_recipe() -> None:
