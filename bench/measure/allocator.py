@@ -75,11 +75,3 @@ def _c_library() -> ctypes.CDLL | None:
         return ctypes.CDLL(None)
     except (OSError, TypeError):  # a system whose process cannot be opened as a library
         return None
-
-
-def give_back_gpu_memory() -> None:
-    """What nothing refers to any more: cuBLAS's workspaces, one for each stream that it was called on, and the blocks of torch's allocator."""
-    import torch
-
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()

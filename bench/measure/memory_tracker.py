@@ -278,3 +278,9 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
     if optimizer is None:
         return []
     return _tensors([dict(state) for state in optimizer.state.values()])
+
+
+def give_back_gpu_memory() -> None:
+    """What nothing refers to any more: cuBLAS's workspaces, one for each stream that it was called on, and the blocks of torch's allocator."""
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()

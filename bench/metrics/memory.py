@@ -41,7 +41,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import is_out_of_memory
-from bench.measure.allocator import give_back_gpu_memory
 from bench.measure.engines import hides_operators
 from bench.metrics import Measurement, Repeat
 from bench.spec import PREDICTED, Cell, Job, Record
@@ -198,6 +197,8 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
 
 def _reserved_by_graphs(step: Step) -> int:
     import torch
+
+    from bench.measure.memory_tracker import give_back_gpu_memory
 
     for _ in range(GRAPH_WARMUP_CALLS):
         step.call()

@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench import catalog
-from bench.measure.allocator import give_back_gpu_memory
 from bench.peers.names import LIBRARIES
 from bench.planning.jobs import LATENCY
 from bench.progress import listening, tell
@@ -239,6 +238,8 @@ def forget() -> None:
         torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_initialized():
+        from bench.measure.memory_tracker import give_back_gpu_memory
+
         give_back_gpu_memory()
 
 
