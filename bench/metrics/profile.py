@@ -50,7 +50,7 @@ def measure(job: Job) -> Measurement:
         for _ in range(WARMUP_CALLS):
             step.call()
         shown = contextlib.nullcontext() if hides_operators(work.engine) else module_ranges(step.model, nvtx=work.device == "cuda")
-        with shown, profile(activities=activities, record_shapes=True) as profiler:
+        with shown, profile(activities=activities, record_shapes=True, acc_events=True) as profiler:
             step.call()
             if work.device == "cuda":
                 torch.cuda.synchronize()
