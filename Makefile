@@ -11,11 +11,12 @@ PYTEST := .venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # the tests start Python dozens of times: what is compiled is kept, whatever the shell says
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo test test-slow test-all lint bench
+.PHONY: help install demo replicate test test-slow test-all lint bench
 
 help:
 	@echo "make install   install into .venv, which the others do by themselves"
 	@echo "make demo      measure gMLP, ViT and Transformer side by side and write a report (under 3 minutes)"
+	@echo "make replicate measure the README's headline ratios on this machine, for bench pool (under 5 minutes on one thread)"
 	@echo "make test      the everyday tests (under 4 minutes)"
 	@echo "make test-slow what they leave out: whole runs that are killed, stopped and gone on with, Ray, the browser, compilers, large models"
 	@echo "make test-all  both"
@@ -26,6 +27,9 @@ install: $(INSTALLED)
 
 demo: $(INSTALLED)
 	.venv/bin/bench run $(DEMO)
+
+replicate: $(INSTALLED)
+	.venv/bin/bench replicate
 
 test: $(INSTALLED)
 	$(PYTEST) -m "not slow"

@@ -379,35 +379,94 @@ def index(
 @app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
 def compare(
     run: RunFolder,
-    other: Annotated[str, typer.Argument(help="A second run of the same cells, to be held against the first.", metavar="RUN_B")] = "",
-    x: Annotated[str, typer.Option("--x", help="One run: params (the default), flops, latency_ms or train_s.", metavar="COST")] = "",
-    y: Annotated[str, typer.Option("--y", help="One run: accuracy (the default) or score.", metavar="QUALITY")] = "",
+    other: Annotated[str, typer.Argument(help="A second run: bench diff compares two.", metavar="RUN_B", hidden=True)] = "",
+    x: Annotated[str, typer.Option("--x", help="params (the default), flops, latency_ms or train_s.", metavar="COST")] = "",
+    y: Annotated[str, typer.Option("--y", help="accuracy (the default) or score.", metavar="QUALITY")] = "",
+    fail_if: Annotated[str | None, typer.Option("--fail-if", help="See bench diff.", metavar="BOUND", hidden=True)] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="See bench diff.", hidden=True)] = False,
+    out: Annotated[str, typer.Option("--out", help="Folder of the page and figure (default: the report's).", metavar="FOLDER")] = "",
+    as_json: Json = False,
+) -> None:
+    """Cost against quality of one run: the Pareto front and which differences are significant."""
+    if other:
+        if x or y:
+            raise RequestError(f"--{'x' if x else 'y'} is for one run: two are compared in everything that they measured", "leave it out")
+        console.say("two runs are compared by: bench diff A B")
+        diff([run, other], fail_if=fail_if, markdown=markdown, out=out, as_json=as_json)
+        return
+    if fail_if is not None or markdown:
+        raise RequestError(f"{'--markdown' if markdown else '--fail-if'} compares two runs", "name both: bench diff RUN_A RUN_B")
+    path = console_views.show_comparison(_read(run), x or "params", y or "accuracy", Path(out) if out else None, as_json)
+    console.say(f"comparison: {path}")
+
+
+@app.command(epilog="Example: bench diff --code main . -- --models gmlp,vit --seq 65,257 --batch 4")
+def diff(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Folders of two runs; with --code: two revisions, and after -- the flags of bench run.", metavar="RUN..."),
+    ],
+    code: Annotated[
+        bool, typer.Option("--code", help="Time two revisions of this repository in turn (. is the working tree) and say which is faster.")
+    ] = False,
     fail_if: Annotated[
         str | None,
         typer.Option(
             "--fail-if",
-            help="Two runs: exit 1 where a ratio, second over first, passes this for certain, or its figure is lost: 'latency_ms>1.05'; also "
-            "params, flops, peak_memory_bytes and accuracy, with > or <.",
+            help="Exit 1 where a ratio, second over first, certainly passes this: 'latency_ms>1.05'; of runs also params, flops, "
+            "peak_memory_bytes and accuracy.",
             metavar="BOUND",
         ),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Two runs: Markdown on stdout, as for a pull request.")] = False,
-    out: Annotated[str, typer.Option("--out", help="Folder of the page and figure (default: the report's).", metavar="FOLDER")] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown on stdout, as for a pull request.")] = False,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", help="Folder of comparison.md; with --code: of what was measured, in place of one in results/.", metavar="FOLDER"
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Cost against quality of one run: the Pareto front and which differences are significant. Or two runs, cell by cell: what became slower?"""
+    """Two runs, cell by cell: which became slower? Or, with --code, two revisions of the code, timed in turn: which is faster?"""
     if markdown and as_json:
         raise RequestError("--markdown and --json are two forms of one answer", "leave one out")
-    if other:
-        if x or y:
-            raise RequestError(f"--{'x' if x else 'y'} is for one run: two are compared in everything that they measured", "leave it out")
-        _compare_two(run, other, fail_if, out, "json" if as_json else "markdown" if markdown else "text")
+    form = "json" if as_json else "markdown" if markdown else "text"
+    if code:
+        from bench.code_diff import diff_code
+
+        group: Any = typer.main.get_command(app)
+        diff_code(runs, group.commands["run"], fail_if=fail_if, out=out, form=form)
         return
-    if fail_if is not None or markdown:
-        flag = "--markdown" if markdown else "--fail-if"
-        raise RequestError(f"{flag} compares two runs", "name a second one: bench compare RUN_A RUN_B")
-    path = console_views.show_comparison(_read(run), x or "params", y or "accuracy", Path(out) if out else None, as_json)
-    console.say(f"comparison: {path}")
+    if len(runs) != 2:
+        raise RequestError(
+            f"bench diff compares two runs, not {len(runs)}", "bench diff RUN_A RUN_B, or bench diff --code REV_A REV_B -- REQUEST"
+        )
+    _compare_two(runs[0], runs[1], fail_if, out, form)
+
+
+@app.command(epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
+def pool(
+    runs: Annotated[list[str], typer.Argument(help="Folders of runs of one request, on several hosts.", metavar="RUN...")],
+    out: Annotated[
+        str, typer.Option("--out", help="Folder of the page (default: reports/, by the first run's name and _pool).", metavar="FOLDER")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Pool the ratios of one request over hosts: by host type, over types, and for a new type (docs/hosts.md)."""
+    commands.pool(runs, out, as_json)
+
+
+@app.command(epilog="Example: bench replicate")
+def replicate(
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: up to n = 1025, 3 rounds; not to be pooled.")] = False,
+    dry_run: DryRun = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Measure the README's headline ratios on this host, on one thread, in under 5 minutes; for bench pool. Once per boot of a machine."""
+    manner = Manner(executor=DEFAULT_EXECUTOR, dry_run=dry_run, as_json=as_json)
+    chosen = Flags(threads="1", quick=quick, device=device)
+    commands.replicate(chosen, device_of(chosen, may_be_elsewhere=dry_run), manner)
 
 
 @app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bench.running.store import StoredRun
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+HEADLINE = "headline"
+"""The question of `ablations/` that `bench replicate` measures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,22 @@ def write_report_of(runs: Sequence[str], out: str, *, every_figure: bool) -> Pat
     return path
 
 
+def pool(folders: Sequence[str], out: str, as_json: bool) -> None:
+    """Pool the ratios of one request over its runs on several hosts; table, page, forest plot."""
+    from bench.analysis.pool import pool_runs
+    from bench.report.pool import show, write_pool
+    from bench.running.folder import report_folder
+    from bench.running.store import read_run
+
+    runs = [read_run(Path(folder)) for folder in folders]
+    found = pool_runs(runs)
+    usual = report_folder(runs[0].folder)
+    target = Path(out) if out else usual.with_name(f"{usual.name}_pool")
+    show(found, as_json)
+    console_views.writing(target, lambda: write_pool(found, target))
+    console.say(f"pool: {target}")
+
+
 def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
     names = catalog.names("ablations")
     if not name and not every:
@@ -115,6 +133,23 @@ def ablate_one(name: str, chosen: Flags, device: str, manner: Manner) -> None:
     from bench.planning.ablation import plan_ablation
 
     show_or_measure(plan_ablation(name, chosen, device, command_line()), manner)
+
+
+def replicate(chosen: Flags, device: str, manner: Manner) -> None:
+    """Measure the README's headline ratios here, into a folder named after the host. Raises RequestError for a boot that was measured before."""
+    from bench.analysis.pool import host_of
+    from bench.planning.ablation import plan_ablation
+    from bench.running.replicate import require_new_boot, run_name
+
+    facts = environment.inspect_environment(threads=int(chosen.threads), device=device)
+    host = host_of(facts)
+    if host is None:
+        console.say("warning: this machine does not tell its type or its boot; bench pool will refuse its run")
+    elif not (chosen.quick or manner.dry_run):
+        require_new_boot(host.boot, Path("results"))
+    name = run_name(host.type if host else str(facts["cpu_model"]), host.boot if host else "", quick=chosen.quick)
+    plan = plan_ablation(HEADLINE, chosen, device, command_line())
+    show_or_measure(dataclasses.replace(plan, name=name), manner)
 
 
 def show_or_measure(plan: Plan, manner: Manner) -> None:
@@ -158,12 +193,13 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, manner: Manner)
 def compare_kernels(request: OperatorRequest, out: str, as_json: bool) -> None:
     """Time the kernels of single operators; table, figure and exit code."""
     from bench.operators import UNSUPPORTED
-    from bench.operators.run import make_folder, run
+    from bench.operators.run import NAME, run
     from bench.report import operators
+    from bench.running.folder import make_empty_folder
     from bench.running.table import json_rows
     from bench.spec import MEASURED
 
-    folder = make_folder(out, request.device)
+    folder = make_empty_folder(out, request.device, NAME)
     console.say(f"results, after each case: {folder}")
     rows = run(request, folder)
     if as_json:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
+from bench.planning.timing import GROWTH
 from bench.planning.tuning import TUNING
 from bench.spec import MEASURED, Job, Outcome
 
@@ -100,7 +101,7 @@ class JobProgress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-        self._remaining = Counter((job.subject_id, job.metric) for job in jobs if not job.control)
+        self._remaining = Counter((job.subject_id, job.metric, job.group) for job in jobs if not job.control)
         self._num_jobs, self._num_done = len(jobs), 0
         self._console = Console(stderr=True, highlight=False)
         self._job = ""
@@ -153,14 +154,14 @@ class JobProgress:
             return
         if job.control:
             return
-        key = (job.subject_id, job.metric)
+        key = (job.subject_id, job.metric, job.group)
         self._remaining[key] -= 1
-        if job.metric == "latency":
+        if job.metric == "latency" and not job.group.startswith(GROWTH):
             rounds = self._latencies.setdefault(job.subject_id, [])
             rounds.append(float(outcome.values["latency_ms"]))
             if not self._remaining[key]:
                 middle = sorted(rounds)[len(rounds) // 2]
-                self._line(f"{_cell_text(job)}: latency {middle:.4g} ms ({min(rounds):.4g} to {max(rounds):.4g} over {len(rounds)} rounds)")
+                self._line(f"{cell_text(job)}: latency {middle:.4g} ms ({min(rounds):.4g} to {max(rounds):.4g} over {len(rounds)} rounds)")
         elif job.metric == "accuracy":
             score = outcome.values.get("accuracy", outcome.values.get("score"))
             self._line(f"{_job_text(job)}: {score:.4f}")
@@ -180,7 +181,8 @@ def _escaped(text: str) -> str:
 
 
 def _job_text(job: Job) -> str:
-    return f"{_cell_text(job)}: {job.metric}{' (control)' if job.control else ''}, {_repeat_word(job)} {job.repeat + 1}"
+    others = " and those it takes turns with" if job.group else ""
+    return f"{cell_text(job)}{others}: {job.metric}{' (control)' if job.control else ''}, {_repeat_word(job)} {job.repeat + 1}"
 
 
 def _repeat_word(job: Job) -> str:
@@ -189,7 +191,8 @@ def _repeat_word(job: Job) -> str:
     return "trial" if job.metric == TUNING else "seed"
 
 
-def _cell_text(job: Job) -> str:
+def cell_text(job: Job) -> str:
+    """Name the configuration of a job."""
     cell = job.cell
     work = cell.workload
     details = f"{work.phase}, {work.dtype}, {work.engine}, batch {work.batch_size}"

@@ -13,7 +13,7 @@ from models.layers.cost import Cost, Term
 from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
 from models.layers.shape import ADDED_LATER, Interface, Shape, require_one_of
 
-PLAN_SCHEMA, RECORD_SCHEMA = 1, 2
+PLAN_SCHEMA, RECORD_SCHEMA = 1, 3
 
 PHASES = ("infer", "train")
 DTYPES = ("fp32", "tf32", "bf16", "bf16-autocast")
@@ -62,6 +62,8 @@ PLAN = "plan.json"
 """The file of a run's folder, or of its own, that holds a plan."""
 
 OptionValue = str | int | bool
+RecordKey = tuple[str, str, int, bool, str]
+"""Subject, metric, repeat, control and timing group."""
 
 
 class RequestError(ValueError):
@@ -314,7 +316,7 @@ class Ablation:
     """The constant of a file in `ablations/`: what answers its question on each kind of device, and in a first look.
 
     `predictions`: what would be seen if the file's prediction is right. `rounds` and `sample_s` are those of a full run: many short visits tell
-    more than few long ones.
+    more than few long ones. `growth`: see `Settings`.
     """
 
     cpu: tuple[Grid, ...]
@@ -324,13 +326,15 @@ class Ablation:
     rounds: int = 7
     seeds: int = 3
     sample_s: float = 1.0
+    growth: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a
     timed job, `train_threads` of a training job. `allocator`: `keep` where jobs keep the memory that they free (`bench.measure.allocator`). `cold`:
-    on CUDA, steps are also timed with the L2 cache overwritten before each."""
+    on CUDA, steps are also timed with the L2 cache overwritten before each. `margin`: latencies are equal whose ratio is
+    shown to lie between 1 + margin and its inverse. `growth`: each model is also timed over all its lengths in turn, for exponents."""
 
     rounds: int = 7
     seeds: int = 3
@@ -344,6 +348,8 @@ class Settings:
     lr_trials: int = field(default=0, metadata=ADDED_LATER)
     allocator: str = field(default="system", metadata=ADDED_LATER)
     cold: bool = field(default=False, metadata=ADDED_LATER)
+    margin: float = field(default=0.03, metadata=ADDED_LATER)
+    growth: bool = field(default=True, metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,7 +435,8 @@ class Plan:
 class Job:
     """One execution in one process. `repeat` is the round, the seed or the trial; `control` marks the second name of the A/A control.
     `shared_id`: what the outcome belongs to where several cells share it (empty: it is the cell's own). `scratch`: a folder
-    in which the job may keep what it needs to go on after an interruption (empty: none)."""
+    in which the job may keep what it needs to go on after an interruption (empty: none). `group`: the timing group that it takes turns in
+    (`bench.planning.timing`; empty: it runs alone), with `num_blocks` bursts of `num_calls` calls."""
 
     cell: Cell
     metric: str
@@ -439,6 +446,9 @@ class Job:
     recipe: Recipe | None = None
     shared_id: str = ""
     scratch: str = ""
+    group: str = ""
+    num_calls: int = 0
+    num_blocks: int = 0
 
     @property
     def subject_id(self) -> str:
@@ -448,8 +458,8 @@ class Job:
         return training_id(self.cell, self.recipe)
 
     @property
-    def key(self) -> tuple[str, str, int, bool]:
-        return (self.subject_id, self.metric, self.repeat, self.control)
+    def key(self) -> RecordKey:
+        return (self.subject_id, self.metric, self.repeat, self.control, self.group)
 
     @property
     def scratch_name(self) -> str:
@@ -472,7 +482,10 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One line of records.jsonl: an outcome and all that is needed to know what it is the outcome of."""
+    """One line of records.jsonl: an outcome and all that is needed to know what it is the outcome of.
+
+    `group`: the timing group whose bursts were interleaved (empty: measured alone). The samples of its members are one per block, in equal order.
+    """
 
     schema: int = RECORD_SCHEMA
     subject_id: str
@@ -482,10 +495,11 @@ class Record:
     environment_id: str
     code_version: str
     outcome: Outcome
+    group: str = ""
 
     @property
-    def key(self) -> tuple[str, str, int, bool]:
-        return (self.subject_id, self.metric, self.repeat, self.control)
+    def key(self) -> RecordKey:
+        return (self.subject_id, self.metric, self.repeat, self.control, self.group)
 
 
 def is_trained(cell: Cell, plan: Plan) -> bool:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from bench.running import runner
 from bench.running.executors import inline
-from bench.spec import MEASURED, Job, Outcome
+from bench.spec import MEASURED, Job, Outcome, Record
 
 
 class Silent:
@@ -25,14 +26,21 @@ class Silent:
         assert text
 
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
-        assert job is self.started[-1]
+        assert (job.group, job.repeat) == (self.started[-1].group, self.started[-1].repeat)
         assert outcome.status
         self.left_s.append(left_s)
 
 
-def let_jobs_end(monkeypatch: pytest.MonkeyPatch, how: Callable[[Job], Outcome]) -> None:
-    """Nothing is measured: the executor `inline` answers so."""
-    monkeypatch.setattr(inline.Executor, "run", lambda _, job: how(job))
+def let_jobs_end(monkeypatch: pytest.MonkeyPatch, how: Callable[[Job], Outcome], pilots: Callable[[Job], Outcome] | None = None) -> None:
+    """Nothing is measured: the executor `inline` answers so. Pilots go well, where the test does not say otherwise."""
+    of_pilot = pilots or measured
+    monkeypatch.setattr(inline.Executor, "run", lambda _, job: of_pilot(job) if job.metric == "pilot" else how(job))
+    monkeypatch.setattr(inline.Executor, "run_group", lambda _, batch: [how(job) for job in batch])
+
+
+def recorded(job: Job, outcome: Outcome) -> Record:
+    """As a run writes it."""
+    return runner._record(job, outcome, {"environment_id": "e", "code_version": "v"})
 
 
 def measured(job: Job, latency_ms: float = 1.0) -> Outcome:
@@ -40,5 +48,8 @@ def measured(job: Job, latency_ms: float = 1.0) -> Outcome:
     latency: dict[str, Any] = {"latency_ms": latency_ms, "device_latency_ms": None, "first_call_ms": 9.0, "compile_s": None, "threads": 1}
     latency |= {"batch_size": 1, "seq_len": job.cell.model.shape.seq_len, "attention_effective": "math", "precision_effective": "fp32"}
     ceiling = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6, "ceiling_kernel": "torch"}
-    values = {"latency": latency, "ceiling": ceiling, "params": {"params": 1, "params_seq": 0, "params_blocks": 1}}[job.metric]
+    pilot = {"call_s": latency_ms / 1e3, "first_call_s": 9e-3, "peak_bytes": 1, "available_bytes": None}
+    values = {"latency": latency, "pilot": pilot, "ceiling": ceiling, "params": {"params": 1, "params_seq": 0, "params_blocks": 1}}[
+        job.metric
+    ]
     return Outcome(status=MEASURED, values=values, samples={"wall_ms": (latency_ms,)} if job.metric == "latency" else {}, duration_s=0.1)

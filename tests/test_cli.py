@@ -148,6 +148,9 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "dropout at a place that is not there": (*TASK[:2], "gmlp", *TASK[3:], "17", "--recipe", "dropout=0.1,dropout_at=attention"),
     "an encoder that reads its own answers": ("plan", "--models", "transformer", "--task", "reverse+form=shifted", "--seq", "16"),
     "compare of nothing": ("compare", "nowhere"),
+    "diff with nothing": ("diff", "nowhere", "nowhere"),
+    "diff of one run": ("diff", "nowhere"),
+    "code of an unknown revision": ("diff", "--code", "no-such-revision", ".", "--", *RUN[1:]),
     "plan for an unwritable file": ("plan", "--models", "vit", "--seq", "17", "--out", "/proc/nowhere/plan.json"),
 }
 
@@ -284,7 +287,10 @@ def _own_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-COMMANDS = ("run", "plan", "describe", "list", "ablate", "peers", "kernels", "gpu", "report", "index", "compare", "check", "export", "env")
+COMMANDS = (
+    *("run", "plan", "describe", "list", "ablate", "peers", "kernels", "gpu", "report", "index", "compare", "diff", "pool", "replicate"),
+    *("check", "export", "env"),
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -83,7 +83,7 @@ SMALL = ("--width", "8", "--depth", "1", "--metrics", "params")
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     """Of all commands but `env`, which reads nothing but its two switches."""
-    command = draw(st.sampled_from(["plan", "describe", "list", "report", "check", "compare", "export", "ablate", "run"]))
+    command = draw(st.sampled_from(["plan", "describe", "list", "report", "check", "compare", "diff", "export", "ablate", "run"]))
     typed = [part for option in draw(st.lists(OPTIONS, max_size=4)) for part in option]
     if command == "run" and draw(st.booleans()):
         return [command, *typed]

@@ -23,9 +23,10 @@ from bench.analysis.latency_tests import (
     compare_families,
 )
 from bench.analysis.run_changes import ACCURACY, COUNTED, Change, ScoreComparison, compare_trained, counted_changes, value_of
-from bench.analysis.series import row_values, timings_of
+from bench.analysis.series import row_values
+from bench.measure.hosts import host_differences, machine_differences
 from bench.running.store import StoredRun
-from bench.running.table import rounds_of, rows_of
+from bench.running.table import rows_of, times_of
 from bench.spec import MEASURED, RequestError
 
 LATENCY = "latency_ms"
@@ -126,13 +127,12 @@ def parse_bound(text: str) -> Bound:
         )
     column, sign, value = match.groups()
     if column not in BOUNDED:
-        raise catalog.unknown("column of --fail-if:", column, BOUNDED, "bench compare --help")
+        raise catalog.unknown("column of --fail-if:", column, BOUNDED, "bench diff --help")
     return Bound(column=column, above=sign == ">", value=float(value))
 
 
-def compare_two(first: StoredRun, second: StoredRun, *, named: Sequence[str], same: Sequence[str]) -> TwoRuns:
-    """Every cell of either run. Of the facts about machine and software those in `named` are told where they differ, and those in `same` must not,
-    or no time is compared. Raises RequestError where the runs have no cell in common."""
+def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
+    """Compare every cell of either run; times only between hosts of one type. Raises RequestError where the runs have no cell in common."""
     tables = [rows_of(run) for run in (first, second)]
     rows = ({row["cell_id"]: row for row in row_values(tables[0])}, {row["cell_id"]: row for row in row_values(tables[1])})
     if not rows[0].keys() & rows[1].keys():
@@ -140,8 +140,8 @@ def compare_two(first: StoredRun, second: StoredRun, *, named: Sequence[str], sa
             f"{first.folder} and {second.folder} have no cell in common{_nearest(*rows)}",
             f"run the same request twice: bench run --plan {first.folder} --out NEW",
         )
-    timings = [timings_of(rounds_of(run)) for run in (first, second)]
-    cells = compare_cells(timings[0], timings[1], _reasons(first, second, tables, same))
+    timings = [times_of(run) for run in (first, second)]
+    cells = compare_cells(timings[0], timings[1], _reasons(first, second, tables))
     every = pandas.concat(tables).drop_duplicates("cell_id")
     places = {cell: place for place, cell in enumerate(every["cell_id"])}
     families = dict(zip(every["cell_id"], every["family"], strict=True))
@@ -150,7 +150,7 @@ def compare_two(first: StoredRun, second: StoredRun, *, named: Sequence[str], sa
         first=first.folder.resolve().name,
         second=second.folder.resolve().name,
         names=_names(every),
-        differing=_differing(first, second, named),
+        differing=host_differences(first.environment, second.environment),
         cells=tuple(sorted(cells, key=lambda c: (ORDER.index(c.verdict), places[c.cell_id]))),
         families=tuple(compare_families(timings[0], timings[1], cells, families)),
         changes=(*counted_changes(*rows), *trained.changes),
@@ -176,16 +176,12 @@ def _names(rows: pandas.DataFrame) -> dict[str, str]:
     return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
 
 
-def _differing(first: StoredRun, second: StoredRun, keys: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    pairs = {key: (first.environment.get(key), second.environment.get(key)) for key in keys}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame], same: Sequence[str]) -> dict[str, str]:
+def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame]) -> dict[str, str]:
     """Why cells cannot be compared: they are in one run only, were not measured, or the machines differ."""
     if not all("latency" in run.plan.metrics for run in (first, second)):
         return {}
-    machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in _differing(first, second, same).items())
+    differing = machine_differences(first.environment, second.environment)
+    machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in differing.items())
     states = [dict(zip(found["cell_id"], found["status"], strict=True)) for found in rows]
     found: dict[str, str] = {}
     for cell in dict.fromkeys([*states[0], *states[1]]):

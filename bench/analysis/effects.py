@@ -14,9 +14,10 @@ import numpy as np
 import pandas
 
 from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
-from bench.analysis.series import Timings, common_times
+from bench.analysis.series import common_times
 from bench.analysis.significance import Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, mean_interval
+from bench.running.timings import Timings
 from bench.spec import MEASURES, Measure, Part, Prediction
 
 PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_size", "attention", "model", "recipe")

@@ -12,9 +12,10 @@ import pandas
 from bench.analysis.claims import UNDECIDED, Claim
 from bench.analysis.exponents import LocalExponent
 from bench.analysis.growth import Fits
-from bench.analysis.series import SERIES_KEYS, Series, Timings, has_one_shape, row_values, series_of
+from bench.analysis.series import SERIES_KEYS, Series, has_one_shape, row_values, series_of
 from bench.analysis.significance import Scores
 from bench.intervals import Interval
+from bench.running.timings import Timings
 
 ATTENTION_FAMILIES = ("vit", "transformer")
 FUSED = ("flash", "efficient", "cudnn", "overrideable")

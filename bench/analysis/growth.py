@@ -11,8 +11,9 @@ import pandas
 
 from bench.analysis.exponents import LocalExponents, TwinRatio, local_exponents, twin_ratios
 from bench.analysis.scaling import Decomposition, QuadraticAnswer, TermShares, answer_quadratic, decompose
-from bench.analysis.series import Matrix, Series, Timings, counted_samples, latency_samples
+from bench.analysis.series import Matrix, Series, counted_samples, latency_samples
 from bench.intervals import Interval
+from bench.running.timings import Timings
 
 ONCE = "It is measured once per cell: without rounds there is no error to test a fit against."
 INTERPOLATED = 1e-9

@@ -14,9 +14,10 @@ from bench.analysis.exponents import LocalExponent, local_exponents
 from bench.analysis.fit_checks import MIN_ROUNDS
 from bench.analysis.growth import BY_COLUMN
 from bench.analysis.scaling import MIN_SHARE, Decomposition, QuadraticAnswer, answer_quadratic
-from bench.analysis.series import Series, Timings, common_times, row_values
+from bench.analysis.series import Series, common_times, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval, paired_ratio
+from bench.running.timings import Timings
 from bench.spec import MEASURED, PREDICTED
 
 FIRST, SECOND = "gmlp", "vit"

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.analysis.peers import SHIPPED, LogRatios, Pair, Place, Row, Standing, is_empty, log_ratios, mean_of_logs
-from bench.analysis.series import Timings
+from bench.analysis.peers import SHIPPED, LogRatios, Pair, Place, Row, Standing, is_empty, mean_of_logs
 from bench.intervals import Interval
+from bench.running.timings import Timings, log_ratios
 
 GATING, ATTENTION = "gmlp", "vit"
 TWINS = 1

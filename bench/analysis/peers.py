@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.series import Timings
 from bench.intervals import Interval, geometric_interval
 from bench.measure.engines import EAGER
+from bench.running.timings import Timings, log_ratios
 from bench.spec import MEASURED, Part
 
 OURS = "ours"
@@ -166,12 +166,6 @@ def mean_of_logs(found: Sequence[LogRatios]) -> Interval | None:
     """As `mean_ratio`, of logarithms by round."""
     common = sorted(set.intersection(*(set(logs) for logs in found))) if found else []
     return geometric_interval([math.exp(statistics.fmean(logs[place] for logs in found)) for place in common])
-
-
-def log_ratios(first: str, second: str, timings: Timings) -> LogRatios:
-    """The logarithm of the first cell's time over the second's, in each round that has both."""
-    times, others = timings.get(first, {}), timings.get(second, {})
-    return {place: math.log(times[place] / others[place]) for place in sorted(times.keys() & others.keys())}
 
 
 def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[Place, list[Contender]]:

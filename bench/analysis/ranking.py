@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas
 
-from bench.analysis.series import Timings, common_times, row_values, timings_of
-from bench.intervals import paired_ratio
+from bench.analysis.series import row_values
+from bench.intervals import geometric_interval, mean_interval
+from bench.running.timings import Timings, log_ratios
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
+DIFFERENCE_LEVEL, EQUALITY_LEVEL = 0.95, 0.90
+"""An interval of 90 % inside the margin is two one-sided tests of 5 % (Schuirmann 1987)."""
+MAX_ROUNDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """The best model against another: `ratio` is other / best, with its interval where rounds could be paired.
+    """The best model against another: `ratio` is other / best, with its plain 95 % interval where rounds could be paired.
 
-    `shown`: do the data show a difference; where they do not, `why`.
+    `shown`: the interval of 95 % leaves out 1; `equal`: that of 90 % lies within the margin; both simultaneous over all pairs of the table, and both
+    may hold. `rounds_needed`: at which an open pair would be decided either way if its rounds went on as they did (None: not within 1,000, or not
+    open). `why`: what keeps a pair from being shown.
     """
 
     other: str
@@ -27,35 +34,54 @@ class Pair:
     low: float | None
     high: float | None
     shown: bool
-    why: str
+    equal: bool = False
+    rounds_needed: int | None = None
+    interleaved: bool = False
+    why: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return not self.shown and not self.equal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """One comparable group, best first: `group` holds the values of the grouping columns, `others` the rest in order."""
+    """One comparable group, best first: `group` holds the values of the grouping columns, `others` the rest in order. `margin`: within which two are
+    equal; `num_pairs`: over which decisions hold together."""
 
     group: Mapping[str, Any]
     best: str
     others: tuple[Pair, ...]
+    margin: float = 0.03
+    num_pairs: int = 1
 
     @property
     def tied(self) -> tuple[Pair, ...]:
         return tuple(pair for pair in self.others if not pair.shown)
 
 
-def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], rounds: pandas.DataFrame | None) -> list[Ranking]:
-    """Lowest median first. `rows` has `label` and the latency columns; `rounds` has `cell_id`, `round` and `latency_ms`, or is None.
+def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings, margin: float = 0.03) -> list[Ranking]:
+    """Lowest median first. `rows` has `label` and the latency columns.
 
-    With rounds the ratio is paired by round and a difference is shown when its interval leaves out 1. Without, the ratio is one of medians and a
-    difference is shown when the two 95 % intervals do not overlap and both cells are stable: what makes a cell unstable mostly hits whole rounds, and
-    only pairing takes it out.
+    Where rounds can be paired, what is decided of a pair holds for all pairs of all groups together (Bonferroni). Otherwise the ratio is one of
+    medians, and a difference is shown when the two 95 % intervals do not overlap and both cells are stable: what makes a cell unstable mostly hits
+    whole rounds, and only pairing takes it out.
     """
-    found, timings = [], timings_of(rounds)
-    for group, members in _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms"):
-        ordered = sorted(members, key=lambda row: (row["latency_ms"], row["label"]))
-        pairs = tuple(_latency_pair(ordered[0], other, timings) for other in ordered[1:])
-        found.append(Ranking(group=group, best=str(ordered[0]["label"]), others=pairs))
-    return found
+    groups = [
+        (group, sorted(members, key=lambda row: (row["latency_ms"], row["label"])))
+        for group, members in _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms")
+    ]
+    num_pairs = max(1, sum(len(ordered) - 1 for _, ordered in groups))
+    return [
+        Ranking(
+            group=group,
+            best=str(ordered[0]["label"]),
+            others=tuple(_latency_pair(ordered[0], other, timings, margin, num_pairs) for other in ordered[1:]),
+            margin=margin,
+            num_pairs=num_pairs,
+        )
+        for group, ordered in groups
+    ]
 
 
 def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
@@ -68,24 +94,57 @@ def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator
         yield {key: members[0][key] for key in keys}, members
 
 
-def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings) -> Pair:
-    times, of_best = common_times(other["cell_id"], best["cell_id"], timings)
-    interval = paired_ratio(times, of_best)
-    ratio = interval.estimate if interval else other["latency_ms"] / best["latency_ms"]
-    if interval:
-        shown, why = interval.low > 1, "the interval of the ratio contains 1"
-    elif best["latency_stable"] is False or other["latency_stable"] is False:
-        shown, why = False, "an unstable cell"
-    else:
-        shown, why = _apart(best["latency_low_ms"], best["latency_high_ms"], other["latency_low_ms"], other["latency_high_ms"])
+def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings, margin: float, num_pairs: int) -> Pair:
+    cells = (other["cell_id"], best["cell_id"])
+    logs = list(log_ratios(*cells, timings).values())
+    interval = geometric_interval([math.exp(log) for log in logs])
+    if interval is None:
+        shown, why = _apart_alone(best, other)
+        return Pair(other=str(other["label"]), ratio=other["latency_ms"] / best["latency_ms"], low=None, high=None, shown=shown, why=why)
+    shown, equal = decided(logs, margin, num_pairs)
     return Pair(
         other=str(other["label"]),
-        ratio=float(ratio),
-        low=interval.low if interval else None,
-        high=interval.high if interval else None,
-        shown=shown,
-        why="" if shown else why,
+        ratio=interval.estimate,
+        low=interval.low,
+        high=interval.high,
+        shown=shown and interval.estimate > 1,
+        equal=equal,
+        rounds_needed=None if shown or equal else rounds_needed(logs, margin, num_pairs),
+        interleaved=timings.are_interleaved(cells),
+        why="" if shown else "the interval contains 1",
     )
+
+
+def decided(logs: Sequence[float], margin: float, num_pairs: int) -> tuple[bool, bool]:
+    """Do log-ratios, one per round, show a difference; do they show equality within the margin? For `num_pairs` such questions together."""
+    different = mean_interval(logs, 1 - (1 - DIFFERENCE_LEVEL) / num_pairs)
+    within = mean_interval(logs, 1 - (1 - EQUALITY_LEVEL) / num_pairs)
+    if different is None or within is None:
+        return False, False
+    bound = math.log1p(margin)
+    return not different.contains(0.0), -bound <= within.low and within.high <= bound
+
+
+def rounds_needed(logs: Sequence[float], margin: float, num_pairs: int) -> int | None:
+    """The least number of rounds, with the mean and the spread of these, at which a difference or equality would be shown; None above 1,000."""
+    import numpy as np
+    from scipy.special import stdtrit
+
+    mean, spread = abs(statistics.fmean(logs)), statistics.stdev(logs)
+    rounds = np.arange(2, MAX_ROUNDS + 1)
+    half = {
+        level: stdtrit(rounds - 1, 1 - (1 - level) / (2 * num_pairs)) * spread / np.sqrt(rounds)
+        for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL)
+    }
+    enough = (half[DIFFERENCE_LEVEL] < mean) | (mean + half[EQUALITY_LEVEL] <= math.log1p(margin))
+    return int(rounds[enough][0]) if enough.any() else None
+
+
+def _apart_alone(best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
+    if best["latency_stable"] is False or other["latency_stable"] is False:
+        return False, "an unstable cell"
+    shown, why = _apart(best["latency_low_ms"], best["latency_high_ms"], other["latency_low_ms"], other["latency_high_ms"])
+    return shown, "" if shown else why
 
 
 def _apart(low: float, high: float, next_low: float, next_high: float) -> tuple[bool, str]:

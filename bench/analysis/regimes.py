@@ -12,7 +12,7 @@ step spends its time on what no ceiling counts, such as element-wise arithmetic,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,15 +65,18 @@ def regimes(rows: pandas.DataFrame) -> pandas.DataFrame:
     )
 
 
-def usable_for_scaling(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows whose latency can tell how cost grows with n: measured, stable, not launch-bound.
+def usable_for_scaling(rows: pandas.DataFrame, in_turn: Collection[str] = ()) -> pandas.DataFrame:
+    """The rows whose latency can tell how cost grows with n: measured, stable, not launch-bound. `in_turn`: cells that took turns with the other
+    lengths of their model, so that ratios between lengths are firm whatever the times themselves do.
 
     A cell whose regime is not known, as in runs without ceilings, is not known to be launch-bound and stays.
     """
     measured = _numbers(rows, "latency_ms").notna()
     stable = pandas.Series([flag is not None and flag is not pandas.NA and flag == 1 for flag in _column(rows, "latency_stable")])
     launch_bound = regimes(rows)["regime"] == LAUNCH
-    return rows[measured & stable.set_axis(rows.index).astype(bool) & ~launch_bound]
+    took_turns = pandas.Series([cell_id in in_turn for cell_id in _column(rows, "cell_id")], index=rows.index, dtype=bool)
+    firm = stable.set_axis(rows.index).astype(bool) | took_turns
+    return rows[measured & firm & ~launch_bound]
 
 
 def _step_flops(rows: pandas.DataFrame) -> pandas.Series:

@@ -13,7 +13,8 @@ from bench.analysis.crossover import Crossovers, cost_crossovers, cost_ratio, eq
 from bench.analysis.evidence import SCOPE_KEYS, label_of
 from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, Measure, samples_of
 from bench.analysis.measured_crossover import MeasuredCrossovers, measured_crossovers
-from bench.analysis.series import Series, Timings, has_one_shape, series_of
+from bench.analysis.series import SAMPLE_COLUMNS, Series, has_one_shape, row_values, series_of
+from bench.running.timings import Timings
 from bench.spec import Plan
 from models.layers.cost import Cost
 
@@ -104,10 +105,21 @@ def _pairs(shaped: list[Series]) -> Iterator[tuple[Series, Series]]:
 
 
 def _crossovers(first: Series, second: Series, measure: Measure, timings: Timings) -> MeasuredCrossovers | None:
-    samples = [samples_of(series, measure, timings) for series in (first, second)]
+    samples = _paired_samples(first, second, timings) if measure.timed else [samples_of(s, measure, timings) for s in (first, second)]
     if any(part.empty for part in samples):
         return None
     return measured_crossovers(samples[0], samples[1], (label_of(first.keys), label_of(second.keys)), exact=measure.exact)
+
+
+def _paired_samples(first: Series, second: Series, timings: Timings) -> list[pandas.DataFrame]:
+    """Times of both at every length that both have, as they compare there; one length has nothing to do with another."""
+    rows = [{int(row["seq_len"]): row for row in row_values(series.rows)} for series in (first, second)]
+    found: tuple[list[Any], list[Any]] = ([], [])
+    for n in sorted(rows[0].keys() & rows[1].keys()):
+        members = [row_by_length[n] for row_by_length in rows]
+        for samples, row, times in zip(found, members, timings.together([str(row["cell_id"]) for row in members]), strict=True):
+            samples += [(n, place, ms / float(row["batch_size"])) for place, ms in times.items()]
+    return [pandas.DataFrame(samples, columns=list(SAMPLE_COLUMNS)) for samples in found]
 
 
 def _costs(plan: Plan) -> dict[_Shaped, Cost]:

@@ -9,8 +9,9 @@ from typing import Any
 import pandas
 
 from bench.analysis.regimes import MS_PER_S
-from bench.analysis.series import Timings, common_times
+from bench.analysis.series import common_times
 from bench.intervals import Interval, paired_ratio
+from bench.running.timings import Timings
 from bench.spec import Ladder
 
 NEAR = 0.9

@@ -13,12 +13,11 @@ import pandas
 from numpy.typing import NDArray
 
 from bench.intervals import LEVEL, Interval
+from bench.running.timings import Timings
 from bench.spec import Part
 
 SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task", "recipe")
 SAMPLE_COLUMNS = ("n", "round", "value")
-Timings = Mapping[str, Mapping[int, float]]
-"""The latency in ms of each cell, by its id and the round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,27 +73,18 @@ def series_of(frame: pandas.DataFrame) -> list[Series]:
     return found
 
 
-def timings_of(rounds: pandas.DataFrame | None) -> Timings:
-    """From the frame of rounds (`cell_id`, `round`, `latency_ms`) to the time of each cell by round."""
-    found: dict[str, dict[int, float]] = {}
-    if rounds is not None:
-        for cell_id, place, latency_ms in zip(rounds["cell_id"], rounds["round"], rounds["latency_ms"], strict=True):
-            found.setdefault(str(cell_id), {})[int(place)] = float(latency_ms)
-    return found
-
-
 def common_times(first: str, second: str, timings: Timings) -> tuple[list[float], list[float]]:
-    """The times of two cells in the rounds that both have, in their order."""
-    of_first, of_second = timings.get(first, {}), timings.get(second, {})
-    common = sorted(of_first.keys() & of_second.keys())
-    return [of_first[place] for place in common], [of_second[place] for place in common]
+    """The times of two cells in the rounds that both have, in their order; of one timing group, as `Timings.together` gives them."""
+    times, others = timings.together([first, second])
+    return list(times.values()), list(others.values())
 
 
 def latency_samples(series: Series, timings: Timings) -> pandas.DataFrame:
     """One row per length and round: `n`, `round` and `value`, the time per sample in ms. Per sample, since fixed tokens make batches shrink as n
     grows."""
-    cells = zip(series.cell_ids, series.lengths, series.rows["batch_size"], strict=True)
-    found = [(n, place, ms / float(batch)) for cell_id, n, batch in cells for place, ms in timings.get(cell_id, {}).items()]
+    known = timings.together(series.cell_ids) if timings.are_interleaved(series.cell_ids) else [timings.get(c, {}) for c in series.cell_ids]
+    cells = zip(known, series.lengths, series.rows["batch_size"], strict=True)
+    found = [(n, place, ms / float(batch)) for times, n, batch in cells for place, ms in times.items()]
     return pandas.DataFrame(found, columns=list(SAMPLE_COLUMNS)).sort_values(["round", "n"], ignore_index=True)
 
 

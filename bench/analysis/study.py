@@ -26,13 +26,15 @@ from bench.analysis.ranking import Ranking, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
 from bench.analysis.run_crossovers import ClosedCrossing, EqualTerms, PairCrossing, closed_pairs, equal_terms, measured_pairs
 from bench.analysis.saturation import Saturation, saturations
-from bench.analysis.series import Timings, row_values, timings_of
+from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import Verdict, judge
+from bench.planning.timing import GROWTH, compared_lengths
 from bench.planning.tuning import recipe_of
 from bench.running.merge import merge_runs, rows_of_runs
 from bench.running.store import StoredRun
-from bench.running.table import SeedScores, control_of, item_scores_of, num_missing, rounds_of
+from bench.running.table import SeedScores, control_of, is_extended, item_scores_of, num_missing, times_of
+from bench.running.timings import Timings
 from bench.spec import MEASURED, Plan, Prediction, Record, training_id
 
 
@@ -42,7 +44,7 @@ class Study:
 
     `folders`: the names of the runs. `rows`: the table, one row per cell (docs/columns.md); missing columns count as empty. `control`: the A/A
     control, with `cell`, `ratio`, `low`, `high`, `contains_one` and `level`; None where none was run. `findings`: what there is to object to.
-    `rounds`: `cell_id`, `round`, `latency_ms`, for ratios paired by round; without it, ratios are of medians. `scores`: the test items' scores of
+    `timings`: of every cell by round, and its bursts beside others'; without, ratios are of medians. `scores`: the test items' scores of
     every trained model, by cell id. `records`: all of them.
     """
 
@@ -52,7 +54,7 @@ class Study:
     environment: Mapping[str, Any]
     control: Mapping[str, Any] | None = None
     findings: Sequence[Finding] = ()
-    rounds: pandas.DataFrame | None = None
+    timings: Timings = field(default_factory=Timings)
     folders: tuple[str, ...] = ()
     scores: Mapping[str, SeedScores] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
@@ -73,16 +75,11 @@ class Study:
         return {row["cell_id"]: row for row in row_values(self.frame)}
 
     @functools.cached_property
-    def timings(self) -> Timings:
-        """The latency of every cell by round."""
-        return timings_of(self.rounds)
-
-    @functools.cached_property
     def doubt(self) -> str:
         """Why nothing timed may be decided; "" where it may."""
         if self.plan.settings.quick:
             return "A quick run decides nothing: few rounds, short limits."
-        if self.control is not None and not self.control.get("contains_one"):
+        if self.control is not None and not self.control.get("contains_one") and not self.control.get("interleaved"):
             return "The A/A control leaves out 1: the machine was too noisy."
         return ""
 
@@ -92,7 +89,7 @@ class Study:
         return Evidence(
             frame=self.frame,
             timings=self.timings,
-            usable=frozenset(usable_for_scaling(self.frame)["cell_id"]),
+            usable=frozenset(usable_for_scaling(self.frame, self.timings.in_groups(GROWTH))["cell_id"]),
             scores={cell_id: found.scores for cell_id, found in self.scores.items()},
             doubt=self.doubt,
             quick=self.plan.settings.quick,
@@ -106,7 +103,11 @@ class Study:
     @functools.cached_property
     def rankings(self) -> Sequence[Ranking]:
         """Which model is fastest at each size, length and workload."""
-        return rank_latency(self.frame, (*varying(self.frame), "size", "seq_len"), self.rounds)
+        frame, places = self.frame, compared_lengths(self.plan)
+        lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
+        own = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
+        placed = frame.assign(seq_len=lengths, label=frame["label"] + own)
+        return rank_latency(placed, (*varying(frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
 
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
@@ -222,7 +223,7 @@ def study(*runs: StoredRun, name: str = "") -> Study:
         environment=stored.environment,
         control=_worst_control(runs),
         findings=findings_of(*runs),
-        rounds=rounds_of(stored),
+        timings=times_of(stored),
         scores=item_scores_of(stored),
         records=stored.records,
     )
@@ -238,7 +239,9 @@ def findings_of(*runs: StoredRun) -> list[Finding]:
         metrics=merge_runs(runs).plan.metrics,
         num_missing=sum(num_missing(run) for run in runs),
         timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
-        rounds=[rounds_of(run) for run in runs],
+        timings=[times_of(run) for run in runs],
+        extended=any(is_extended(run) for run in runs),
+        others=[run.environment for run in runs if run is not busiest],
     )
 
 

@@ -12,6 +12,8 @@ import pandas as pd
 
 from bench.intervals import drifts
 from bench.measure.allocator import KEEP
+from bench.measure.hosts import AT_END, AT_START, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
+from bench.running.timings import Timings
 
 MAX_BUSY_CORES = 0.5
 """Processor time of others, in cores, above which they compete with the run."""
@@ -55,14 +57,18 @@ def findings(
     metrics: Sequence[str],
     num_missing: int,
     timed: Sequence[Mapping[str, Any]] = (),
-    rounds: Sequence[pd.DataFrame] = (),
+    timings: Sequence[Timings] = (),
+    extended: bool = False,
+    others: Sequence[Mapping[str, Any]] = (),
 ) -> list[Finding]:
-    """All findings, serious ones first. `timed`: what every timed job noted beside its time; `rounds`: of each run, the latency of each cell in each
-    round."""
+    """All findings, serious ones first. `timed`: what every timed job noted beside its time; `timings`: of each run; `extended`: rounds were added
+    because of their outcome; `others`: of several runs, the environments of the others."""
+    takes_turns = any("restless_turns" in values for values in timed)
+    environments = (environment, *others)
     found = [
         *_missing(num_missing),
         *(_control(control) if "latency" in metrics else ()),
-        *_unstable(rows),
+        *_unstable(rows, takes_turns=takes_turns),
         *_failed(rows),
         *_competition(environment),
         *_inline(environment, metrics),
@@ -71,7 +77,11 @@ def findings(
         *_timer(timed),
         *_throttled(timed),
         *_other_gpu_processes(environment),
-        *_common_drift(rounds),
+        *_restless(timed),
+        *_common_drift(timings),
+        *_extended(extended=extended),
+        *_changed_host(environments),
+        *(_unknown_host(environments) if "latency" in metrics else ()),
         *_code(environment),
         *_quick(rows),
     ]
@@ -91,14 +101,18 @@ def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
             serious=True,
         )
     elif not control["contains_one"]:
+        interval = f"{100 * control['level']:g} % interval {control['low']:.3f} to {control['high']:.3f}"
         yield Finding(
-            text=f"the same cell timed twice differs by {control['ratio'] - 1:+.1%} (99 % interval {control['low']:.3f} to {control['high']:.3f})",
-            advice="the machine was too noisy; stop other work and measure again",
-            serious=True,
+            text=f"the same cell timed twice differs by {control['ratio'] - 1:+.1%} ({interval})",
+            advice="once in a thousand runs this is chance; measure again"
+            if control.get("interleaved")
+            else "the machine was too noisy; stop other work and measure again",
+            serious=not control.get("interleaved"),
         )
 
 
-def _unstable(rows: pd.DataFrame) -> Iterator[Finding]:
+def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Finding]:
+    """Of cells that took turns, ratios are firm whatever their times do."""
     if "latency_stable" not in rows:
         return
     unstable = rows[rows["latency_stable"].eq(False)]
@@ -106,8 +120,8 @@ def _unstable(rows: pd.DataFrame) -> Iterator[Finding]:
         cells = ", ".join(f"{r.model} n={r.seq_len}" for r in unstable.head(5).itertuples())
         yield Finding(
             text=f"{len(unstable)} of {len(rows)} latencies are unstable ({cells}{', ...' if len(unstable) > 5 else ''})",
-            advice="they drift or their interval is wider than 10 %: rely on ratios paired by round; for the times themselves add --rounds",
-            serious=len(unstable) > len(rows) / 2,
+            advice="they drift or their interval is wider than 10 %: rely on ratios; for the times themselves plan more --rounds",
+            serious=len(unstable) > len(rows) / 2 and not takes_turns,
         )
 
 
@@ -207,10 +221,29 @@ def _other_gpu_processes(environment: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _common_drift(rounds: Sequence[pd.DataFrame]) -> Iterator[Finding]:
+def _restless(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    known = [int(num) for values in timed if (num := values.get("restless_turns")) is not None]
+    if any(known):
+        yield Finding(
+            text=f"{sum(known)} bursts of {sum(map(bool, known))} of {len(known)} timed jobs began while the process before was still busy",
+            advice="its threads went on spinning for more than a second; measure with fewer --threads",
+            serious=sum(map(bool, known)) > MAX_SHARE_OF_JOBS * len(known),
+        )
+
+
+def _extended(*, extended: bool) -> Iterator[Finding]:
+    if extended:
+        yield Finding(
+            text="extended, level not guaranteed: rounds were added to what was unstable",
+            advice="an interval is wrong more often than it says where data choose the number of rounds; publish a run of planned size",
+            serious=False,
+        )
+
+
+def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
     """Does everything become slower or faster from round to round?"""
-    for run in rounds:
-        logs = run.assign(log=np.log(run["latency_ms"])).pivot_table(index="cell_id", columns="round", values="log")
+    for run in timings:
+        logs = np.log(pd.DataFrame.from_dict({cell_id: dict(times) for cell_id, times in run.items()}, orient="index").sort_index(axis=1))
         timed = logs.count()
         logs = logs.loc[:, timed == timed.max()].dropna()  # not the rounds that unstable cells alone got
         if logs.empty or logs.shape[1] < MIN_DRIFT_ROUNDS:
@@ -223,6 +256,43 @@ def _common_drift(rounds: Sequence[pd.DataFrame]) -> Iterator[Finding]:
                 advice="the machine changed under it (heat, clocks, neighbours): use ratios paired by round, and measure again for times",
                 serious=False,
             )
+
+
+def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Ceilings that differ between start and end of a run, and the one that differs most between runs."""
+    for facts in environments:
+        if changed := changed_ceilings(ceilings(facts, AT_START), ceilings(facts, AT_END)):
+            figures = (
+                f"{name} {start:.3g} at the start, {end:.3g} at the end ({end / start - 1:+.0%})" for name, (start, end) in changed.items()
+            )
+            yield Finding(
+                text=f"the host changed while it was measured: {'; '.join(figures)}",
+                advice="use ratios, not times; measure again on a quiet host",
+                serious=False,
+            )
+    rates = [{name: max(of_run) for name, of_run in _by_ceiling(facts).items()} for facts in environments]
+    if found := furthest_apart(rates):
+        name, low, high = found
+        yield Finding(
+            text=f"the hosts of these runs differ: {name} from {low:.3g} to {high:.3g} ({high / low - 1:+.0%})",
+            advice="their times belong to different speeds of one type of host; use ratios within each run",
+            serious=False,
+        )
+
+
+def _by_ceiling(environment: Mapping[str, Any]) -> dict[str, list[float]]:
+    both = [ceilings(environment, moment) for moment in (AT_START, AT_END)]
+    return {name: [rates[name] for rates in both if name in rates] for name in dict.fromkeys([*both[0], *both[1]])}
+
+
+def _unknown_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    if num := sum(not is_known(facts) for facts in environments):
+        of_runs = f" in {num} of {len(environments)} runs" if len(environments) > 1 else ""
+        yield Finding(
+            text=f"{UNKNOWN}{of_runs}: the type of CPU or GPU, or the version of the timed code, is not on record",
+            advice="its times merge with those of unknown hosts alone; measure again to compare it with others",
+            serious=False,
+        )
 
 
 def _code(environment: Mapping[str, Any]) -> Iterator[Finding]:

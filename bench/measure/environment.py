@@ -1,8 +1,9 @@
-"""Facts about machine and software, and the keys among them that must agree before results are merged. The only module that inspects the machine."""
+"""Facts about machine and software. Only this module and `bench.measure.cpu` inspect the machine; `bench.measure.hosts` compares what they found."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import time
@@ -12,10 +13,19 @@ from typing import Any
 
 import bench
 from bench.measure.allocator import KEEP, allocator_name
+from bench.measure.cpu import cpu_facts
+from bench.measure.hosts import gpu_type, identity
 from bench.serialize import content_id
-from bench.spec import MUST_AGREE, RequestError
+from bench.spec import RequestError
 
 BUSY_WINDOW_S = 0.5
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+TIMED_CODE = (
+    *("models/**/*.py", "bench/measure/engines/*.py", "bench/measure/onednn/*.py", "bench/metrics/latency.py", "bench/planning/timing.py"),
+    *(f"bench/measure/{name}.py" for name in ("allocator", "kernel_time", "kernels", "model", "step", "timer")),
+    *("bench/running/executors/process.py", "bench/running/interleave.py", "bench/running/worker.py"),
+)
+"""Files that determine a time, below the folder that holds `bench`: models, kernels, engines, and how they are timed."""
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "fvcore", "einops")
 
 
@@ -23,7 +33,7 @@ def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> 
     """Every fact that is at hand; None where the machine does not tell. Memory in bytes, clocks in MHz, load as processes."""
     facts: dict[str, Any] = {
         "machine": platform.machine(),
-        "cpu_model": cpu_model(),
+        **cpu_facts(),
         "num_cores": num_cores(),
         "threads": threads,
         "allocator": f"{allocator_name() or 'unknown'}, {allocator}",
@@ -33,19 +43,23 @@ def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> 
         "load": load(),
         "busy_cores": busy_cores(),
         "operating_system": f"{platform.system()} {platform.release()}",
+        "boot": boot(),
         "python_version": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "torch_version": _version("torch"),
         "device": device,
         **code_facts(),
+        "work_version": work_version(),
         **gpu_facts(),
     }
+    facts["gpu_type"] = gpu_type(facts)
     facts["environment_id"] = environment_id(facts)
     return facts
 
 
 def environment_id(facts: Mapping[str, Any]) -> str:
-    return content_id({key: facts.get(key) for key in MUST_AGREE})
+    """Hash the facts in which records of one environment agree; of facts without a known host, those that older versions hashed."""
+    return content_id(identity(facts))
 
 
 def resolve_device(wanted: str) -> str:
@@ -64,20 +78,17 @@ def resolve_device(wanted: str) -> str:
     return "cuda" if present else "cpu"
 
 
-def cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def num_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def boot() -> str | None:
+    """Return a short hash of the kernel's boot id, never the id itself: equal in all runs until the machine restarts."""
+    found = _first_line(BOOT_ID)
+    return hashlib.sha256(found.encode()).hexdigest()[:8] if found else None
 
 
 def load() -> float | None:
@@ -192,6 +203,16 @@ def code_facts() -> dict[str, Any]:
         "git_dirty": dirty,
         "code_version": f"{bench.__version__}{short}{'.dirty' if dirty else ''}",
     }
+
+
+def work_version() -> str:
+    """Hash everything of this program that determines a time: the bytes of TIMED_CODE and the version of torch. 16 hexadecimal digits."""
+    folder = Path(bench.__file__).resolve().parent.parent
+    found = hashlib.sha256(str(_version("torch")).encode())
+    for path in sorted({path for pattern in TIMED_CODE for path in folder.glob(pattern)}):
+        content = path.read_bytes()
+        found.update(f"\n{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return found.hexdigest()[:16]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -1,11 +1,10 @@
-"""Times one callable in one process: warms up until steady, calibrates the inner loop, samples until the median is known.
+"""Times one callable in one process: warms up until steady, then samples until the median is known, or one burst at a time as it is asked to.
 
 The wall clock on CPU; CUDA events beside the wall clock on GPU. Imports no torch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import statistics
 import time
@@ -94,35 +93,85 @@ def time_call(
     call: Callable[[], object],
     stopwatch: Stopwatch,
     rules: Rules = Rules(),
-    sampling: contextlib.AbstractContextManager[object] | None = None,
 ) -> Timing:
-    """Time `call`. The first call is kept apart; then warm-up, calibration and sampling, which alone lies in the context `sampling`."""
-    first = stopwatch.sample(call, 1).wall_s
-    warmup, steady = _warm_up(call, stopwatch, rules)
-    inner_loop = _calibrate(warmup[-1], stopwatch.overhead_s, rules)
+    """Time `call`. The first call is kept apart; then warm-up, calibration and sampling."""
+    warm = warm_up(call, stopwatch, rules)
+    inner_loop = _calibrate(warm.call_s, stopwatch.overhead_s, rules)
     faults_so_far = fault_counter()
     faults_before = faults_so_far() if faults_so_far else 0
     wall_before, processor_before = time.perf_counter(), time.process_time()
-    with sampling or contextlib.nullcontext():
-        samples = _sample(call, stopwatch, inner_loop, rules)
+    samples = _sample(call, stopwatch, inner_loop, rules)
     wall_s, processor_s = time.perf_counter() - wall_before, time.process_time() - processor_before
     page_faults = (faults_so_far() - faults_before) / (len(samples) * inner_loop) if faults_so_far else None
     return Timing(
-        first_call_s=first,
+        first_call_s=warm.first_call_s,
         wall_s=tuple(s.wall_s for s in samples),
         device_s=tuple(s.device_s for s in samples if s.device_s is not None),
         inner_loop=inner_loop,
-        warmup_calls=len(warmup),
-        steady=steady,
+        warmup_calls=warm.calls,
+        steady=warm.steady,
         page_faults=page_faults,
         processor_share=processor_s / wall_s if wall_s > 0 else None,
         timer_share=stopwatch.overhead_s / (inner_loop * statistics.median(s.wall_s for s in samples)),
     )
 
 
-def _warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> tuple[list[float], bool]:
+@dataclass(frozen=True, kw_only=True)
+class WarmUp:
+    """The first call, those that followed, and whether they settled. `call_s`: the last of them."""
+
+    first_call_s: float
+    calls: int
+    steady: bool
+    call_s: float
+
+
+def warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> WarmUp:
     """Call until the medians of two neighbouring windows agree, or the time for it is gone: half of the sampling time, or twice `min_warmup_s` where
-    that is longer. At least once, and for `min_warmup_s`."""
+    that is longer. At least once after the first call, and for `min_warmup_s`."""
+    first_call_s = stopwatch.sample(call, 1).wall_s
+    taken, steady = _settle(call, stopwatch, rules)
+    return WarmUp(first_call_s=first_call_s, calls=len(taken), steady=steady, call_s=taken[-1])
+
+
+class BurstTimer:
+    """Times a warm call in bursts, each after `uncounted` calls that find cold caches. `timing` has one value per burst."""
+
+    def __init__(self, call: Callable[[], object], stopwatch: Stopwatch, *, uncounted: int, counted: int) -> None:
+        self._call, self._stopwatch = call, stopwatch
+        self._uncounted, self._counted = uncounted, counted
+        self._samples: list[Sample] = []
+        self._count_faults = fault_counter()
+        self._faults = 0
+        self._wall_s = self._processor_s = 0.0
+
+    def burst(self) -> None:
+        if self._uncounted:
+            self._stopwatch.sample(self._call, self._uncounted)
+        faults = self._count_faults() if self._count_faults else 0
+        wall_s, processor_s = time.perf_counter(), time.process_time()
+        self._samples.append(self._stopwatch.sample(self._call, self._counted))
+        self._wall_s += time.perf_counter() - wall_s
+        self._processor_s += time.process_time() - processor_s
+        self._faults += (self._count_faults() if self._count_faults else 0) - faults
+
+    def timing(self, warm: WarmUp) -> Timing:
+        """Of all bursts so far, one at least."""
+        samples = self._samples
+        return Timing(
+            first_call_s=warm.first_call_s,
+            wall_s=tuple(s.wall_s for s in samples),
+            device_s=tuple(s.device_s for s in samples if s.device_s is not None),
+            inner_loop=self._counted,
+            warmup_calls=warm.calls,
+            steady=warm.steady,
+            page_faults=self._faults / (len(samples) * self._counted) if self._count_faults else None,
+            processor_share=self._processor_s / self._wall_s if self._wall_s > 0 else None,
+            timer_share=self._stopwatch.overhead_s / (self._counted * statistics.median(s.wall_s for s in samples)),
+        )
+
+
+def _settle(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> tuple[list[float], bool]:
     taken: list[float] = []
     spent = 0.0
     while True:

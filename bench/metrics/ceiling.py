@@ -7,6 +7,7 @@
     ceiling_launch_s      seconds per operator of a long chain of tiny ones (adding 1 to 16 numbers, called from Python): a step of k
                           operators can hardly take less than k times as long
     ceiling_kernel        which product was the fastest: `torch.mm`, `oneDNN` or `oneDNN packed`; empty in records that knew torch.mm alone
+    ceiling_products      FLOPs per second of each kernel at the cheapest shape, which even a short measurement takes
 
 The best of the repeats within a process, the median over rounds. A ceiling belongs to the device, its threads and the arithmetic, not to a
 cell: one job per round measures it for all cells that share these.
@@ -36,7 +37,7 @@ Prepare = Callable[[MatrixShape, str, "torch.dtype"], Callable[[], object]]
 """From a shape, a device and a dtype to the product that is to be timed."""
 REPEAT: Repeat = "round"
 RATES = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
-KERNEL = "ceiling_kernel"
+KERNEL, BY_KERNEL = "ceiling_kernel", "ceiling_products"
 COLUMNS = (*RATES, KERNEL)
 NOT_NUMBERS = (KERNEL,)
 
@@ -83,13 +84,15 @@ def measure(job: Job) -> Measurement:
     dtype = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[ARITHMETIC[work.dtype]]
     stopwatch = stopwatch_for(work.device)
     _leave_idle_clocks(work.device, dtype, stopwatch, rules_for(work.device, sample_s).min_warmup_s)
-    best = _best_product(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
+    products = _products(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
+    best = _fastest_of(products)
     return Measurement(
         values={
             "ceiling_flops_per_s": best.rate,
             "ceiling_bytes_per_s": _copy_rate(work.device, dtype, stopwatch, SHARES["copy"] * sample_s),
             "ceiling_launch_s": _launch_seconds(work.device, dtype, stopwatch, SHARES["launch"] * sample_s),
             KERNEL: best.kernel,
+            BY_KERNEL: {found.kernel: found.rate for found in products if found.shape == PRODUCTS[work.device][0]},
             "ceiling_shape": " x ".join(map(str, best.shape)),
             "threads": torch.get_num_threads(),
         }
@@ -117,20 +120,21 @@ def _leave_idle_clocks(device: str, dtype: torch.dtype, stopwatch: Stopwatch, ti
         _fastest(_torch_mm(PRODUCTS[device][1], device, dtype), stopwatch, time_s)
 
 
-def _best_product(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> Product:
-    """The fastest kernel and shape. Shapes that would not fit their part of the time, at the best rate so far, are left out."""
+def _products(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> list[Product]:
+    """Time every kernel at every shape; leave out the shapes that would not fit their part of the time at the best rate so far, but not the first."""
     shapes, kernels = PRODUCTS[device], _kernels(device, dtype)
     part_s = time_s / len(shapes) / len(kernels)
-    best: Product | None = None
+    found: list[Product] = []
     for shape, (name, prepare) in itertools.product(shapes, kernels.items()):
         flops = 2 * math.prod(shape)
-        if best and (MIN_REPEATS + 1) * flops / best.rate > part_s:
+        if shape != shapes[0] and (MIN_REPEATS + 1) * flops / _fastest_of(found).rate > part_s:
             continue
-        rate = flops / _fastest(prepare(shape, device, dtype), stopwatch, part_s)
-        if best is None or rate > best.rate:
-            best = Product(rate=rate, shape=shape, kernel=name)
-    assert best is not None, "no kernel multiplies matrices here"
-    return best
+        found.append(Product(rate=flops / _fastest(prepare(shape, device, dtype), stopwatch, part_s), shape=shape, kernel=name))
+    return found
+
+
+def _fastest_of(products: Sequence[Product]) -> Product:
+    return max(products, key=lambda product: product.rate)
 
 
 def _kernels(device: str, dtype: torch.dtype) -> Mapping[str, Prepare]:

@@ -1,5 +1,10 @@
-"""Time of one step: median over rounds of fresh processes, with a 95 % interval; percentiles, first call, compilation.
+"""Time of one step: median over rounds of fresh processes, with a 95 % interval; percentiles, first call, compilation. Ratios within a group.
 
+Configurations that are compared take turns (`bench.planning.timing`): each is warm in a process of its own, and runs short bursts, in random order
+within a block. What the machine does meanwhile hits all alike.
+
+ratio               latency over that of `ratio_to` with its plain 95 % t-interval over rounds: of each round, the median over `num_blocks` blocks of
+                    the ratio of two bursts of one block. Where the two were not timed together, the ratio of a round's latencies, and no `num_blocks`
 latency_ms          wall clock, from the call until the device is done; what all comparisons are made with
 device_latency_ms   CUDA: between two events on the device. Where Python enqueues slower than the kernels run, the gaps are in it
 kernel_latency_ms   CUDA: the kernels alone, by replaying the step's CUDA graph (`bench.measure.kernel_time`); caches are as the step leaves them
@@ -8,8 +13,9 @@ kernel_cold_ms      CUDA, with `--cold`: the same with the L2 cache overwritten 
 
 from __future__ import annotations
 
+import contextlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import one_line
@@ -17,10 +23,12 @@ from bench.intervals import geometric_interval, is_stable, percentile
 from bench.measure import gpu_monitor
 from bench.measure.engines import EAGER, hides_operators
 from bench.metrics import Measurement, Repeat
+from bench.planning.timing import uncounted_calls
 from bench.spec import Job, Record
 
 if TYPE_CHECKING:
     from bench.measure.step import Step
+    from bench.measure.timer import Timing
 
 REPEAT: Repeat = "round"
 COLUMNS = (
@@ -30,6 +38,11 @@ COLUMNS = (
     "latency_p90_ms",
     "latency_p99_ms",
     "latency_stable",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "ratio_to",
+    "num_blocks",
     "device_latency_ms",
     "kernel_latency_ms",
     "kernel_cold_ms",
@@ -48,33 +61,49 @@ COLUMNS = (
     "spatial_effective",
 )
 NOT_NUMBERS = (
-    *("latency_stable", "allocator_effective", "attention_effective", "precision_effective", "engine_effective", "spatial_effective"),
+    *(
+        "latency_stable",
+        "ratio_to",
+        "allocator_effective",
+        "attention_effective",
+        "precision_effective",
+        "engine_effective",
+        "spatial_effective",
+    ),
 )
 MS = 1e3
 
 
-def measure(job: Job) -> Measurement:
-    """Build the step, time it, and note which attention kernel and precision really ran."""
+def take_turns(job: Job) -> Generator[None, bool, Measurement]:
+    """Build the step and warm it up; run one burst for each True that is sent; for False, say what was timed and which kernels really ran.
+
+    Yields once when warm, and after each burst.
+    """
+    from bench.measure.step import attention_backend, build_step
+    from bench.measure.timer import BurstTimer, rules_for, stopwatch_for, warm_up
+
+    work = job.cell.workload
+    stopwatch = stopwatch_for(work.device)
+    with attention_backend(work.attention):
+        step = build_step(job.cell, seed=job.settings.seed)
+        warm = warm_up(step.call, stopwatch, rules_for(work.device, job.settings.sample_s))
+    timer = BurstTimer(step.call, stopwatch, uncounted=uncounted_calls(work.device, warm.call_s), counted=job.num_calls)
+    readings: gpu_monitor.Readings = []
+    with gpu_monitor.watched_gpu(readings) if work.device == "cuda" else contextlib.nullcontext():
+        while (yield):
+            with attention_backend(work.attention):  # entered anew: another member of the process may have its own
+                timer.burst()
+    with attention_backend(work.attention):
+        return _measurement(job, step, timer.timing(warm), readings)
+
+
+def _measurement(job: Job, step: Step, timing: Timing, readings: gpu_monitor.Readings) -> Measurement:
     import torch
 
     from bench.measure.allocator import effective_allocator
     from bench.measure.kernels import attention_kernel, precision, spatial_kernel
-    from bench.measure.step import attention_backend, build_step
-    from bench.measure.timer import rules_for, stopwatch_for, time_call
 
     work = job.cell.workload
-    with attention_backend(work.attention):
-        step = build_step(job.cell, seed=job.settings.seed)
-        readings: gpu_monitor.Readings = []
-        watching = gpu_monitor.watched_gpu(readings) if work.device == "cuda" else None
-        timing = time_call(step.call, stopwatch_for(work.device), rules_for(work.device, job.settings.sample_s), watching)
-        effective = {
-            "attention_effective": attention_kernel(job.cell, step),
-            "spatial_effective": spatial_kernel(job.cell, step),
-            "engine_effective": EAGER,
-            **step.facts(),
-        }
-        on_device = _on_device(step, job, readings) if work.device == "cuda" else {}
     median_s = statistics.median(timing.wall_s)
     return Measurement(
         values={
@@ -90,9 +119,12 @@ def measure(job: Job) -> Measurement:
             "processor_share": timing.processor_share,
             "timer_share": timing.timer_share,
             "allocator_effective": effective_allocator(),
-            **effective,
+            "attention_effective": attention_kernel(job.cell, step),
+            "spatial_effective": spatial_kernel(job.cell, step),
+            "engine_effective": EAGER,
+            **step.facts(),
             "precision_effective": precision(work),
-            **on_device,
+            **(_on_device(step, job, readings) if work.device == "cuda" else {}),
             "batch_size": work.batch_size,
             "seq_len": job.cell.model.shape.seq_len,
         },
@@ -124,7 +156,8 @@ def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """Median over rounds; the interval treats the round as the unit; percentiles are over all samples (each a mean of `inner_loop` calls)."""
+    """Median over rounds; the interval treats the round as the unit; percentiles are over all samples (each a mean of `inner_loop` calls). Ratios are
+    not of one cell's records: `bench.running.table` adds them."""
     values = [record.outcome.values for record in records]
     rounds = [v["latency_ms"] for v in values]
     samples = sorted(ms for record in records for ms in record.outcome.samples["wall_ms"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import multiprocessing
 from collections.abc import Callable, Sequence
@@ -23,10 +22,9 @@ from bench.planning.jobs import TIMED_OUT
 from bench.progress import tell
 from bench.running.calibrate import measure_ceilings
 from bench.running.executors.process import die_with_parent
-from bench.running.folder import unused_folder
 from bench.running.store import ENVIRONMENT
 from bench.running.table import write_table
-from bench.spec import MEASURED, RequestError, Settings
+from bench.spec import MEASURED, Settings
 
 NAME, SAMPLES = "kernels", "samples.jsonl"
 SEED = 0
@@ -35,18 +33,6 @@ CASE_LIMIT_S = 300.0
 HUNG = f"the kernels of this case took longer than {CASE_LIMIT_S:g} s; leave kernels out with --kernels to find which"
 CLEAN = (MEASURED, UNSUPPORTED)
 Compare = Callable[[Case, Sequence[str], OperatorRequest], list[Row]]
-
-
-def make_folder(out: str, device: str) -> Path:
-    """The folder of `--out`, which must be empty or new, or the next one in results/. Raises RequestError where it cannot be made."""
-    folder = Path(out) if out else unused_folder(device, NAME, datetime.date.today())
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{folder} is there already and not empty", "choose another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"cannot make the folder {folder}: {error.strerror or error}", "choose another --out") from error
-    return folder
 
 
 def run(request: OperatorRequest, folder: Path, compare: Compare | None = None) -> pandas.DataFrame:

@@ -255,4 +255,4 @@ def _settings(ablation: Ablation, flags: Flags, device: str) -> Settings:
     own: dict[str, Any] = {} if flags.seeds != Flags().seeds else {"seeds": 1 if flags.quick else ablation.seeds}
     if not flags.quick:
         own |= {"sample_s": ablation.sample_s, **({} if flags.rounds else {"rounds": ablation.rounds})}
-    return dataclasses.replace(settings, **own)
+    return dataclasses.replace(settings, growth=ablation.growth, **own)

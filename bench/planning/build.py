@@ -347,6 +347,8 @@ def _require_settings(plan: Plan) -> None:
         raise ValueError(f"it asks for {settings.lr_trials} trials and the metrics {', '.join(plan.metrics)}")
     if min(settings.limit_s, settings.sample_s, settings.train_limit_s) <= 0:
         raise ValueError("its time limits must be positive")
+    if not 0 < settings.margin <= 1:
+        raise ValueError(f"its margin is {settings.margin!r}, not a share between 0 and 1")
 
 
 def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:

@@ -98,6 +98,9 @@ class Flags:
     limit_s: Annotated[
         str, _flag("Longest time of one job (default 60, on CUDA 180; 20 with --quick; training: 3600).", "SECONDS", "Measuring")
     ] = ""
+    margin: Annotated[str, _flag("Times whose ratio is shown to lie within 1 + margin are equal: 0.03 is 3 %.", "SHARE", "Measuring")] = (
+        "0.03"
+    )
     seed: Annotated[str, _flag("Seed of weights, data and order.", "N", "Measuring")] = "0"
     quick: Annotated[bool, typer.Option("--quick", help="3 rounds and short limits; rows are marked.", rich_help_panel="Measuring")] = False
     cold: Annotated[bool, typer.Option("--cold", help="CUDA: kernel time with the L2 cache flushed too.", rich_help_panel="Measuring")] = (
@@ -162,6 +165,7 @@ def to_settings(flags: Flags) -> Settings:
         lr_trials=whole_number("--lr-trials", flags.lr_trials, low=0, high=MAX_COUNT),
         allocator=one_of("--allocator", flags.allocator, ALLOCATORS),
         cold=flags.cold,
+        margin=number("--margin", flags.margin, low=0.0, high=1.0),
     )
 
 

@@ -24,13 +24,14 @@ LIMITS_S = {"cuda": "180", "cpu": "60"}
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One run of the pass: `flags` on a GPU; on a CPU with `REHEARSAL` and then `rehearsal` in their place."""
+    """One run of the pass: `flags` on a GPU; on a CPU with `REHEARSAL` and then `rehearsal` in their place. `growth`: see `Settings`."""
 
     name: str
     question: str
     flags: Mapping[str, str]
     rehearsal: Mapping[str, str]
     rounds: int = 2
+    growth: bool = False
 
 
 FAMILIES = "gmlp,vit,transformer"
@@ -128,7 +129,7 @@ STEPS = (
 def plan_step(step: Step, device: str, command: str) -> Plan:
     """The plan of a step for `cuda`, or of its rehearsal for `cpu`. Raises RequestError where nothing in it is feasible."""
     grid = Grid(name=step.name, flags=step.flags if device == "cuda" else rehearsed(step))
-    ablation = Ablation(cpu=(grid,), cuda=(grid,), quick=(), rounds=step.rounds, seeds=1, sample_s=0.3)
+    ablation = Ablation(cpu=(grid,), cuda=(grid,), quick=(), rounds=step.rounds, seeds=1, sample_s=0.3, growth=step.growth)
     flags = Flags(device=device, limit_s=LIMITS_S[device])
     return plan_grids(f"{device}_{step.name}", step.question, ablation, flags, device, command)
 

@@ -5,17 +5,17 @@ Imports no torch.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import catalog
+from bench.planning.timing import PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
 from bench.planning.tuning import TUNING, recipe_of, trial_recipes
 from bench.serialize import content_id
-from bench.spec import Cell, Job, Plan, PlannedCell, Record, Settings, base_recipe, is_trained
+from bench.spec import MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Record, RecordKey, Settings, base_recipe, is_trained
 from bench.tasks._info import info_of
 
 FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
@@ -32,6 +32,8 @@ CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-au
 """Dense, of an H100 SXM by its data sheet (NVIDIA H100 Tensor Core GPU, which states twice as much for sparse matrices)."""
 JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 2.5}
 """Of a job beside its steps: the fork, the imports, and on CUDA the context, which takes 1 to 2.5 s."""
+MEMBER_OVERHEAD_S = {"cpu": 0.1, "cuda": 0.8}
+"""Of a job that takes turns. On CUDA the members of a group set up at the same time; how much that saves is assumed."""
 COMPILE_S = 20.0
 """Of torch.compile, cold, for a model of twelve blocks on CUDA: assumed, never measured."""
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
@@ -43,31 +45,57 @@ STEPS_PER_VISIT = 8
 
 
 def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
-    """Every job in order: what is done once, then the rounds (each shuffled by seed and round, the control among them), then training.
+    """Every job in order: what is done once, then pilots, the rounds (each shuffled by seed and round, the control among them), training.
 
-    Where learning rates are tuned, what follows the trials depends on their outcomes in `records`; without, it stands with the plan's recipe.
+    Two things depend on outcomes in `records`: bursts on those of pilots, and what follows the trials of tuned learning rates on theirs. Without
+    records they stand as estimated, and with the plan's recipe; with records, jobs that wait for pilots or trials are not among them.
     """
     repeats = {metric: catalog.load("metrics", metric).REPEAT for metric in plan.metrics}
     once = [m for m in plan.metrics if repeats[m] == "once"]
     rounds = [m for m in plan.metrics if repeats[m] == "round"]
     seeds = [m for m in plan.metrics if repeats[m] == "seed"]
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
-    found = together_on_gpu(_cell_jobs(plan, once, 0))
-    control = control_cell(plan) if LATENCY in rounds else None
-    for repeat in range(plan.settings.rounds if rounds else 0):
-        found += _round(plan, rounds, repeat, control)
+    pilots = _pilot_jobs(plan) if LATENCY in rounds and not timed_alone(records) else []
+    found = together_on_gpu([*_cell_jobs(plan, once, 0), *pilots])
+    if records is not None and not {job.key for job in pilots} <= {record.key for record in records}:
+        return found
+    found += _rounds(plan, records)
     found += _trial_jobs(plan, trials)
     found += _training_jobs(plan, seeds, records)
     return found
 
 
 def missing_jobs(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
-    """The jobs without an outcome, but for those that are hopeless: the same job timed out or ran out of memory in an earlier round."""
-    done = {record.key for record in records}
-    hopeless = {hopeless_key(record) for record in records if record.outcome.status in HOPELESS}
-    for job in jobs(plan, records):
-        if job.key not in done and hopeless_key(job) not in hopeless:
-            yield job
+    """The jobs without an outcome, but for those that are hopeless: the same job timed out or ran out of memory in an earlier round.
+
+    Jobs that take turns are missing together: one that lacks an outcome is measured beside all others.
+    """
+    found = {record.key: record.outcome for record in records}
+    hopeless = _hopeless(records)
+    for batch in batches(job for job in jobs(plan, records) if hopeless_key(job) not in hopeless):
+        if not _is_whole([found.get(job.key) for job in batch]):
+            yield from batch
+
+
+def _is_whole(outcomes: Sequence[Outcome | None]) -> bool:
+    """Are all there, of one execution? A kill while those of a second try were written leaves some of the first."""
+    started = {outcome.started_at for outcome in outcomes if outcome and outcome.status == MEASURED}
+    return None not in outcomes and len(started) <= 1
+
+
+def _hopeless(records: Sequence[Record]) -> set[tuple[str, str, bool, str]]:
+    return {hopeless_key(record) for record in records if record.outcome.status in HOPELESS}
+
+
+def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
+    """Neighbouring jobs of one timing group and round, which are measured together; every other job alone."""
+    for place, members in itertools.groupby(enumerate(found), key=lambda pair: _turns_key(*pair)):
+        del place
+        yield tuple(job for _, job in members)
+
+
+def _turns_key(place: int, job: Job) -> tuple[Any, ...]:
+    return (job.group, job.repeat) if job.group else (place,)
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
@@ -76,18 +104,25 @@ def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
 
 
 def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
-    """The missing jobs, and those that will follow the trials that are still out, by the plan's recipe for want of the winner's."""
+    """The missing jobs, and those that will follow pilots and trials that are still out, as estimated and by the plan's recipe."""
     done = {record.key for record in records}
     known = list(missing_jobs(plan, records))
-    undecided = [
-        j for j in jobs(plan) if j.recipe == base_recipe(j.cell, plan) and j.metric != TUNING and recipe_of(j.cell, plan, records) is None
-    ]
-    return [*known, *(j for j in undecided if j.key not in done and plan.settings.lr_trials)]
+    named = done | {job.key for job in known}
+    waits_for_pilots = any(job.metric == PILOT for job in known)
+    later = [job for job in jobs(plan) if job.key not in named and job.metric != PILOT]
+    if not waits_for_pilots:
+        later = [job for job in later if _waits_for_trials(job, plan, records)]
+    return [*known, *later]
 
 
-def hopeless_key(job: Job | Record) -> tuple[str, str, bool]:
+def _waits_for_trials(job: Job, plan: Plan, records: Sequence[Record]) -> bool:
+    is_training = bool(plan.settings.lr_trials) and job.metric != TUNING and job.recipe == base_recipe(job.cell, plan)
+    return is_training and recipe_of(job.cell, plan, records) is None
+
+
+def hopeless_key(job: Job | Record) -> tuple[str, str, bool, str]:
     """What later rounds have in common with this one; the control stands apart from the cell that it doubles."""
-    return (job.subject_id, job.metric, job.control)
+    return (job.subject_id, job.metric, job.control, job.group)
 
 
 def shared_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
@@ -130,12 +165,21 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)
+    if job.group:
+        burst_s = step_s * (job.num_calls + uncounted_calls(work.device, step_s))
+        warm_s = MEMBER_OVERHEAD_S[work.device] + _compile_seconds(job, repeat) + _warm_seconds(step_s, plan.settings.sample_s)
+        return warm_s + job.num_blocks * burst_s
     overhead_s += _compile_seconds(job, repeat) + (ENERGY_WINDOW_S if job.metric == ENERGY and work.device == "cuda" else 0.0)
     if job.shared_id:
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
-    if repeat == "round":
-        return min(plan.settings.limit_s, overhead_s + max(0.5 * plan.settings.sample_s, STEPS_PER_VISIT * step_s))
+    if repeat in ("round", PILOT):
+        return min(plan.settings.limit_s, overhead_s + _warm_seconds(step_s, plan.settings.sample_s) + 3 * step_s)
     return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED else 0.0))
+
+
+def _warm_seconds(step_s: float, sample_s: float) -> float:
+    """Of warming up: two steps at least, eight at most where half of the sampling time is over before."""
+    return min(STEPS_PER_VISIT * step_s, 2 * step_s + sample_s / 2)
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
@@ -161,31 +205,82 @@ def nominal_flops_per_s(device: str, dtype: str) -> float:
     return CPU_FLOPS_PER_S if device == "cpu" else CUDA_SHARE * CUDA_PEAK_FLOPS_PER_S[dtype]
 
 
-def rounds_of_cells(plan: Plan, cells: Sequence[PlannedCell], first: int) -> list[Job]:
-    """As many rounds as the plan has, of these cells alone, numbered from `first`; with the control where its cell is among them."""
+def further_rounds(plan: Plan, records: Sequence[Record], cell_ids: Container[str]) -> list[Job]:
+    """As many rounds again of every timing group that holds one of these cells, numbered on, but for members that are hopeless."""
+    first = max((record.repeat for record in records if record.metric == LATENCY), default=-1) + 1
+    rounds = range(first, first + plan.settings.rounds)
+    hopeless = _hopeless(records)
+    found = [g for g in groups_of(plan, records) if any(member.cell.cell_id in cell_ids for member in g.members)]
+    return [j for repeat in rounds for j in _round(plan, (), found, repeat) if hopeless_key(j) not in hopeless]
+
+
+def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     metrics = [metric for metric in plan.metrics if catalog.load("metrics", metric).REPEAT == "round"]
-    if not cells or LATENCY not in metrics:
-        return []
+    groups = groups_of(plan, records) if LATENCY in metrics and not timed_alone(records) else []
+    alone = [metric for metric in metrics if metric != LATENCY or timed_alone(records)]
+    return [job for repeat in range(plan.settings.rounds if metrics else 0) for job in _round(plan, alone, groups, repeat)]
+
+
+def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[TimingGroup]:
+    """The timing groups, by the pilots in `records`; as estimated without records."""
     control = control_cell(plan)
-    own = control if any(planned.cell == control for planned in cells) else None
-    part = dataclasses.replace(plan, cells=tuple(cells))
-    return [job for repeat in range(first, first + plan.settings.rounds) for job in _round(part, metrics, repeat, own)]
+    if records is None:
+        estimated = {p.cell.cell_id: Pilot(call_s=estimated_step_seconds(p, plan.settings)) for p in plan.cells}
+        return timing_groups(plan, estimated, control)
+    failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
+    return timing_groups(plan, pilots_of(records), control, failed)
 
 
-def _round(plan: Plan, metrics: Sequence[str], repeat: int, control: Cell | None) -> list[Job]:
-    found = _cell_jobs(plan, metrics, repeat)
-    if control is not None:
-        found.append(Job(cell=control, metric=LATENCY, repeat=repeat, control=True, settings=plan.settings))
-    random.Random(f"{plan.settings.seed}/{repeat}").shuffle(found)
-    return together_on_gpu(found)
+def timed_alone(records: Sequence[Record] | None) -> bool:
+    """Are the records of a version that timed one cell after the other?"""
+    return any(record.metric == LATENCY and not record.group for record in records or ())
+
+
+def _round(plan: Plan, metrics: Sequence[str], groups: Sequence[TimingGroup], repeat: int) -> list[Job]:
+    """Groups and lone jobs in random order; what takes turns stays together."""
+    units = [group_jobs(group, plan.settings, repeat) for group in groups]
+    lone = _cell_jobs(plan, metrics, repeat)
+    if LATENCY in metrics:
+        lone.append(Job(cell=control_cell(plan), metric=LATENCY, repeat=repeat, control=True, settings=plan.settings))
+    units += [list(jobs) for jobs in _by_process(lone)]
+    random.Random(f"{plan.settings.seed}/{repeat}").shuffle(units)
+    return [job for unit in units for job in unit]
+
+
+def group_jobs(group: TimingGroup, settings: Settings, repeat: int) -> list[Job]:
+    """Return the jobs of one group in one round, in the order of its members."""
+    return [
+        Job(
+            cell=member.cell,
+            metric=LATENCY,
+            repeat=repeat,
+            control=member.control,
+            settings=settings,
+            group=group.name,
+            num_calls=member.num_calls,
+            num_blocks=group.num_blocks,
+        )
+        for member in group.members
+    ]
+
+
+def _pilot_jobs(plan: Plan) -> list[Job]:
+    return [Job(cell=planned.cell, metric=PILOT, repeat=0, settings=plan.settings) for planned in plan.cells]
 
 
 def together_on_gpu(found: Sequence[Job]) -> list[Job]:
-    """Jobs of one configuration follow each other, its timing first, where they share a process (`bench.running.executors.process`)."""
+    """Jobs of one configuration follow each other where they share a process (`bench.running.executors.process`)."""
+    return [job for jobs in _by_process(found) for job in jobs]
+
+
+def _by_process(found: Sequence[Job]) -> list[tuple[Job, ...]]:
+    """On a GPU the jobs of one configuration together, elsewhere each alone."""
     if not found or found[0].cell.workload.device != "cuda":
-        return list(found)
-    places = {key: place for place, key in reversed(list(enumerate((job.cell.cell_id, job.control) for job in found)))}
-    return sorted(found, key=lambda job: (places[job.cell.cell_id, job.control], job.metric != LATENCY))
+        return [(job,) for job in found]
+    by_cell: dict[str, list[Job]] = {}
+    for job in found:
+        by_cell.setdefault(job.cell.cell_id, []).append(job)
+    return [tuple(members) for members in by_cell.values()]
 
 
 def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
@@ -202,7 +297,7 @@ def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
 
 
 def _trial_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
-    found: dict[tuple[str, str, int, bool], Job] = {}
+    found: dict[RecordKey, Job] = {}
     for metric, number, cell in itertools.product(metrics, range(plan.settings.lr_trials), _trained_cells(plan)):
         job = Job(cell=cell, metric=metric, repeat=number, settings=plan.settings, recipe=trial_recipes(cell, plan)[number])
         found.setdefault(job.key, job)
@@ -210,7 +305,7 @@ def _trial_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
 
 
 def _training_jobs(plan: Plan, metrics: Sequence[str], records: Sequence[Record] | None) -> list[Job]:
-    found: dict[tuple[str, str, int, bool], Job] = {}
+    found: dict[RecordKey, Job] = {}
     cells = _trained_cells(plan)
     recipes = [base_recipe(cell, plan) if records is None else recipe_of(cell, plan, records) for cell in cells]
     for seed, metric, (cell, recipe) in itertools.product(range(plan.settings.seeds), metrics, zip(cells, recipes, strict=True)):

@@ -11,7 +11,7 @@ from typing import TypeVar
 from bench import catalog
 from bench.measure.engines import EAGER, parse_engine
 from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, parse_outside
-from bench.spec import ATTENTION_BACKENDS, BUDGET_SCOPES, DTYPES, MATCH_POLICIES, PHASES, OptionValue, Recipe, RequestError
+from bench.spec import ATTENTION_BACKENDS, BUDGET_SCOPES, DTYPES, MATCH_POLICIES, PHASES, OptionValue, Plan, Recipe, RequestError
 from bench.tasks._info import choose
 from models.layers.choice import split_choice
 from models.layers.shape import INPUTS
@@ -145,7 +145,7 @@ def parse_request(
         reference=parse_reference(reference),
         budget_scope=one_of("--budget-scope", budget_scope, BUDGET_SCOPES),
         sizes=parse_sizes(depth=depth, width=width, heads=heads, ffn_width=ffn_width, fixed_width=fixed_width),
-        metrics=parse_names("--metrics", metrics, "metrics"),
+        metrics=_askable(parse_names("--metrics", metrics, "metrics")),
         task=parse_task(task),
         input=one_of("--input", input, INPUTS),
         phases=several_of("--phase", phase, PHASES),
@@ -197,6 +197,11 @@ def _require_consistent_climb(request: Request) -> None:
         raise RequestError(
             f"--seq max looks for any length, and task {request.task} has lengths of its own", "leave --task out, or see: bench list tasks"
         )
+
+
+def trains(plan: Plan) -> bool:
+    """Is any model of the plan trained?"""
+    return any(map(needs_task, plan.metrics))
 
 
 def needs_task(metric: str) -> bool:
@@ -286,6 +291,13 @@ def parse_names(flag: str, text: str, kind: str) -> tuple[str, ...]:
     for name in found:
         catalog.require(kind, name)
     return found
+
+
+def _askable(metrics: tuple[str, ...]) -> tuple[str, ...]:
+    for name in metrics:
+        if catalog.load("metrics", name).REPEAT == "pilot":
+            raise RequestError(f"--metrics {name} is measured by itself where it is needed", "leave it out; ask for latency")
+    return metrics
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:

@@ -19,10 +19,11 @@ from bench.planning.budget import (
     nearest_heads,
     nominal_shape,
 )
+from bench.planning.pooling import pool_of
 from bench.planning.request import ModelRequest, Request
 from bench.spec import NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
-from models.layers.shape import NO_POOL, Interface, Shape
+from models.layers.shape import Interface, Shape
 
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
@@ -163,7 +164,7 @@ def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
     """The reference pooled like the model, so that it reads the same tokens; by its own default where it has no such pooling."""
     plain = ModelRequest(name=request.reference, family=request.reference)
     has_pool = any(option.name == "pool" for option in catalog.options(request.reference))
-    wanted = [replace(plain, options=(("pool", _pool_of(model)),)), plain] if has_pool else [plain]
+    wanted = [replace(plain, options=(("pool", pool_of(model)),)), plain] if has_pool else [plain]
     for reference in wanted:
         try:
             return _unsized(reference, request, model.shape.seq_len)
@@ -191,13 +192,7 @@ def _unsized(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
 
 
 def _task_interface(model: ModelSpec, request: Request) -> Interface:
-    return info_of(request.task).interface(model.shape.seq_len, _pool_of(model))
-
-
-def _pool_of(model: ModelSpec) -> str:
-    """The pooling asked for, or the family's own; none where it is no option."""
-    defaults = {option.name: option.default for option in catalog.options(model.family)}
-    return str({**defaults, **dict(model.options)}.get("pool", NO_POOL))
+    return info_of(request.task).interface(model.shape.seq_len, pool_of(model))
 
 
 def _placeholder_of(model: ModelSpec, heads: int | None) -> Shape:

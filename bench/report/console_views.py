@@ -74,9 +74,8 @@ def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, fold
     from bench.files import write_text_below
     from bench.report.markdown import to_markdown
     from bench.report.sections.diff import about_cells, cells_table, changes_table, document_of, families_table, json_of, sentences
-    from bench.spec import MUST_AGREE, SAME_MACHINE
 
-    found = compare_two(first, second, named=MUST_AGREE, same=SAME_MACHINE)
+    found = compare_two(first, second)
     verdict = found.judge(bound) if bound else None
     page = to_markdown(document_of(found, verdict))
     if folder:
@@ -115,6 +114,23 @@ def show_ladders(plan: Plan) -> None:
         console.print_table(table.headers, table.rows, table.numeric, title="\nwhat fits, by prediction")
 
 
+def show_groups(plan: Plan) -> None:
+    """Which configurations take turns, and for how long, as estimated; pilots decide."""
+    from bench.planning.jobs import LATENCY, groups_of
+
+    if LATENCY not in plan.metrics:
+        return
+    rows = []
+    for group in groups_of(plan):
+        kind, _, place = group.name.partition("/")
+        members = dict.fromkeys(member.cell.model.name for member in group.members)
+        seconds = console.duration_text(group.num_blocks * group.block_s)
+        rows.append((kind, place, ", ".join(members), str(len(group.members)), str(group.num_blocks), seconds))
+    headers = ("question", "configurations", "models", "processes", "blocks", "time per round")
+    numeric = (False, False, False, True, True, True)
+    console.print_table(headers, rows, numeric, title=f"\ntake turns in each of {plan.settings.rounds} rounds, by estimate")
+
+
 def show_skipped(plan: Plan) -> None:
     from bench.report.tables import skipped_table
 
@@ -136,6 +152,7 @@ def show_plan(wanted: Plan) -> None:
         workload = f"{work.phase} {work.dtype} {work.engine} {work.device} batch {work.batch_size} attention {work.attention}"
         rows.append((planned.cell.model.name, *map(str, sizes), f"{sizing.params:,}", budget, error, flops, workload))
     console.print_table(headers, rows, (False, *[True] * 9, False))
+    show_groups(wanted)
     show_ladders(wanted)
     show_skipped(wanted)
 

@@ -147,7 +147,7 @@ def _control_sentence(control: Mapping[str, Any] | None) -> str:
     measured = numbers.ratio(control.get("ratio"), control.get("low"), control.get("high")) or "could not be computed"
     level = 100 * float(control.get("level", 0.99))
     cell = control.get("cell", "")
-    lead = f"A/A control: {cell or 'one cell'}, measured under two names; ratio {measured} ({level:g} % interval, paired by round)."
+    lead = f"A/A control: {cell or 'one cell'}, measured under two names; ratio {measured} ({level:g} % interval, over rounds)."
     if numbers.is_empty(control.get("ratio")):
         return f"{lead} No verdict."
     if control.get("contains_one"):
@@ -251,8 +251,11 @@ def _by_metric(plan: Plan, num_rounds: str, counters: str) -> dict[str, str]:
             "must agree exactly."
         ),
         "latency": (
-            f"Latency: {num_rounds} rounds, every cell once per round in a fresh process (CPU threads: {settings.threads}; about "
-            f"{settings.sample_s:g} s of samples after warm-up); the median over rounds, with the 95 % t-interval over rounds on the log scale."
+            f"Latency: {num_rounds} rounds, every cell once per round in a fresh process (CPU threads: {settings.threads}). Cells that are compared "
+            "are warm side by side and take turns in short bursts, in random order within a block; a burst leaves its first call out. A ratio is "
+            "the median over blocks, then the geometric mean over rounds with its t-interval; a time is the median over rounds, with the 95 % "
+            "t-interval on the log scale. Pilots, whose times are discarded, set the calls of a burst and the number of blocks. (Runs of before "
+            "2026-11-23 timed one cell after the other.)"
         ),
         "ceiling": (
             "Ceilings: the best matrix product (the table's ceiling_kernel names whose, where several were tried), copy and chain of tiny operators "

@@ -12,6 +12,7 @@ from typing import Any
 from bench import catalog
 from bench.analysis.study import study
 from bench.files import write_text
+from bench.measure.hosts import host_type
 from bench.report.console_views import writing
 from bench.report.markdown import escape
 from bench.report.sections.answer import ACCURACY_NOTE, NO_LATENCY, answer_text
@@ -116,7 +117,10 @@ def _answer(folder: Path) -> str:
 
 
 def _host(facts: Mapping[str, Any]) -> str:
-    known = (facts.get("gpu") or facts.get("cpu_model"), f"{facts['num_cores']} cores" if facts.get("num_cores") else "")
+    known = (
+        host_type(facts) or facts.get("gpu") or facts.get("cpu_model"),
+        f"{facts['num_cores']} cores" if facts.get("num_cores") else "",
+    )
     torch = f"torch {facts['torch_version']}" if facts.get("torch_version") else ""
     return ", ".join(str(fact) for fact in (*known, torch) if fact)
 

@@ -82,6 +82,13 @@ def _score(row: Row) -> str:
     return f"{row['score']:.3f}{bounds} {row['score_name']}".strip()
 
 
+def _latency_ratio(row: Row) -> str:
+    """1.02 [1.01, 1.03] x vit; the reference's length only where it is another."""
+    text = numbers.ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+    reference = str(row["ratio_to"]).replace(f" n={row['seq_len']:.0f}", "")
+    return f"{text} x {reference}" if text else ""
+
+
 def _ratio(name: str) -> Callable[[Row], str]:
     """The text of a ratio (or another number without a unit) with its interval."""
 
@@ -100,6 +107,7 @@ BUDGET = number("budget", "budget", numbers.count)
 PARAMS = number("params", "params", numbers.exact)
 FLOPS = number("flops", "FLOPs", numbers.count)
 LATENCY = Column(header="latency", text=_latency, key="latency_ms")
+RATIO = Column(header="latency ratio", text=_latency_ratio, key="ratio")
 MEMORY = Column(header="peak memory", text=_memory, key="peak_memory_bytes")
 ACCURACY = Column(header="accuracy", text=_accuracy, key="accuracy")
 EXACT_ACCURACY = Column(header="exact sequences", text=_exact_accuracy, key="exact_accuracy")
@@ -116,7 +124,7 @@ MATCHING = (
 COST = (
     *(FLOPS, number("flops_quadratic_share", "in n^2", numbers.percent)),
     number("flops_train", "FLOPs with backward", numbers.count),
-    *(LATENCY, number("latency_p90_ms", "p90", numbers.duration), number("device_latency_ms", "device time", numbers.duration)),
+    *(LATENCY, RATIO, number("latency_p90_ms", "p90", numbers.duration), number("device_latency_ms", "device time", numbers.duration)),
     *(number("throughput_per_s", "samples/s", numbers.count), number("mfu", "MFU", numbers.percent), MEMORY),
     Column(header="energy", text=_energy, key="energy_j"),
 )
@@ -174,7 +182,7 @@ def training_speed_table(frame: pandas.DataFrame) -> Table:
 def summary_table(frame: pandas.DataFrame) -> Table:
     """The short one, for a terminal."""
     quality = (ACCURACY, SCORE, TRAINING_SPEED[1], TRAINING_SPEED[3])
-    columns = (MODEL, LENGTH, *work_columns(frame), PARAMS, FLOPS, LATENCY, MEMORY, *quality, STATUS)
+    columns = (MODEL, LENGTH, *work_columns(frame), PARAMS, FLOPS, LATENCY, RATIO, MEMORY, *quality, STATUS)
     return table(frame, columns, keep=("model", "n", "status"))
 
 

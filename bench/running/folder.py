@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import datetime
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.files import TEMPORARY, write_json
+from bench.measure.hosts import AT_END, AT_START, disagreements
 from bench.planning.jobs import is_complete
+from bench.planning.request import trains
 from bench.progress import tell
 from bench.running.store import (
     CORRUPT,
@@ -25,7 +27,7 @@ from bench.running.store import (
     read_plan_of_run,
     start_run,
 )
-from bench.spec import MUST_AGREE, PLAN, Plan, RequestError
+from bench.spec import PLAN, Plan, RequestError
 
 MAX_SAME_DAY = 1000
 
@@ -63,6 +65,18 @@ def unused_folder(device: str, name: str, today: datetime.date) -> Path:
     raise RequestError(f"results/ already holds {MAX_SAME_DAY} runs named {stem}", "name one with --out")
 
 
+def make_empty_folder(out: str, device: str, name: str) -> Path:
+    """Make the folder `out`, which must be empty or new, or without `out` an unused one in results/. Raises RequestError where it cannot be made."""
+    folder = Path(out) if out else unused_folder(device, name, datetime.date.today())
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RequestError(f"{folder} is there already and not empty", "choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"cannot make the folder {folder}: {error.strerror or error}", "choose another --out") from error
+    return folder
+
+
 def report_folder(run_folder: Path) -> Path:
     """reports/<name> beside results/<name>; for a run elsewhere, `report` inside its folder."""
     resolved = run_folder.resolve()
@@ -93,9 +107,24 @@ def writing_to(
 
 def note_end(folder: Path, executor: str, load: float | None) -> None:
     """The load at the end, beside that at the beginning, and what has run jobs here: a busy machine is seen afterwards."""
-    facts = read_environment(folder)
-    executors = sorted({*facts.get("executors", ()), executor})
-    write_json(folder / ENVIRONMENT, {**facts, "executors": executors, "load_at_end": load})
+    executors = sorted({*read_environment(folder).get("executors", ()), executor})
+    _note(folder, {"executors": executors, "load_at_end": load})
+
+
+@contextlib.contextmanager
+def ceilings_noted(folder: Path, measure: Callable[[], Any]) -> Iterator[None]:
+    """Note ceilings of the host before and after the jobs; where a run goes on, keep those of its first start and replace those of its end.
+
+    An interrupted run gets none at its end.
+    """
+    if AT_START not in read_environment(folder):
+        _note(folder, {AT_START: measure()})
+    yield
+    _note(folder, {AT_END: measure()})
+
+
+def _note(folder: Path, facts: Mapping[str, Any]) -> None:
+    write_json(folder / ENVIRONMENT, {**read_environment(folder), **facts})
 
 
 def _require_fit(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
@@ -109,7 +138,7 @@ def _require_fit(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
         raise RequestError(f"{folder} is not empty, and holds no run", "choose another --out")
     if read_plan_of_run(folder).plan_id != plan.plan_id:
         raise RequestError(f"{folder} holds a run of another plan", "choose another --out")
-    _require_same_environment(folder, read_environment(folder), facts)
+    _require_same_environment(folder, read_environment(folder), facts, trained=trains(plan))
 
 
 def _is_new(folder: Path) -> bool:
@@ -123,13 +152,12 @@ def _is_of_a_start(path: Path) -> bool:
     return path.name == PLAN or (path.name.startswith(".") and path.name.endswith(TEMPORARY))
 
 
-def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    for key in MUST_AGREE:
-        if before.get(key) != now.get(key):
-            raise RequestError(
-                f"{folder} was measured with another {key}: {before.get(key)!r} then, {now.get(key)!r} now",
-                f"its records must not be mixed with others; measure it anew: bench run --plan {shlex.quote(str(folder))} --out NEW",
-            )
+def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any], *, trained: bool) -> None:
+    for key, (then, current) in disagreements(before, now, trained=trained).items():
+        raise RequestError(
+            f"{folder} was measured with another {key}: {then!r} then, {current!r} now",
+            f"its records must not be mixed with others; measure it anew: bench run --plan {shlex.quote(str(folder))} --out NEW",
+        )
 
 
 def _same_plan(folder: Path, plan: Plan) -> bool:

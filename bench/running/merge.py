@@ -1,4 +1,4 @@
-"""Several runs as one: refused unless the keys that must agree do. Rounds of different runs are never paired with one another."""
+"""Several runs as one: refused unless hosts, software and settings agree. Rounds of different runs are never paired with one another."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import pandas
 
 from bench import catalog
+from bench.measure.hosts import disagreements
+from bench.planning.request import trains
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
-from bench.spec import MEASURED, MUST_AGREE, Part, Plan, PlannedCell, Record, RequestError
+from bench.spec import MEASURED, Part, Plan, PlannedCell, Record, RequestError
 
 
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
@@ -40,7 +42,8 @@ def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
 
 
 def _require_agreement(first: StoredRun, second: StoredRun) -> None:
-    pairs = [(key, first.environment.get(key), second.environment.get(key)) for key in MUST_AGREE]
+    trained = trains(first.plan) or trains(second.plan)
+    pairs = [(key, *values) for key, values in disagreements(first.environment, second.environment, trained=trained).items()]
     pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in ("quick", "lr_trials", "seed")]
     if all("accuracy" in run.plan.metrics for run in (first, second)):
         pairs.append(("recipe", first.plan.recipe, second.plan.recipe))

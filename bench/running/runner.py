@@ -8,6 +8,7 @@ import functools
 import math
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,25 +19,26 @@ from bench.planning.jobs import (
     CORRUPTED,
     FAILED,
     HOPELESS,
-    LATENCY,
     TIMED_OUT,
     UNSTABLE,
+    batches,
     estimated_job_seconds,
     expected_jobs,
+    further_rounds,
     hopeless_key,
     is_complete,
     missing_jobs,
-    rounds_of_cells,
 )
 from bench.planning.tuning import TUNING, recipe_of, trial_ids
 from bench.progress import Progress, listening, tell
-from bench.running.executors import DEFAULT_EXECUTOR
+from bench.running.calibrate import short_ceilings, times_something
+from bench.running.executors import DEFAULT_EXECUTOR, run_batch
 from bench.running.executors.process import limit_s
-from bench.running.folder import note_end, writing_to
+from bench.running.folder import ceilings_noted, note_end, writing_to
 from bench.running.signals import Stop
 from bench.running.store import RECORDS, RecordWriter, RunRecords, StoredRun, read_run
 from bench.running.table import rows_of
-from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Settings, Workload, is_trained
+from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, RecordKey, Settings, is_trained
 
 SCRATCH = "checkpoints"
 ROUND = "round"
@@ -66,8 +68,9 @@ def execute(
     Where `stop` has a time limit, no job starts that is expected to pass it. A job that passes it all the same is killed without a record and runs
     anew, or from its checkpoint, when the run goes on.
 
-    `retry`: what of RETRIES is measured again. `failed`: jobs that were not measured; the new outcome takes the old one's place. `unstable`: cells
-    whose latency is, together with those that they are compared with, get as many rounds again; the earlier ones stay. `corrupt`: lines that cannot
+    `retry`: what of RETRIES is measured again. `failed`: jobs that were not measured, with those that they take turns with; the new outcome takes the
+    old one's place. `unstable`: cells whose latency is, together with those that they take turns with, get as many rounds again; the earlier ones
+    stay, and the level of intervals is no longer guaranteed, since data chose their number. `corrupt`: lines that cannot
     be read are put aside, and their jobs run again. `records`: those of the folder, where they were read before.
     """
     device = plan.cells[0].cell.workload.device
@@ -139,62 +142,78 @@ class _Execution:
         records = list(self.writer.records.read())
         if FAILED in retry:
             records = [record for record in records if not is_failure(record)]
-        with _executor(executor) as runner, listening(self.progress.told):
+        with _executor(executor) as runner, listening(self.progress.told), self._measuring_host(runner):
             while queue := list(missing_jobs(self.plan, records)):
                 records += self._run_jobs(queue, records, runner)
             if UNSTABLE in retry:
                 self._run_jobs(_further_rounds(self.plan, read_run(self.folder, self.writer.records)), records, runner)
+
+    def _measuring_host(self, runner: Any) -> AbstractContextManager[None]:
+        """Measure the host's ceilings before and after the jobs, where the run times anything."""
+        if not times_something(self.plan):
+            return contextlib.nullcontext()
+        return ceilings_noted(self.folder, functools.partial(short_ceilings, runner, self.plan))
 
     def _run_jobs(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:
         """In order; where the executor runs several at once, in the order in which they end."""
         cells = {p.cell.cell_id: p for p in self.plan.cells}
         ahead = {j.key: estimated_job_seconds(j, cells[j.cell.cell_id], self.plan) for j in (*expected_jobs(self.plan, before), *queue)}
         estimates = _Estimates(ahead)
-        hopeless: set[tuple[str, str, bool]] = set()
+        hopeless: set[tuple[str, str, bool, str]] = set()
         records: list[Record] = []
         self._left_out.clear()
         run_many = getattr(runner, "run_many", None) or functools.partial(_one_by_one, runner)
         planned = {job.key: job for job in queue}
-        for ended, outcome in run_many(self._wanted(queue, hopeless, estimates)):
-            job = planned[ended.key]
-            if outcome.status == TIMED_OUT and ended.settings != job.settings:  # cut by the run's time, not by the job's own limit
-                model = job.cell.model
-                what = f"{job.metric} of {model.name} n={model.shape.seq_len}"
+        for batch, outcomes in run_many(self._wanted(queue, hopeless, estimates)):
+            if cut := [job for job, outcome in zip(batch, outcomes, strict=True) if _was_cut(job, outcome, planned[job.key])]:
+                model = cut[0].cell.model
+                what = f"{cut[0].metric} of {model.name} n={model.shape.seq_len}"
                 warnings.warn(f"{what} was cut by the end of the time; it runs again when the run goes on", stacklevel=2)
-                self._left_out.append(job)
+                self._left_out.extend(planned[job.key] for job in batch)
                 continue
-            records.append(self._keep(job, outcome))
-            if outcome.status in HOPELESS:
-                hopeless.add(hopeless_key(job))
-            estimates.done(job, outcome)
-            self.progress.finished(job, outcome, left_s=estimates.left_s())
+            for job, outcome in zip((planned[job.key] for job in batch), outcomes, strict=True):
+                records.append(self._keep(job, outcome))
+                if outcome.status in HOPELESS:
+                    hopeless.add(hopeless_key(job))
+                estimates.done(job, outcome)
+                self.progress.finished(job, outcome, left_s=estimates.left_s())
         if self._left_out:
             raise KeyboardInterrupt
         return records
 
-    def _wanted(self, queue: Sequence[Job], hopeless: Container[tuple[str, str, bool]], estimates: _Estimates) -> Iterator[Job]:
-        """One after the other, as they are asked for; none that has become hopeless, none of another round once a stop is requested, and none that
-        is expected to pass the end of the time."""
+    def _wanted(
+        self, queue: Sequence[Job], hopeless: Container[tuple[str, str, bool, str]], estimates: _Estimates
+    ) -> Iterator[tuple[Job, ...]]:
+        """One batch after the other, as they are asked for; no job that has become hopeless, none of another round once a stop is requested, and none
+        that is expected to pass the end of the time."""
         unit: tuple[Any, ...] = ()
         scratch = str((self.folder / SCRATCH).resolve())
-        for planned in queue:
-            if hopeless_key(planned) in hopeless:
-                estimates.done(planned, None)
+        for planned in batches(queue):
+            batch = tuple(job for job in planned if hopeless_key(job) not in hopeless)
+            for job in planned:
+                if job not in batch:
+                    estimates.done(job, None)
+            if not batch:
                 continue
+            first = batch[0]
             left_s = self.stop.left_s() if self.stop else math.inf
-            begins = _unit(planned) != unit
-            needed_s = estimates.of(planned)
-            if begins and unit and _unit(planned)[0] == ROUND and left_s < math.inf:
+            begins = _unit(first) != unit
+            needed_s = sum(map(estimates.of, batch))
+            if begins and unit and _unit(first)[0] == ROUND and left_s < math.inf:
                 # ratios are paired by round: but for the first, which might never fit, none begins that cannot end
-                needed_s = sum(estimates.of(job) for job in queue if _unit(job) == _unit(planned))
+                needed_s = sum(estimates.of(job) for job in queue if _unit(job) == _unit(first))
             if (self.stop and self.stop.requested and begins) or needed_s > left_s:
-                self._left_out.append(planned)
+                self._left_out.extend(batch)
                 return
-            unit = _unit(planned)
-            self.progress.starting(planned)
+            unit = _unit(first)
+            self.progress.starting(first)
             if self.stop:
-                self.stop.at_once = planned.recipe is not None  # a training goes on from its checkpoint: nothing is lost by it
-            yield dataclasses.replace(planned, scratch=scratch, settings=_limited(planned, left_s))
+                self.stop.at_once = first.recipe is not None  # a training goes on from its checkpoint: nothing is lost by it
+            shares = _shares([estimates.of(job) for job in batch])
+            yield tuple(
+                dataclasses.replace(job, scratch=scratch, settings=_limited(job, left_s * share))
+                for job, share in zip(batch, shares, strict=True)
+            )
 
     def _keep(self, job: Job, outcome: Outcome) -> Record:
         record = _record(job, outcome, self.facts)
@@ -207,9 +226,20 @@ class _Execution:
         return record
 
 
-def _one_by_one(runner: Any, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
-    for job in jobs:
-        yield job, runner.run(job)
+def _one_by_one(runner: Any, queue: Iterable[tuple[Job, ...]]) -> Iterator[tuple[tuple[Job, ...], list[Outcome]]]:
+    for batch in queue:
+        yield batch, run_batch(runner, batch)
+
+
+def _was_cut(job: Job, outcome: Outcome, planned: Job) -> bool:
+    """Did it end by the run's time limit, not by the job's own?"""
+    return outcome.status == TIMED_OUT and job.settings != planned.settings
+
+
+def _shares(seconds: Sequence[float]) -> list[float]:
+    """Of the time left, for jobs that take turns in it and have a limit each."""
+    total = math.fsum(seconds)
+    return [found / total if total else 1 / len(seconds) for found in seconds]
 
 
 def _limited(job: Job, left_s: float) -> Settings:
@@ -226,17 +256,10 @@ def _unit(job: Job) -> tuple[Any, ...]:
 
 
 def _further_rounds(plan: Plan, stored: StoredRun) -> list[Job]:
-    """As many rounds again for the cells whose latency is unstable and those of the same length and work, numbered on."""
+    """As many rounds again for the cells whose latency is unstable and those that take turns with them."""
     rows = rows_of(stored)
     unstable = set(rows.loc[rows["latency_stable"].eq(False), "cell_id"]) if "latency_stable" in rows else set()
-    groups = {_group(planned.cell) for planned in plan.cells if planned.cell.cell_id in unstable}
-    first = max((record.repeat for record in stored.records if record.metric == LATENCY), default=-1) + 1
-    return rounds_of_cells(plan, [p for p in plan.cells if _group(p.cell) in groups], first)
-
-
-def _group(cell: Cell) -> tuple[int, Workload]:
-    """What cells that are compared with one another share; the kernel is each one's own."""
-    return cell.model.shape.seq_len, dataclasses.replace(cell.workload, attention="", recipe=None)
+    return further_rounds(plan, stored.records, unstable) if unstable else []
 
 
 def _clean_scratch(scratch: Path, job: Job) -> None:
@@ -253,14 +276,14 @@ class _Estimates:
 
     def __init__(self, planned: dict[Any, float]) -> None:
         self._left = planned
-        self._seen: dict[tuple[str, str], float] = {}
+        self._seen: dict[tuple[str, str, str], float] = {}
         self._planned_done = 0.0
         self._true_done = 0.0
 
     def done(self, job: Job, outcome: Outcome | None) -> None:
         planned = self._left.pop(job.key)
         if outcome is not None and outcome.duration_s is not None:
-            self._seen[(job.subject_id, job.metric)] = outcome.duration_s
+            self._seen[job.subject_id, job.metric, job.group] = outcome.duration_s
             self._planned_done += planned
             self._true_done += outcome.duration_s
 
@@ -271,9 +294,10 @@ class _Estimates:
     def left_s(self) -> float:
         return sum(map(self._expected_s, self._left))
 
-    def _expected_s(self, key: tuple[Any, ...]) -> float:
+    def _expected_s(self, key: RecordKey) -> float:
         factor = self._true_done / self._planned_done if self._planned_done else 1.0
-        return self._seen.get(key[:2], self._left[key] * factor)
+        subject_id, metric, _, _, group = key
+        return self._seen.get((subject_id, metric, group), self._left[key] * factor)
 
 
 @contextlib.contextmanager
@@ -291,4 +315,5 @@ def _record(job: Job, outcome: Outcome, facts: Mapping[str, Any]) -> Record:
         environment_id=str(facts["environment_id"]),
         code_version=str(facts["code_version"]),
         outcome=outcome,
+        group=job.group,
     )

@@ -1,7 +1,7 @@
 """A place where jobs run that is not the run's own process: `python -m bench.running.slot THREADS DEVICE ALLOCATOR NODE`.
 
-It reads lines and answers in lines of JSON. To `facts` it says what it is (`facts`); to a job, what the job tells (`told`) and what became of it
-(`outcome`). It runs jobs as `--on process` does, and ends with its parent, its input or its GPU.
+It reads lines and answers in lines of JSON. To `facts` it says what it is (`facts`); to a batch of jobs, what they tell (`told`) and what became of
+them (`outcomes`). It runs jobs as `--on process` does, and ends with its parent, its input or its GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.measure.environment import gpu_facts, inspect_environment
 from bench.progress import listening
+from bench.running.executors import run_batch
 from bench.running.executors.process import Executor, die_with_parent
 from bench.serialize import from_json, to_json
 from bench.spec import Job
@@ -39,10 +40,10 @@ def main(threads: str, device: str, allocator: str, node: str) -> None:
             if line.strip() == FACTS:
                 say("facts", inspect_environment(threads=int(threads), device=device, allocator=allocator))
                 continue
-            outcome = runner.run(from_json(Job, json.loads(line)))
-            if device == "cuda" and outcome.status == "failed" and not gpu_facts()["gpu"]:
-                sys.exit("its GPU is gone")  # another slot runs the job; this one would fail all jobs, and faster than others do them
-            say("outcome", to_json(dataclasses.replace(outcome, values={**outcome.values, RAN_ON: ran_on})))
+            outcomes = run_batch(runner, tuple(from_json(Job, job) for job in json.loads(line)))
+            if device == "cuda" and any(outcome.status == "failed" for outcome in outcomes) and not gpu_facts()["gpu"]:
+                sys.exit("its GPU is gone")  # another slot runs the jobs; this one would fail all jobs, and faster than others do them
+            say("outcomes", [to_json(dataclasses.replace(outcome, values={**outcome.values, RAN_ON: ran_on})) for outcome in outcomes])
 
 
 if __name__ == "__main__":

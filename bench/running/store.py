@@ -29,19 +29,22 @@ import msgspec
 
 from bench.files import PACKED, pack, packed_path, unpack, write_bytes, write_json
 from bench.serialize import canonical_json, from_json, to_json
-from bench.spec import PLAN, PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RequestError
+from bench.spec import PLAN, PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RecordKey, RequestError
 
 ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
 CORRUPT = "records.corrupt"
 """Where lines that cannot be read are put aside, as they are, before their jobs are run again."""
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda data: {**data, "schema": 2}}
-"""From a schema version to the function that lifts one record's data to the next version. Schema 2 is schema 1 with a checksum in each line."""
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda data: {**data, "schema": 2},
+    2: lambda data: {**data, "schema": 3, "group": ""},
+}
+"""From a schema version to the function that lifts one record's data to the next version. Schema 2 is schema 1 with a checksum in each line; schema 3
+names the timing group."""
 CHECKSUM = b',"checksum":"'
 NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "memory_available_bytes", "gpu_memory_bytes")
 """Facts of the environment that are reckoned with."""
 
 
-RecordKey = tuple[str, str, int, bool]
 _FileStates = tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]
 
 

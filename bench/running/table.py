@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from bench import catalog
 from bench.files import write_atomically, write_text
-from bench.intervals import CONTROL_LEVEL, paired_ratio
-from bench.planning.jobs import missing_jobs, shared_ids
+from bench.intervals import CONTROL_LEVEL, INTERLEAVED_CONTROL_LEVEL, LEVEL
+from bench.planning.jobs import expected_jobs, shared_ids
 from bench.planning.recipe import recipe_changes
+from bench.planning.timing import COMPARE, cell_groups, home_groups
 from bench.planning.tuning import TUNING, recipe_of, trial_ids
 from bench.running.roofline import COLUMNS as ROOFLINE
 from bench.running.roofline import roofline_of, step_flops
 from bench.running.store import StoredRun, collector_off
+from bench.running.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
 from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
 
 IDENTITY = (
@@ -36,7 +38,7 @@ MFU = "mfu"
 WITH_ROOFLINE = {"latency", "ceiling"}
 """The metrics that the columns of the roofline need."""
 UNMEASURED = "unmeasured"
-ROWS, ROUNDS = "rows", "rounds"
+ROWS, TIMES = "rows", "times"
 MS_PER_S = 1e3
 
 
@@ -63,14 +65,51 @@ def rows_of(run: StoredRun) -> pd.DataFrame:
 @collector_off()
 def _all_rows(run: StoredRun) -> pd.DataFrame:
     by_subject: dict[str, list[Record]] = defaultdict(list)
+    home = home_groups(run.records)
     for record in run.records:
-        if not record.control:
+        if not record.control and record.group in ("", home.get(record.subject_id, record.group)):
             by_subject[record.subject_id].append(record)
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
     columns += [MFU] if "latency" in run.plan.metrics else []
     columns += ROOFLINE if set(run.plan.metrics) >= WITH_ROOFLINE else ()
     rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
+    if "latency" in run.plan.metrics:
+        ratios = _ratios(run)
+        rows = [{**row, **ratios.get(row["cell_id"], {})} for row in rows]
     return _typed(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object), not_numbers(run.plan))
+
+
+def references_of(plan: Plan) -> dict[str, str]:
+    """The cell that each cell's `ratio` is to, by cell id: of those that it is compared with, its part's baseline, else the first in the plan; of
+    equal budget where there is one. The reference itself has none."""
+    baselines = {cell_id for part in plan.parts for arm in part.arms if arm.name == part.baseline for cell_id in arm.cells}
+    budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
+    found: dict[str, str] = {}
+    for cells in (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE)):
+        ids = sorted((cell.cell_id for cell in cells), key=lambda cell_id: cell_id not in baselines)
+        for cell_id in ids:
+            reference = next((other for other in ids if budgets[other] == budgets[cell_id]), ids[0])
+            if reference != cell_id:
+                found.setdefault(cell_id, reference)
+    return found
+
+
+def _ratios(run: StoredRun) -> dict[str, dict[str, Any]]:
+    timings, names = times_of(run), _names(run.plan)
+    return {
+        cell_id: ratio_columns(cell_id, reference, names[reference], timings, LEVEL)
+        for cell_id, reference in references_of(run.plan).items()
+    }
+
+
+def _names(plan: Plan) -> dict[str, str]:
+    """Of each cell, short: its model, and the engine and kernel where they are not the usual ones."""
+    found = {}
+    for planned in plan.cells:
+        model, work = planned.cell.model, planned.cell.workload
+        details = [work.engine] * (work.engine != "eager") + [work.attention] * (work.attention not in ("auto", "none"))
+        found[planned.cell.cell_id] = " ".join([f"{model.name} n={model.shape.seq_len}", *(f"({detail})" for detail in details)])
+    return found
 
 
 def not_numbers(plan: Plan) -> set[str]:
@@ -79,41 +118,40 @@ def not_numbers(plan: Plan) -> set[str]:
 
 
 def control_of(run: StoredRun) -> dict[str, Any] | None:
-    """The A/A control: the same cell timed under two names, as a ratio with its 99 % interval; None where it was not measured twice."""
-    control = {r.repeat: r for r in run.records if r.control and r.outcome.status == MEASURED}
-    subjects = {r.subject_id for r in control.values()}
-    named = {
-        r.repeat: r
-        for r in run.records
-        if not r.control and r.subject_id in subjects and r.metric == "latency" and r.outcome.status == MEASURED
-    }
-    rounds = sorted(set(control) & set(named))
-    ratio = paired_ratio([_latency(control[r]) for r in rounds], [_latency(named[r]) for r in rounds], CONTROL_LEVEL)
-    if ratio is None:
-        return None
-    return {
-        "cell": _label(run.plan, next(iter(subjects))),
-        "cell_id": next(iter(subjects)),
-        "ratio": ratio.estimate,
-        "low": ratio.low,
-        "high": ratio.high,
-        "level": CONTROL_LEVEL,
-        "num_rounds": ratio.num,
-        "contains_one": ratio.contains(1.0),
-    }
+    """The A/A control: the same cell timed under two names, as a ratio with its interval; None where it was not measured twice.
+
+    Its level is 99.9 % where the two took turns, and 99 % in runs of versions that timed one cell after the other.
+    """
+    timings = timings_of(run.records, with_control=True)
+    for cell_id in (name.removesuffix(CONTROL_MARK) for name in timings if name.endswith(CONTROL_MARK)):
+        pair = [cell_id + CONTROL_MARK, cell_id]
+        level = INTERLEAVED_CONTROL_LEVEL if timings.are_interleaved(pair) else CONTROL_LEVEL
+        if ratio := ratio_of(pair[0], pair[1], timings, level):
+            return {
+                "cell": _label(run.plan, cell_id),
+                "cell_id": cell_id,
+                "ratio": ratio.estimate,
+                "low": ratio.low,
+                "high": ratio.high,
+                "level": level,
+                "num_rounds": ratio.num,
+                "contains_one": ratio.contains(1.0),
+                "interleaved": timings.are_interleaved(pair),
+            }
+    return None
 
 
-def rounds_of(run: StoredRun) -> pd.DataFrame:
-    """The latency of every cell in every round (`cell_id`, `round`, `latency_ms`), for ratios paired by round. Worked out once, as the rows are."""
-    if ROUNDS not in run.derived:
-        found = [
-            (r.subject_id, r.repeat, _latency(r))
-            for r in run.records
-            if r.metric == "latency" and not r.control and r.outcome.status == MEASURED
-        ]
-        run.derived[ROUNDS] = pd.DataFrame(found, columns=["cell_id", "round", "latency_ms"])
-    rounds: pd.DataFrame = run.derived[ROUNDS]
-    return rounds.copy()
+def is_extended(run: StoredRun) -> bool:
+    """Were rounds added to those planned? Data that choose their own number void the level of an interval."""
+    return any(record.metric == "latency" and record.repeat >= run.plan.settings.rounds for record in run.records)
+
+
+def times_of(run: StoredRun) -> Timings:
+    """The times of every cell by round. Worked out once, as the rows are."""
+    if TIMES not in run.derived:
+        run.derived[TIMES] = timings_of(run.records)
+    found: Timings = run.derived[TIMES]
+    return found
 
 
 def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
@@ -154,8 +192,8 @@ def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
 
 
 def num_missing(run: StoredRun) -> int:
-    """Jobs without an outcome that could still be run."""
-    return sum(1 for _ in missing_jobs(run.plan, run.records))
+    """Jobs without an outcome that could still be run; those that follow others as they are expected."""
+    return len(expected_jobs(run.plan, run.records))
 
 
 def write_table(rows: pd.DataFrame, folder: Path) -> None:
@@ -302,10 +340,6 @@ def _require_one_data(data_ids: Collection[str], task: str) -> None:
         raise RequestError(
             f"the data of {task} changed between trainings: {', '.join(sorted(data_ids))}", "measure again into another --out"
         )
-
-
-def _latency(record: Record) -> float:
-    return float(record.outcome.values["latency_ms"])
 
 
 def _label(plan: Plan, cell_id: str) -> str:

@@ -6,12 +6,13 @@ import datetime
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from bench import catalog
 from bench.errors import is_out_of_memory, one_line
 from bench.measure.allocator import KEEP, keep_freed_memory
+from bench.metrics import Measurement
 from bench.spec import MEASURED, Job, Outcome
 
 MEMORY_SHARE = 0.95
@@ -21,7 +22,9 @@ def run_job(job: Job) -> Outcome:
     """Measure one job in this process. Only the process's own end can keep it from returning an Outcome."""
     started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     start = time.perf_counter()
-    status, reason, values, samples = _measure(job)
+    result = _attempt(lambda: catalog.load("metrics", job.metric).measure(job))
+    assert result is not None
+    status, reason, values, samples = result
     return Outcome(
         status=status,
         reason=reason,
@@ -30,6 +33,46 @@ def run_job(job: Job) -> Outcome:
         started_at=started_at,
         duration_s=time.perf_counter() - start,
     )
+
+
+class Turns:
+    """A job of a timing group in this process, burst by burst. `outcome`: None until it has ended, well or not."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.outcome: Outcome | None = None
+        self._started_at, self._busy_s = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"), 0.0
+        self._steps: Generator[None, bool, Measurement] = catalog.load("metrics", job.metric).take_turns(job)
+
+    def begin(self) -> None:
+        """Build the step and warm it up."""
+        self._advance(lambda: next(self._steps))
+
+    def burst(self) -> None:
+        """Run one burst."""
+        self._advance(lambda: self._steps.send(True))
+
+    def end(self) -> None:
+        """Make the outcome of what was timed."""
+        self._advance(lambda: self._steps.send(False))
+
+    def _advance(self, step: Callable[[], None]) -> None:
+        def measure() -> Measurement | None:
+            try:
+                step()
+            except StopIteration as ended:
+                found: Measurement = ended.value
+                return found
+            return None
+
+        start = time.perf_counter()
+        result = _attempt(measure)
+        self._busy_s += time.perf_counter() - start
+        if result is not None:
+            status, reason, values, samples = result
+            self.outcome = Outcome(
+                status=status, reason=reason, values=values, samples=samples, started_at=self._started_at, duration_s=self._busy_s
+            )
 
 
 def prepare_process(job: Job) -> None:
@@ -53,13 +96,20 @@ def choose_allocator(job: Job) -> None:
         keep_freed_memory()
 
 
-def _measure(job: Job) -> tuple[str, str, dict[str, Any], dict[str, tuple[float, ...]]]:
+_Result = tuple[str, str, dict[str, Any], dict[str, tuple[float, ...]]]
+"""Status, reason, values and samples."""
+
+
+def _attempt(measure: Callable[[], Measurement | None]) -> _Result | None:
+    """What came of it, whatever was raised; None where there is no measurement yet."""
     try:
-        found = catalog.load("metrics", job.metric).measure(job)
+        found = measure()
     except Exception as error:  # whatever a model, kernel or metric raises is this job's outcome
         status = "out_of_memory" if is_out_of_memory(error) else getattr(error, "outcome_status", "failed")
         samples = getattr(error, "outcome_samples", {})
         return status, f"{type(error).__name__}: {one_line(error)}", {}, _tuples(samples)
+    if found is None:
+        return None
     if strays := [name for part in (found.values, found.samples) for name, value in part.items() if not _is_finite(value)]:
         return "failed", f"ValueError: {strays[0]} is or holds no finite number", {}, {}
     return MEASURED, "", dict(found.values), _tuples(found.samples)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from bench.analysis.evidence import Evidence
-from bench.analysis.series import timings_of
+from tests.timed import timings_of_rounds
 
 LENGTHS = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
 ROUNDS = 7
@@ -61,7 +61,7 @@ def evidence(*made: Made, rounds: int = ROUNDS, noise: float = NOISE, seed: int 
     frame = pandas.DataFrame(rows)
     values: dict[str, Any] = {
         "frame": frame,
-        "timings": timings_of(pandas.DataFrame(timed, columns=["cell_id", "round", "latency_ms"])),
+        "timings": timings_of_rounds(pandas.DataFrame(timed, columns=["cell_id", "round", "latency_ms"])),
         "usable": frozenset(frame["cell_id"]),
     }
     return Evidence(**{**values, **fields})

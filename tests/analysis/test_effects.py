@@ -15,6 +15,7 @@ from scipy import stats
 from bench.analysis import seed_spread
 from bench.analysis.effects import Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.significance import UNPAIRED, Scores, holm, two_way_test, unpaired_test
+from bench.running.timings import Timings
 from bench.spec import MEASURES, Part, PlannedArm, Prediction
 
 BASE = "base"
@@ -33,7 +34,7 @@ def row(cell_id: str, **values: Any) -> dict[str, Any]:
 
 
 def observed(rows: Sequence[Mapping[str, Any]], **fields: Any) -> Observations:
-    empty: dict[str, Any] = {"scores": {}, "data_ids": {}, "seed_values": {}, "timings": {}, "num_seeds": NUM_SEEDS}
+    empty: dict[str, Any] = {"scores": {}, "data_ids": {}, "seed_values": {}, "timings": Timings(), "num_seeds": NUM_SEEDS}
     return Observations(rows={found["cell_id"]: found for found in rows}, **{**empty, **fields})
 
 
@@ -96,7 +97,7 @@ def test_intervals_of_each_alone_would_not_hold_together() -> None:
     for _ in range(repeats):
         logs = {name: rng.normal(0, 0.05, 7) for name in ("b", *names)}
         timings = {name: {i: math.exp(value) for i, value in enumerate(values)} for name, values in logs.items()}
-        found = effects(part, observed(rows, timings=timings))
+        found = effects(part, observed(rows, timings=Timings(timings)))
         together += all(effect.estimate.contains(1.0) for effect in found)
         ratios = [logs[name] - logs["b"] for name in names]
         alone += all(abs(r.mean()) <= stats.t.ppf(0.975, 6) * r.std(ddof=1) / math.sqrt(7) for r in ratios)
@@ -315,7 +316,7 @@ def test_seeds_are_pooled_within_one_part_and_place_only() -> None:
 def test_what_rests_on_no_seeds_names_no_spread() -> None:
     timings = {name: {i: 1.0 + 0.1 * i for i in range(4)} for name in "ab"}
     scores = {"a": np.ones((1, 9)), "b": np.zeros((1, 9))}
-    part, seen = two_arms(new_row={"params": 2.0}, base_row={"params": 3.0}, timings=timings, scores=scores, num_seeds=1)
+    part, seen = two_arms(new_row={"params": 2.0}, base_row={"params": 3.0}, timings=Timings(timings), scores=scores, num_seeds=1)
     assert {(effect.measure.name, effect.spread, effect.num_comparisons) for effect in effects(part, seen)} == {
         ("accuracy", "", 1),
         ("latency_ms", "", 1),
@@ -388,7 +389,7 @@ def test_times_are_paired_by_round() -> None:
     """A noisy round slows both: the ratio is 2 in every round, and nearly sure."""
     slow = (1.0, 5.0, 0.5, 3.0)
     timings = {"a": {i: 2.0 * s * (1 + 0.001 * i) for i, s in enumerate(slow)}, "b": {**dict(enumerate(slow)), 9: 100.0}}
-    found = one(*two_arms(timings=timings), "latency_ms")
+    found = one(*two_arms(timings=Timings(timings)), "latency_ms")
     assert found.estimate.estimate == pytest.approx(2.003, abs=1e-3)
     assert found.estimate.num == 4
     assert found.estimate.high / found.estimate.low < 1.01
@@ -398,14 +399,16 @@ def test_times_are_paired_by_round() -> None:
 
 def test_times_are_compared_per_sample() -> None:
     timings = {"a": {i: 4.0 + 0.01 * i for i in range(5)}, "b": dict.fromkeys(range(5), 2.0)}
-    assert one(*two_arms(timings=timings, new_row={"batch_size": 8.0}), "latency_ms").estimate.estimate == pytest.approx(1.005, abs=1e-4)
+    assert one(*two_arms(timings=Timings(timings), new_row={"batch_size": 8.0}), "latency_ms").estimate.estimate == pytest.approx(
+        1.005, abs=1e-4
+    )
 
 
 def test_too_few_rounds_show_nothing() -> None:
     timings = {"a": {0: 2.0, 1: 2.0}, "b": {0: 1.0, 1: 1.0}}
-    found = one(*two_arms(timings=timings), "latency_ms")
+    found = one(*two_arms(timings=Timings(timings)), "latency_ms")
     assert (found.doubt, found.shown) == ("2 rounds are too few", False)
-    part, seen = two_arms(timings={"a": {0: 2.0}, "b": {0: 1.0}})
+    part, seen = two_arms(timings=Timings({"a": {0: 2.0}, "b": {0: 1.0}}))
     assert effects(part, seen) == []
 
 
@@ -432,7 +435,7 @@ def test_every_measure_has_its_estimator() -> None:
         base_row=dict.fromkeys(MEASURES, 2.0),
         scores={"a": np.ones((3, 9)), "b": np.zeros((3, 9))},
         seed_values={"perplexity": {"a": (1.0, 1.5, 1.2), "b": (4.0, 5.0, 4.5)}},
-        timings={"a": {i: 1.0 + i for i in range(3)}, "b": dict.fromkeys(range(3), 2.0)},
+        timings=Timings({"a": {i: 1.0 + i for i in range(3)}, "b": dict.fromkeys(range(3), 2.0)}),
     )
     assert {effect.measure.name for effect in effects(part, seen)} == set(MEASURES)
 
@@ -440,6 +443,6 @@ def test_every_measure_has_its_estimator() -> None:
 @pytest.mark.parametrize(("equal", "doubt"), [(False, "answers of new differ"), (True, ""), (None, "")])
 def test_times_of_unequal_answers_are_doubted_and_named(equal: bool | None, doubt: str) -> None:
     timings = {"a": {0: 2.0, 1: 2.1, 2: 2.0, 3: 2.1}, "b": {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}}
-    part, seen = two_arms(new_row={"equal": equal}, timings=timings)
+    part, seen = two_arms(new_row={"equal": equal}, timings=Timings(timings))
     effect = one(part, seen, "latency_ms")
     assert (effect.doubt, effect.shown) == (doubt, not doubt)

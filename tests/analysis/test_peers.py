@@ -15,8 +15,8 @@ from bench.analysis.claims import UNDECIDED
 from bench.analysis.kernel_shares import kernel_shares
 from bench.analysis.peer_bounds import MET, MISSED, Judgement, answer_below, judge_bounds, lacking_arms, places_text
 from bench.analysis.peers import BEST_ARM, FASTEST, SHIPPED, Standing, both_with, standing_of
-from bench.analysis.series import Timings
 from bench.intervals import Interval
+from bench.running.timings import Timings
 from bench.spec import LOWER, Part, PlannedArm, Prediction
 
 ENGINE = "onednn"
@@ -85,7 +85,7 @@ def standing_with(*made: Made) -> Standing:
 
 
 def timings_with(*made: Made) -> Timings:
-    return {cell: times for one in made for cell, times in one.timings.items() if times}
+    return Timings({cell: times for one in made for cell, times in one.timings.items() if times})
 
 
 def of_two(first: float, second: float) -> tuple[float, float, float]:
@@ -267,15 +267,15 @@ def test_unknown_errors_leave_equality_open() -> None:
 def test_a_run_without_our_best_engine_has_no_standing() -> None:
     made = Made()
     bare = dataclasses.replace(made.part, arms=made.part.arms[1:], baseline="timm")
-    assert standing_of([bare], made.rows, made.timings) is None
-    assert standing_of([], {}, {}) is None
+    assert standing_of([bare], made.rows, Timings(made.timings)) is None
+    assert standing_of([], {}, Timings()) is None
 
 
 def test_a_cell_of_two_arms_stands_once() -> None:
     """Where eager itself is the best engine, ours is one cell under two names."""
     made = Made()
     ours = dataclasses.replace(made.part.arms[0], cells=made.part.arms[1].cells)
-    standing = standing_of([dataclasses.replace(made.part, arms=(*made.part.arms[1:], ours))], made.rows, made.timings)
+    standing = standing_of([dataclasses.replace(made.part, arms=(*made.part.arms[1:], ours))], made.rows, Timings(made.timings))
     assert standing is not None
     kinds = [pair.kind for pair in standing.pairs if (pair.peer, pair.place.seq_len) == ("timm", 17)]
     assert kinds == [SHIPPED, both_with("eager")]

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
+from scipy import stats
 
-from bench.analysis.ranking import Pair, Ranking, rank_latency
+from bench.analysis.ranking import MAX_ROUNDS, Pair, Ranking, decided, rank_latency, rounds_needed
+from bench.report.sections.answer import _clause, _outcome, _pair_texts
+from bench.running.timings import Timings
+from tests.timed import timings_of_blocks, timings_of_rounds
 
 
 def cell(label: str, ms: float, half: float, *, n: int = 17, stable: Any = True) -> dict[str, Any]:
@@ -14,7 +21,7 @@ def cell(label: str, ms: float, half: float, *, n: int = 17, stable: Any = True)
 
 
 def latency(cells: list[dict[str, Any]], rounds: pandas.DataFrame | None = None) -> Ranking:
-    return rank_latency(pandas.DataFrame(cells), ["seq_len"], rounds)[0]
+    return rank_latency(pandas.DataFrame(cells), ["seq_len"], Timings() if rounds is None else timings_of_rounds(rounds))[0]
 
 
 def only_pair(ranking: Ranking) -> Pair:
@@ -61,12 +68,125 @@ def test_rounds_without_a_difference_show_none() -> None:
         [("gmlp-17", 0, 1.0), ("gmlp-17", 1, 1.1), ("vit-17", 0, 1.1), ("vit-17", 1, 1.0)], columns=["cell_id", "round", "latency_ms"]
     )
     pair = only_pair(latency([cell("gmlp", 1.0, 0.01), cell("vit", 1.1, 0.01)], rounds))
-    assert (pair.shown, pair.why) == (False, "the interval of the ratio contains 1")
+    assert (pair.shown, pair.why) == (False, "the interval contains 1")
 
 
 def test_groups_are_never_mixed_and_unmeasured_cells_do_not_compete() -> None:
     cells = [cell("gmlp", 1.0, 0.1), cell("vit", 9.0, 0.1, n=65), cell("vit", float("nan"), 0.1)]
-    assert [(r.group["seq_len"], r.best, r.others) for r in rank_latency(pandas.DataFrame(cells), ["seq_len"], None)] == [
+    assert [(r.group["seq_len"], r.best, r.others) for r in rank_latency(pandas.DataFrame(cells), ["seq_len"], Timings())] == [
         (17, "gmlp", ()),
         (65, "vit", ()),
     ]
+
+
+def logs_of(mean: float, deviation: float, num: int) -> list[float]:
+    """So many log-ratios of exactly this mean and sample standard deviation."""
+    raw = np.arange(num, dtype=float)
+    found: list[float] = (mean + deviation * (raw - raw.mean()) / raw.std(ddof=1)).tolist()
+    return found
+
+
+def by_formula(mean: float, deviation: float, num: int, margin: float, num_pairs: int) -> tuple[bool, bool]:
+    """Student's t with Bonferroni: two-sided 5 % for a difference, twice one-sided 5 % for equality."""
+    error = deviation / math.sqrt(num)
+    different = abs(mean) > stats.t.ppf(1 - 0.025 / num_pairs, num - 1) * error
+    equal = abs(mean) + stats.t.ppf(1 - 0.05 / num_pairs, num - 1) * error <= math.log1p(margin)
+    return bool(different), bool(equal)
+
+
+GRID = list(itertools.product([0.0, 0.004, 0.02, -0.02, 0.2], [0.001, 0.005, 0.02, 0.1], [2, 5, 10], [0.01, 0.03, 0.1], [1, 6]))
+
+
+def test_differences_and_equality_are_decided_together_for_all_pairs() -> None:
+    answers = [decided(logs_of(mean, spread, num), margin, pairs) for mean, spread, num, margin, pairs in GRID]
+    assert answers == [by_formula(mean, spread, num, margin, pairs) for mean, spread, num, margin, pairs in GRID]
+    assert set(answers) == {(True, True), (True, False), (False, True), (False, False)}
+    assert decided(logs_of(0.02, 0.02, 7), 0.03, 1)[0]
+    assert not decided(logs_of(0.02, 0.02, 7), 0.03, 5)[0]
+    assert decided([0.0], 0.03, 1) == (False, False)
+
+
+@pytest.mark.parametrize("num", [2, 5])
+def test_the_rounds_needed_are_the_first_at_which_it_would_be_decided(num: int) -> None:
+    """Against counting up: rounds of the same mean and spread."""
+    seen = set()
+    for mean, spread, _, margin, pairs in GRID:
+        if mean and any(decided(logs_of(mean, spread, num), margin, pairs)):
+            continue
+        counted = next((n for n in range(2, MAX_ROUNDS + 1) if any(by_formula(mean, spread, n, margin, pairs))), None)
+        assert rounds_needed(logs_of(mean, spread, num), margin, pairs) == counted
+        seen.add(counted)
+    assert len(seen) > 10
+
+
+def test_what_a_thousand_rounds_do_not_decide_has_no_number() -> None:
+    at_the_margin = math.log1p(0.0005)
+    assert rounds_needed(logs_of(at_the_margin, 0.1, 7), 0.0005, 1) is None
+
+
+def timed(ratios: dict[str, tuple[float, float]], margin: float = 0.03, num_rounds: int = 7) -> Ranking:
+    """Cells by how many times the time of `gmlp` they take, and the deviation of that over rounds; all in turns."""
+    logs = {name: logs_of(math.log(ratio), deviation, num_rounds) for name, (ratio, deviation) in ratios.items()}
+    blocks = {f"{name}-17": [[math.exp(log)] * 3 for log in found] for name, found in logs.items()}
+    timings = timings_of_blocks({"gmlp-17": [[1.0] * 3] * num_rounds, **blocks})
+    cells = [cell("gmlp", 1.0, 0.5), *(cell(name, ratio, 0.5) for name, (ratio, _) in ratios.items())]
+    return rank_latency(pandas.DataFrame(cells), ["seq_len"], timings, margin)[0]
+
+
+def test_a_pair_may_differ_and_be_equal_within_the_margin() -> None:
+    pair = only_pair(timed({"vit": (1.01, 0.002)}))
+    assert (pair.shown, pair.equal, pair.is_open, pair.rounds_needed, pair.interleaved, pair.why) == (True, True, False, None, True, "")
+    assert only_pair(timed({"vit": (1.01, 0.002)}, margin=0.005)).equal is False
+
+
+def test_an_open_pair_says_how_many_rounds_would_decide_it() -> None:
+    ranking = timed({"vit": (1.02, 0.05), "transformer": (2.0, 0.01)})
+    by_name = {pair.other: pair for pair in ranking.others}
+    assert by_name["vit"].is_open
+    assert by_name["vit"].rounds_needed == rounds_needed(logs_of(math.log(1.02), 0.05, 7), 0.03, 2)
+    assert (by_name["transformer"].shown, by_name["transformer"].rounds_needed) == (True, None)
+    assert [pair.other for pair in ranking.tied] == ["vit"]
+    assert ranking.num_pairs == 2
+
+
+def test_a_pair_alone_is_decided_more_easily_than_among_many() -> None:
+    """Each brings a chance of its own to err."""
+    alone = timed({"vit": (1.05, 0.04)})
+    among = timed({"vit": (1.05, 0.04), **{f"other {i}": (2.0, 0.01) for i in range(9)}})
+    assert only_pair(alone).shown
+    assert not among.others[0].shown
+    assert (among.others[0].low, among.others[0].high) == (only_pair(alone).low, only_pair(alone).high)  # plain
+
+
+def test_who_is_faster_by_rounds_though_slower_by_medians_is_not_shown_to_be_slower() -> None:
+    ranking = timed({"vit": (0.9, 0.001)})
+    assert ranking.best == "vit"
+    assert only_pair(ranking).shown
+
+
+@pytest.mark.parametrize(
+    ("ratios", "text"),
+    [
+        ({"vit": (1.5, 0.001)}, "gmlp is fastest"),
+        ({"vit": (1.0, 0.001)}, "gmlp and vit are equal within 3.00 %"),
+        ({"vit": (1.0, 0.001), "x": (1.5, 0.001)}, "gmlp and vit are equal within 3.00 % (gmlp ahead of x)"),
+        (
+            {"vit": (1.02, 0.05), "x": (1.02, 0.05)},
+            "no difference shown between gmlp, vit and x (about 36 rounds would decide)",
+        ),
+        ({"vit": (1.02, 0.05)}, "no difference shown between gmlp and vit (about 27 rounds would decide)"),
+        (
+            {"vit": (1.0, 0.001), "x": (1.02, 0.05), "y": (1.5, 0.001)},
+            "gmlp and vit are equal within 3.00 % and no difference shown between gmlp and x (about 40 rounds would decide) (gmlp ahead of y)",
+        ),
+    ],
+)
+def test_the_answer_names_who_is_tied_and_how_many_rounds_would_decide(ratios: dict[str, tuple[float, float]], text: str) -> None:
+    assert _outcome(timed(ratios)) == text
+
+
+def test_the_answer_says_of_a_slower_one_that_it_lies_within_the_margin() -> None:
+    ranking = timed({"vit": (1.01, 0.002)})
+    (pair,) = ranking.others
+    assert _pair_texts(pair, ranking.margin)[2] == "vit is slower, equal within 3.00 %"
+    assert _clause(_outcome(ranking), [ranking]).endswith("over vit, within the margin)")

@@ -9,8 +9,9 @@ import pandas
 import pytest
 
 from bench.analysis.saturation import Saturation, saturations, with_throughput
-from bench.analysis.series import timings_of
+from bench.running.timings import Timings
 from bench.spec import Ladder
+from tests.timed import timings_of_rounds
 
 LATENCIES = {1: 1.0, 4: 2.0, 16: 5.0, 64: 19.0}
 """ms: 1,000, 2,000, 3,200 and 3,368 samples/s."""
@@ -45,7 +46,7 @@ def ladder(*cells: str, largest: int = 64, axis: str = "batch") -> Ladder:
 
 
 def saturation(latencies: dict[int, float], rounds: list[tuple[str, int, float]] | None = None, **fields: Any) -> Saturation:
-    timings = timings_of(pandas.DataFrame(rounds or [], columns=["cell_id", "round", "latency_ms"]))
+    timings = timings_of_rounds(pandas.DataFrame(rounds or [], columns=["cell_id", "round", "latency_ms"]))
     found = ladder(*(f"b{batch}" for batch in latencies), **fields)
     (only,) = saturations(rows(latencies), [found], timings)
     return only
@@ -95,12 +96,12 @@ def test_rungs_that_were_not_timed_are_no_peak() -> None:
 
 
 def test_a_ladder_none_of_whose_cells_is_there_is_left_out() -> None:
-    assert saturations(rows(LATENCIES), [ladder("elsewhere")], {}) == []
+    assert saturations(rows(LATENCIES), [ladder("elsewhere")], Timings()) == []
 
 
 def test_lengths_are_ordered_by_length() -> None:
     table = rows(LATENCIES).assign(batch_size=4, seq_len=[257, 17, 65, 100])
-    (found,) = saturations(table, [ladder(*table["cell_id"], axis="seq", largest=257)], {})
+    (found,) = saturations(table, [ladder(*table["cell_id"], axis="seq", largest=257)], Timings())
     assert list(found.rungs["seq_len"]) == [17, 65, 100, 257]
     assert found.top is not None
     assert found.top["cell_id"] == "b1"

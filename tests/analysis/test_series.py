@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas
 
-from bench.analysis.series import by_part, counted_samples, latency_samples, series_of, timings_of
+from bench.analysis.series import by_part, counted_samples, latency_samples, series_of
 from bench.spec import Part
 from tests.analysis.made_runs import Made, evidence
+from tests.timed import timings_of_rounds
 
 ROWS = pandas.DataFrame(
     {
@@ -52,7 +53,7 @@ def test_series_differ_in_their_length_alone() -> None:
 def test_times_are_per_sample_so_that_shrinking_batches_do_not_hide_growth() -> None:
     rounds = pandas.DataFrame({"cell_id": ["a", "c", "b"], "round": 0, "latency_ms": [4.0, 2.0, 8.0]})
     _, tokens = series_of(by_part(ROWS, (KEPT, TOKENS)))
-    samples = latency_samples(tokens, timings_of(rounds))
+    samples = latency_samples(tokens, timings_of_rounds(rounds))
     assert list(zip(samples["n"], samples["value"], strict=True)) == [(17, 1.0), (65, 2.0)]
 
 

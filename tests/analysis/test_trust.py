@@ -8,9 +8,12 @@ import pandas as pd
 import pytest
 
 from bench.analysis.trust import findings
+from bench.running.timings import Timings
 
-CLEAN = {"busy_cores": 0.1, "num_cores": 2, "git_dirty": False}
-CONTROL = {"ratio": 1.0, "low": 0.98, "high": 1.02, "contains_one": True}
+CLEAN = {"busy_cores": 0.1, "num_cores": 2, "git_dirty": False, "cpu_type": "AMD EPYC family 26", "work_version": "w"}
+GPU = {"device": "cuda", "gpu": "Example", "gpu_memory_bytes": 2**36}
+RATES = {"copy_bytes_per_s": 1e10, "torch_mm_flops_per_s": 1e11, "onednn_flops_per_s": None}
+CONTROL = {"ratio": 1.0, "low": 0.98, "high": 1.02, "level": 0.99, "contains_one": True}
 
 
 def rows(**columns: Any) -> pd.DataFrame:
@@ -19,20 +22,16 @@ def rows(**columns: Any) -> pd.DataFrame:
     )
 
 
-def rounds(by_round: list[float]) -> pd.DataFrame:
+def rounds(by_round: list[float]) -> Timings:
     """Three cells that become slower alike."""
-    return pd.DataFrame(
-        [(f"c{cell}", place, (cell + 1) * factor) for cell in range(3) for place, factor in enumerate(by_round)],
-        columns=["cell_id", "round", "latency_ms"],
-    )
+    return Timings({f"c{cell}": {place: (cell + 1) * factor for place, factor in enumerate(by_round)} for cell in range(3)})
 
 
-def retried(by_round: list[float]) -> pd.DataFrame:
+def retried(by_round: list[float]) -> Timings:
     """One of them got as many rounds again, all of them slow."""
-    further = pd.DataFrame(
-        [("c0", len(by_round) + place, 9.0) for place in range(len(by_round))], columns=["cell_id", "round", "latency_ms"]
-    )
-    return pd.concat([rounds(by_round), further])
+    further = {len(by_round) + place: 9.0 for place in range(len(by_round))}
+    found = dict(rounds(by_round))
+    return Timings({**found, "c0": {**found["c0"], **further}})
 
 
 def found(table: pd.DataFrame, **changes: Any) -> list[str]:
@@ -44,7 +43,7 @@ def test_a_clean_run_has_no_findings() -> None:
     assert found(rows()) == []
     assert found(rows(), control=None, metrics=("params",)) == []
     timed = {"threads": 1, "processor_share": 1.0, "page_faults": 3.0, "timer_share": 1e-4, "gpu_throttle_reasons": 1}
-    assert found(rows(), timed=[timed, {}], rounds=[rounds([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0]), rounds([1.0, 2.0, 3.0])]) == []
+    assert found(rows(), timed=[timed, {}], timings=[rounds([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0]), rounds([1.0, 2.0, 3.0])]) == []
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,13 @@ def test_a_clean_run_has_no_findings() -> None:
     [
         (rows(), {"num_missing": 3}, "3 jobs were not run", True),
         (rows(), {"control": None}, "no A/A control", True),
-        (rows(), {"control": {**CONTROL, "ratio": 1.2, "contains_one": False}}, "differs by +20.0%", True),
+        (rows(), {"control": {**CONTROL, "ratio": 1.2, "contains_one": False}}, "+20.0% (99 % interval", True),
+        (
+            rows(),
+            {"control": {**CONTROL, "ratio": 1.2, "contains_one": False, "level": 0.999, "interleaved": True}},
+            "+20.0% (99.9 % interval",
+            False,
+        ),
         (rows(latency_stable=[False, True]), {}, "1 of 2 latencies are unstable (gmlp n=17)", False),
         (rows(latency_stable=[False, False]), {}, "2 of 2 latencies are unstable", True),
         (rows(status=["measured", "killed"]), {}, "1 of 2 cells were not measured in full", False),
@@ -69,11 +74,18 @@ def test_a_clean_run_has_no_findings() -> None:
         (rows(), {"timed": [{"page_faults": 24_000.0}]}, "1 of 1 timed jobs took more than 1,000 pages", True),
         (rows(), {"timed": [{"timer_share": 0.02}, {"timer_share": 0.0}]}, "reading the timer took up to 2.0%", False),
         (rows(), {"timed": [{"gpu_throttle_reasons": 0x44}] * 3}, "3 of 3 timed jobs (heat, by hardware)", True),
-        (rows(), {"environment": {**CLEAN, "device": "cuda", "gpu_processes": 2}}, "2 other processes were on the GPU", True),
-        (rows(), {"rounds": [rounds([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])]}, "the last of 7 rounds took +60% time", False),
-        (rows(), {"rounds": [retried([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])]}, "+60% time against the first, 3 cells together", False),
+        (
+            rows(),
+            {"environment": {**CLEAN, **GPU, "gpu_processes": 2}},
+            "2 other processes were on the GPU",
+            True,
+        ),
+        (rows(), {"timings": [rounds([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])]}, "the last of 7 rounds took +60% time", False),
+        (rows(), {"timings": [retried([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])]}, "+60% time against the first, 3 cells together", False),
         (rows(), {"environment": {**CLEAN, "threads": 1, "load_at_end": 4.0}}, "4 processes wanted a processor", False),
         (rows(), {"environment": {**CLEAN, "executors": ["inline", "process"]}}, "--on inline", True),
+        (rows(), {"environment": {**CLEAN, "cpu_type": None}}, "host unknown: the type of CPU or GPU", False),
+        (rows(), {"environment": CLEAN, "others": [{**CLEAN, "work_version": None}]}, "host unknown in 1 of 2 runs", False),
     ],
 )
 def test_each_finding(table: pd.DataFrame, changes: dict[str, Any], words: str, serious: bool) -> None:
@@ -94,3 +106,41 @@ def test_memory_that_was_kept_is_not_advised_to_be_kept() -> None:
         given: dict[str, Any] = {"control": CONTROL, "metrics": ("latency",), "num_missing": 0, "timed": [{"page_faults": 24_000.0}]}
         (finding,) = findings(rows(), environment={**CLEAN, "allocator": allocator}, **given)
         assert words in finding.advice
+
+
+def noted(start: float | None, end: float | None, name: str = "torch_mm_flops_per_s") -> dict[str, Any]:
+    """An environment with one ceiling of its own at start and end; None: no ceilings were measured then."""
+    rates = [None if rate is None else {**RATES, name: rate} for rate in (start, end)]
+    return {**CLEAN, "ceilings_at_start": rates[0], "ceilings_at_end": rates[1]}
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "figures"),
+    [
+        (1e11, 0.5e11, "torch_mm_flops_per_s 1e+11 at the start, 5e+10 at the end (-50%)"),
+        (1e11, 1.2e11, "torch_mm_flops_per_s 1e+11 at the start, 1.2e+11 at the end (+20%)"),
+    ],
+)
+def test_a_host_that_changed_is_a_finding_with_figures(start: float, end: float, figures: str) -> None:
+    assert found(rows(), environment=noted(start, end)) == [f"the host changed while it was measured: {figures}"]
+
+
+@pytest.mark.parametrize(("start", "end"), [(1e11, 1.1e11), (1e11, 0.9e11), (1e11, None), (None, 1e11), (None, None)])
+def test_a_host_that_stayed_as_it_was_or_was_not_measured_is_none(start: float | None, end: float | None) -> None:
+    assert found(rows(), environment=noted(start, end)) == []
+
+
+def test_either_of_several_ceilings_counts_in_one_finding() -> None:
+    environment = noted(1e10, 2e10, "copy_bytes_per_s")
+    environment["ceilings_at_end"] |= {"torch_mm_flops_per_s": 2e11}
+    (text,) = found(rows(), environment=environment)
+    assert "copy_bytes_per_s 1e+10 at the start" in text
+    assert "; torch_mm_flops_per_s 1e+11 at the start" in text
+
+
+def test_of_merged_runs_the_largest_difference_between_their_hosts_is_a_finding() -> None:
+    runs = [noted(1e11, 1.1e11), noted(1.5e11, 1.5e11), noted(2.2e11, 2.2e11)]
+    assert found(rows(), environment=runs[0], others=runs[1:]) == [
+        "the hosts of these runs differ: torch_mm_flops_per_s from 1.1e+11 to 2.2e+11 (+100%)"
+    ]
+    assert found(rows(), environment=runs[0], others=[noted(1.2e11, 1.2e11)]) == []

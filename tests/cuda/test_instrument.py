@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from bench.measure import environment
-from bench.metrics import accuracy, energy, equality, latency, memory
+from bench.metrics import accuracy, energy, equality, memory
+from bench.running.executors import inline, run_batch
 from bench.running.executors.process import Executor
 from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
 from models.layers.shape import Interface, Shape
+from tests.timed import in_group
 
 pytestmark = pytest.mark.cuda
 
@@ -23,7 +25,15 @@ MIB = 2**20
 def job(metric: str, family: str = "gmlp", n: int = 65, **work: Any) -> Job:
     model = ModelSpec(name=family, family=family, shape=Shape(seq_len=n, width=256, depth=4, heads=4, ffn_width=1024))
     wanted = {"batch_size": 32, "device": "cuda", "attention": FAMILIES[family], **work}
-    return Job(cell=Cell(model=model, workload=Workload(**wanted)), metric=metric, repeat=0, settings=Settings(quick=True, sample_s=0.2))
+    found = Job(cell=Cell(model=model, workload=Workload(**wanted)), metric=metric, repeat=0, settings=Settings(quick=True, sample_s=0.2))
+    return in_group(found, num_blocks=7, num_calls=20) if metric == "latency" else found
+
+
+def timed(*jobs: Job) -> list[dict[str, Any]]:
+    """The values of jobs that take turns in this process."""
+    outcomes = inline.Executor().run_group(jobs)
+    assert {outcome.status for outcome in outcomes} == {"measured"}, outcomes
+    return [dict(outcome.values) for outcome in outcomes]
 
 
 @pytest.mark.parametrize("n", [64, 65])
@@ -62,7 +72,7 @@ def test_replayed_graphs_hold_more_than_their_weights(engine: str) -> None:
 
 def test_a_latency_job_watches_the_gpu_and_times_its_kernels() -> None:
     asked = job("latency", "vit", n=257)
-    found = latency.measure(dataclasses.replace(asked, settings=dataclasses.replace(asked.settings, cold=True))).values
+    (found,) = timed(dataclasses.replace(asked, settings=dataclasses.replace(asked.settings, cold=True)))
     assert found["gpu_readings"] >= 1
     assert 0 < found["gpu_clock_mhz"] <= environment.gpu_facts()["gpu_max_clock_mhz"]
     assert 0 < found["kernel_latency_ms"] <= 1.1 * found["device_latency_ms"] <= 1.2 * found["latency_ms"]
@@ -71,7 +81,7 @@ def test_a_latency_job_watches_the_gpu_and_times_its_kernels() -> None:
 
 
 def test_a_recorded_step_takes_no_longer_than_its_kernels_and_a_launch() -> None:
-    eager, graph = (latency.measure(job("latency", "vit", engine=engine, batch_size=1)).values for engine in ("eager", "graph"))
+    eager, graph = timed(*(job("latency", "vit", engine=engine, batch_size=1) for engine in ("eager", "graph")))
     assert graph["latency_ms"] < eager["latency_ms"]
 
 
@@ -86,17 +96,17 @@ def test_energy_is_power_times_time() -> None:
 
 def test_what_does_not_fit_is_an_outcome_and_the_next_job_runs() -> None:
     with Executor() as executor:
-        too_large = executor.run(job("latency", "vit", n=4097, batch_size=4096, attention="math"))
-        after = executor.run(job("latency", "vit", n=65))
+        large, small = job("latency", "vit", n=4097, batch_size=4096, attention="math"), job("latency", "vit", n=65)
+        too_large, beside = run_batch(executor, (large, small))
+        (after,) = run_batch(executor, (small,))
     assert too_large.status == "out_of_memory", too_large.reason
-    assert after.status == "measured", after.reason
+    assert [beside.status, after.status] == ["measured"] * 2, (beside.reason, after.reason)
 
 
 def test_nothing_that_a_job_held_is_left_for_the_next_in_its_process() -> None:
     with Executor() as executor:
         alone = executor.run(job("memory", "gmlp", n=257)).values["peak_memory_bytes"]
-        asked = job("latency", "gmlp", n=257, phase="train")
-        first = executor.run(dataclasses.replace(asked, metric="equality"))
+        first = executor.run(job("equality", "gmlp", n=257, phase="train"))
         again = executor.run(dataclasses.replace(job("memory", "gmlp", n=257), repeat=0)).values["peak_memory_bytes"]
     assert first.status == "measured", first.reason
     assert again == pytest.approx(alone, rel=0.1)

@@ -13,22 +13,71 @@ from typing import Any
 import pytest
 
 from bench.measure import environment
+from bench.measure.hosts import TOLD, host_type, is_known
 from bench.spec import MUST_AGREE, RequestError
+from tests.measure.test_cpu import AMD
 
 
 def test_facts_are_plain_data_and_name_their_environment() -> None:
     facts = environment.inspect_environment(threads=1, device="cpu")
-    assert set(MUST_AGREE) <= set(facts)
+    assert {*MUST_AGREE, *TOLD} <= set(facts)
     assert facts["environment_id"] == environment.environment_id(facts)
     assert facts["num_cores"] >= 1
     assert facts["memory_available_bytes"] <= facts["memory_bytes"]
 
 
-@pytest.mark.parametrize("key", MUST_AGREE)
-def test_every_key_that_must_agree_changes_the_identity(key: str) -> None:
+def test_a_host_whose_cpu_is_read_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(AMD)
+    monkeypatch.setattr("bench.measure.cpu.CPUINFO", tmp_path / "cpuinfo")
     facts = environment.inspect_environment(threads=1, device="cpu")
-    assert environment.environment_id({**facts, key: "another"}) != facts["environment_id"]
+    assert host_type(facts) == "AMD EPYC family 26 model 2 stepping 1 (avx2, avx512_bf16, avx512_vnni, avx512f)"
+    assert is_known(facts)
     assert environment.environment_id({**facts, "load": 99.0}) == facts["environment_id"]
+    (tmp_path / "cpuinfo").write_text("")
+    assert not is_known(environment.inspect_environment(threads=1, device="cpu"))
+
+
+def test_a_gpus_type_is_its_name_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    facts = environment.inspect_environment(threads=1, device="cuda")
+    assert facts["gpu_type"] == host_type(facts) == "Planted GPU, 1 GiB"
+
+
+def test_a_boot_is_told_by_a_hash_and_not_by_its_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(environment, "BOOT_ID", tmp_path / "boot_id")
+    assert environment.boot() is None
+    (tmp_path / "boot_id").write_text("6b0ad3a4-2b1c-4b4e-9e0e-0d5f6f4a7b10\n")
+    first = environment.boot()
+    assert first is not None
+    assert len(first) == 8
+    assert first not in "6b0ad3a4-2b1c-4b4e-9e0e-0d5f6f4a7b10"
+    (tmp_path / "boot_id").write_text("0d5f6f4a-2b1c-4b4e-9e0e-6b0ad3a47b10\n")
+    assert environment.boot() != first
+
+
+@pytest.mark.parametrize(
+    "path", ["models/mixers/a.py", "bench/measure/engines/b.py", "bench/metrics/latency.py", "bench/running/worker.py"]
+)
+def test_the_version_of_the_timed_code_follows_its_files(path: str, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = environment.work_version()
+    assert len(before) == 16
+    for name in ("bench/report/page.py", path):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / "bench/report/page.py").write_text("1")
+    assert environment.work_version() == before
+    (checkout / path).write_text("1")
+    written = environment.work_version()
+    (checkout / path).write_text("2")
+    assert len({before, written, environment.work_version()}) == 3
+    (checkout / path).unlink()
+    assert environment.work_version() == before
+    monkeypatch.setattr(environment, "_version", lambda _: "another")
+    assert environment.work_version() != before
+
+
+def test_every_file_of_the_timed_code_is_there() -> None:
+    folder = Path(environment.__file__).parents[2]
+    assert [pattern for pattern in environment.TIMED_CODE if not any(folder.glob(pattern))] == []
 
 
 def fake_nvml(**overrides: Any) -> SimpleNamespace:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,27 +72,6 @@ def test_graphs_that_an_engine_replays_among_other_work_are_no_kernel_time() -> 
     found = latency._kernel_times(SimpleNamespace(call=None, replays=True, is_graph=False), job(cold=True))  # type: ignore[arg-type]
     assert (found["kernel_latency_ms"], found["kernel_cold_ms"]) == (None, None)
     assert "replays graphs of its own" in found["kernel_reason"]
-
-
-def test_the_gpu_is_watched_while_sampling_alone(gpu: FakeGpu) -> None:
-    """During the first call, which may compile, and the warm-up it idles or speeds up."""
-    watched: list[bool] = []
-    inside = False
-
-    @contextlib.contextmanager
-    def watching() -> Iterator[None]:
-        nonlocal inside
-        inside = True
-        yield
-        inside = False
-
-    def call() -> None:
-        watched.append(inside)
-        gpu.launch(Kernel(warm_s=1e-3, cold_s=1e-3))
-
-    timing = time_call(call, CudaStopwatch(), rules_for("cuda", sample_s=0.5), watching())
-    assert watched.count(True) == len(timing.wall_s) * timing.inner_loop
-    assert watched.count(False) == 1 + timing.warmup_calls
 
 
 def test_slow_steps_warm_up_for_as_long() -> None:

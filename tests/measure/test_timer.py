@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from bench.intervals import geometric_interval, paired_ratio
-from bench.measure.timer import Rules, Timing, WallStopwatch, time_call
+from bench.measure.timer import BurstTimer, Rules, Timing, WallStopwatch, WarmUp, time_call
 from bench.spec import Settings
 
 DEFAULT_ROUNDS = Settings().rounds
@@ -121,3 +121,36 @@ def test_a_planted_slowdown_of_five_percent_is_detected_at_the_default_rounds() 
         missed += not control.contains(1.0)
     assert detected == 20
     assert missed <= 1
+
+
+@pytest.mark.parametrize(("uncounted", "cold"), [(1, 1), (3, 3), (3, 1)])
+def test_bursts_leave_out_the_calls_that_find_cold_caches(uncounted: int, cold: int) -> None:
+    """The first calls after another's turn take nine times as long."""
+    clock, calls = FakeClock(), 0
+
+    def call() -> None:
+        nonlocal calls
+        clock.now += 9e-3 if calls < cold else 1e-3
+        calls += 1
+
+    timer = BurstTimer(call, WallStopwatch(clock), uncounted=uncounted, counted=5)
+    for _ in range(4):
+        calls = 0
+        timer.burst()
+        assert calls == uncounted + 5
+    timing = timer.timing(WarmUp(first_call_s=0.5, calls=7, steady=True, call_s=1e-3))
+    assert timing.wall_s == pytest.approx([1e-3] * 4, rel=1e-3)
+    assert (timing.inner_loop, timing.first_call_s, timing.warmup_calls, timing.steady) == (5, 0.5, 7, True)
+    assert 0 < timing.timer_share < 1e-3
+
+
+def test_calls_that_are_cold_and_counted_would_show() -> None:
+    clock, calls = FakeClock(), iter([9e-3, 9e-3, 1e-3, 1e-3])
+
+    def call() -> None:
+        clock.now += next(calls)
+
+    timer = BurstTimer(call, WallStopwatch(clock), uncounted=1, counted=3)
+    timer.burst()
+    timing = timer.timing(WarmUp(first_call_s=1.0, calls=2, steady=False, call_s=1e-3))
+    assert timing.wall_s == pytest.approx([11e-3 / 3], rel=1e-3)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.measure.timer import Sample
+from bench.measure.timer import Sample, Stopwatch
 from bench.metrics import ceiling
 from bench.planning.build import build_plan
 from bench.planning.jobs import estimated_job_seconds, jobs, shared_ids
@@ -18,7 +18,8 @@ from bench.planning.request import parse_request
 from bench.running.store import StoredRun
 from bench.running.table import num_missing, rows_of
 from bench.serialize import from_json, to_json
-from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings
+from bench.spec import Job, Outcome, Plan, Recipe, Settings
+from tests.fake_executor import measured, recorded
 
 ROUNDS = 3
 
@@ -48,8 +49,8 @@ def latency_values(job: Job) -> dict[str, Any]:
 
 def outcome_of(job: Job) -> Outcome:
     """A ceiling of 1e9 FLOP/s, of 4e9 in bf16; the rounds differ, with the middle one first."""
-    if job.metric == "params":
-        return Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1})
+    if job.metric in ("params", "pilot"):
+        return measured(job)
     if job.metric == "latency":
         return Outcome(status="measured", values=latency_values(job), samples={"wall_ms": (2.0,) * 10})
     rate = (1e9 if job.cell.workload.dtype == "fp32" else 4e9) * (1.0, 0.5, 7.0)[job.repeat]
@@ -58,19 +59,7 @@ def outcome_of(job: Job) -> Outcome:
 
 def stored(plan: Plan, outcome: Callable[[Job], Outcome | None]) -> StoredRun:
     ended = [(job, outcome(job)) for job in jobs(plan)]
-    records = tuple(
-        Record(
-            subject_id=job.subject_id,
-            metric=job.metric,
-            repeat=job.repeat,
-            control=job.control,
-            environment_id="e",
-            code_version="v",
-            outcome=found,
-        )
-        for job, found in ended
-        if found is not None
-    )
+    records = tuple(recorded(job, found) for job, found in ended if found is not None)
     return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=records)
 
 
@@ -181,14 +170,30 @@ def test_the_fastest_is_the_least_without_the_first_call() -> None:
     assert ceiling._fastest(lambda: None, longer, time_s=13.0) == 1.0
 
 
+def best_product(device: str, dtype: torch.dtype, watch: Stopwatch, time_s: float) -> ceiling.Product:
+    return ceiling._fastest_of(ceiling._products(device, dtype, watch, time_s))
+
+
 def test_a_shape_that_would_not_fit_its_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (8, 16, 8))})
     monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm})
     slow_then_fast = (1.0, 1.0, 1.0, 1.0, 0.5)
-    short = ceiling._best_product("cpu", torch.float32, PlannedStopwatch(*slow_then_fast), time_s=6.0)
+    short = best_product("cpu", torch.float32, PlannedStopwatch(*slow_then_fast), time_s=6.0)
     assert short == ceiling.Product(rate=2 * 8**3, shape=(8, 8, 8), kernel="torch.mm")
-    ample = ceiling._best_product("cpu", torch.float32, PlannedStopwatch(1.0, *(1.0,) * 10, 0.5), time_s=20.0)
+    ample = best_product("cpu", torch.float32, PlannedStopwatch(1.0, *(1.0,) * 10, 0.5), time_s=20.0)
     assert ample == ceiling.Product(rate=2 * 2 * 8**3 / 0.5, shape=(8, 16, 8), kernel="torch.mm")
+
+
+@pytest.mark.parametrize("sample_s", [0.01, 1000.0])
+def test_each_kernel_has_its_rate_at_the_cheapest_shape(monkeypatch: pytest.MonkeyPatch, sample_s: float) -> None:
+    """Every call takes a second: the larger shape has the higher rate, and no shape but the first fits a short measurement."""
+    monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 2**16})
+    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (8, 16, 8))})
+    monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm, "oneDNN": ceiling._torch_mm})
+    monkeypatch.setattr("bench.measure.timer.stopwatch_for", lambda _: PlannedStopwatch(1.0))
+    values = ceiling.measure(ceiling.calibration_job("cpu", "fp32", Settings(sample_s=sample_s))).values
+    assert values["ceiling_products"] == {"torch.mm": 2 * 8**3, "oneDNN": 2 * 8**3}
+    assert values["ceiling_flops_per_s"] == (2 * 8**3 if sample_s < 1 else 2 * 2 * 8**3)
 
 
 @pytest.mark.parametrize(("first", "second", "winner"), [(1.0, 0.5, "oneDNN"), (0.5, 1.0, "torch.mm")])
@@ -197,7 +202,7 @@ def test_the_faster_kernel_is_the_ceiling(monkeypatch: pytest.MonkeyPatch, first
     monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8),)})
     monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm, "oneDNN": ceiling._torch_mm})
     watch = PlannedStopwatch(*(first,) * (1 + round(4 / first)), second)
-    best = ceiling._best_product("cpu", torch.float32, watch, time_s=8.0)
+    best = best_product("cpu", torch.float32, watch, time_s=8.0)
     assert (best.kernel, best.rate) == (winner, 2 * 8**3 / 0.5)
 
 
@@ -251,7 +256,7 @@ def test_rates_are_by_the_devices_clock_and_launches_by_the_hosts(monkeypatch: p
     monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8),)})
     monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm})
     assert ceiling._copy_rate("cpu", torch.float32, SlowToReturn(), time_s=0.0) == 2 * 4096 / 0.5
-    assert ceiling._best_product("cpu", torch.float32, SlowToReturn(), time_s=8.0).rate == 2 * 8**3 / 0.5
+    assert best_product("cpu", torch.float32, SlowToReturn(), time_s=8.0).rate == 2 * 8**3 / 0.5
     assert ceiling._launch_seconds("cpu", torch.float32, SlowToReturn(), time_s=0.0) == 0.6
 
 

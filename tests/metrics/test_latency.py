@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from bench.metrics import latency
+from bench.running.executors.inline import Executor
 from bench.spec import Cell, Job, ModelSpec, Settings, Workload
 from models.layers.shape import Shape
+from tests.timed import in_group
 
 
 def job(family: str, attention: str) -> Job:
@@ -23,27 +29,27 @@ def test_no_room_for_a_forward_after_timing_loses_no_time(
     family: str, attention: str, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel is found out by one more forward, when the step that was timed may hold all memory."""
-    from bench.measure import timer
+    from bench.measure.timer import BurstTimer
 
     is_timed = False
-    time_call = timer.time_call
+    timing = BurstTimer.timing
 
     def timed(*arguments: Any) -> Any:
         nonlocal is_timed
-        found = time_call(*arguments)
         is_timed = True
-        return found
+        return timing(*arguments)
 
     def full(*_: Any, **__: Any) -> None:
         if is_timed:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(timer, "time_call", timed)
+    monkeypatch.setattr(BurstTimer, "timing", timed)
     hook = torch.nn.modules.module.register_module_forward_pre_hook(full)
     try:
-        found = latency.measure(job(family, attention))
+        (found,) = Executor().run_group((in_group(job(family, attention)),))
     finally:
         hook.remove()
+    assert is_timed
     assert found.values["latency_ms"] > 0
     assert found.values[column] == "unknown"
 
@@ -59,3 +65,36 @@ def test_the_kernel_is_found_out_with_one_sample(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(step.model, "forward", lambda data: batches.append(len(data)))
     attention_kernel(found.cell, step)
     assert batches == [1]
+
+
+def test_the_gpu_is_watched_while_bursts_are_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """During the first call, which may compile, and the warm-up it idles or speeds up."""
+    from bench.measure import gpu_monitor, step, timer
+
+    watched: list[bool] = []
+    inside = False
+
+    @contextlib.contextmanager
+    def watching(_: object) -> Iterator[None]:
+        nonlocal inside
+        inside = True
+        yield
+        inside = False
+
+    monkeypatch.setattr(gpu_monitor, "watched_gpu", watching)
+    monkeypatch.setattr(step, "build_step", lambda *_, **__: SimpleNamespace(call=lambda: watched.append(inside)))
+    monkeypatch.setattr(timer, "stopwatch_for", lambda _: timer.WallStopwatch())
+    monkeypatch.setattr(timer, "rules_for", lambda *_: timer.Rules(sample_s=0.01))
+    monkeypatch.setattr(latency, "_measurement", lambda _job, _step, timing, _readings: timing)
+    found = job("vit", "auto")
+    work = dataclasses.replace(found.cell.workload, device="cuda")
+    turns = latency.take_turns(dataclasses.replace(found, cell=dataclasses.replace(found.cell, workload=work), num_calls=3))
+    next(turns)
+    num_warm = len(watched)
+    turns.send(True)
+    turns.send(True)
+    with pytest.raises(StopIteration) as ended:
+        turns.send(False)
+    assert ended.value.value.warmup_calls + 1 == num_warm == watched.count(False)
+    assert all(watched[num_warm:])
+    assert len(watched) > num_warm + 2 * 3

@@ -59,7 +59,7 @@ def named(*models: str) -> set[str]:
 
 def test_the_questions_are_these() -> None:
     assert set(NAMES) == {
-        *("architecture_mode", "attention", "normalisation", "peers", "positions", "scale", "sequence_length"),
+        *("architecture_mode", "attention", "headline", "normalisation", "peers", "positions", "scale", "sequence_length"),
         *("spatial_gating", "text", "token_mixing", "vision_recipe"),
     }
 

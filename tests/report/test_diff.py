@@ -1,4 +1,4 @@
-"""`bench compare RUN_A RUN_B` as a user meets it: what became slower, what cannot be compared, what fails a build, and what is refused."""
+"""`bench diff RUN_A RUN_B` as a user meets it: what became slower, what cannot be compared, what fails a build, and what is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.planning.request import parse_request
 from bench.running.store import RECORDS, line_of, start_run
-from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Record, Settings
+from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Settings
+from tests.fake_executor import measured, recorded
 
 ENVIRONMENT: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "num_cores": 2}
 ITEMS = 400
@@ -34,24 +35,14 @@ def stored(folder: Path, plan: Plan, seed: int, *, slower: Mapping[tuple[str, in
     """A run with 1 % of noise; some cells slower by a factor; trained models right in a share of the items."""
     draw = random.Random(seed)
     start_run(folder, plan, {**ENVIRONMENT, **facts})
-    (folder / RECORDS).write_bytes(b"".join(line_of(record(job, draw, slower, rate)) for job in jobs(plan)))
+    (folder / RECORDS).write_bytes(b"".join(line_of(recorded(job, outcome(job, draw, slower, rate))) for job in jobs(plan)))
     return folder
-
-
-def record(job: Job, draw: random.Random, slower: Mapping[tuple[str, int], float], rate: float) -> Record:
-    return Record(
-        subject_id=job.subject_id,
-        metric=job.metric,
-        repeat=job.repeat,
-        control=job.control,
-        environment_id="e",
-        code_version="v",
-        outcome=outcome(job, draw, slower, rate),
-    )
 
 
 def outcome(job: Job, draw: random.Random, slower: Mapping[tuple[str, int], float], rate: float) -> Outcome:
     n, name = job.cell.model.shape.seq_len, job.cell.model.name
+    if job.metric == "pilot":
+        return measured(job)
     if job.metric == "params":
         return Outcome(status="measured", values={"params": 1000 + n, "params_seq": 0, "params_blocks": 1000})
     if job.metric == "accuracy":
@@ -93,45 +84,45 @@ def verdicts(said: str) -> dict[str, str]:
 
 def test_the_cell_that_became_slower_is_named_and_fails_the_bound(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 1.2})
-    code, out, err = answer("compare", before, after, "--fail-if", "latency_ms>1.05", "--json")
+    code, out, err = answer("diff", before, after, "--fail-if", "latency_ms>1.05", "--json")
     assert code == 1
     found = verdicts(out)
     assert [name for name, verdict in found.items() if verdict == "slower"] == ["vit, n = 65, budget 600 k"]
     assert set(found.values()) == {"slower", "no difference shown"}
     assert len(json.loads(out)["failing"]) == 1
     assert "vit, n = 65" in err
-    assert answer("compare", before, after, "--fail-if", "latency_ms>1.3")[0] == 0
-    assert answer("compare", before, after, "--fail-if", "latency_ms>0.9")[0] == 1  # all six are shown to be above that
-    assert answer("compare", before, after, "--fail-if", "latency_ms<0.9")[0] == 0
-    assert answer("compare", after, before, "--fail-if", "latency_ms<0.9")[0] == 1
+    assert answer("diff", before, after, "--fail-if", "latency_ms>1.3")[0] == 0
+    assert answer("diff", before, after, "--fail-if", "latency_ms>0.9")[0] == 1  # all six are shown to be above that
+    assert answer("diff", before, after, "--fail-if", "latency_ms<0.9")[0] == 0
+    assert answer("diff", after, before, "--fail-if", "latency_ms<0.9")[0] == 1
 
 
 def test_cells_that_lost_their_latency_fail_the_bound(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2)
     lines = [line for line in (after / RECORDS).read_bytes().splitlines(keepends=True) if b'"latency"' not in line]
     (after / RECORDS).write_bytes(b"".join(lines))
-    code, _, err = answer("compare", before, after, "--fail-if", "latency_ms>1.05")
+    code, _, err = answer("diff", before, after, "--fail-if", "latency_ms>1.05")
     assert code == 1
     assert err.count("latency_ms lost") == 6
 
 
 def test_nothing_to_compare_is_said(tmp_path: Path, answer: Answer) -> None:
     runs = [stored(tmp_path / name, planned(metrics="params"), 1) for name in "ab"]
-    code, out, _ = answer("compare", *runs)
+    code, out, _ = answer("diff", *runs)
     assert code == 0
     assert "nothing else differs" in out
 
 
 def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, answer: Answer) -> None:
     assert answer("compare", before, before, "--x", "params")[0] == 2
-    assert answer("compare", before, before, "--markdown", "--json")[0] == 2
-    assert answer("compare", before, before, "--fail-if", "")[0] == 2
-    assert answer("compare", before, before, "--out", before / "plan.json")[0] == 2
+    assert answer("diff", before, before, "--markdown", "--json")[0] == 2
+    assert answer("diff", before, before, "--fail-if", "")[0] == 2
+    assert answer("diff", before, before, "--out", before / "plan.json")[0] == 2
 
 
 def test_families_are_summed_up(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, slower={("vit", n): 1.1 for n in (17, 65, 257)})
-    _, out, _ = answer("compare", before, after, "--json")
+    _, out, _ = answer("diff", before, after, "--json")
     found = {family["family"]: family for family in json.loads(out)["families"]}
     assert found["vit"]["low"] < 1.1 < found["vit"]["high"]
     assert found["gmlp"]["low"] < 1.0 < found["gmlp"]["high"]
@@ -141,10 +132,10 @@ def test_families_are_summed_up(before: Path, tmp_path: Path, answer: Answer) ->
 @pytest.mark.parametrize(("key", "other"), [("cpu_model", "another"), ("threads", 2), ("allocator", "another"), ("num_cores", 64)])
 def test_times_of_other_machines_are_not_compared(key: str, other: Any, before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 3.0}, **{key: other})
-    code, out, err = answer("compare", before, after, "--fail-if", "latency_ms>1.05", "--json")
+    code, out, err = answer("diff", before, after, "--fail-if", "latency_ms>1.05", "--json")
     assert code == 2
     assert "was held against nothing" in err
-    assert answer("compare", before, after)[0] == 0
+    assert answer("diff", before, after)[0] == 0
     cells = json.loads(out)["cells"]
     assert {cell["verdict"] for cell in cells} == {"not comparable"}
     assert all(key in cell["reason"] for cell in cells)
@@ -152,16 +143,62 @@ def test_times_of_other_machines_are_not_compared(key: str, other: Any, before: 
 
 def test_other_software_is_named_and_compared(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, torch_version="2.15", code_version="new")
-    code, out, _ = answer("compare", before, after)
+    code, out, _ = answer("diff", before, after)
     assert code == 0
     assert "torch_version differs: 'same' and '2.15'" in out
     assert "code_version differs" in out
     assert "6 no difference shown (latency)" in out
 
 
+KNOWN: dict[str, Any] = {"cpu_type": "AMD EPYC family 26 model 2 stepping 1 (avx2)", "work_version": "0123456789abcdef", "boot": "0123abcd"}
+CEILINGS = {"copy_bytes_per_s": 3e10, "torch_mm_flops_per_s": 1e11, "onednn_flops_per_s": None}
+
+
+def test_comparing_two_runs_still_works_and_names_the_command_for_it(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 1.2})
+    options = (before, after, "--fail-if", "latency_ms>1.05", "--json", "--out", tmp_path / "page")
+    code, out, err = answer("compare", *options)
+    assert code == 1
+    assert "two runs are compared by: bench diff A B" in err
+    again, same, said = answer("diff", *options)
+    assert (again, same) == (code, out)
+    assert "bench diff A B" not in said
+    assert (tmp_path / "page" / "comparison.md").exists()
+
+
+def test_hosts_of_one_type_are_compared_and_their_differences_named(tmp_path: Path, answer: Answer) -> None:
+    slow = {**CEILINGS, "torch_mm_flops_per_s": 5e10, "copy_bytes_per_s": 3.1e10}
+    first = stored(tmp_path / "a", planned(), 1, **KNOWN, ceilings_at_start=CEILINGS)
+    second = stored(
+        tmp_path / "b", planned(), 2, **{**KNOWN, "boot": "4567cdef", "work_version": "f", "code_version": "new"}, ceilings_at_start=slow
+    )
+    code, out, _ = answer("diff", first, second, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert {cell["verdict"] for cell in found["cells"]} == {"no difference shown"}
+    assert found["differing"] == {
+        "boot": ["0123abcd", "4567cdef"],
+        "work_version": ["0123456789abcdef", "f"],
+        "code_version": ["same", "new"],
+        "torch_mm_flops_per_s in ceilings_at_start": [1e11, 5e10],
+    }
+    text = answer("diff", first, second)[1]
+    assert "boot differs: '0123abcd' and '4567cdef'" in text
+    assert "torch_mm_flops_per_s in ceilings_at_start differs: 1e+11 and 5e+10" in text
+
+
+@pytest.mark.parametrize("cpu_type", ["AMD EPYC family 25 model 1 stepping 1 (avx2)", None])
+def test_times_of_hosts_of_another_type_or_an_unknown_one_are_not_compared(cpu_type: str | None, tmp_path: Path, answer: Answer) -> None:
+    first = stored(tmp_path / "a", planned(), 1, **KNOWN)
+    second = stored(tmp_path / "b", planned(), 2, **{**KNOWN, "cpu_type": cpu_type})
+    cells = json.loads(answer("diff", first, second, "--json")[1])["cells"]
+    assert {cell["verdict"] for cell in cells} == {"not comparable"}
+    assert all((cpu_type or "host unknown") in cell["reason"] for cell in cells)
+
+
 def test_cells_of_one_run_alone_say_so(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(seq="17,65"), 2)
-    _, out, _ = answer("compare", before, after, "--json")
+    _, out, _ = answer("diff", before, after, "--json")
     reasons = {cell["name"]: cell["reason"] for cell in json.loads(out)["cells"]}
     assert reasons["vit, n = 257, budget 600 k"] == "not in the second run"
     assert reasons["vit, n = 65, budget 600 k"] == ""
@@ -171,12 +208,12 @@ def test_counts_and_scores_are_compared_too(tmp_path: Path, answer: Answer) -> N
     flags = {"metrics": "params,accuracy", "task": "digits", "seq": "17"}
     first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
     rewrite(second, b'"params":1017', b'"params":1018')
-    code, out, err = answer("compare", first, second, "--fail-if", "accuracy<0.9", "--json")
+    code, out, err = answer("diff", first, second, "--fail-if", "accuracy<0.9", "--json")
     changes = json.loads(out)["changes"]
     assert {change["column"] for change in changes if change["shown"]} == {"params", "accuracy"}
     assert code == 1
     assert err.count("accuracy x 0.6") == 2
-    assert answer("compare", first, second, "--fail-if", "params>1")[0] == 1
+    assert answer("diff", first, second, "--fail-if", "params>1")[0] == 1
 
 
 @pytest.mark.parametrize(("seeds", "lost", "doubt"), [(1, False, "one seed: says nothing of other seeds"), (3, True, "seeds were lost")])
@@ -188,7 +225,7 @@ def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: 
     assert last_seed
     if lost:
         (second / RECORDS).write_bytes(b"".join(line for line in lines if line not in last_seed))
-    code, out, _ = answer("compare", first, second, "--json", "--fail-if", "accuracy<0.9")
+    code, out, _ = answer("diff", first, second, "--json", "--fail-if", "accuracy<0.9")
     changes = [change for change in json.loads(out)["changes"] if change["column"] == "accuracy"]
     assert [(change["doubt"], change["shown"]) for change in changes] == [(doubt, False)] * 2
     assert all(change["p_adjusted"] < 0.05 for change in changes)
@@ -199,15 +236,15 @@ def test_scores_on_other_data_say_so(tmp_path: Path, answer: Answer) -> None:
     flags = {"metrics": "params,accuracy", "task": "digits", "seq": "17"}
     first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
     rewrite(second, b'"data_id":"d"', b'"data_id":"e"')
-    code, out, _ = answer("compare", first, second)
+    code, out, _ = answer("diff", first, second)
     assert code == 0
     assert out.count("scores not compared") == 2
-    assert answer("compare", first, second, "--fail-if", "accuracy<0.9")[0] == 2
+    assert answer("diff", first, second, "--fail-if", "accuracy<0.9")[0] == 2
 
 
 def test_markdown_for_a_pull_request(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 1.2})
-    code, out, _ = answer("compare", before, after, "--markdown", "--fail-if", "latency_ms>1.05", "--out", tmp_path / "page")
+    code, out, _ = answer("diff", before, after, "--markdown", "--fail-if", "latency_ms>1.05", "--out", tmp_path / "page")
     assert code == 1
     assert out.startswith("# after against before")
     assert "| vit, n = 65, budget 600 k | slower |" in out
@@ -223,23 +260,23 @@ def test_markdown_for_a_pull_request(before: Path, tmp_path: Path, answer: Answe
     ],
 )
 def test_a_bound_that_cannot_be_read_is_refused(arguments: tuple[str, ...], words: str, before: Path, answer: Answer) -> None:
-    code, _, err = answer("compare", before, before, *arguments)
+    code, _, err = answer("diff", before, before, *arguments)
     assert code == 2
     assert words in err
 
 
 def test_one_run_has_no_bound_and_runs_without_common_cells_are_refused(before: Path, tmp_path: Path, answer: Answer) -> None:
-    assert answer("compare", before, "--fail-if", "latency_ms>1.05")[0] == 2
+    assert answer("diff", before, "--fail-if", "latency_ms>1.05")[0] == 2
     other = stored(tmp_path / "other", planned(seq="33"), 2)
-    code, _, err = answer("compare", before, other)
+    code, _, err = answer("diff", before, other)
     assert code == 2
     assert "no cell in common" in err
     wider = stored(tmp_path / "wider", planned(params="1M"), 2)
-    _, _, err = answer("compare", before, wider)
+    _, _, err = answer("diff", before, wider)
     assert "gmlp n=17 has other width" in err
 
 
 def test_a_run_against_itself_shows_nothing(before: Path, answer: Answer) -> None:
-    code, out, _ = answer("compare", before, before, "--json", "--fail-if", "latency_ms>1.0")
+    code, out, _ = answer("diff", before, before, "--json", "--fail-if", "latency_ms>1.0")
     assert code == 0
     assert set(verdicts(out).values()) == {"no difference shown"}

@@ -25,6 +25,7 @@ from bench.report.write import write_report
 from bench.running.table import SeedScores
 from bench.spec import MEASURED, MEASURES, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
 from tests.report.conftest import MakeData
+from tests.timed import timings_of_rounds
 
 TRAINED, BARE = "on digits", "without effects"
 MODELS = ("gmlp", "vit", "transformer")
@@ -80,7 +81,9 @@ def made(make_data: MakeData, *, num_seeds: int = 3, quick: bool = False, record
     parts = (part_of(data, TRAINED, facts=True), dataclasses.replace(bare, arms=(), baseline=""))
     settings = dataclasses.replace(data.plan.settings, seeds=num_seeds)
     plan = dataclasses.replace(data.plan, parts=parts, question=QUESTION, settings=settings)
-    return dataclasses.replace(data, plan=plan, scores=scores_of(data, num_seeds), rounds=rounds_of(data), records=records)
+    return dataclasses.replace(
+        data, plan=plan, scores=scores_of(data, num_seeds), timings=timings_of_rounds(rounds_of(data)), records=records
+    )
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from bench.report.sections.peers import StandingSection, standing_section
 from bench.report.write import write_report
 from bench.spec import Part, PlannedArm, PlannedCell
 from tests.report.conftest import MakeData
+from tests.timed import timings_of_rounds
 
 ENGINE, EAGER = "onednn", "eager"
 LENGTHS, BATCHES, PHASES = (17, 65, 257), (1, 32), ("infer", "train")
@@ -97,7 +98,9 @@ def made(
         output_error=[0.3 if keys[cell_id] == WRONG else 2e-6 for cell_id in data.rows["cell_id"]],
     )
     parts = tuple(part_of(title, phase, cells) for title in titles for phase in phases)
-    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=parts), rows=rows, rounds=rounds_of(cells))
+    return dataclasses.replace(
+        data, plan=dataclasses.replace(data.plan, parts=parts), rows=rows, timings=timings_of_rounds(rounds_of(cells))
+    )
 
 
 def section_of(data: Study) -> StandingSection:

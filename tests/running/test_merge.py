@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from bench.analysis.study import findings_of
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.planning.request import parse_request
 from bench.running.merge import merge_runs, rows_of_runs
 from bench.running.store import StoredRun
-from bench.running.table import rounds_of, rows_of
-from bench.spec import MUST_AGREE, Outcome, Plan, Recipe, Record, RequestError, Settings
+from bench.running.table import rows_of, times_of
+from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, RequestError, Settings
+from tests.fake_executor import measured, recorded
 
 ROUNDS = 3
 AGREEING = dict.fromkeys(MUST_AGREE, "same")
@@ -26,25 +28,17 @@ def planned(**flags: Any) -> Plan:
     return build_plan(parse_request(**wanted), settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
 
 
-def stored(name: str, plan: Plan, latency_ms: float = 1.0, environment: Mapping[str, str] = AGREEING) -> StoredRun:
+def stored(name: str, plan: Plan, latency_ms: float = 1.0, environment: Mapping[str, Any] = AGREEING) -> StoredRun:
     records = tuple(
-        Record(
-            subject_id=job.subject_id,
-            metric=job.metric,
-            repeat=job.repeat,
-            control=job.control,
-            environment_id="e",
-            code_version="v",
-            outcome=Outcome(status="measured", values=values(job.metric, latency_ms), samples={"wall_ms": (latency_ms,) * 10}),
-        )
+        recorded(job, Outcome(status="measured", values=values(job, latency_ms), samples={"wall_ms": (latency_ms,) * 10}))
         for job in jobs(plan)
     )
     return StoredRun(folder=Path("results") / name, plan=plan, environment=environment, records=records)
 
 
-def values(metric: str, latency_ms: float) -> dict[str, Any]:
-    if metric == "params":
-        return {"params": 1, "params_seq": 0, "params_blocks": 1}
+def values(job: Job, latency_ms: float) -> Mapping[str, Any]:
+    if job.metric in ("params", "pilot"):
+        return measured(job).values
     timed = {"latency_ms": latency_ms, "device_latency_ms": None, "first_call_ms": 9.0, "compile_s": None, "threads": 1}
     return {**timed, "attention_effective": "flash", "precision_effective": "fp32", "batch_size": 32, "seq_len": 17}
 
@@ -65,9 +59,8 @@ def test_other_lengths_of_one_machine_become_one_table() -> None:
 def test_a_cell_of_both_has_the_rounds_of_both_and_they_stay_apart() -> None:
     runs = [stored("a", planned(), latency_ms=1.0), stored("b", planned(), latency_ms=2.0)]
     merged = merge_runs(runs)
-    rounds = rounds_of(merged)
-    assert set(rounds["round"]) == set(range(2 * ROUNDS))
-    assert {tuple(group["latency_ms"].unique()) for _, group in rounds.groupby("round")} == {(1.0,), (2.0,)}
+    first, second = [(place, 1.0) for place in range(ROUNDS)], [(place, 2.0) for place in range(ROUNDS, 2 * ROUNDS)]
+    assert all(sorted(times.items()) == [*first, *second] for times in times_of(merged).values())
     assert set(rows_of(merged)["num_rounds"]) == {2 * ROUNDS}
     assert len(merged.plan.cells) == len(runs[0].plan.cells)
 
@@ -92,6 +85,38 @@ def test_a_key_that_differs_is_named(key: str) -> None:
         merge_runs([stored("a", planned()), stored("b", planned(), environment={**AGREEING, key: "other"})])
 
 
+KNOWN = {**AGREEING, "cpu_type": "AMD EPYC family 26 model 2 stepping 1 (avx2)", "gpu_type": "same", "work_version": "w"}
+
+
+def test_known_hosts_merge_by_the_version_of_the_timed_code() -> None:
+    runs = [stored("a", planned(), environment=KNOWN), stored("b", planned(), environment={**KNOWN, "code_version": "other"})]
+    assert set(rows_of(merge_runs(runs))["num_rounds"]) == {2 * ROUNDS}
+    trained = [dataclasses.replace(run, plan=dataclasses.replace(run.plan, metrics=("latency", "accuracy"))) for run in runs]
+    for pair in (trained, [trained[0], runs[1]], [runs[0], trained[1]]):
+        with pytest.raises(RequestError, match="differ in code_version: 'same' and 'other'"):
+            merge_runs(pair)
+
+
+@pytest.mark.parametrize("key", ["cpu_type", "gpu_type", "work_version"])
+@pytest.mark.parametrize("other", ["other", None])
+def test_unlike_hosts_and_unknown_ones_never_merge(key: str, other: str | None) -> None:
+    with pytest.raises(RequestError, match=f"differ in {key}: .* and {other!r}"):
+        merge_runs([stored("a", planned(), environment=KNOWN), stored("b", planned(), environment={**KNOWN, key: other})])
+
+
+def test_ceilings_of_all_merged_runs_are_held_against_each_other() -> None:
+    rates = [{"copy_bytes_per_s": 1e10 * speed} for speed in (1.0, 1.1, 2.0)]
+    runs = [stored(str(place), planned(), environment={**KNOWN, "ceilings_at_start": rate}) for place, rate in enumerate(rates)]
+    texts = [finding.text for finding in findings_of(*runs)]
+    assert "the hosts of these runs differ: copy_bytes_per_s from 1e+10 to 2e+10 (+100%)" in texts
+    assert not any("the hosts of these runs differ" in finding.text for finding in findings_of(*runs[:2]))
+
+
+def test_a_known_host_does_not_merge_with_an_old_run() -> None:
+    with pytest.raises(RequestError, match=r"differ in cpu_type: 'AMD EPYC .*' and None"):
+        merge_runs([stored("a", planned(), environment=KNOWN), stored("b", planned(), environment=AGREEING)])
+
+
 def test_quick_runs_and_other_recipes_are_kept_apart() -> None:
     run = stored("a", planned())
     quick = dataclasses.replace(run.plan, settings=dataclasses.replace(run.plan.settings, quick=True))
@@ -109,8 +134,10 @@ def test_rounds_that_unstable_cells_got_on_top_are_not_mixed_with_the_next_runs(
     further = [dataclasses.replace(r, repeat=r.repeat + ROUNDS) for r in first.records if r.subject_id == cell and r.metric == "latency"]
     retried = dataclasses.replace(first, records=(*first.records, *further))
     for order in ([retried, second], [second, retried]):
-        rounds = rounds_of(merge_runs(order))
-        assert rounds.groupby("cell_id").size()[cell] == 3 * ROUNDS
-        assert set(rounds.groupby("cell_id").size()) == {2 * ROUNDS, 3 * ROUNDS}
-        by_round = rounds.groupby("round")["latency_ms"].nunique()
-        assert (by_round == 1).all()  # no round has times of both runs
+        found = times_of(merge_runs(order))
+        assert len(found[cell]) == 3 * ROUNDS
+        assert {len(times) for times in found.values()} == {2 * ROUNDS, 3 * ROUNDS}
+        by_round: dict[int, set[float]] = {}
+        for place, latency_ms in (pair for times in found.values() for pair in times.items()):
+            by_round.setdefault(place, set()).add(latency_ms)
+        assert all(len(times) == 1 for times in by_round.values())  # no round has times of both runs

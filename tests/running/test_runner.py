@@ -15,6 +15,8 @@ from bench.planning.build import build_plan
 from bench.planning.jobs import is_complete, jobs
 from bench.planning.request import parse_request
 from bench.running import runner, store
+from bench.running.calibrate import SHORT_S
+from bench.running.executors import inline
 from bench.running.folder import ChosenFolder, choose_folder, report_folder, writing_to
 from bench.running.store import RECORDS, RecordWriter, RunRecords, read_run
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
@@ -79,6 +81,90 @@ def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("in_tmp")
+def test_a_run_goes_on_with_other_code_where_nothing_timed_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, folder = planned(), Path("mine")
+    true_facts = {**environment.inspect_environment(threads=1, device="cpu", allocator="system"), "cpu_type": "x"}
+    monkeypatch.setattr(environment, "inspect_environment", lambda **_: true_facts)
+    runner.execute(plan, folder, Silent(), executor="inline")
+    monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "code_version": "another"})
+    assert runner.execute(plan, folder, Silent(), executor="inline").complete
+    monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "work_version": "another"})
+    with pytest.raises(RequestError, match="another work_version"):
+        runner.execute(plan, folder, Silent(), executor="inline")
+    monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "cpu_type": None})
+    with pytest.raises(RequestError, match="another cpu_type: 'x' then, None now"):
+        runner.execute(plan, folder, Silent(), executor="inline")
+
+
+def ceilings_noted(folder: Path) -> tuple[Any, ...]:
+    """At start and end; `unasked` where nothing was noted."""
+    facts = read_run(folder).environment
+    return tuple(facts.get(moment, "unasked") for moment in ("ceilings_at_start", "ceilings_at_end"))
+
+
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Rates of the copy that were told so far, one more each time that ceilings are measured; no other job measures anything."""
+    told: list[float] = []
+
+    def end(job: Job) -> Outcome:
+        if job.cell.model.name != "none":
+            return measured(job)
+        told.append(1e9 * (len(told) + 1))
+        assert (job.metric, job.cell.workload.dtype, job.settings.sample_s) == ("ceiling", "fp32", SHORT_S)
+        return Outcome(status="measured", values={"ceiling_bytes_per_s": told[-1], "ceiling_products": {"torch.mm": 2e9}})
+
+    let_jobs_end(monkeypatch, end)
+    monkeypatch.setattr(inline.Executor, "MEASURES_HOST", True, raising=False)
+    return told
+
+
+def ceilings_of(rate: float) -> dict[str, float | None]:
+    return {"copy_bytes_per_s": rate, "torch_mm_flops_per_s": 2e9, "onednn_flops_per_s": None}
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_a_run_notes_ceilings_at_its_start_and_end(rates: list[float]) -> None:
+    runner.execute(planned(metrics="latency"), Path("mine"), Silent(), executor="inline")
+    assert ceilings_noted(Path("mine")) == (ceilings_of(1e9), ceilings_of(2e9))
+    assert len(rates) == 2
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_a_run_that_goes_on_keeps_the_ceilings_of_its_first_start(rates: list[float]) -> None:
+    class Interrupting(Silent):
+        def starting(self, job: Job) -> None:
+            if self.started:
+                raise KeyboardInterrupt
+            super().starting(job)
+
+    plan = planned(metrics="latency")
+    runner.execute(plan, Path("mine"), Interrupting(), executor="inline")
+    assert ceilings_noted(Path("mine")) == (ceilings_of(1e9), "unasked")
+    runner.execute(plan, Path("mine"), Silent(), executor="inline")
+    assert ceilings_noted(Path("mine")) == (ceilings_of(1e9), ceilings_of(2e9))
+    runner.execute(plan, Path("mine"), Silent(), executor="inline", retry=("failed",))
+    assert ceilings_noted(Path("mine")) == (ceilings_of(1e9), ceilings_of(3e9))
+    assert len(rates) == 3
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_a_run_that_times_nothing_measures_no_ceilings(rates: list[float]) -> None:
+    runner.execute(planned(metrics="params"), Path("mine"), Silent(), executor="inline")
+    assert ceilings_noted(Path("mine")) == ("unasked", "unasked")
+    assert not rates
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_ceilings_that_cannot_be_measured_fail_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_jobs_end(monkeypatch, lambda job: measured(job) if job.cell.model.name != "none" else Outcome(status="failed", reason="planted"))
+    assert runner.execute(planned(metrics="latency"), Path("elsewhere"), Silent(), executor="inline").complete
+    monkeypatch.setattr(inline.Executor, "MEASURES_HOST", True, raising=False)
+    assert runner.execute(planned(metrics="latency"), Path("mine"), Silent(), executor="inline").complete
+    assert ceilings_noted(Path("mine")) == ceilings_noted(Path("elsewhere")) == (None, None)
+
+
+@pytest.mark.usefixtures("in_tmp")
 def test_an_interrupt_keeps_what_was_measured() -> None:
     class Interrupting(Silent):
         def starting(self, job: Job) -> None:
@@ -111,7 +197,7 @@ def test_a_hopeless_control_does_not_cancel_the_cell_that_it_doubles(in_tmp: Pat
     let_jobs_end(monkeypatch, lambda job: Outcome(status="timed_out" if job.control else "failed", duration_s=1.0))
     records = runner.execute(plan, in_tmp / "mine", Silent(), executor="inline").stored.records
     assert sum(r.control for r in records) == 1
-    assert sum(not r.control for r in records) == 2 * 2
+    assert sum(not r.control and r.metric == "latency" for r in records) == 2 * 2
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(in_tmp: Path) -> None:

@@ -20,6 +20,7 @@ from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import processes_of, started
 from tests.specimens import ROOT, run_bench
 
+PILOTS = 2
 ROUNDS, PER_ROUND = 8, 4  # two cells, the control, and the ceilings that they share
 REQUEST = (
     *("run", "--models", "vit", "--seq", "17,18", "--width", "16", "--depth", "1", "--batch", "1", "--metrics", "latency"),
@@ -34,13 +35,13 @@ def records(folder: Path) -> tuple[Record, ...]:
 def is_whole(found: tuple[Record, ...]) -> bool:
     """Every outcome a measurement, none twice, and not all of them."""
     keys = {record.key for record in found}
-    return len(keys) == len(found) < ROUNDS * PER_ROUND and {record.outcome.status for record in found} == {MEASURED}
+    return len(keys) == len(found) < PILOTS + ROUNDS * PER_ROUND and {record.outcome.status for record in found} == {MEASURED}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, tmp_path: Path) -> None:
-    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+    with started(tmp_path, *REQUEST, num_lines=PILOTS + PER_ROUND + 1) as run:
         os.killpg(run.pid, number)  # as a terminal sends it, to the workers too
         _, err = run.communicate(timeout=300)
     assert run.returncode == 130, err
@@ -48,12 +49,12 @@ def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, 
     assert "--resume mine" in err
     found = records(tmp_path)
     assert is_whole(found)
-    assert len(found) % PER_ROUND == 0
+    assert len(found) % PER_ROUND == PILOTS
 
 
 @pytest.mark.slow
 def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
-    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+    with started(tmp_path, *REQUEST, num_lines=PILOTS + PER_ROUND + 1) as run:
         run.send_signal(signal.SIGINT)
         time.sleep(0.02)
         run.send_signal(signal.SIGINT)
@@ -69,7 +70,7 @@ def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
-    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1, stream=inside) as run:
+    with started(tmp_path, *REQUEST, num_lines=PILOTS + PER_ROUND + 1, stream=inside) as run:
         os.close(inside)
         os.close(terminal)  # from here on every write fails
         os.killpg(run.pid, signal.SIGHUP)  # what the system does where the terminal is the session's own
@@ -79,14 +80,14 @@ def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp
     assert (tmp_path / "mine" / "table.csv").exists()
     again = run_bench(ROOT, tmp_path, "run", "--resume", "mine")
     assert again.returncode == 0, again.stderr
-    assert len(records(tmp_path)) == ROUNDS * PER_ROUND
+    assert len(records(tmp_path)) == PILOTS + ROUNDS * PER_ROUND
     assert records(tmp_path)[: len(found)] == found
 
 
 @pytest.mark.slow
 def test_impatience_leaves_nobody_behind(tmp_path: Path) -> None:
     """However many interrupts come, in whatever moment of ending: the run ends, and its worker and server with it."""
-    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+    with started(tmp_path, *REQUEST, num_lines=PILOTS + PER_ROUND + 1) as run:
         for _ in range(4):
             run.send_signal(signal.SIGINT)
             time.sleep(0.1)
@@ -103,13 +104,13 @@ def test_impatience_leaves_nobody_behind(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_hang_up_that_is_told_twice_is_one(tmp_path: Path) -> None:
     """The system and the shell both send it."""
-    with started(tmp_path, *REQUEST, num_lines=PER_ROUND + 1) as run:
+    with started(tmp_path, *REQUEST, num_lines=PILOTS + PER_ROUND + 1) as run:
         for _ in range(2):
             run.send_signal(signal.SIGHUP)
             time.sleep(0.02)
         _, err = run.communicate(timeout=300)
     assert run.returncode == 130, err
-    assert len(records(tmp_path)) % PER_ROUND == 0
+    assert len(records(tmp_path)) % PER_ROUND == PILOTS
     assert (tmp_path / "mine" / "table.csv").exists()
 
 
@@ -135,7 +136,7 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, *numbers: signal.Sign
     going_on = execute(plan, folder, Silent(), executor="inline")
     assert going_on.complete
     assert going_on.stored.records[: len(found)] == found
-    assert len({record.key for record in going_on.stored.records}) == len(going_on.stored.records) == 3 * PER_ROUND
+    assert len({record.key for record in going_on.stored.records}) == len(going_on.stored.records) == PILOTS + 3 * PER_ROUND
     return said, found
 
 
@@ -145,13 +146,13 @@ def test_the_first_signal_leaves_whole_rounds(numbers: tuple[signal.Signals, ...
     monkeypatch.setattr("bench.running.signals._send_nowhere", lambda _: None)
     said, found = stopped(tmp_path / "mine", monkeypatch, *numbers)
     assert said == ["stopping after the round in hand; once more stops at once"]
-    assert len(found) == 2 * PER_ROUND
+    assert len(found) == PILOTS + 2 * PER_ROUND
 
 
 def test_the_second_signal_leaves_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said, found = stopped(tmp_path / "mine", monkeypatch, signal.SIGINT, signal.SIGINT)
     assert said[1:] == ["stopping now"]
-    assert len(found) == PER_ROUND + 1
+    assert len(found) == PILOTS + PER_ROUND + 1
 
 
 def test_what_was_ignored_stays_ignored() -> None:

@@ -28,7 +28,7 @@ from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Set
 
 FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "200")))
 DATA = Path(__file__).parents[1] / "data"
-SHAPE_OF_SCHEMA = {2: "7a881f270e2c"}
+SHAPE_OF_SCHEMA = {2: "7a881f270e2c", 3: "828d96b4baaa"}
 """What a record of each schema is made of: whoever changes that raises RECORD_SCHEMA, says in UPGRADES how the old are read, stores a file of the new
 one in tests/data, and writes its shape here."""
 
@@ -156,6 +156,7 @@ def test_a_full_disk_leaves_what_was_written_whole(tmp_path: Path, monkeypatch: 
 def test_a_stored_file_of_every_schema_still_loads(schema: int) -> None:
     records = read_records(DATA / f"records_schema_{schema}.jsonl")
     assert [(r.metric, r.outcome.status) for r in records] == [("latency", "measured"), ("memory", "killed"), ("accuracy", "measured")]
+    assert [bool(r.group) for r in records] == [schema >= 3, False, False]
 
 
 def test_a_run_folder_is_read_back(tmp_path: Path) -> None:

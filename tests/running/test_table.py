@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from bench.analysis.study import study
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
 from bench.planning.jobs import control_cell, jobs
 from bench.planning.request import parse_request
 from bench.running.store import StoredRun
-from bench.running.table import IDENTITY, control_of, json_rows, num_missing, rounds_of, rows_of, write_table
-from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
+from bench.running.table import IDENTITY, control_of, json_rows, num_missing, references_of, rows_of, times_of, write_table
+from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
+from tests import fake_executor
+from tests.fake_executor import recorded
 
 ROUNDS = 7
 
@@ -28,19 +34,7 @@ def planned(**flags: Any) -> Plan:
 def stored(plan: Plan, outcome: Any) -> StoredRun:
     """A run in which every job of `plan` ended as `outcome(job)` says; None: not run."""
     found = [(job, outcome(job)) for job in jobs(plan)]
-    records = tuple(
-        Record(
-            subject_id=job.subject_id,
-            metric=job.metric,
-            repeat=job.repeat,
-            control=job.control,
-            environment_id="e",
-            code_version="v",
-            outcome=ended,
-        )
-        for job, ended in found
-        if ended is not None
-    )
+    records = tuple(recorded(job, ended) for job, ended in found if ended is not None)
     return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=records)
 
 
@@ -50,8 +44,8 @@ def latency_ms(job: Job) -> float:
 
 
 def measured(job: Job) -> Outcome:
-    if job.metric == "params":
-        return Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1})
+    if job.metric in ("params", "pilot"):
+        return fake_executor.measured(job)
     if job.metric == "accuracy":
         return accuracy_outcome(job)
     values = {
@@ -117,7 +111,9 @@ def test_what_was_not_measured_is_empty_and_never_zero() -> None:
 def test_missing_jobs_are_counted() -> None:
     plan = planned()
     assert num_missing(stored(plan, measured)) == 0
-    assert num_missing(stored(plan, lambda job: measured(job) if job.metric == "params" else None)) == (4 + 1) * ROUNDS
+    assert num_missing(stored(plan, lambda job: measured(job) if job.metric == "params" else None)) == 4 + (4 + 1) * ROUNDS
+    pilots = stored(plan, lambda job: measured(job) if job.metric in ("params", "pilot") else None)
+    assert num_missing(pilots) == (4 + 1) * ROUNDS
 
 
 def test_a_run_cut_short_says_so() -> None:
@@ -151,7 +147,8 @@ def test_an_honest_control_contains_one_and_a_biased_one_does_not() -> None:
         fair = measured(job)
         if not job.control:
             return fair
-        return Outcome(status="measured", values={**fair.values, "latency_ms": 1.2 * latency_ms(job)}, samples=fair.samples)
+        slow_ms = 1.2 * latency_ms(job)
+        return dataclasses.replace(fair, values={**fair.values, "latency_ms": slow_ms}, samples={"wall_ms": (slow_ms,) * 10})
 
     fair_control, biased_control = control_of(stored(plan, measured)), control_of(stored(plan, biased))
     assert fair_control is not None
@@ -162,9 +159,55 @@ def test_an_honest_control_contains_one_and_a_biased_one_does_not() -> None:
     assert biased_control["ratio"] == pytest.approx(1.2)
 
 
+def with_control(group: str | None, scores: Sequence[float]) -> StoredRun:
+    """The control's rounds lie 1 % above its cell's, and that far beside. `group`: "" where one was timed after the other."""
+    plan = planned()
+
+    def outcome(job: Job) -> Outcome:
+        fair = measured(job)
+        if not job.control:
+            return fair
+        slow_ms = latency_ms(job) * math.exp(0.01 + 0.01 * scores[job.repeat])
+        return dataclasses.replace(fair, values={**fair.values, "latency_ms": slow_ms}, samples={"wall_ms": (slow_ms,) * 10})
+
+    found = [
+        job if group is None else dataclasses.replace(job, group=group) for job in jobs(plan) if group is None or job.metric != "pilot"
+    ]
+    records = tuple(recorded(job, outcome(job)) for job in found)
+    return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=records)
+
+
+def of_t(t: float) -> list[float]:
+    """Scores of as many rounds whose mean is 1 in units of the plant, and that many standard errors from 0."""
+    raw = np.arange(ROUNDS, dtype=float)
+    found: list[float] = ((raw - raw.mean()) / raw.std(ddof=1) * math.sqrt(ROUNDS) / t).tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("t", "contains_one", "doubted"), [(3.0, (True, True), False), (4.5, (True, False), True), (9.0, (False, False), True)]
+)
+def test_a_control_that_takes_turns_is_held_to_99_9_percent_and_forbids_nothing(
+    t: float, contains_one: tuple[bool, bool], doubted: bool
+) -> None:
+    """Student's t of 7 rounds: 3.71 at 99 %, 5.96 at 99.9 %."""
+    runs = [with_control(None, of_t(t)), with_control("", of_t(t))]
+    in_turns, alone = found = [control_of(run) for run in runs]
+    assert in_turns is not None
+    assert alone is not None
+    assert [(control["level"], control["interleaved"], control["num_rounds"]) for control in found if control] == [
+        (0.999, True, ROUNDS),
+        (0.99, False, ROUNDS),
+    ]
+    assert (in_turns["contains_one"], alone["contains_one"]) == contains_one
+    assert in_turns["ratio"] == pytest.approx(math.exp(0.01))
+    assert study(runs[0]).doubt == ""
+    assert ("control leaves out 1" in study(runs[1]).doubt) is doubted
+
+
 def test_the_control_is_no_row_and_no_round() -> None:
     run = stored(planned(), measured)
-    assert len(rounds_of(run)) == 4 * ROUNDS
+    assert [len(times) for times in times_of(run).values()] == [ROUNDS] * 4
     assert control_of(stored(planned(metrics="params"), measured)) is None
 
 
@@ -204,3 +247,60 @@ def test_an_own_recipe_has_its_column_and_its_own_accuracy() -> None:
     assert rows["recipe"].fillna("").tolist() == ["", "label_smoothing=0.3,augment=flip"]
     assert rows["accuracy"].tolist() == pytest.approx([0.91, 0.51])
     assert rows["num_seeds"].tolist() == [3, 3]
+
+
+RATIOS = ["ratio", "ratio_low", "ratio_high", "ratio_to", "num_blocks"]
+
+
+def slower(job: Job, factors: dict[str, float]) -> Outcome:
+    """A model takes so many times as long, in every burst."""
+    if job.metric != "latency":
+        return measured(job)
+    ms = latency_ms(job) * factors[job.cell.model.family]
+    fair = measured(job)
+    return dataclasses.replace(fair, values={**fair.values, "latency_ms": ms}, samples={"wall_ms": (ms,) * 10})
+
+
+def test_every_cell_has_its_ratio_to_the_first_of_its_length_and_the_first_has_none() -> None:
+    rows = rows_of(stored(planned(), lambda job: slower(job, {"gmlp": 1.0, "vit": 1.5}))).set_index(["model", "seq_len"])
+    for n in (17, 65):
+        assert rows.loc[("gmlp", n), RATIOS].isna().all()
+        assert rows.loc[("vit", n), RATIOS[:3]].tolist() == pytest.approx([1.5] * 3)
+        assert rows.loc[("vit", n), RATIOS[3:]].tolist() == [f"gmlp n={n}", 10]
+    assert [column for column in rows.columns if column in RATIOS] == RATIOS
+
+
+def test_a_reference_that_was_not_measured_leaves_the_ratio_empty() -> None:
+    rows = rows_of(stored(planned(), lambda job: Outcome(status="failed") if job.cell.model.family == "gmlp" else measured(job)))
+    assert rows[RATIOS].isna().all(axis=None)
+
+
+def labels(plan: Plan) -> dict[str, str]:
+    """Of a cell and its reference."""
+    names = {p.cell.cell_id: f"{p.cell.model.name}-{p.cell.model.shape.seq_len}-{p.sizing.budget or ''}" for p in plan.cells}
+    return {names[cell]: names[reference] for cell, reference in references_of(plan).items()}
+
+
+def test_ratios_are_to_a_cell_of_equal_budget() -> None:
+    found = labels(planned(seq="17", params="250k,500k"))
+    assert found == {"vit-17-250000": "gmlp-17-250000", "vit-17-500000": "gmlp-17-500000"}
+
+
+def test_ratios_are_to_the_baseline_of_a_part() -> None:
+    request = parse_request(models="gmlp", seq="17", params="250k", metrics="latency")
+    arms = {
+        name: dataclasses.replace(request, models=parse_request(models=name, seq="17").models) for name in ("gmlp", "vit", "transformer")
+    }
+    part = PartRequest(name="p", arms=arms, baseline="vit")
+    plan = build_plan_of_parts([part], settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
+    assert labels(plan) == {"gmlp-17-250000": "vit-17-250000", "transformer-17-250000": "vit-17-250000"}
+
+
+def test_lengths_that_grow_together_are_no_reference_of_one_another() -> None:
+    """Another length is not what a cell is compared with."""
+    request = parse_request(models="gmlp,vit", seq="17,33,65", width="16", depth="1", metrics="latency")
+    plan = build_plan(request, settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
+    assert labels(plan) == {f"vit-{n}-": f"gmlp-{n}-" for n in (17, 33, 65)}
+    rows = rows_of(stored(plan, lambda job: slower(job, {"gmlp": 1.0, "vit": 1.5})))
+    assert rows.loc[rows["model"] == "gmlp", RATIOS].isna().all(axis=None)
+    assert rows["num_rounds"].tolist() == [ROUNDS] * 6

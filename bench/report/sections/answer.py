@@ -81,11 +81,24 @@ def _group_sentence(place: str, rankings: Sequence[Ranking]) -> str:
 def _outcome(ranking: Ranking) -> str:
     if not ranking.others:
         return f"only {ranking.best} was timed"
-    if ranking.tied:
-        names = _joined([ranking.best, *(pair.other for pair in ranking.tied)])
-        slower = [pair.other for pair in ranking.others if pair.shown]
-        return f"no difference shown between {names}" + (f" ({ranking.best} ahead of {_joined(slower)})" if slower else "")
-    return f"{ranking.best} is fastest"
+    if not ranking.tied:
+        return f"{ranking.best} is fastest"
+    equal = [pair.other for pair in ranking.tied if pair.equal]
+    undecided = [pair for pair in ranking.tied if not pair.equal]
+    slower = [pair.other for pair in ranking.others if pair.shown]
+    parts = [f"{_joined([ranking.best, *equal])} are equal within {numbers.percent(ranking.margin)}"] if equal else []
+    if undecided:
+        names = _joined([ranking.best, *(pair.other for pair in undecided)])
+        parts.append(f"no difference shown between {names}{_rounds_text(undecided)}")
+    ahead = f" ({ranking.best} ahead of {_joined(slower)})" if slower else ""
+    return f"{' and '.join(parts)}{ahead}"
+
+
+def _rounds_text(pairs: Sequence[Pair]) -> str:
+    """How many rounds would decide all of them; nothing where that is not known of one."""
+    needed = [pair.rounds_needed for pair in pairs]
+    known = [num for num in needed if num is not None]
+    return f" (about {max(known)} rounds would decide)" if len(known) == len(needed) else ""
 
 
 def _clause(outcome: str, rankings: Sequence[Ranking]) -> str:
@@ -100,11 +113,12 @@ def _clause(outcome: str, rankings: Sequence[Ranking]) -> str:
 
 
 def _margin(other: str, pairs: Sequence[Pair]) -> str:
+    within = ", within the margin" if all(pair.equal for pair in pairs) else ""
     if len(pairs) == 1:
-        return f"{_ratio(pairs[0])} times over {other}"
+        return f"{_ratio(pairs[0])} times over {other}{within}"
     ratios = sorted(pair.ratio for pair in pairs)
     ends = dict.fromkeys((numbers.ratio(ratios[0]), numbers.ratio(ratios[-1])))
-    return f"{' to '.join(ends)} times over {other}"
+    return f"{' to '.join(ends)} times over {other}{within}"
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -140,7 +154,9 @@ def _failures(frame: pandas.DataFrame) -> list[str]:
 def _table(rankings: Sequence[Ranking], keys: Sequence[str]) -> Table:
     work = [key for key in keys if key in WORK_KEYS]
     found = [ranking for ranking in rankings if ranking.others]
-    rows = tuple((*_group_texts(ranking, work), ranking.best, *_pair_texts(pair)) for ranking in found for pair in ranking.others)
+    rows = tuple(
+        (*_group_texts(ranking, work), ranking.best, *_pair_texts(pair, ranking.margin)) for ranking in found for pair in ranking.others
+    )
     headers = ("size", "n", *(key.replace("_", " ") for key in work), "fastest", "compared with", "ratio", "verdict")
     numeric = (False, True, *(False for _ in work), False, False, True, False)
     return Table(headers=headers, numeric=numeric, rows=rows)
@@ -151,8 +167,12 @@ def _group_texts(ranking: Ranking, work: Sequence[str]) -> tuple[str, ...]:
     return (str(group["size"]), numbers.whole(group["seq_len"]), *(work_text(key, group[key]) for key in work))
 
 
-def _pair_texts(pair: Pair) -> tuple[str, str, str]:
-    verdict = f"{pair.other} is slower" if pair.shown else f"no difference shown: {pair.why}"
+def _pair_texts(pair: Pair, margin: float) -> tuple[str, str, str]:
+    equal = f"equal within {numbers.percent(margin)}"
+    if pair.shown:
+        verdict = f"{pair.other} is slower{f', {equal}' if pair.equal else ''}"
+    else:
+        verdict = equal if pair.equal else f"no difference shown: {pair.why}{_rounds_text([pair])}"
     return pair.other, _ratio(pair), verdict
 
 
@@ -161,15 +181,21 @@ def _ratio(pair: Pair) -> str:
 
 
 def _table_caption(study: Study) -> str:
-    if study.rounds is None or study.rounds.empty:
-        how = (
-            "The ratio is one of medians, not paired by round; a difference counts as shown when the two 95 % intervals do not overlap "
-            "and both cells are stable."
-        )
-    else:
-        how = (
-            "The ratio is the geometric mean over rounds, paired by round, with its 95 % t-interval; a difference counts as shown when "
-            "the interval leaves out 1. Without brackets it is a ratio of medians: no rounds to pair."
-        )
+    rankings = [ranking for ranking in study.rankings if ranking.others]
     conditions = constant_work(study.frame)
-    return f"Latency of each model divided by that of the fastest. {how} Not corrected for the number of comparisons. Conditions: {conditions}."
+    lead = "Latency of each model divided by that of the fastest."
+    if not study.timings:
+        how = (
+            "The ratio is one of medians, not paired by round; a difference counts as shown when the two 95 % intervals do not overlap and both "
+            "cells are stable. Not corrected for the number of comparisons."
+        )
+        return f"{lead} {how} Conditions: {conditions}."
+    bound = 1 + rankings[0].margin
+    interleaved = all(pair.interleaved for ranking in rankings for pair in ranking.others)
+    turns = "the median over blocks in which the two took turns" if interleaved else "paired by round"
+    how = (
+        f"The ratio is the geometric mean over rounds, of each round {turns}; brackets are its plain 95 % t-interval. Verdicts hold for all "
+        f"{rankings[0].num_pairs} ratios of the table together (Bonferroni): slower, where the interval of 95 % leaves out 1; equal, where that of "
+        f"90 % lies within 1 / {bound:g} to {bound:g}. Without brackets it is a ratio of medians: no rounds to pair."
+    )
+    return f"{lead} {how} Conditions: {conditions}."

@@ -1,4 +1,4 @@
-"""`bench compare RUN_A RUN_B` as data and text: tables, sentences, a page, JSON."""
+"""`bench diff RUN_A RUN_B` as data and text: tables, sentences, a page, JSON."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def sentences(found: TwoRuns) -> list[str]:
     """What the tables come to."""
     counts = {verdict: sum(c.verdict == verdict for c in found.cells) for verdict in ORDER}
     told = [", ".join(f"{num} {verdict}" for verdict, num in counts.items() if num) + " (latency)"] if found.cells else []
-    told += [f"{key} differs: {first!r} and {second!r}" for key, (first, second) in found.differing.items()]
+    told += [f"{key} differs: {' and '.join(map(_fact_text, pair))}" for key, pair in found.differing.items()]
     if changed := [c for c in found.changes if c.shown]:
         told.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
     told += [f"scores not compared: {found.names[cell]}: {reason}" for cell, reason in found.trained.untested.items()]
@@ -124,6 +124,10 @@ def about_cells(found: TwoRuns) -> str:
         f"interval; verdicts hold for {num} cells together (Holm, 5 %): t-test on log latencies, variances moderated over the cells of a run. "
         "Times of two runs were not measured side by side: what the machine did differently is in the ratios."
     )
+
+
+def _fact_text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else repr(value)
 
 
 def _p_text(p_value: float) -> str:

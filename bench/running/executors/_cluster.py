@@ -18,10 +18,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bench.errors import one_line
+from bench.measure.hosts import CODE, disagreements
 from bench.progress import tell
 from bench.running.slot import FACTS
 from bench.serialize import from_json
-from bench.spec import MUST_AGREE, Outcome, RequestError
+from bench.spec import Outcome, RequestError
 from bench.tasks import DATA_VARIABLE
 
 OWN = "local"
@@ -81,7 +82,7 @@ class _Worker:
         return self._answer(FACTS, "facts")
 
     def run(self, job: str) -> dict[str, Any]:
-        return self._answer(job, "outcome")
+        return self._answer(job, "outcomes")
 
     def _answer(self, request: str, wanted: str) -> dict[str, Any]:
         """The answer to the request, and as `told` what was said before it."""
@@ -214,9 +215,9 @@ def facts_of(reference: Any) -> dict[str, Any] | None:
     return dict(answer["facts"]) if answer else None
 
 
-def outcome_of(reference: Any) -> Outcome | None:
+def outcomes_of(reference: Any) -> list[Outcome] | None:
     answer = _answer(reference)
-    return from_json(Outcome, answer["outcome"]) if answer else None
+    return [from_json(Outcome, outcome) for outcome in answer["outcomes"]] if answer else None
 
 
 def _answer(reference: Any) -> dict[str, Any] | None:
@@ -240,12 +241,16 @@ def leave_out(slot: Slot, reason: str) -> None:
 
 def _largest_group(slots: list[Slot]) -> list[Slot]:
     """The slots of the most common kind of node; of several the same one every time, so that an interrupted run goes on."""
-    kinds = Counter(str(slot.facts["environment_id"]) for slot in slots)
-    chosen = max(kinds, key=lambda kind: (kinds[kind], kind), default="")
-    return [slot for slot in slots if slot.facts["environment_id"] == chosen]
+    kinds = Counter(map(_kind, slots))
+    chosen = max(kinds, key=lambda kind: (kinds[kind], kind), default=None)
+    return [slot for slot in slots if _kind(slot) == chosen]
+
+
+def _kind(slot: Slot) -> tuple[str, str]:
+    return str(slot.facts["environment_id"]), str(slot.facts[CODE])
 
 
 def difference(chosen: Slot, other: Slot) -> str:
     """Why their times must not be mixed; "" where they may."""
-    pairs = ((key, chosen.facts.get(key), other.facts.get(key)) for key in MUST_AGREE)
-    return next((f"{key} is {theirs!r} there and {ours!r} on the nodes that are used" for key, ours, theirs in pairs if ours != theirs), "")
+    pairs = disagreements(chosen.facts, other.facts, trained=True).items()
+    return next((f"{key} is {theirs!r} there and {ours!r} on the nodes that are used" for key, (ours, theirs) in pairs), "")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from bench.running.worker import choose_allocator, run_job, set_threads
+from bench.running.executors import Batch
+from bench.running.interleave import take_turns
+from bench.running.worker import Turns, choose_allocator, run_job, set_threads
 from bench.spec import Job, Outcome
 
 
@@ -17,6 +19,25 @@ class Executor:
         return None
 
     def run(self, job: Job) -> Outcome:
-        set_threads(job)
-        choose_allocator(job)
+        _prepare(job)
         return run_job(job)
+
+    def run_group(self, batch: Batch) -> list[Outcome]:
+        for job in batch:
+            _prepare(job)
+        return take_turns([_Member(job) for job in batch])
+
+
+def _prepare(job: Job) -> None:
+    set_threads(job)
+    choose_allocator(job)
+
+
+class _Member(Turns):
+    """In this process it stands still as soon as its burst returns, but for workers that spin."""
+
+    def ready(self) -> None:
+        """Beginning has made it so."""
+
+    def processor_s(self) -> float | None:
+        return None

@@ -1,6 +1,7 @@
 """Runs every job in a fresh process, forked from a server that has imported torch and done nothing else (the default).
 
-On a GPU the jobs of one configuration in one round share a process, one after the other.
+The jobs of a timing group live side by side, one active at a time. On a GPU the other jobs of one configuration in one round share a process, one
+after the other.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bench import catalog
 from bench.peers.names import LIBRARIES
 from bench.planning.jobs import LATENCY
 from bench.progress import listening, tell
+from bench.running.executors import Batch
+from bench.running.interleave import take_turns
 from bench.serialize import from_json, to_json
 from bench.spec import MEASURED, Job, Outcome
+
+if TYPE_CHECKING:
+    from bench.running.worker import Turns
 
 PRELOAD = ["__main__", "bench.running.ignore_signals", "bench.running.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
@@ -40,7 +46,7 @@ UNKNOWN_EXIT_CODE = 255
 SERVER_DIED = "the fork server died"
 
 
-Unit = tuple[str, str, int, bool]
+Unit = tuple[str, bool, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +60,8 @@ class _Worker:
 
 class Executor:
     """A context manager; the server starts with the first job and ends with the context."""
+
+    MEASURES_HOST = True
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
@@ -77,6 +85,20 @@ class Executor:
         """Wait no longer than the job's limit, and account for however it ended. A job whose server died under it is run again, once."""
         outcome = self._run(job)
         return self._run(job) if outcome.reason == SERVER_DIED else outcome
+
+    def run_group(self, batch: Batch) -> list[Outcome]:
+        """As `run`, of jobs that take turns."""
+        outcomes = self._run_group(batch)
+        return self._run_group(batch) if any(outcome.reason == SERVER_DIED for outcome in outcomes) else outcomes
+
+    def _run_group(self, batch: Batch) -> list[Outcome]:
+        self._end_worker()
+        members = [_Member(self, job) for job in batch]
+        try:
+            return take_turns(members)
+        finally:
+            for member in members:
+                member.close()
 
     def _start(self, process: Any) -> None:
         """Where there is no server, or it has died, one is started with this environment first.
@@ -102,7 +124,7 @@ class Executor:
         if self._worker is None or unit is None or self._worker.unit != unit:
             self._end_worker()
             try:
-                self._worker = self._new_worker(unit)
+                self._worker = self.new_worker(unit)
             except (ConnectionError, EOFError):
                 return Outcome(status="failed", reason=SERVER_DIED, started_at=started_at)
         worker = self._worker
@@ -110,6 +132,7 @@ class Executor:
             with contextlib.suppress(BrokenPipeError):  # it has died: waiting for it tells how
                 worker.connection.send((to_json(job), time.monotonic()))
             outcome = _wait(worker.process, worker.connection, limit_s(job))
+            assert outcome is not None
         except BaseException:
             worker.process.kill()
             self._end_worker()
@@ -120,7 +143,8 @@ class Executor:
             return outcome
         return Outcome(status=outcome.status, reason=outcome.reason, started_at=started_at, duration_s=time.perf_counter() - start)
 
-    def _new_worker(self, unit: Unit | None) -> _Worker:
+    def new_worker(self, unit: Unit | None) -> _Worker:
+        """A fresh process that waits for its first job. Raises ConnectionError or EOFError where there is no server to fork it."""
         connection, theirs = self._context.Pipe()
         process = self._context.Process(target=_child, args=(theirs,), daemon=True)
         try:
@@ -137,22 +161,88 @@ class Executor:
         _end(worker.process)
 
 
+class _Member:
+    """A job of a timing group in a process of its own; see `bench.running.interleave.Member`. Its limit is on the time in which it is active."""
+
+    def __init__(self, executor: Executor, job: Job) -> None:
+        self.job = job
+        self.outcome: Outcome | None = None
+        self._executor = executor
+        self._worker: _Worker | None = None
+        self._left_s = limit_s(job)
+        self._is_warm = False
+
+    def begin(self) -> None:
+        try:
+            self._worker = self._executor.new_worker(None)
+        except (ConnectionError, EOFError):
+            self.outcome = Outcome(status="failed", reason=SERVER_DIED)
+            return
+        self._tell((to_json(self.job), time.monotonic()))
+
+    def ready(self) -> None:
+        if not self._is_warm and self.outcome is None:
+            self._await_answer()
+        self._is_warm = True
+
+    def burst(self) -> None:
+        self._tell(True)
+        self._await_answer()
+
+    def end(self) -> None:
+        self._tell(False)
+        self._await_answer()
+
+    def processor_s(self) -> float | None:
+        return processor_s(self._worker.process.pid) if self._worker else None
+
+    def close(self) -> None:
+        """It is not waited for: its outcome is in, or nobody wants it any more."""
+        if self._worker:
+            self._worker.process.kill()
+            self._worker.connection.close()
+            _end(self._worker.process)
+
+    def _tell(self, message: object) -> None:
+        assert self._worker is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died: waiting for it tells how
+            self._worker.connection.send(message)
+
+    def _await_answer(self) -> None:
+        assert self._worker is not None
+        start = time.monotonic()
+        self.outcome = _wait(self._worker.process, self._worker.connection, max(0.0, self._left_s), limit_s(self.job))
+        self._left_s -= time.monotonic() - start
+        if self.outcome is not None and self.outcome.status != MEASURED:  # late work and memory kept would disturb the others
+            self._worker.process.kill()
+            self._worker.process.join(STOP_GRACE_S)
+
+
+def processor_s(pid: int) -> float | None:
+    """Processor time of all threads of a process, to the nanosecond, by its clock (clock_getcpuclockid(3)); None where it is gone or has none."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return None
+
+
 def shared_process(job: Job) -> Unit | None:
-    """What jobs on a GPU that share a process have in common: the configuration, and the round or that they are done once. The control has its own.
+    """What jobs on a GPU that share a process have in common: the configuration, and the round or that they are done once.
 
     Each process on a GPU begins with seconds of setting CUDA up. On a CPU, and for a training, None: a process for the job alone.
     """
     repeat: str = catalog.load("metrics", job.metric).REPEAT
-    if job.cell.workload.device != "cuda" or repeat not in ("once", "round"):
+    if job.cell.workload.device != "cuda" or repeat not in ("once", "pilot", "round"):
         return None
-    return (job.cell.cell_id, repeat, job.repeat, job.control)
+    return (job.cell.cell_id, repeat == "round", job.repeat)
 
 
 def limit_s(job: Job) -> float:
     return job.settings.train_limit_s if job.recipe is not None else job.settings.limit_s
 
 
-def _wait(process: Any, receive: Connection, limit: float) -> Outcome:
+def _wait(process: Any, receive: Connection, limit: float, whole_limit: float | None = None) -> Outcome | None:
+    """The answer: an outcome, or None from a member of a group whose turn has ended well. `whole_limit`: of which `limit` is left."""
     deadline = time.monotonic() + limit
     try:
         while receive.poll(max(0.0, deadline - time.monotonic())):
@@ -160,15 +250,20 @@ def _wait(process: Any, receive: Connection, limit: float) -> Outcome:
             if isinstance(message, str):
                 tell(message)
                 continue
-            outcome: Outcome = from_json(Outcome, message)
-            return outcome
+            return None if message is None else _outcome_of(message)
     except (EOFError, OSError):  # it ended before it answered, or in the middle of it
         process.join(STOP_GRACE_S)
-        return _died(process.exitcode)
-    return Outcome(status="timed_out", reason=f"longer than the limit of {limit:g} s")
+        return died(process.exitcode)
+    return Outcome(status="timed_out", reason=f"longer than the limit of {whole_limit or limit:g} s")
 
 
-def _died(exit_code: int | None) -> Outcome:
+def _outcome_of(message: Any) -> Outcome:
+    outcome: Outcome = from_json(Outcome, message)
+    return outcome
+
+
+def died(exit_code: int | None) -> Outcome:
+    """Return the outcome of a job whose process ended without giving one."""
     if exit_code is not None and exit_code < 0:
         name = _signal_name(-exit_code)
         hint = " (often the kernel, short of memory)" if -exit_code == signal.SIGKILL else ""
@@ -222,12 +317,25 @@ def _child(connection: Connection) -> None:
             os.environ[COMPILE_CACHE] = compile_cache(caches, job)
         worker.prepare_process(job)
         with listening(connection.send):
-            outcome = dataclasses.replace(worker.run_job(job), start_s=started if is_first else None)
+            outcome = _taking_turns(connection, worker.Turns(job)) if job.group else worker.run_job(job)
+            outcome = dataclasses.replace(outcome, start_s=started if is_first else None)
         is_first = False
         try:
             connection.send(to_json(outcome))
         except BrokenPipeError:  # the parent has died; nobody is left to tell
             return
+
+
+def _taking_turns(connection: Connection, turns: Turns) -> Outcome:
+    """Begin, and whenever it is asked for run a burst or end. Answers None to all but the last."""
+    turns.begin()
+    while turns.outcome is None:
+        connection.send(None)
+        if connection.recv():
+            turns.burst()
+        else:
+            turns.end()
+    return turns.outcome
 
 
 def forget() -> None:

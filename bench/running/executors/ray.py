@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.measure.environment import code_facts
+from bench.running.executors import Batch
 from bench.running.executors._cluster import (
     CONNECT_LIMIT_S,
     NOT_HEARD,
@@ -27,7 +28,7 @@ from bench.running.executors._cluster import (
     difference,
     facts_of,
     leave_out,
-    outcome_of,
+    outcomes_of,
     ray,
     room_for_slots,
     slots_of,
@@ -67,36 +68,41 @@ class Executor:
             ray().shutdown()
 
     def run(self, job: Job) -> Outcome:
-        return next(outcome for _, outcome in self.run_many(iter([job])))
+        return self.run_group((job,))[0]
 
-    def run_many(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, Outcome]]:
-        """Each job on a free slot. A job whose worker or node was lost is run again on another. Raises RequestError where no slot is left."""
-        again: deque[Job] = deque()
+    def run_group(self, batch: Batch) -> list[Outcome]:
+        return next(outcomes for _, outcomes in self.run_many(iter([batch])))
+
+    def run_many(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, list[Outcome]]]:
+        """Each batch on a free slot. One whose worker or node was lost is run again on another. Raises RequestError where no slot is left."""
+        again: deque[Batch] = deque()
         losses: Counter[Any] = Counter()
         while True:
             while self._pool is None or self._pool.free or not self._pool.working:
-                if (job := again.popleft() if again else next(jobs, None)) is None:
+                if (batch := again.popleft() if again else next(batches, None)) is None:
                     break
-                self._pool = self._pool or _Pool(_place_of(job))
+                self._pool = self._pool or _Pool(_place_of(batch[0]))
                 if not self._pool.free:
-                    again.appendleft(job)
+                    again.appendleft(batch)
                     break
-                self._pool.start(job)
+                self._pool.start(batch)
             if self._pool is None or not (self._pool.working or again):
                 return
             if not self._pool.may_have_slots():
                 raise RequestError("no node of the Ray cluster is left", "start one, and go on with: bench run --resume RUN --on ray")
-            for job, outcome in self._pool.ended():
-                if outcome is None:
+            for batch, outcomes in self._pool.ended():
+                job = batch[0]
+                if outcomes is None:
                     losses[job.key] += 1
                     what = "giving it up" if losses[job.key] >= MAX_LOSSES else "it runs again"
                     told = f"{job.metric} {job.repeat + 1} of {job.cell.model.name} n={job.cell.model.shape.seq_len}"
                     warnings.warn(f"a worker or node of the Ray cluster was lost during {told}; {what}", stacklevel=2)
                     if losses[job.key] < MAX_LOSSES:
-                        again.append(job)
+                        again.append(batch)
                         continue
-                    outcome = Outcome(status="killed", reason=f"its worker or node was lost {MAX_LOSSES} times")
-                yield job, _marked(outcome, losses[job.key])
+                    lost = Outcome(status="killed", reason=f"its worker or node was lost {MAX_LOSSES} times")
+                    outcomes = [lost for _ in batch]
+                yield batch, [_marked(outcome, losses[job.key]) for outcome in outcomes]
 
 
 class _Pool:
@@ -106,7 +112,7 @@ class _Pool:
         self._place = place
         slots = slots_of(place)
         self.free = deque(slots.used)
-        self.working: dict[Any, tuple[Slot, Job]] = {}
+        self.working: dict[Any, tuple[Slot, Batch]] = {}
         self._joining: dict[Any, tuple[Slot, float]] = {}
         self._chosen = slots.used[0]
         self._nodes = {slot.node for slot in slots.used}
@@ -114,9 +120,9 @@ class _Pool:
         self._failures: Counter[str] = Counter()
         self._room = _Room(place)
 
-    def start(self, job: Job) -> None:
+    def start(self, batch: Batch) -> None:
         slot = self.free.popleft()
-        self.working[slot.actor.run.remote(json.dumps(to_json(job)))] = (slot, job)
+        self.working[slot.actor.run.remote(json.dumps([to_json(job) for job in batch]))] = (slot, batch)
 
     def may_have_slots(self) -> bool:
         """Is any there, or coming?"""
@@ -124,20 +130,20 @@ class _Pool:
             self._fill(self._room.now())
         return bool(self.free or self.working or self._joining)
 
-    def ended(self) -> Iterator[tuple[Job, Outcome | None]]:
-        """The next jobs that end, after at most `LOOK_S`; None in the place of an outcome where the worker or node was lost."""
+    def ended(self) -> Iterator[tuple[Batch, list[Outcome] | None]]:
+        """The next batches that end, after at most `LOOK_S`; None in the place of outcomes where the worker or node was lost."""
         done, _ = ray().wait([*self.working, *self._joining], num_returns=1, timeout=LOOK_S)
         for reference in done:
             if reference in self._joining:
                 self._admit(reference)
                 continue
-            slot, job = self.working.pop(reference)
-            outcome = outcome_of(reference)
-            if outcome is None:
+            slot, batch = self.working.pop(reference)
+            outcomes = outcomes_of(reference)
+            if outcomes is None:
                 self._replace(slot)
             else:
                 self.free.append(slot)
-            yield job, outcome
+            yield batch, outcomes
         self._fill(self._room.latest())
 
     def _admit(self, reference: Any) -> None:

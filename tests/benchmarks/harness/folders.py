@@ -10,8 +10,9 @@ from typing import Any
 import pandas
 
 from bench.files import write_atomically, write_json, write_text
+from bench.measure.hosts import disagreements
 from bench.running.store import ENVIRONMENT
-from bench.spec import MUST_AGREE, RequestError
+from bench.spec import RequestError
 
 SETTINGS, PAGE = "settings.json", "README.md"
 
@@ -42,11 +43,8 @@ def agree_on_environment(folder: Path, facts: Mapping[str, Any]) -> None:
         write_json(path, dict(facts))
         return
     before = json.loads(path.read_text())
-    for key in MUST_AGREE:
-        if before.get(key) != facts.get(key):
-            raise RequestError(
-                f"{folder} was measured with another {key}: {before.get(key)!r} then, {facts.get(key)!r} now", "choose another --out"
-            )
+    for key, (then, now) in disagreements(before, facts, trained=True).items():
+        raise RequestError(f"{folder} was measured with another {key}: {then!r} then, {now!r} now", "choose another --out")
 
 
 def machine_text(folder: Path) -> str:

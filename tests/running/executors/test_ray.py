@@ -56,12 +56,13 @@ def ended_slots() -> bool:
 
 
 def losses(folder: Path) -> int:
-    """What the outcomes of a complete run say of lost workers."""
+    """What the outcomes of a complete run say of lost workers; those of a group share one."""
     stored = read_run(folder / "mine")
     assert num_missing(stored) == 0
     assert {record.outcome.status for record in stored.records} == {MEASURED}
     assert len({record.key for record in stored.records}) == len(stored.records)
-    return sum(record.outcome.values.get(LOST, 0) for record in stored.records)
+    batches = {(record.group, record.repeat) if record.group else record.key: record for record in stored.records}
+    return sum(record.outcome.values.get(LOST, 0) for record in batches.values())
 
 
 def test_a_run_is_complete_though_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:

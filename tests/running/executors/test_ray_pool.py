@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench.measure.environment import environment_id
 from bench.running.executors import _cluster
 from bench.running.executors import ray as executor
 from bench.running.executors._cluster import Place, Slot, Slots
@@ -142,3 +143,19 @@ def test_a_slot_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch
     pool._fill([])
     assert not pool._joining
     assert pool._failures == {"b": 1}
+
+
+KNOWN: dict[str, Any] = {**FACTS, "cpu_type": "AMD EPYC family 26", "gpu_type": None, "work_version": "w"}
+
+
+def slot_of(node: str, facts: Mapping[str, Any]) -> Slot:
+    return Slot(Actor(), node, NEEDS, {**facts, "environment_id": environment_id(facts)})
+
+
+@pytest.mark.parametrize("key", ["cpu_type", "work_version", "code_version"])
+@pytest.mark.parametrize("other", ["other", None])
+def test_nodes_of_another_type_or_code_are_left_out(key: str, other: str | None) -> None:
+    alike, unlike = [slot_of(node, KNOWN) for node in "ac"], slot_of("b", {**KNOWN, key: other})
+    assert _cluster._largest_group([alike[0], unlike, alike[1]]) == alike
+    assert _cluster.difference(alike[0], alike[1]) == ""
+    assert f"{key} is {other!r} there and {KNOWN[key]!r} on the nodes that are used" in _cluster.difference(alike[0], unlike)

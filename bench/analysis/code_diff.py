@@ -1,0 +1,170 @@
+"""Two revisions of the code, timed in turn: of each cell, is the second slower, faster, or equal within the margin? Imports no torch."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.analysis.diff import LATENCY, Bound
+from bench.analysis.frame import WORK_KEYS, prepare, row_name, varying
+from bench.analysis.latency_tests import CellComparison, Difference, cells_past
+from bench.analysis.ranking import decided, rounds_needed
+from bench.analysis.series import row_values
+from bench.intervals import INTERLEAVED_CONTROL_LEVEL, Interval, geometric_interval
+from bench.running.code_run import CONTROL, FIRST, NAMES, SECOND, CellRound, CodeRun
+from bench.running.store import StoredRun
+from bench.running.table import rows_of
+from bench.running.timings import Timings, log_ratios
+from bench.spec import MEASURED, RequestError
+
+MIN_ROUNDS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellAnswer:
+    """One cell by the code of A and of B.
+
+    `ratio`: time of B over time of A with its plain 95 % interval (None below two rounds). `different`, `equal`, `rounds_needed`: see
+    `bench.analysis.ranking.Pair`. `control`: the second process of A over the first, with its 99.9 % interval. `first_call_ms` and `latency_ms`:
+    medians over rounds of A and of B, None where nothing was measured. `failed`: which side was not measured, with status and reason.
+    """
+
+    cell_id: str
+    name: str
+    num_rounds: int
+    latency_ms: tuple[float | None, float | None]
+    first_call_ms: tuple[float | None, float | None]
+    failed: str = ""
+    ratio: Interval | None = None
+    control: Interval | None = None
+    difference: Difference | None = None
+    different: bool = False
+    equal: bool = False
+    rounds_needed: int | None = None
+    margin: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        if self.failed:
+            return self.failed
+        if self.ratio is None:
+            return f"open: {self.num_rounds} round{'' if self.num_rounds == 1 else 's'} of {MIN_ROUNDS} at least"
+        found = [f"B {'slower' if self.ratio.estimate > 1 else 'faster'}"] if self.different else []
+        found += [f"equal within {100 * self.margin:g} %"] if self.equal else []
+        if found:
+            return ", ".join(found)
+        return f"open: about {self.rounds_needed} rounds would decide" if self.rounds_needed else "open: 1,000 rounds would not decide"
+
+    @property
+    def control_holds(self) -> bool | None:
+        """Does the control's interval hold 1? None without one."""
+        return self.control.contains(1.0) if self.control else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundVerdict:
+    """The cells that pass the bound for certain, by name with their ratio; of `num_judged`."""
+
+    bound: Bound
+    failing: tuple[str, ...]
+    num_judged: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeAnswer:
+    """All cells of a run, in the order of its plan; decisions hold for `num_compared` of them together (Bonferroni)."""
+
+    run: CodeRun
+    cells: tuple[CellAnswer, ...]
+    num_compared: int
+
+    def judge(self, bound: Bound) -> BoundVerdict:
+        """Hold ratios against a bound by one-sided t-tests, with Holm's correction for their number."""
+        judged = [cell for cell in self.cells if cell.difference]
+        tested = [CellComparison(cell_id=cell.cell_id, verdict="", difference=cell.difference) for cell in judged]
+        past = {found.cell_id for found in cells_past(tested, bound.value, above=bound.above)}
+        failing = tuple(f"{c.name}: x {c.ratio.estimate:.3g}" for c in judged if c.ratio and c.cell_id in past)
+        return BoundVerdict(bound=bound, failing=failing, num_judged=len(judged))
+
+
+def require_latency(bound: Bound) -> Bound:
+    """Raise RequestError for a bound on anything but the latency."""
+    if bound.column != LATENCY:
+        raise RequestError(f"--code measures latency, not {bound.column}", f"try --fail-if '{LATENCY}>1.05'")
+    return bound
+
+
+def answer(run: CodeRun) -> CodeAnswer:
+    """Compare A and B cell by cell. Rounds of a cell that failed in one of them are shown, and decide nothing."""
+    names = _names(run)
+    rounds: dict[str, list[CellRound]] = {planned.cell.cell_id: [] for planned in run.plan.cells}
+    for done in run.rounds:
+        rounds[done.cell_id].append(done)
+    logs = {cell_id: _log_ratios(found, SECOND) for cell_id, found in rounds.items()}
+    num_compared = sum(len(found) >= MIN_ROUNDS and not run.failure(cell_id) for cell_id, found in logs.items())
+    cells = tuple(_cell_answer(cell_id, names[cell_id], found, logs[cell_id], num_compared, run) for cell_id, found in rounds.items())
+    return CodeAnswer(run=run, cells=cells, num_compared=num_compared)
+
+
+def _names(run: CodeRun) -> Mapping[str, str]:
+    """What tells the cells apart."""
+    frame = prepare(rows_of(StoredRun(folder=Path(), plan=run.plan, environment=run.environment, records=())))
+    keys = varying(frame, WORK_KEYS)
+    return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
+
+
+def _cell_answer(
+    cell_id: str, name: str, rounds: Sequence[CellRound], logs: Sequence[float], num_compared: int, run: CodeRun
+) -> CellAnswer:
+    failure, margin = run.failure(cell_id), run.plan.settings.margin
+    enough = len(logs) >= MIN_ROUNDS
+    different, equal = decided(logs, margin, num_compared) if enough and not failure else (False, False)
+    is_open = enough and not (failure or different or equal)
+    return CellAnswer(
+        cell_id=cell_id,
+        name=name,
+        num_rounds=len(logs),
+        latency_ms=_medians(rounds, "latency_ms"),
+        first_call_ms=_medians(rounds, "first_call_ms"),
+        failed=f"{NAMES[failure[0]]}: {failure[1].status}: {failure[1].reason}" if failure else "",
+        ratio=geometric_interval([math.exp(log) for log in logs]),
+        control=geometric_interval([math.exp(log) for log in _log_ratios(rounds, CONTROL)], INTERLEAVED_CONTROL_LEVEL),
+        difference=_difference(logs) if enough and not failure else None,
+        different=different,
+        equal=equal,
+        rounds_needed=rounds_needed(logs, margin, num_compared) if is_open else None,
+        margin=margin,
+    )
+
+
+def _difference(logs: Sequence[float]) -> Difference:
+    return Difference(estimate=statistics.fmean(logs), parts=[(statistics.variance(logs) / len(logs), len(logs) - 1)])
+
+
+def _log_ratios(rounds: Sequence[CellRound], member: str) -> list[float]:
+    """The logarithm of a member's time over the first's, of each round in which both were measured: the median over blocks."""
+    bursts = {
+        ("", done.repeat): {
+            name: np.log(outcome.samples["wall_ms"]) for name, outcome in done.outcomes.items() if outcome.status == MEASURED
+        }
+        for done in rounds
+    }
+    return list(log_ratios(member, FIRST, Timings(bursts=bursts)).values())
+
+
+def _medians(rounds: Sequence[CellRound], value: str) -> tuple[float | None, float | None]:
+    first, second = (list(_values(rounds, member, value)) for member in (FIRST, SECOND))
+    return statistics.median(first) if first else None, statistics.median(second) if second else None
+
+
+def _values(rounds: Sequence[CellRound], member: str, value: str) -> Iterator[float]:
+    for done in rounds:
+        outcome = done.outcomes[member]
+        if outcome.status == MEASURED:
+            yield float(outcome.values[value])

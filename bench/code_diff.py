@@ -1,0 +1,88 @@
+"""`bench diff --code REV_A REV_B -- REQUEST`: time one request by two revisions of this repository in turn, and answer which is faster."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bench import console
+from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, plan_to_run
+from bench.measure import environment
+from bench.planning.flags import Flags
+from bench.planning.jobs import LATENCY
+from bench.running.revisions import checked_out, find_revision
+from bench.running.signals import Stop
+from bench.spec import Plan, RequestError
+
+if TYPE_CHECKING:
+    from bench.analysis.diff import Bound
+    from bench.running.revisions import Revision
+
+RUN_FILE = "code.json"
+USAGE = "bench diff --code REV_A REV_B -- --models gmlp --seq 257"
+
+
+def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, out: str, form: str) -> None:
+    """Measure and answer; `words` are two revisions and the flags of `run_command`, the command `bench run`.
+
+    Writes `code.json` into `out`, or into a folder of its own in results/. Exits with 1 where a cell failed or passes `fail_if` for certain, and with
+    130 after an interrupt, whose rounds so far are answered.
+    """
+    bound = _parse_bound(fail_if)
+    if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
+        raise RequestError("--code compares two revisions", f"try: {USAGE}")
+    first, second = (find_revision(name) for name in words[:2])
+    plan = _plan_of(words[2:], run_command)
+    _measure_and_answer(first, second, plan, bound, out, form)
+
+
+def _parse_bound(text: str | None) -> Bound | None:
+    from bench.analysis.code_diff import require_latency
+    from bench.analysis.diff import parse_bound
+
+    return None if text is None else require_latency(parse_bound(text))
+
+
+def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
+    """The plan of a request in the words of `bench run`, for latency alone. Raises RequestError for flags that say where and how a run is kept."""
+    values = run_command.make_context("bench run", list(request)).params
+    names = {field.name for field in dataclasses.fields(Flags)}
+    own = {parameter.name: parameter for parameter in run_command.params if parameter.name not in names and parameter.name != "plan_file"}
+    for name, parameter in own.items():
+        if values[name] != parameter.default:
+            raise RequestError(f"{parameter.opts[0]} is for bench run, not for a request to compare code by", "leave it out")
+    flags = Flags(**{name: values[name] for name in names})
+    if "--metrics" in flags.given() and flags.metrics != LATENCY:
+        raise RequestError(f"--code measures {LATENCY} alone, not {flags.metrics}", "leave --metrics out")
+    plan = dataclasses.replace(plan_to_run(flags, values["plan_file"], "", "")[0], metrics=(LATENCY,))
+    if plan.settings.rounds < 2:
+        raise RequestError("a ratio has no interval after one round", "ask for more with --rounds")
+    return plan
+
+
+def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bound | None, out: str, form: str) -> None:
+    from bench.analysis.code_diff import answer
+    from bench.report import code_diff
+    from bench.running.code_rounds import measure_code
+    from bench.running.code_run import CodeRun
+    from bench.running.folder import make_empty_folder
+    from bench.running.revision_member import Code
+
+    device, settings = plan.cells[0].cell.workload.device, plan.settings
+    facts = environment.inspect_environment(threads=settings.threads, device=device, allocator=settings.allocator)
+    run = CodeRun(first=first, second=second, plan=plan, environment=facts)
+    with Stop(console.notice) as stop, checked_out([first, second]) as trees:
+        folder = make_empty_folder(out, device, f"code-{first.short}-{second.short}")
+        codes = [Code(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
+        run = measure_code(run, codes, folder / RUN_FILE, stop)
+    found = answer(run)
+    verdict = found.judge(bound) if bound else None
+    code_diff.show(found, verdict, form)
+    console.say(f"results: {folder / RUN_FILE}")
+    if run.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if (verdict and verdict.failing) or any(cell.failed for cell in found.cells):
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,90 @@
+"""Facts about the CPU: model, family, stepping, microcode, vector flags, caches, and the one string that names its type."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+CPUINFO = Path("/proc/cpuinfo")
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+VECTOR_FLAGS = frozenset(
+    {
+        *("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8"),
+        *("asimd", "asimddp", "sve", "sve2", "sme", "bf16", "svebf16", "i8mm"),
+    }
+)
+"""Flags that decide which matrix kernels a library picks: x86 (`flags` of /proc/cpuinfo), then ARM (`Features`)."""
+UNKNOWN = ("", "unknown")
+BYTES = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def cpu_facts() -> dict[str, Any]:
+    """Describe the first processor; None for each fact that the machine hides."""
+    try:
+        text = CPUINFO.read_text(errors="replace")
+    except OSError:
+        text = ""
+    return {**facts_in(text), "cpu_caches": cache_bytes(CACHES)}
+
+
+def facts_in(cpuinfo: str) -> dict[str, Any]:
+    """Read the first processor's facts from the text of /proc/cpuinfo. ARM: implementer, part and revision stand for family, model and stepping."""
+    fields = _fields(cpuinfo)
+    model = fields.get("model name") or platform.processor() or platform.machine()
+    flags = fields.get("flags") or fields.get("Features")
+    found = {
+        "cpu_model": model,
+        "cpu_family": _number(fields.get("cpu family")) or fields.get("CPU implementer"),
+        "cpu_model_number": _number(fields.get("model")) if "cpu family" in fields else fields.get("CPU part"),
+        "cpu_stepping": _number(fields.get("stepping")) if "cpu family" in fields else _arm_revision(fields),
+        "cpu_microcode": fields.get("microcode"),
+        "cpu_flags": sorted(VECTOR_FLAGS.intersection(flags.split())) if flags else None,
+    }
+    return {**found, "cpu_type": _type(found)}
+
+
+def _type(facts: Mapping[str, Any]) -> str | None:
+    """Name the CPU type, such as `AMD EPYC family 26 model 2 stepping 1 (avx2, avx512f)`; None where one of its parts is hidden."""
+    family, model, stepping, flags = (facts[name] for name in ("cpu_family", "cpu_model_number", "cpu_stepping", "cpu_flags"))
+    if None in (family, model, stepping, flags):
+        return None
+    vectors = f" ({', '.join(flags)})" if flags else ""
+    return f"{facts['cpu_model']} family {family} model {model} stepping {stepping}{vectors}"
+
+
+def _fields(cpuinfo: str) -> dict[str, str]:
+    """Return the known fields of the first processor; some ARM kernels put fields of all processors after the last."""
+    found: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        name, _, value = (part.strip() for part in line.partition(":"))
+        if value.lower() not in UNKNOWN:
+            found.setdefault(name, value)
+    return found
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _arm_revision(fields: Mapping[str, str]) -> str | None:
+    """Write variant 0x3 and revision 1 as Arm does: `r3p1`."""
+    variant, revision = fields.get("CPU variant"), _number(fields.get("CPU revision"))
+    try:
+        return None if variant is None or revision is None else f"r{int(variant, 16)}p{revision}"
+    except ValueError:
+        return None
+
+
+def cache_bytes(folder: Path) -> dict[str, int] | None:
+    """Return bytes of L1d, L2 and so on from the kernel's description of one processor's caches; None where there is none."""
+    found = {}
+    for index in sorted(folder.glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind != "Instruction":
+                found[f"L{level}{'d' if kind == 'Data' else ''}"] = int(size.rstrip("KMG")) * BYTES.get(size[-1:], 1)
+        except (OSError, ValueError):
+            continue
+    return found or None

@@ -1,0 +1,107 @@
+"""Two hosts told apart by their environment's facts: the type of CPU or GPU, the keys that must agree, ceilings that lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from bench.spec import MUST_AGREE, SAME_MACHINE
+
+Facts = Mapping[str, Any]
+Pairs = dict[str, tuple[Any, Any]]
+CODE = "code_version"
+HOST_KEYS = ("cpu_type", "gpu_type", "work_version")
+KNOWN_MUST_AGREE = (*(key for key in MUST_AGREE if key != CODE), *HOST_KEYS)
+"""As MUST_AGREE, between known hosts: `work_version` takes the place of the version of all code."""
+TOLD = (*HOST_KEYS, "boot", "cpu_microcode", *MUST_AGREE)
+"""Facts named where two hosts differ in them; `operating_system` holds the kernel's release."""
+AT_START, AT_END = "ceilings_at_start", "ceilings_at_end"
+MAX_CEILING_CHANGE = 0.15
+"""Relative difference above which a ceiling has changed."""
+UNKNOWN = "host unknown"
+GIB = 2**30
+
+
+def host_type(facts: Facts) -> str | None:
+    """Name the type of processor that was measured: the GPU's where the device is cuda, else the CPU's; None where the host is unknown."""
+    return gpu_type(facts) if facts.get("device") == "cuda" else facts.get("cpu_type")
+
+
+def gpu_type(facts: Facts) -> str | None:
+    """Name the GPU, or its MIG slice, with its memory in GiB; None where the GPU, or its memory, cannot be told."""
+    gpu, memory = facts.get("gpu"), facts.get("gpu_memory_bytes")
+    return f"{gpu}, {memory / GIB:.0f} GiB" if gpu and memory else None
+
+
+def is_known(facts: Facts) -> bool:
+    """Are the type of host and the version of the timed code on record?"""
+    return host_type(facts) is not None and facts.get("work_version") is not None
+
+
+def identity(facts: Facts) -> dict[str, Any]:
+    """Return the facts that identify an environment: of a known host the new keys, of an unknown one those of old records."""
+    return {key: facts.get(key) for key in (KNOWN_MUST_AGREE if is_known(facts) else MUST_AGREE)}
+
+
+def disagreements(first: Facts, second: Facts, *, trained: bool) -> Pairs:
+    """Return the facts, with both values, that keep the records of two environments apart; empty where they may be mixed.
+
+    `trained`: models are trained, so the version of all code must agree. A known host never agrees with an unknown one.
+    """
+    known = is_known(first), is_known(second)
+    if not any(known):
+        return _differing(first, second, MUST_AGREE)
+    found = _differing(first, second, (*KNOWN_MUST_AGREE, *((CODE,) if trained else ())))
+    return found if found or all(known) else {"host": _host_names(first, second)}
+
+
+def machine_differences(first: Facts, second: Facts) -> Pairs:
+    """Return the facts, with both values, that keep times of two runs from being compared: the host's type, cores, threads and allocator."""
+    types = {} if host_type(first) == host_type(second) else {"host type": _host_names(first, second)}
+    return {**types, **_differing(first, second, SAME_MACHINE)}
+
+
+def host_differences(first: Facts, second: Facts) -> Pairs:
+    """Return the facts of machine and software that differ, and the ceilings that lie apart, each with both values."""
+    found = _differing(first, second, tuple(dict.fromkeys(TOLD)))
+    for moment in (AT_START, AT_END):
+        apart = changed_ceilings(ceilings(first, moment), ceilings(second, moment))
+        found |= {f"{name} in {moment}": pair for name, pair in apart.items()}
+    return found
+
+
+def ceilings(facts: Facts, moment: str) -> dict[str, float]:
+    """Return the rates noted at AT_START or AT_END, by name, per second; empty where none were measured."""
+    noted = facts.get(moment)
+    rates = noted.items() if isinstance(noted, Mapping) else ()
+    return {name: rate for name, rate in rates if isinstance(rate, int | float) and rate > 0}
+
+
+def changed_ceilings(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Return the ceilings of both that differ by more than MAX_CEILING_CHANGE of the lower, with both values."""
+    pairs = {name: (rate, second[name]) for name, rate in first.items() if name in second}
+    return {name: pair for name, pair in pairs.items() if spread(pair) > MAX_CEILING_CHANGE}
+
+
+def furthest_apart(hosts: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:
+    """Return the ceiling that differs most between any two of them: name, lower and higher rate; None where none has changed."""
+    found = [(name, pair) for one, other in combinations(hosts, 2) for name, pair in changed_ceilings(one, other).items()]
+    if not found:
+        return None
+    name, pair = max(found, key=lambda each: spread(each[1]))
+    return name, min(pair), max(pair)
+
+
+def spread(pair: tuple[float, float]) -> float:
+    """Return how much larger the larger one is, relative to the smaller."""
+    return max(pair) / min(pair) - 1
+
+
+def _host_names(*hosts: Facts) -> tuple[Any, ...]:
+    return tuple(host_type(facts) or UNKNOWN for facts in hosts)
+
+
+def _differing(first: Facts, second: Facts, keys: Sequence[str]) -> Pairs:
+    pairs = {key: (first.get(key), second.get(key)) for key in keys}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,0 +1,72 @@
+"""How long one call takes and what memory its process needs, in a discarded first look that sizes the bursts of latency; runs by itself."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.metrics import Measurement, Repeat
+from bench.spec import Job, Record
+
+REPEAT: Repeat = "pilot"
+COLUMNS: tuple[str, ...] = ()
+PILOT_S = 0.1
+CUDA_CONTEXT_BYTES = 600 * 2**20
+"""Of a process on a GPU beside what its allocator reserves: assumed, for the driver does not say."""
+
+
+def measure(job: Job) -> Measurement:
+    """Warm the step up as for a round, and call it for a tenth of a second more."""
+    from bench.measure.environment import available_memory_bytes
+    from bench.measure.step import attention_backend, build_step
+    from bench.measure.timer import Rules, rules_for, stopwatch_for, time_call
+
+    work = job.cell.workload
+    at_birth, available = _resident_bytes(), available_memory_bytes() if work.device == "cpu" else _free_gpu_bytes()
+    rules = rules_for(work.device, min(PILOT_S, job.settings.sample_s))
+    with attention_backend(work.attention):
+        step = build_step(job.cell, seed=job.settings.seed)
+        timing = time_call(
+            step.call, stopwatch_for(work.device), Rules(sample_s=rules.sample_s, min_warmup_s=rules.min_warmup_s, min_samples=3)
+        )
+    return Measurement(
+        values={
+            "call_s": statistics.median(timing.wall_s),
+            "first_call_s": timing.first_call_s,
+            "peak_bytes": _peak_bytes(work.device, at_birth),
+            "available_bytes": available,
+        }
+    )
+
+
+def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
+    """No column: its times are discarded."""
+    return {}
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def _peak_bytes(device: str, at_birth: int) -> int:
+    """The most that this process held beyond what it shares with the fork server, or on the GPU."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_reserved() + CUDA_CONTEXT_BYTES
+    import resource
+
+    return max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - at_birth)
+
+
+def _free_gpu_bytes() -> int:
+    import torch
+
+    free: int = torch.cuda.mem_get_info()[0]
+    return free + CUDA_CONTEXT_BYTES

@@ -1,0 +1,228 @@
+"""Interleaved timing: which configurations take turns, in bursts of how many calls, over how many blocks. Imports no torch.
+
+Two questions make two kinds of group. `compare`: configurations of equal length, batch, phase, dtype, device and task, which differ in model, kernel
+or engine. `growth`: one model over all its lengths or batch sizes, for exponents and saturation.
+
+A pilot, whose times are discarded, says how long one call takes and what memory it needs. From that alone follow the calls of a burst and the number
+of blocks, equal for all rounds. Later data change neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.planning.pooling import planned_data_tokens
+from bench.serialize import content_id
+from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, Settings
+
+PILOT = "pilot"
+"""The metric of the discarded pilot."""
+COMPARE, GROWTH = "compare", "growth"
+MIN_GROWTH = 3
+"""Lengths, below which no exponent is fitted."""
+BURST_S = 0.02
+"""Long enough for the timer and the switch between processes, short enough that the neighbours' work hits all members alike."""
+SETTLE_S = {"cpu": 0.0, "cuda": 0.005}
+"""Of uncounted calls at the start of a burst, beside the one that finds cold caches: on CUDA a switch of contexts precedes them."""
+OWN_COLD_S = 0.5
+"""A call that takes longer finds its caches again in less than a hundredth of its time, and none is left out."""
+MIN_BLOCKS, MAX_BLOCKS = 5, 25
+LONG_S, MIN_LONG_BLOCKS = 12.0, 3
+"""Blocks so long that the least number of them would take longer than this may be fewer."""
+GROUP_LIMIT_S = 60.0
+"""Of the bursts of one group in one round. A group whose shortest block takes longer has one block."""
+LIMIT_SHARE = 0.5
+"""Of a job's time limit, for its own bursts; the rest is for warming up."""
+MAX_CALLS = 100_000
+MEMORY_SHARE = 0.8
+"""Of the memory available, which the members of a group may take together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pilot:
+    """The pilot of one cell: seconds per call, the memory that its process takes, and the memory that was available, in bytes (None: not known)."""
+
+    call_s: float
+    peak_bytes: int | None = None
+    available_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A cell of a group, with the calls of its burst. `control`: the second process of a cell that is timed under two names."""
+
+    cell: Cell
+    control: bool
+    num_calls: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingGroup:
+    """Members that take turns; the first is what the others are compared with. `block_s`: one burst of each, by the pilot."""
+
+    name: str
+    members: tuple[Member, ...]
+    num_blocks: int
+    block_s: float
+
+
+def pilots_of(records: Sequence[Record]) -> dict[str, Pilot]:
+    """The measured pilots, by cell id."""
+    return {
+        record.subject_id: Pilot(**{field.name: record.outcome.values[field.name] for field in dataclasses.fields(Pilot)})
+        for record in records
+        if record.metric == PILOT and record.outcome.status == MEASURED
+    }
+
+
+def timing_groups(plan: Plan, pilots: Mapping[str, Pilot], control: Cell | None, failed: frozenset[str] = frozenset()) -> list[TimingGroup]:
+    """Every group of the plan whose pilots are all in, without the cells whose pilots `failed`. `control`: the cell that has a second process, in
+    its first group."""
+    found: list[TimingGroup] = []
+    groups = cell_groups(plan.cells, plan)
+    home = next((name for name, cells in groups if control in cells), "")
+    for name, cells in groups:
+        alive = [cell for cell in cells if cell.cell_id not in failed]
+        if alive and all(cell.cell_id in pilots for cell in alive):
+            second = control if name == home and control in alive else None
+            found += _fitting(name, alive, second, pilots, plan.settings)
+    return found
+
+
+def cell_groups(cells: Sequence[PlannedCell], plan: Plan) -> list[tuple[str, list[Cell]]]:
+    """The groups by name, in the order of the plan. A cell that would be compared with nothing is timed with its own lengths alone."""
+    compared = _compared([planned.cell for planned in cells])
+    growing = list(_growing(cells, plan)) if plan.settings.growth else []
+    grown = {cell.cell_id for _, members in growing for cell in members}
+    lonely = {name for name, members in compared.items() if len(members) == 1 and members[0].cell_id in grown}
+    return [*((name, members) for name, members in compared.items() if name not in lonely), *growing]
+
+
+def compared_lengths(plan: Plan) -> dict[str, int]:
+    """The length under which each cell is compared, by cell id: that of its group's first cell."""
+    groups = [cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE)]
+    return {cell.cell_id: cells[0].model.shape.seq_len for cells in groups for cell in cells}
+
+
+def home_groups(records: Sequence[Record]) -> dict[str, str]:
+    """The group whose bursts a cell's own latency comes from, by cell id: that in which it is compared, before one for growth."""
+    found: dict[str, str] = {}
+    for record in records:
+        if record.group and record.outcome.status == MEASURED:
+            best = min(found.get(record.subject_id, record.group), record.group, key=lambda name: (name.startswith(GROWTH), name))
+            found[record.subject_id] = best
+    return found
+
+
+def _compared(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """By workload and length. A length at which one family stands alone joins another that reads as many tokens of the data: a published gMLP of 196
+    tokens is compared with a ViT of 197, which adds a class token."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(f"{COMPARE}/{_work(cell)}/n={cell.model.shape.seq_len}", []).append(cell)
+    joined: dict[str, str] = {}
+    first_of: dict[tuple[str, int], str] = {}
+    for name, members in groups.items():
+        if len({cell.model.family for cell in members}) == 1:
+            joined[name] = first_of.setdefault((_work(members[0]), planned_data_tokens(members[0].model)), name)
+    found: dict[str, list[Cell]] = {}
+    for name, members in groups.items():
+        found.setdefault(joined.get(name, name), []).extend(members)
+    return found
+
+
+def _work(cell: Cell) -> str:
+    work = cell.workload
+    return "/".join((work.phase, work.dtype, work.device, f"batch={work.batch_size}", work.task or "synthetic"))
+
+
+def _growing(cells: Sequence[PlannedCell], plan: Plan) -> Iterator[tuple[str, list[Cell]]]:
+    """Cells of one shape that differ in length alone, or that climb one ladder."""
+    ladders = {cell_id for ladder in plan.ladders for cell_id in ladder.cells}
+    series: dict[tuple[object, ...], dict[int, Cell]] = {}
+    for planned in cells:
+        if planned.cell.cell_id not in ladders:
+            series.setdefault(_series_key(planned), {})[planned.cell.model.shape.seq_len] = planned.cell
+    for by_length in series.values():
+        if len(by_length) >= MIN_GROWTH:
+            yield _growth_name(list(by_length.values())), [by_length[n] for n in sorted(by_length)]
+    by_id = {planned.cell.cell_id: planned.cell for planned in cells}
+    for ladder in plan.ladders:
+        climbed = [by_id[cell_id] for cell_id in ladder.cells if cell_id in by_id]
+        if len(climbed) > 1:
+            yield _growth_name(climbed), climbed
+
+
+def _series_key(planned: PlannedCell) -> tuple[object, ...]:
+    """All but the length, and the batch that may shrink with it; two lengths of one shape have equal sizes."""
+    model, sizes = planned.cell.model, tuple(planned.size(name) for name in ("width", "depth", "heads", "ffn_width"))
+    work = dataclasses.replace(planned.cell.workload, batch_size=1)
+    return (model.name, model.family, model.options, model.interface, sizes, work)
+
+
+def _growth_name(cells: Sequence[Cell]) -> str:
+    return f"{GROWTH}/{cells[0].model.name}/{content_id([cell.cell_id for cell in cells])}"
+
+
+def _fitting(
+    name: str, cells: Sequence[Cell], second: Cell | None, pilots: Mapping[str, Pilot], settings: Settings
+) -> Iterator[TimingGroup]:
+    """The group; where its members do not fit the memory together, pairs with the first of them, and one of the cell with its control; where not
+    even those do, each alone."""
+    control = [(second, True)] if second else []
+    everyone = [*((cell, False) for cell in cells), *control]
+    if len(everyone) == 1 or fits(everyone, pilots):
+        yield designed(name, everyone, pilots, settings)
+        return
+    first, *others = cells
+    fitting = [cell for cell in others if fits([(first, False), (cell, False)], pilots)]
+    for number, other in enumerate(others, start=1):
+        if other in fitting:
+            yield designed(f"{name}/pair {number}", [(first, False), (other, False)], pilots, settings)
+        else:
+            yield designed(f"{name}/alone {number}", [(other, False)], pilots, settings)
+    if not fitting:
+        yield designed(f"{name}/alone 0", [(first, False)], pilots, settings)
+    if second and fits(pair := [(second, False), *control], pilots):
+        yield designed(f"{name}/pair control", pair, pilots, settings)
+
+
+def fits(members: Sequence[tuple[Cell, bool]], pilots: Mapping[str, Pilot]) -> bool:
+    """Tell whether all members fit the memory together. True where the system does not say how much is available."""
+    found = [pilots[cell.cell_id] for cell, _ in members]
+    room = [pilot.available_bytes for pilot in found if pilot.available_bytes is not None]
+    return not room or sum(pilot.peak_bytes or 0 for pilot in found) <= MEMORY_SHARE * min(room)
+
+
+def designed(name: str, members: Sequence[tuple[Cell, bool]], pilots: Mapping[str, Pilot], settings: Settings) -> TimingGroup:
+    """Set the calls of each burst and the number of blocks from the pilots. `members`: cells, and whether each is the control's second process."""
+    calls = {cell.cell_id: calls_of_burst(pilots[cell.cell_id].call_s) for cell, _ in members}
+    bursts_s = [
+        pilots[cell.cell_id].call_s * (calls[cell.cell_id] + uncounted_calls(cell.workload.device, pilots[cell.cell_id].call_s))
+        for cell, _ in members
+    ]
+    block_s = math.fsum(bursts_s)
+    least = max(MIN_LONG_BLOCKS, min(MIN_BLOCKS, int(LONG_S / block_s)))
+    wanted = max(least, min(MAX_BLOCKS, int(len(members) * settings.sample_s / block_s)))
+    most = int(min(GROUP_LIMIT_S / block_s, LIMIT_SHARE * settings.limit_s / max(bursts_s)))
+    return TimingGroup(
+        name=name,
+        members=tuple(Member(cell=cell, control=control, num_calls=calls[cell.cell_id]) for cell, control in members),
+        num_blocks=max(1, min(wanted, most)),
+        block_s=block_s,
+    )
+
+
+def calls_of_burst(call_s: float) -> int:
+    """Counted calls of a burst, one at least."""
+    return max(1, min(MAX_CALLS, math.ceil(BURST_S / max(call_s, 1e-9))))
+
+
+def uncounted_calls(device: str, call_s: float) -> int:
+    """Calls at the start of a burst that find cold caches, or a GPU that has just switched contexts."""
+    if call_s > OWN_COLD_S:
+        return 0
+    return 1 + min(MAX_CALLS, math.ceil(SETTLE_S[device] / max(call_s, 1e-9)))

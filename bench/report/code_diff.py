@@ -1,0 +1,142 @@
+"""`bench diff --code` as a table, sentences, Markdown or JSON. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench import console, numbers
+from bench.analysis.code_diff import BoundVerdict, CellAnswer, CodeAnswer
+from bench.intervals import Interval
+from bench.report.document import Bullets, Document, Section, TableBlock
+from bench.report.markdown import to_markdown
+from bench.report.tables import Table
+from bench.running.revisions import WORKING_TREE, Revision
+
+TITLE = "Latency of two revisions"
+HEADERS = ("cell", "verdict", "A", "B", "B / A [95 %]", "rounds", "A / A control [99.9 %]", "first call of A", "of B")
+
+
+def show(found: CodeAnswer, bound: BoundVerdict | None, form: str) -> None:
+    """Print as `text`, `markdown` or `json` on stdout."""
+    if form == "json":
+        console.print_json(json_of(found, bound))
+    elif form == "markdown":
+        block = TableBlock(table=table_of(found), caption=about(found))
+        sections = (
+            Section(title="Answer", blocks=(Bullets(items=sentences(found, bound)),)),
+            Section(title="Cell by cell", blocks=(block,)),
+        )
+        console.print_text(to_markdown(Document(title=TITLE, subtitle="", notice="", sections=sections)))
+    else:
+        table = table_of(found)
+        console.print_table(table.headers, table.rows, table.numeric)
+        console.print_text("\n" + "\n".join((about(found), "", *sentences(found, bound))))
+
+
+def table_of(found: CodeAnswer) -> Table:
+    """One row per cell."""
+    return Table(headers=HEADERS, numeric=(False, False, *[True] * 7), rows=tuple(_row(cell) for cell in found.cells))
+
+
+def sentences(found: CodeAnswer, bound: BoundVerdict | None) -> tuple[str, ...]:
+    """Name the revisions and the request, count the verdicts, and say whatever limits the answer."""
+    run = found.run
+    counts = {verdict: sum(cell.verdict == verdict for cell in found.cells) for verdict in dict.fromkeys(c.verdict for c in found.cells)}
+    told = [f"A: {_revision_text(run.first)}; B: {_revision_text(run.second)}"]
+    if (run.first.commit, run.first.dirty) == (run.second.commit, run.second.dirty):
+        told.append("A and B are the same code: any difference is the measurement's own")
+    told.append(f"measured by: {run.plan.command}")
+    told.append(f"on: {_machine_text(run.environment)}")
+    told.append("; ".join(f"{num} of {len(found.cells)}: {verdict}" for verdict, num in counts.items()))
+    if off := [cell.name for cell in found.cells if cell.control_holds is False]:
+        told.append(f"the control leaves out 1, so small differences are in doubt: {', '.join(off)}")
+    if run.interrupted:
+        told.append(
+            f"interrupted: not all of {run.plan.settings.rounds} rounds were measured, so the levels of the intervals are not guaranteed"
+        )
+    if bound:
+        passed = f": {'; '.join(bound.failing)}" if bound.failing else ""
+        told.append(f"{len(bound.failing)} of {bound.num_judged} cells pass {bound.bound.text} for certain (Holm){passed}")
+    return tuple(told)
+
+
+def json_of(found: CodeAnswer, bound: BoundVerdict | None) -> dict[str, Any]:
+    """As one JSON document."""
+    run = found.run
+    return {
+        "first": _revision_json(run.first),
+        "second": _revision_json(run.second),
+        "command": run.plan.command,
+        "margin": run.plan.settings.margin,
+        "num_compared": found.num_compared,
+        "planned_rounds": run.plan.settings.rounds,
+        "interrupted": run.interrupted,
+        "cells": [_cell_json(cell) for cell in found.cells],
+        "fail_if": bound.bound.text if bound else None,
+        "failing": list(bound.failing) if bound else [],
+        "num_judged": bound.num_judged if bound else None,
+    }
+
+
+def about(found: CodeAnswer) -> str:
+    """Say how to read the table."""
+    return (
+        f"Times are medians over rounds. B / A: geometric mean over rounds, of each the median over blocks in which A and B took turns, with its "
+        f"plain 95 % interval. Verdicts hold for all cells together, here {found.num_compared} (Bonferroni)."
+    )
+
+
+def _row(cell: CellAnswer) -> tuple[str, ...]:
+    control = _ratio_text(cell.control)
+    return (
+        cell.name,
+        cell.verdict,
+        *map(numbers.duration, cell.latency_ms),
+        _ratio_text(cell.ratio),
+        str(cell.num_rounds),
+        f"{control}, leaves out 1" if cell.control_holds is False else control,
+        *map(numbers.duration, cell.first_call_ms),
+    )
+
+
+def _ratio_text(ratio: Interval | None) -> str:
+    return numbers.ratio(ratio.estimate, ratio.low, ratio.high) if ratio else ""
+
+
+def _revision_text(revision: Revision) -> str:
+    if revision.name != WORKING_TREE:
+        return f"{revision.name} ({revision.short})"
+    return f"the working tree, {'changed since' if revision.dirty else 'unchanged at'} {revision.commit[:10]}"
+
+
+def _machine_text(facts: Mapping[str, Any]) -> str:
+    device = facts["gpu"] if facts["device"] == "cuda" else facts["cpu_model"]
+    return f"{device}, {facts['threads']} CPU thread{'' if facts['threads'] == 1 else 's'}, torch {facts['torch_version']}"
+
+
+def _revision_json(revision: Revision) -> dict[str, Any]:
+    return {"name": revision.name, "commit": revision.commit, "dirty": revision.dirty}
+
+
+def _cell_json(cell: CellAnswer) -> dict[str, Any]:
+    return {
+        "cell_id": cell.cell_id,
+        "name": cell.name,
+        "verdict": cell.verdict,
+        "failed": cell.failed,
+        "different": cell.different,
+        "equal": cell.equal,
+        "rounds_needed": cell.rounds_needed,
+        "num_rounds": cell.num_rounds,
+        "latency_ms": list(cell.latency_ms),
+        "first_call_ms": list(cell.first_call_ms),
+        **_ratio_json("ratio", cell.ratio),
+        **_ratio_json("control", cell.control),
+        "control_holds": cell.control_holds,
+    }
+
+
+def _ratio_json(name: str, ratio: Interval | None) -> dict[str, float | None]:
+    low, high = (ratio.low, ratio.high) if ratio else (None, None)
+    return {name: ratio.estimate if ratio else None, f"{name}_low": low, f"{name}_high": high}

@@ -1,0 +1,139 @@
+"""A job in a fresh interpreter that runs the code of one revision (`bench.running.turns`). Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.errors import one_line
+from bench.planning.jobs import TIMED_OUT
+from bench.running.executors.process import COMPILE_CACHE, SINGLE_THREADED, STOP_GRACE_S, compile_cache, died, limit_s, processor_s
+from bench.running.revisions import OWN_FOLDER
+from bench.serialize import from_json, to_json
+from bench.spec import Job, Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """The `tree` of one revision, and the folder for code that its models compile."""
+
+    tree: Path
+    compiled: Path
+
+
+class RevisionMember:
+    """A member of a timing group; see `bench.running.interleave.Member`. Its limit is on the time in which it is active.
+
+    `close` it whatever happens. Its process leads a group of its own, which keeps a terminal's signals from it.
+    """
+
+    def __init__(self, job: Job, code: Code) -> None:
+        self.job = job
+        self.outcome: Outcome | None = None
+        self._code = code
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+        self._left_s = limit_s(job)
+
+    def begin(self) -> None:
+        """Start the interpreter and give it the job: one of a group is built and warmed up, any other is run."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.running.turns"],
+            cwd=self._code.tree,
+            env=_environment(self.job, self._code),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            process_group=0,
+        )
+        self._ask(to_json(self.job))
+
+    def ready(self) -> None:
+        """Beginning has made it so."""
+
+    def burst(self) -> None:
+        self._ask(True)
+
+    def end(self) -> None:
+        self._ask(False)
+
+    def processor_s(self) -> float | None:
+        return processor_s(self._process.pid) if self._process else None
+
+    def close(self) -> None:
+        """Kill the process and whatever it started."""
+        if self._process is None:
+            return
+        with self._process, contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process = None
+
+    def _ask(self, message: object) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        start = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it has died: waiting for it tells how
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.outcome = self._answer(start + self._left_s)
+        self._left_s -= time.monotonic() - start
+        if self.outcome is not None:
+            self.close()
+
+    def _answer(self, deadline: float) -> Outcome | None:
+        assert self._process is not None
+        try:
+            answer = json.loads(self._line(deadline))
+            return None if answer is None else _outcome_of(answer)
+        except TimeoutError:
+            return Outcome(status=TIMED_OUT, reason=f"longer than the limit of {limit_s(self.job):g} s")
+        except EOFError:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_GRACE_S)
+            return died(self._process.returncode)
+        except ValueError as error:
+            return Outcome(status="failed", reason=f"its answer cannot be read: {one_line(error)}")
+
+    def _line(self, deadline: float) -> bytes:
+        """Raises EOFError where the process ends, and TimeoutError where it takes too long."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while b"\n" not in self._unread:
+            if not select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError
+            read = self._process.stdout.read(2**16)
+            if not read:
+                raise EOFError
+            self._unread += read
+        line, self._unread = self._unread.split(b"\n", 1)
+        return line
+
+
+def run_alone(job: Job, code: Code) -> Outcome:
+    """Run a job that takes no turns."""
+    member = RevisionMember(job, code)
+    try:
+        member.begin()
+        assert member.outcome is not None
+        return member.outcome
+    finally:
+        member.close()
+
+
+def _outcome_of(answer: object) -> Outcome:
+    outcome: Outcome = from_json(Outcome, answer)
+    return outcome
+
+
+def _environment(job: Job, code: Code) -> dict[str, str]:
+    """This process's own, with the revision's packages in the place of those that run here."""
+    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != OWN_FOLDER]
+    variables = {"PYTHONPATH": os.pathsep.join([str(code.tree), *others]), COMPILE_CACHE: compile_cache(str(code.compiled), job)}
+    return {**os.environ, **SINGLE_THREADED, **variables}

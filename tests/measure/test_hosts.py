@@ -1,0 +1,91 @@
+"""Hosts are told apart by type of processor and version of the timed code; unknown ones by the keys of old records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.measure import hosts
+from bench.measure.environment import environment_id
+from bench.spec import MUST_AGREE
+
+OLD: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "device": "cpu"}
+KNOWN: dict[str, Any] = {**OLD, "cpu_type": "AMD EPYC family 26 model 2 stepping 1 (avx2)", "gpu_type": None, "work_version": "w"}
+GPU: dict[str, Any] = {**KNOWN, "device": "cuda", "cpu_type": None, "gpu": "Example", "gpu_memory_bytes": 80 * 2**30}
+GPU["gpu_type"] = hosts.gpu_type(GPU)
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def test_the_type_of_a_host_is_that_of_the_device() -> None:
+    assert hosts.host_type(KNOWN) == KNOWN["cpu_type"]
+    assert hosts.host_type(GPU) == "Example, 80 GiB"
+    slice_ = {**GPU, "gpu": "Example MIG 1g.10gb", "gpu_memory_bytes": int(9.75 * 2**30)}
+    assert hosts.host_type(slice_) == "Example MIG 1g.10gb, 10 GiB"
+    assert hosts.host_type({**GPU, "gpu_memory_bytes": None}) is None
+    assert hosts.host_type(OLD) is None
+
+
+def test_known_hosts_need_the_version_of_the_timed_code_and_not_of_all_code() -> None:
+    other = {**KNOWN, "code_version": "other"}
+    assert hosts.disagreements(KNOWN, other, trained=False) == {}
+    assert hosts.disagreements(KNOWN, other, trained=True) == {"code_version": ("same", "other")}
+    assert hosts.disagreements(OLD, {**OLD, "code_version": "other"}, trained=False) == {"code_version": ("same", "other")}
+
+
+@pytest.mark.parametrize("key", hosts.KNOWN_MUST_AGREE)
+def test_every_key_keeps_known_hosts_apart(key: str) -> None:
+    for facts in (KNOWN, GPU):
+        assert key in hosts.disagreements(facts, {**facts, key: "other"}, trained=False)
+
+
+@pytest.mark.parametrize("facts", [OLD, {**KNOWN, "work_version": None}, {**KNOWN, "cpu_type": None}])
+def test_an_unknown_host_agrees_with_its_like_by_the_old_keys_and_with_no_known_one(facts: dict[str, Any]) -> None:
+    assert hosts.disagreements(facts, facts, trained=True) == {}
+    for pair in ((facts, KNOWN), (KNOWN, facts)):
+        assert hosts.disagreements(*pair, trained=False)
+
+
+def test_a_gpu_without_a_known_cpu_does_not_make_its_cpu_known() -> None:
+    on_cpu = {**GPU, "device": "cpu"}
+    assert hosts.disagreements(GPU, on_cpu, trained=False) == {"host": ("Example, 80 GiB", "host unknown")}
+
+
+@pytest.mark.parametrize("key", hosts.KNOWN_MUST_AGREE)
+def test_what_must_agree_makes_the_identity_of_a_known_host(key: str) -> None:
+    for facts in (KNOWN, GPU):
+        assert environment_id({**facts, key: "other"}) != environment_id(facts)
+        assert environment_id({**facts, "code_version": "other", "boot": "other"}) == environment_id(facts)
+
+
+def test_an_unknown_host_keeps_the_identity_that_its_records_were_written_with() -> None:
+    found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("2026-11-2[23]_cpu_*/environment.json"))]
+    old = [facts for facts in found if "allocator" in facts and "cpu_type" not in facts]  # the keys were others before that
+    kept = {facts["environment_id"] for facts in old}
+    assert {"e9cd62f1c4d9", "63895e2dd5e4", "5312afbfbde8", "bd654a8495af"} <= kept
+    assert {environment_id(facts) for facts in old} == kept
+
+
+def test_times_are_compared_between_hosts_of_one_type() -> None:
+    assert hosts.machine_differences(KNOWN, {**KNOWN, "work_version": "other", "torch_version": "other"}) == {}
+    assert hosts.machine_differences(KNOWN, {**KNOWN, "cpu_type": "other"}) == {"host type": (KNOWN["cpu_type"], "other")}
+    assert hosts.machine_differences(KNOWN, OLD) == {"host type": (KNOWN["cpu_type"], "host unknown")}
+    assert hosts.machine_differences(OLD, OLD) == {}
+    assert hosts.machine_differences(OLD, {**OLD, "cpu_model": "other"}) == {"cpu_model": ("same", "other")}
+
+
+def test_ceilings_that_lie_apart_are_found_with_both_values() -> None:
+    first = {**KNOWN, "ceilings_at_start": {"copy_bytes_per_s": 10.0, "torch_mm_flops_per_s": 100.0, "onednn_flops_per_s": None}}
+    second = {**KNOWN, "ceilings_at_start": {"copy_bytes_per_s": 11.4, "torch_mm_flops_per_s": 50.0, "onednn_flops_per_s": 9.0}}
+    assert hosts.host_differences(first, second) == {"torch_mm_flops_per_s in ceilings_at_start": (100.0, 50.0)}
+    assert hosts.host_differences(first, KNOWN) == {}
+    rates = [hosts.ceilings(facts, hosts.AT_START) for facts in (first, second, {})]
+    assert hosts.furthest_apart(rates) == ("torch_mm_flops_per_s", 50.0, 100.0)
+    assert hosts.furthest_apart(rates[:1]) is None
+
+
+@pytest.mark.parametrize("noted", [None, "fast", 3, ["fast"], {"copy_bytes_per_s": "fast"}, {"copy_bytes_per_s": 0}])
+def test_ceilings_that_were_not_measured_or_are_damaged_are_none(noted: object) -> None:
+    assert hosts.ceilings({"ceilings_at_start": noted}, hosts.AT_START) == {}

@@ -1,0 +1,324 @@
+"""Which cells take turns, in bursts of how many calls, over how many blocks: from the plan and its pilots alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
+from bench.planning.jobs import LATENCY, control_cell, groups_of, jobs
+from bench.planning.request import parse_request
+from bench.planning.timing import (
+    BURST_S,
+    COMPARE,
+    GROUP_LIMIT_S,
+    GROWTH,
+    MAX_BLOCKS,
+    MEMORY_SHARE,
+    PILOT,
+    Pilot,
+    TimingGroup,
+    calls_of_burst,
+    cell_groups,
+    timing_groups,
+    uncounted_calls,
+)
+from bench.spec import MEASURED, Cell, Ladder, Outcome, Plan, Recipe, Record, Settings
+
+SIZES = {"width": "16", "depth": "1", "batch": "1", "metrics": "latency"}
+
+
+def planned(settings: Settings = Settings(rounds=2), **flags: Any) -> Plan:
+    return build_plan(
+        parse_request(**{"models": "gmlp,vit", "seq": "17", **SIZES, **flags}), settings=settings, recipe=Recipe(), device="cpu"
+    )
+
+
+def label(cell: Cell) -> str:
+    return f"{cell.model.name}-{cell.model.shape.seq_len}"
+
+
+def grouped(plan: Plan) -> dict[str, list[str]]:
+    """Labels of the members by group name."""
+    return {name: [label(cell) for cell in cells] for name, cells in cell_groups(plan.cells, plan)}
+
+
+def kinds(plan: Plan) -> dict[str, list[list[str]]]:
+    found: dict[str, list[list[str]]] = {COMPARE: [], GROWTH: []}
+    for name, members in grouped(plan).items():
+        found[name.partition("/")[0]].append(members)
+    return found
+
+
+def pilots(plan: Plan, call_s: float = 1e-3, **fields: Any) -> dict[str, Pilot]:
+    return {p.cell.cell_id: Pilot(call_s=call_s, **fields) for p in plan.cells}
+
+
+def members_of(group: TimingGroup) -> list[tuple[str, bool]]:
+    return [(label(member.cell), member.control) for member in group.members]
+
+
+def designed(plan: Plan, known: Mapping[str, Pilot], control: Cell | None = None) -> list[TimingGroup]:
+    return timing_groups(plan, known, control)
+
+
+def test_models_of_one_length_are_compared() -> None:
+    assert kinds(planned(seq="17,65")) == {COMPARE: [["gmlp-17", "vit-17"], ["gmlp-65", "vit-65"]], GROWTH: []}
+
+
+def test_kernels_engines_and_models_share_a_group() -> None:
+    plan = planned(attention="auto,math", engine="eager,onednn")
+    ((name, cells),) = cell_groups(plan.cells, plan)
+    assert name.startswith(COMPARE)
+    assert len(cells) == len(plan.cells) == 6  # gmlp has no attention
+    assert {(cell.workload.engine, cell.workload.attention) for cell in cells} == {
+        (engine, attention) for engine in ("eager", "onednn") for attention in ("none", "auto", "math")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("batch_size", {"batch": "1,2"}),
+        ("phase", {"phase": "infer,train"}),
+        ("dtype", {"dtype": "fp32,bf16"}),
+    ],
+)
+def test_workloads_that_differ_otherwise_are_not_compared(name: str, flags: dict[str, Any]) -> None:
+    plan = planned(**flags)
+    groups = [cells for kind, cells in cell_groups(plan.cells, plan) if kind.startswith(COMPARE)]
+    assert [len(cells) for cells in groups] == [2, 2]
+    assert all(len({getattr(cell.workload, name) for cell in cells}) == 1 for cells in groups)
+
+
+@pytest.mark.parametrize("change", [{"device": "cuda"}, {"task": "digits"}])
+def test_neither_devices_nor_tasks_are_mixed(change: dict[str, Any]) -> None:
+    plan = planned()
+    first, second = plan.cells
+    moved = dataclasses.replace(second.cell, workload=dataclasses.replace(second.cell.workload, **change))
+    found = dataclasses.replace(plan, cells=(first, dataclasses.replace(second, cell=moved)))
+    assert kinds(found)[COMPARE] == [["gmlp-17"], ["vit-17"]]
+
+
+def test_published_models_of_equal_data_tokens_are_compared() -> None:
+    """196 patches each; the ViT adds a class token."""
+    plan = build_plan(
+        parse_request(models="gmlp-s,deit-s", metrics="latency", batch="1"), settings=Settings(), recipe=Recipe(), device="cpu"
+    )
+    assert kinds(plan) == {COMPARE: [["gmlp-s-196", "deit-s-197"]], GROWTH: []}
+
+
+def test_a_length_with_several_families_joins_no_other() -> None:
+    assert kinds(planned(models="gmlp+pool=mean,vit", seq="16,17"))[COMPARE] == [
+        ["gmlp+pool=mean-16", "vit-16"],
+        ["gmlp+pool=mean-17", "vit-17"],
+    ]
+
+
+def test_three_lengths_of_one_shape_grow_together_beside_their_comparisons() -> None:
+    found = kinds(planned(seq="17,33,65"))
+    assert found[COMPARE] == [[f"gmlp-{n}", f"vit-{n}"] for n in (17, 33, 65)]
+    assert found[GROWTH] == [[f"{family}-{n}" for n in (17, 33, 65)] for family in ("gmlp", "vit")]
+
+
+def test_two_lengths_and_unequal_shapes_do_not_grow() -> None:
+    """A budget shrinks the width as gMLP's n x n weights grow: no exponent is fitted across widths."""
+    assert kinds(planned(seq="17,65"))[GROWTH] == []
+    plan = planned(models="gmlp", seq="17,65,257", width="", params="250k")
+    assert len({(p.cell.model.shape.width, p.cell.model.shape.ffn_width) for p in plan.cells}) == 3
+    assert kinds(plan)[GROWTH] == []
+
+
+def test_a_cell_that_is_compared_with_nothing_is_timed_with_its_own_lengths_alone() -> None:
+    assert kinds(planned(models="vit", seq="17,33,65")) == {COMPARE: [], GROWTH: [["vit-17", "vit-33", "vit-65"]]}
+    assert kinds(planned(models="vit", seq="17")) == {COMPARE: [["vit-17"]], GROWTH: []}
+
+
+def test_ladders_are_climbed_together() -> None:
+    plan = planned(models="vit", batch="1,4")
+    ladder = Ladder(
+        axis="batch",
+        cells=tuple(p.cell.cell_id for p in plan.cells),
+        memory_bytes=2**30,
+        memory_source="--memory",
+        largest=4,
+        peak_bytes=2**20,
+        beyond=16,
+        beyond_bytes=None,
+        ends_because="of the test",
+    )
+    climbing = dataclasses.replace(plan, ladders=(ladder,))
+    assert kinds(plan)[GROWTH] == []
+    ((name, cells),) = cell_groups(climbing.cells, climbing)
+    assert name.startswith(GROWTH)
+    assert [cell.workload.batch_size for cell in cells] == [1, 4]
+
+
+def test_a_burst_lasts_a_fiftieth_of_a_second() -> None:
+    assert [calls_of_burst(s) for s in (1e-6, 1e-3, 0.019, 0.02, 3.0)] == [20_000, 20, 2, 1, 1]
+    for call_s in (1e-6, 3e-5, 7e-4, 0.011):
+        assert BURST_S <= calls_of_burst(call_s) * call_s < BURST_S + call_s
+
+
+def test_only_a_gpu_needs_more_than_one_uncounted_call() -> None:
+    assert {uncounted_calls("cpu", s) for s in (1e-6, 1e-3, 0.5)} == {1}
+    assert uncounted_calls("cuda", 1e-3) == 1 + 5
+    assert uncounted_calls("cpu", 0.51) == uncounted_calls("cuda", 10.0) == 0  # cold caches are lost in it
+
+
+@pytest.mark.parametrize("call_s", [1e-7, 1e-4, 0.005, 0.05, 0.3, 1.0, 5.0, 14.0, 40.0])
+@pytest.mark.parametrize("sample_s", [0.05, 1.0, 10.0])
+def test_blocks_follow_from_the_pilot_within_their_bounds(call_s: float, sample_s: float) -> None:
+    """As many as the sampling time of all members holds, 5 to 25; 5 give way to 3 where they would take over 12 s, and to limits."""
+    plan = planned(Settings(rounds=2, sample_s=sample_s, limit_s=1e9))
+    (group,) = designed(plan, pilots(plan, call_s))
+    burst_s = call_s * (calls_of_burst(call_s) + uncounted_calls("cpu", call_s))
+    assert group.block_s == pytest.approx(2 * burst_s)
+    assert all(member.num_calls == calls_of_burst(call_s) for member in group.members)
+    fitting = [num for num in range(1, 1000) if num * group.block_s <= GROUP_LIMIT_S]
+    sampled = max(num for num in range(100_000) if num * group.block_s <= 2 * sample_s)
+    least = 5 if 5 * group.block_s <= 12 else 4 if 4 * group.block_s <= 12 else 3
+    assert group.num_blocks == min(max(least, min(MAX_BLOCKS, sampled)), max(fitting, default=1))
+    assert group.num_blocks == 1 or group.num_blocks * group.block_s <= GROUP_LIMIT_S
+
+
+def test_fast_and_slow_cells_have_bursts_of_their_own() -> None:
+    plan = planned()
+    fast, slow = (p.cell.cell_id for p in plan.cells)
+    (group,) = designed(plan, {fast: Pilot(call_s=1e-4), slow: Pilot(call_s=1e-2)})
+    assert [member.num_calls for member in group.members] == [200, 2]
+    assert group.block_s == pytest.approx(1e-4 * 201 + 1e-2 * 3)
+
+
+def record(cell: Cell, metric: str, *, group: str = "", repeat: int = 0, status: str = MEASURED, **values: Any) -> Record:
+    outcome = Outcome(status=status, values=values, samples={"wall_ms": (9.0,)} if metric == LATENCY and status == MEASURED else {})
+    return Record(
+        subject_id=cell.cell_id,
+        metric=metric,
+        repeat=repeat,
+        control=False,
+        environment_id="e",
+        code_version="v",
+        outcome=outcome,
+        group=group,
+    )
+
+
+def pilot_records(plan: Plan, call_s: float = 1e-3) -> list[Record]:
+    return [record(p.cell, PILOT, call_s=call_s, peak_bytes=1, available_bytes=None) for p in plan.cells]
+
+
+def test_the_design_is_equal_for_all_rounds_and_later_records_change_nothing() -> None:
+    plan = planned(Settings(rounds=4))
+    known = pilot_records(plan)
+    before = [job for job in jobs(plan, known) if job.metric == LATENCY]
+    assert len({(job.group, job.num_blocks, job.num_calls) for job in before}) == 1
+    assert {job.repeat for job in before} == {0, 1, 2, 3}
+    slow = [record(job.cell, LATENCY, group=job.group, repeat=job.repeat, latency_ms=1e6) for job in before[:3]]
+    assert [job for job in jobs(plan, [*known, *slow]) if job.metric == LATENCY] == before
+    assert [job for job in jobs(plan, pilot_records(plan, 0.5)) if job.metric == LATENCY] != before
+
+
+def test_a_group_waits_for_all_its_pilots_and_goes_on_without_those_that_failed() -> None:
+    plan = planned(models="gmlp,vit,transformer")
+    first, second, third = (p.cell.cell_id for p in plan.cells)
+    two = {cell_id: Pilot(call_s=1e-3) for cell_id in (first, third)}
+    assert timing_groups(plan, two, None) == []
+    (group,) = timing_groups(plan, two, None, frozenset({second}))
+    assert members_of(group) == [("gmlp-17", False), ("transformer-17", False)]
+    assert timing_groups(plan, {}, None, frozenset({first, second, third})) == []
+
+
+def with_memory(plan: Plan, peaks: Iterable[int], available: int = 100) -> dict[str, Pilot]:
+    return {
+        p.cell.cell_id: Pilot(call_s=1e-3, peak_bytes=peak, available_bytes=available) for p, peak in zip(plan.cells, peaks, strict=True)
+    }
+
+
+THREE = "gmlp,vit,transformer"
+
+
+def test_members_that_fit_the_memory_together_stay_together() -> None:
+    plan = planned(models=THREE)
+    room = int(MEMORY_SHARE * 100)
+    assert [len(g.members) for g in designed(plan, with_memory(plan, (20, 20, room - 40)))] == [3]
+    assert [len(g.members) for g in designed(plan, with_memory(plan, (20, 20, room - 39)))] == [2, 2]
+
+
+def test_a_group_too_large_for_the_memory_splits_into_pairs_with_its_first() -> None:
+    plan = planned(models=THREE)
+    found = designed(plan, with_memory(plan, (40, 40, 40)))
+    assert [members_of(g) for g in found] == [
+        [("gmlp-17", False), ("vit-17", False)],
+        [("gmlp-17", False), ("transformer-17", False)],
+    ]
+    assert len({g.name for g in found}) == 2
+
+
+def test_who_fits_with_nobody_is_timed_alone() -> None:
+    plan = planned(models=THREE)
+    assert [members_of(g) for g in designed(plan, with_memory(plan, (30, 30, 60)))] == [
+        [("gmlp-17", False), ("vit-17", False)],
+        [("transformer-17", False)],
+    ]
+    alone = designed(plan, with_memory(plan, (70, 70, 70)))
+    assert sorted(label for g in alone for label, _ in members_of(g)) == ["gmlp-17", "transformer-17", "vit-17"]
+    assert {len(g.members) for g in alone} == {1}
+
+
+def test_memory_that_is_not_known_keeps_a_group_whole() -> None:
+    plan = planned(models=THREE)
+    assert [len(g.members) for g in designed(plan, pilots(plan, peak_bytes=10**15))] == [3]
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_the_control_takes_turns_with_its_cell(position: int) -> None:
+    plan = planned(models=THREE, seq="17,65")
+    control = plan.cells[position].cell
+    for peaks in ((1,) * 6, (20,) * 6, (30,) * 6):  # together; the control in a pair; all in pairs
+        groups = designed(plan, with_memory(plan, peaks), control)
+        (own,) = [g for g in groups if any(member.control for member in g.members)]
+        assert {member.cell for member in own.members if member.control} == {control}
+        assert any(member.cell == control and not member.control for member in own.members)
+
+
+def test_a_control_of_a_cell_that_only_grows_is_timed_with_its_lengths() -> None:
+    plan = planned(models="vit", seq="17,33,65")
+    control = control_cell(plan)
+    (group,) = designed(plan, pilots(plan), control)
+    assert members_of(group) == [("vit-17", False), ("vit-33", False), ("vit-65", False), (label(control), True)]
+
+
+def test_a_control_has_one_second_process() -> None:
+    plan = planned(seq="17,33,65")
+    groups = designed(plan, pilots(plan), control_cell(plan))
+    (own,) = [g for g in groups if any(member.control for member in g.members)]
+    assert own.name.startswith(COMPARE)
+    assert len(groups) == 5
+
+
+@pytest.mark.parametrize("call_s", [0.05, 0.5, 2.0, 5.0, 9.0])
+@pytest.mark.parametrize("limit_s", [20.0, 60.0])
+@pytest.mark.parametrize("models", ["vit", "gmlp,vit"])
+def test_bursts_of_many_blocks_stay_well_within_the_limit_of_a_job(call_s: float, limit_s: float, models: str) -> None:
+    """Warm-up counts too: a cell whose pilot was measured may not time out for the number of its blocks."""
+    plan = planned(Settings(rounds=2, limit_s=limit_s), models=models)
+    for group in designed(plan, pilots(plan, call_s)):
+        burst_s = call_s * (calls_of_burst(call_s) + uncounted_calls("cpu", call_s))
+        assert group.num_blocks == 1 or group.num_blocks * burst_s <= limit_s / 2
+
+
+def test_what_is_estimated_without_records_has_the_same_groups() -> None:
+    plan = planned(models=THREE, seq="17,65")
+    assert {g.name for g in groups_of(plan)} == {g.name for g in groups_of(plan, pilot_records(plan))}
+
+
+def test_arms_of_an_ablation_take_turns() -> None:
+    request = parse_request(models="gmlp", seq="17", **SIZES)
+    arms = {name: dataclasses.replace(request, models=parse_request(models=name, seq="17", **SIZES).models) for name in ("gmlp", "vit")}
+    part = PartRequest(name="p", arms=arms, baseline="gmlp")
+    plan = build_plan_of_parts([part], settings=Settings(), recipe=Recipe(), device="cpu")
+    assert kinds(plan)[COMPARE] == [["gmlp-17", "vit-17"]]

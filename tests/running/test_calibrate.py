@@ -1,0 +1,60 @@
+"""The ceilings at the start and end of a run: which job measures them, where, and what is kept."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.measure.onednn import product
+from bench.planning.build import build_plan
+from bench.planning.request import parse_request
+from bench.running.calibrate import SHORT_S, short_ceilings, times_something
+from bench.running.executors.inline import Executor as InlineExecutor
+from bench.running.executors.process import Executor
+from bench.spec import Job, Outcome, Plan, Recipe, Settings
+
+
+def planned(metrics: str = "latency", **settings: Any) -> Plan:
+    request = parse_request(models="vit", seq="17", width="16", depth="1", batch="1", metrics=metrics, task="digits")
+    return build_plan(request, settings=Settings(**settings), recipe=Recipe(), device="cpu")
+
+
+def test_the_job_has_the_runs_threads_and_allocator() -> None:
+    handed: list[Job] = []
+
+    def run(job: Job) -> Outcome:
+        handed.append(job)
+        products = {"torch.mm": 1e11, "oneDNN": 2e11, "oneDNN packed": 3e11}
+        return Outcome(status="measured", values={"ceiling_products": products, "ceiling_bytes_per_s": 3e10})
+
+    found = short_ceilings(SimpleNamespace(MEASURES_HOST=True, run=run), planned(threads=2, allocator="keep"))
+    assert found == {"torch_mm_flops_per_s": 1e11, "onednn_flops_per_s": 2e11, "copy_bytes_per_s": 3e10}
+    (job,) = handed
+    assert (job.metric, job.cell.workload.device, job.cell.workload.dtype) == ("ceiling", "cpu", "fp32")
+    assert (job.settings.threads, job.settings.allocator, job.settings.sample_s) == (2, "keep", SHORT_S)
+
+
+def test_where_jobs_run_elsewhere_or_in_this_process_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any) -> Outcome:
+        raise AssertionError("a job was run")
+
+    monkeypatch.setattr(InlineExecutor, "run", run)
+    assert short_ceilings(InlineExecutor(), planned()) is None
+    assert short_ceilings(SimpleNamespace(run=run), planned()) is None
+
+
+def test_a_process_of_its_own_measures_all_three() -> None:
+    with Executor() as executor:
+        found = short_ceilings(executor, planned())
+    assert found is not None
+    assert {name for name, rate in found.items() if rate is None} == ({"onednn_flops_per_s"} if product.refusal() else set())
+    assert all(rate > 0 for rate in found.values() if rate is not None)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "timed"), [("params", False), ("params,flops", False), ("params,latency", True), ("accuracy", True), ("energy", True)]
+)
+def test_a_run_is_timed_by_what_it_repeats(metrics: str, timed: bool) -> None:
+    assert times_something(planned(metrics)) is timed

@@ -1,0 +1,178 @@
+"""Members of a timing group take turns: in random order within a block, one at a time, and none loses the others' bursts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.running import interleave
+from bench.running.executors import inline
+from bench.running.interleave import stands_still, take_turns
+from bench.spec import MEASURED, Cell, Job, ModelSpec, Outcome, Settings, Workload
+from models.layers.shape import Shape
+from tests.timed import in_group
+
+BLOCKS = 8
+
+
+def job(place: int = 0, *, repeat: int = 0, num_blocks: int = BLOCKS, **work: Any) -> Job:
+    model = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=16 * (place + 1)))
+    cell = Cell(model=model, workload=Workload(batch_size=1, attention=work.pop("attention", "math"), **work))
+    return in_group(Job(cell=cell, metric="latency", repeat=repeat, settings=Settings(sample_s=0.01)), num_blocks=num_blocks)
+
+
+@dataclasses.dataclass(eq=False)
+class Planted:
+    """A member that writes down its turns, and ends before its time with the status `fails` says of a turn."""
+
+    name: str
+    log: list[str]
+    fails: Callable[[str, int], str] = lambda *_: ""
+    clock: Callable[[], float | None] = lambda: None
+    job: Job = dataclasses.field(default_factory=job)
+    outcome: Outcome | None = None
+    num_bursts: int = 0
+
+    def begin(self) -> None:
+        self._turn("begin", 0)
+
+    def ready(self) -> None:
+        self.log.append(f"ready {self.name}")
+
+    def burst(self) -> None:
+        self.num_bursts += 1
+        self._turn("burst", self.num_bursts)
+
+    def end(self) -> None:
+        self._turn("end", 0)
+        self.outcome = self.outcome or Outcome(
+            status=MEASURED, samples={"wall_ms": (1.0,) * self.num_bursts}, started_at=f"own {self.name}"
+        )
+
+    def processor_s(self) -> float | None:
+        return self.clock()
+
+    def _turn(self, turn: str, number: int) -> None:
+        assert self.outcome is None, "it has ended"
+        self.log.append(f"{turn} {self.name}")
+        if status := self.fails(turn, number):
+            self.outcome = Outcome(status=status, reason="planted", started_at=f"own {self.name}")
+
+
+def bursts(log: list[str]) -> list[str]:
+    return [entry.removeprefix("burst ") for entry in log if entry.startswith("burst")]
+
+
+def test_every_member_has_one_burst_in_each_block_and_their_order_changes() -> None:
+    log: list[str] = []
+    gpu_log: list[str] = []
+    take_turns([Planted(name, log) for name in "abc"])
+    begun = [f"{turn} {name}" for name in "abc" for turn in ("begin", "ready")]
+    assert log[:6] == begun  # warm, one after the other
+    on_gpu = job()
+    work = dataclasses.replace(on_gpu.cell.workload, device="cuda")
+    on_gpu = dataclasses.replace(on_gpu, cell=dataclasses.replace(on_gpu.cell, workload=work))
+    take_turns([Planted(name, gpu_log, job=on_gpu) for name in "abc"])
+    assert gpu_log[:3] == ["begin a", "begin b", "begin c"]  # setting up takes seconds there: all at once
+    assert log[-3:] == ["end a", "end b", "end c"]
+    blocks = [tuple(bursts(log)[place : place + 3]) for place in range(0, 3 * BLOCKS, 3)]
+    assert len(bursts(log)) == 3 * BLOCKS
+    assert all(sorted(block) == ["a", "b", "c"] for block in blocks)
+    assert len(set(blocks)) > 2
+
+
+def test_the_order_is_that_of_the_seed_the_group_and_the_round() -> None:
+    def order(**changes: Any) -> list[str]:
+        log: list[str] = []
+        found = job(repeat=changes.pop("repeat", 0))
+        found = dataclasses.replace(found, settings=dataclasses.replace(found.settings, **changes))
+        take_turns([Planted(name, log, job=found) for name in "abcd"])
+        return bursts(log)
+
+    assert order() == order()
+    assert order() != order(repeat=1)
+    assert order() != order(seed=1)
+
+
+@pytest.mark.parametrize(
+    ("turn", "number", "status", "num_bursts"),
+    [("begin", 0, "out_of_memory", 0), ("burst", 1, "killed", 1), ("burst", 4, "timed_out", 4), ("end", 0, "failed", BLOCKS)],
+)
+def test_a_member_that_ends_early_leaves_the_others_all_their_blocks(turn: str, number: int, status: str, num_bursts: int) -> None:
+    log: list[str] = []
+    weak = Planted("weak", log, fails=lambda at, count: status if (at, count) == (turn, number) else "")
+    members = [Planted("a", log), weak, Planted("b", log)]
+    first, failed, last = take_turns(members)
+    assert (failed.status, failed.reason, weak.num_bursts) == (status, "planted", num_bursts)
+    assert [len(outcome.samples["wall_ms"]) for outcome in (first, last)] == [BLOCKS, BLOCKS]
+    assert {first.status, last.status} == {MEASURED}
+    assert "restless_turns" not in failed.values
+
+
+def test_outcomes_share_the_moment_at_which_the_group_was_started() -> None:
+    failing = Planted("b", [], fails=lambda turn, _: "killed" if turn == "begin" else "")
+    groups = [[Planted("a", []), failing], [Planted("a", []), Planted("b", [])]]
+    moments = [{outcome.started_at for outcome in take_turns(group)} for group in groups]
+    assert [len(found) for found in moments] == [1, 1]
+    assert moments[0] != moments[1]
+    assert not any("own" in found for found in set.union(*moments))
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Of a clock that only sleeping moves."""
+    found: list[float] = []
+    monkeypatch.setattr("bench.running.interleave.time.sleep", found.append)
+    for name in ("monotonic", "perf_counter"):
+        monkeypatch.setattr(f"bench.running.interleave.time.{name}", lambda: sum(found))
+    return found
+
+
+def test_the_next_waits_until_the_one_before_stands_still(slept: list[float]) -> None:
+    """Its threads spin for 30 ms after its burst."""
+    spinning = Planted("a", [], clock=lambda: 5.0 + min(sum(slept), 0.03))
+    assert stands_still(spinning)
+    assert 0.03 <= sum(slept) < 0.035
+    waited = len(slept)
+    assert stands_still(spinning)
+    assert len(slept) == waited + 1
+
+
+def test_who_never_stands_still_is_waited_for_no_longer_than_a_second(slept: list[float]) -> None:
+    assert not stands_still(Planted("a", [], clock=lambda: sum(slept)))
+    assert interleave.MAX_WAIT_S <= sum(slept) < interleave.MAX_WAIT_S + 0.01
+
+
+def test_a_little_processor_time_is_no_work(slept: list[float]) -> None:
+    assert stands_still(Planted("a", [], clock=lambda: 0.04 * sum(slept)))
+    assert not stands_still(Planted("a", [], clock=lambda: 0.06 * sum(slept)))
+
+
+def test_a_member_that_is_gone_or_tells_no_time_is_not_waited_for(slept: list[float]) -> None:
+    assert stands_still(Planted("a", []))
+    assert slept == []
+    times = iter([1.0, None])
+    assert stands_still(Planted("a", [], clock=lambda: next(times)))
+
+
+def test_turns_after_a_restless_member_are_counted(slept: list[float]) -> None:
+    log: list[str] = []
+    restless = Planted("a", log, clock=lambda: sum(slept))
+    outcomes = take_turns([restless, Planted("b", log, clock=lambda: 0.0), Planted("c", log, clock=lambda: 0.0)])
+    order = bursts(log)
+    expected = {name: sum(pair == ("a", name) for pair in itertools.pairwise(order)) for name in "abc"}
+    assert [outcome.values["restless_turns"] for outcome in outcomes] == [expected[name] for name in "abc"]
+    assert sum(expected.values()) >= BLOCKS - 2
+
+
+def test_members_of_one_process_take_turns_and_one_that_cannot_be_built_leaves_the_others_whole() -> None:
+    asked = (job(0), job(1, attention="cudnn"), job(2))
+    first, failed, last = inline.Executor().run_group(asked)
+    assert [len(outcome.samples["wall_ms"]) for outcome in (first, last)] == [BLOCKS, BLOCKS]
+    assert failed.status == "failed"
+    assert first.values["inner_loop"] == asked[0].num_calls
+    assert first.started_at == failed.started_at == last.started_at

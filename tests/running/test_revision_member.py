@@ -1,0 +1,151 @@
+"""A member in another interpreter, which here runs a tree that misbehaves on demand: whatever it does, there is an outcome and no process is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.running.revision_member import Code, RevisionMember, run_alone
+from bench.running.revisions import OWN_FOLDER
+from bench.spec import MEASURED, Job, Settings
+from tests.processes import processes_that_inherited
+from tests.running.test_turns import job
+
+MARK = "REVISION_MEMBER_TEST"
+SCRIPT = """
+import json, os, signal, subprocess, sys, time
+job = json.loads(sys.stdin.readline())
+outcome = {"status": "measured", "values": {"folder": os.getcwd(), "path": os.environ["PYTHONPATH"], "group": os.getpgid(0) == os.getpid()}}
+{behaviour}
+"""
+OBEDIENT = """
+print("null", flush=True)
+for line in sys.stdin:
+    print("null" if json.loads(line) else json.dumps(outcome), flush=True)
+"""
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """Set in the environment of every process that the test starts; none of them may be there at its end."""
+    value = f"{tmp_path.name}-{os.getpid()}"
+    monkeypatch.setenv(MARK, value)
+    yield f"{MARK}={value}"
+    assert are_gone(f"{MARK}={value}")
+
+
+def are_gone(mark: str) -> bool:
+    """Within five seconds: a process that is killed, and is no child of this one, is there for a moment longer."""
+    deadline = time.monotonic() + 5
+    while processes_that_inherited(mark) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return processes_that_inherited(mark) == []
+
+
+def code_that(behaviour: str, folder: Path) -> Code:
+    """A tree whose `bench.running.turns` reads the job, then does this."""
+    running = folder / "tree" / "bench" / "running"
+    running.mkdir(parents=True)
+    for package in (running.parent, running):
+        (package / "__init__.py").touch()
+    (running / "turns.py").write_text(SCRIPT.replace("{behaviour}", behaviour))
+    return Code(tree=folder / "tree", compiled=folder / "compiled")
+
+
+def patient(seconds: float) -> Job:
+    return Job(cell=job().cell, metric="latency", repeat=0, group="g", settings=Settings(limit_s=seconds))
+
+
+def test_it_runs_the_code_of_its_tree(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(OWN_FOLDER), "/elsewhere"]))
+    code = code_that(OBEDIENT, tmp_path)
+    member = RevisionMember(job(), code)
+    member.begin()
+    assert member.outcome is None
+    assert (member.processor_s() or 0) > 0
+    assert len(processes_that_inherited(mark)) == 1
+    member.burst()
+    assert member.outcome is None
+    member.end()
+    assert member.outcome is not None
+    assert member.outcome.values == {
+        "folder": str(code.tree),
+        "path": os.pathsep.join([str(code.tree), "/elsewhere"]),
+        "group": True,
+    }
+    member.close()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "reason"),
+    {
+        "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "SIGKILL"),
+        "exit": ("sys.exit(3)", "failed", "exit code 3"),
+        "garbage": ("print('hello', flush=True); time.sleep(60)", "failed", "cannot be read"),
+        "unknown field": ('print(\'{"status": "measured", "mood": 1}\', flush=True)', "failed", "'mood'"),
+        "half a line": ("os.write(1, b'nul')", "failed", "exit code 0"),
+    }.values(),
+)
+def test_however_it_ends_there_is_an_outcome(behaviour: str, status: str, reason: str, tmp_path: Path, mark: str) -> None:
+    outcome = run_alone(job(), code_that(behaviour, tmp_path))
+    assert outcome.status == status
+    assert reason in outcome.reason
+    assert are_gone(mark)
+
+
+@pytest.mark.parametrize("behaviour", ["time.sleep(60)", "os.write(1, b'nul'); time.sleep(60)"])
+def test_a_limit_that_passes_kills_it_and_what_it_started(behaviour: str, tmp_path: Path, mark: str) -> None:
+    grandchild = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    member = RevisionMember(patient(0.5), code_that(grandchild + behaviour, tmp_path))
+    member.begin()
+    assert member.outcome is not None
+    assert (member.outcome.status, member.outcome.reason) == ("timed_out", "longer than the limit of 0.5 s")
+    assert are_gone(mark)
+    assert member.processor_s() is None
+
+
+def test_only_the_time_in_which_it_is_active_counts(tmp_path: Path, mark: str) -> None:
+    member = RevisionMember(patient(2.0), code_that(OBEDIENT, tmp_path))
+    member.begin()
+    time.sleep(2.1)
+    member.burst()
+    assert member.outcome is None
+    member.end()
+    assert member.outcome is not None
+    assert member.outcome.status == MEASURED
+    assert mark
+
+
+def test_the_times_in_which_it_is_active_add_up(tmp_path: Path, mark: str) -> None:
+    member = RevisionMember(
+        patient(2.5), code_that(f"time.sleep(1.5){OBEDIENT.replace('    print', '    time.sleep(1.5); print')}", tmp_path)
+    )
+    member.begin()
+    assert member.outcome is None
+    member.burst()
+    assert member.outcome is not None
+    assert member.outcome.status == "timed_out"
+    assert mark
+
+
+def test_an_interrupt_leaves_no_process(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    code = code_that("time.sleep(60)", tmp_path)
+    monkeypatch.setattr(RevisionMember, "_line", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_alone(job(), code)
+    assert are_gone(mark)
+
+
+def test_what_it_is_given_is_the_job(tmp_path: Path, mark: str) -> None:
+    echo = "outcome['values'] = {'job': job}; print(json.dumps(outcome), flush=True)"
+    outcome = run_alone(job("pilot", group=""), code_that(echo, tmp_path))
+    assert json.loads(json.dumps(outcome.values["job"]))["metric"] == "pilot"
+    assert mark

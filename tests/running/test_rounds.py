@@ -1,0 +1,282 @@
+"""Pilots, then rounds of whole timing groups: what is run, in which order, and what runs again after an interrupt, a failure or unsteady times."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.planning.build import build_plan
+from bench.planning.jobs import LATENCY, batches, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
+from bench.planning.request import parse_request
+from bench.planning.timing import PILOT
+from bench.running import runner
+from bench.running.executors import inline
+from bench.running.runner import execute
+from bench.running.store import RecordWriter, read_run
+from bench.running.table import num_missing, rows_of
+from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings
+from tests.fake_executor import Silent, measured, recorded
+
+ROUNDS = 3
+PER_ROUND = 4
+"""Three cells of one length, and the control."""
+
+
+def planned(models: str = "gmlp,vit,transformer", seq: str = "17", metrics: str = "latency") -> Plan:
+    request = parse_request(models=models, seq=seq, width="16", depth="1", batch="1", metrics=metrics)
+    return build_plan(request, settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
+
+
+class Machine:
+    """Jobs that end as `how` says. Members of a group share the moment of their start, which no other batch has."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.how: Callable[[Job], Outcome] = measured
+        self.batches: list[tuple[Job, ...]] = []
+        monkeypatch.setattr(inline.Executor, "run", lambda _, job: self._run((job,))[0])
+        monkeypatch.setattr(inline.Executor, "run_group", lambda _, batch: self._run(batch))
+
+    def _run(self, batch: tuple[Job, ...]) -> list[Outcome]:
+        self.batches.append(batch)
+        return [dataclasses.replace(self.how(job), started_at=f"batch {len(self.batches)}") for job in batch]
+
+    def shape(self) -> list[tuple[str, int, int]]:
+        """Metric, round and size of every batch; then none."""
+        found = [(batch[0].metric, batch[0].repeat, len(batch)) for batch in self.batches]
+        self.batches.clear()
+        return found
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "mine"
+
+
+def run(plan: Plan, folder: Path, *retry: str) -> runner.RunResult:
+    return execute(plan, folder, Silent(), executor="inline", retry=retry)
+
+
+def model_of(job: Job) -> str:
+    return job.cell.model.name
+
+
+def ending(model: str, status: str, metric: str = LATENCY) -> Callable[[Job], Outcome]:
+    """One model's jobs of a metric end so; all others go well."""
+    return lambda job: Outcome(status=status, reason="planted") if (model_of(job), job.metric) == (model, metric) else measured(job)
+
+
+PILOTS = [(PILOT, 0, 1)] * 3
+WHOLE_ROUNDS = [(LATENCY, r, PER_ROUND) for r in range(ROUNDS)]
+
+
+def test_pilots_come_first_and_are_discarded(machine: Machine, folder: Path) -> None:
+    machine.how = lambda job: measured(job, 50.0 if job.metric == PILOT else 2.0)
+    result = run(planned(), folder)
+    assert result.complete
+    assert machine.shape() == [*PILOTS, *WHOLE_ROUNDS]
+    rows = rows_of(result.stored)
+    assert rows["latency_ms"].tolist() == pytest.approx([2.0] * 3)
+    assert not [column for column in rows.columns if "pilot" in column or column in ("call_s", "peak_bytes")]
+
+
+def test_what_is_done_once_comes_before_pilots(machine: Machine, folder: Path) -> None:
+    run(planned(metrics="params,latency"), folder)
+    assert [metric for metric, _, _ in machine.shape()] == ["params"] * 3 + [PILOT] * 3 + [LATENCY] * ROUNDS
+
+
+def test_bursts_are_those_that_the_pilots_ask_for(machine: Machine, folder: Path) -> None:
+    """20 ms: 20 calls of 1 ms, one of 50 ms."""
+    machine.how = lambda job: measured(job, 50.0 if model_of(job) == "vit" else 1.0)
+    run(planned(), folder)
+    timed = {(model_of(job), job.num_calls) for batch in machine.batches for job in batch if job.group}
+    assert timed == {("gmlp", 20), ("vit", 1), ("transformer", 20)}
+    assert len({job.num_blocks for batch in machine.batches for job in batch if job.group}) == 1
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_plan_without_pilots_expects_more_than_is_missing_now(folder: Path) -> None:
+    plan = planned()
+    assert len(list(missing_jobs(plan, []))) == 3
+    assert len(expected_jobs(plan, [])) == 3 + ROUNDS * PER_ROUND
+    result = run(plan, folder)
+    pilots = [record for record in result.stored.records if record.metric == PILOT]
+    assert len(list(missing_jobs(plan, pilots))) == len(expected_jobs(plan, pilots)) == ROUNDS * PER_ROUND
+    assert expected_jobs(plan, result.stored.records) == []
+
+
+def interrupted(plan: Plan, folder: Path, machine: Machine, num_records: int) -> tuple[Record, ...]:
+    """The records of a run that was interrupted before it wrote one more."""
+    append = RecordWriter.append
+
+    def counted(writer: RecordWriter, record: Record) -> None:
+        if len(writer.records.read()) == num_records:
+            raise KeyboardInterrupt
+        append(writer, record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RecordWriter, "append", counted)
+        assert not run(plan, folder).complete
+    machine.batches.clear()
+    found = read_run(folder).records
+    assert len(found) == num_records
+    return found
+
+
+def test_an_interrupt_among_pilots_runs_the_others_and_no_round_before_them(machine: Machine, folder: Path) -> None:
+    interrupted(planned(), folder, machine, 2)
+    assert run(planned(), folder).complete
+    assert machine.shape() == [(PILOT, 0, 1), *WHOLE_ROUNDS]
+
+
+def test_an_interrupt_between_pilots_and_rounds_keeps_the_pilots(machine: Machine, folder: Path) -> None:
+    before = interrupted(planned(), folder, machine, 3)
+    assert num_missing(read_run(folder)) == ROUNDS * PER_ROUND
+    after = run(planned(), folder).stored.records
+    assert machine.shape() == WHOLE_ROUNDS
+    assert after[:3] == before
+
+
+@pytest.mark.parametrize("num_written", [1, 2, 3])
+def test_a_batch_that_was_written_in_part_runs_again_as_a_whole(num_written: int, machine: Machine, folder: Path) -> None:
+    """Its times were taken together, or not at all; the new ones take the place of the old."""
+    before = interrupted(planned(), folder, machine, 3 + PER_ROUND + num_written)
+    result = run(planned(), folder)
+    assert machine.shape() == WHOLE_ROUNDS[1:]
+    records = result.stored.records
+    assert len({record.key for record in records}) == len(records) == 3 + ROUNDS * PER_ROUND
+    assert records[: 3 + PER_ROUND] == before[: 3 + PER_ROUND]
+    starts = {r: {record.outcome.started_at for record in records if record.group and record.repeat == r} for r in range(ROUNDS)}
+    assert [len(found) for found in starts.values()] == [1] * ROUNDS
+    assert rows_of(result.stored)["num_rounds"].tolist() == [ROUNDS] * 3
+
+
+def test_a_retry_that_was_killed_while_it_was_written_is_repeated(machine: Machine, folder: Path) -> None:
+    """All have an outcome, but of two executions: no ratio between them would be paired."""
+    plan = planned()
+    machine.how = ending("vit", "killed")
+    run(plan, folder)
+    records = list(read_run(folder).records)
+    machine.how = measured
+    machine.batches.clear()
+    mended = [
+        recorded(job, dataclasses.replace(measured(job), started_at="later")) for job in jobs(plan, records) if model_of(job) == "vit"
+    ]
+    by_key = {
+        record.key: record for record in (*records, *(record for record in mended if record.metric == LATENCY and record.repeat == 1))
+    }
+    missing = list(missing_jobs(plan, list(by_key.values())))
+    assert Counter(job.repeat for job in missing) == {1: PER_ROUND}
+
+
+def test_failures_are_retried_beside_their_whole_group(machine: Machine, folder: Path) -> None:
+    plan = planned(seq="17,18")
+    machine.how = lambda job: Outcome(status="killed") if (job.repeat, model_of(job), job.group[-2:]) == (1, "vit", "17") else measured(job)
+    assert run(plan, folder).num_failed >= 1
+    machine.shape()
+    machine.how = measured
+    assert run(plan, folder).stored.records == read_run(folder).records
+    assert machine.shape() == []
+    mended = run(plan, folder, "failed")
+    (batch,) = machine.batches
+    assert {(job.repeat, job.group[-2:]) for job in batch} == {(1, "17")}
+    assert {model_of(job) for job in batch} == {"gmlp", "vit", "transformer"}
+    assert mended.num_failed == 0
+    of_batch = [record for record in mended.stored.records if record.key in {job.key for job in batch}]
+    assert len({record.outcome.started_at for record in of_batch}) == 1
+
+
+def test_unsteady_cells_get_more_rounds_with_their_whole_group(machine: Machine, folder: Path) -> None:
+    plan = planned(seq="17,18")
+    machine.how = lambda job: measured(job, 1.0 + job.repeat * (model_of(job) == "vit" and job.cell.model.shape.seq_len == 17))
+    before = run(plan, folder).stored.records
+    machine.shape()
+    after = run(plan, folder, "unstable").stored.records
+    assert {(batch[0].group[-2:], batch[0].repeat) for batch in machine.batches} == {("17", r) for r in range(ROUNDS, 2 * ROUNDS)}
+    assert {len({job.cell.cell_id for job in batch}) for batch in machine.batches} == {3}
+    assert after[: len(before)] == before
+    assert is_complete(plan, after)
+
+
+def test_more_rounds_are_without_the_hopeless(machine: Machine, folder: Path) -> None:
+    plan = planned()
+    machine.how = ending("vit", "timed_out")
+    records = run(plan, folder).stored.records
+    found = further_rounds(plan, records, {plan.cells[0].cell.cell_id})
+    assert {job.repeat for job in found} == set(range(ROUNDS, 2 * ROUNDS))
+    assert {model_of(job) for job in found if not job.control} == {"gmlp", "transformer"}
+
+
+def test_a_pilot_without_memory_gives_its_row_that_status_and_leaves_the_group_to_the_others(machine: Machine, folder: Path) -> None:
+    machine.how = ending("vit", "out_of_memory", PILOT)
+    result = run(planned(), folder)
+    assert result.complete
+    rows = rows_of(result.stored).set_index("model")
+    assert (rows.loc["vit", "status"], rows.loc["vit", "reason"]) == ("out_of_memory", "pilot: planted")
+    assert rows.loc[["gmlp", "transformer"], "status"].tolist() == ["measured"] * 2
+    assert rows["num_rounds"].fillna(0).to_dict() == {"gmlp": ROUNDS, "vit": 0, "transformer": ROUNDS}
+    assert not [job for batch in machine.batches for job in batch if job.group and model_of(job) == "vit"]
+    assert num_missing(result.stored) == 0
+
+
+def test_a_pilot_that_failed_is_retried_and_its_group_measured_anew(machine: Machine, folder: Path) -> None:
+    plan = planned()
+    machine.how = ending("gmlp", "failed", PILOT)
+    run(plan, folder)
+    machine.shape()
+    machine.how = measured
+    mended = run(plan, folder, "failed")
+    shape = machine.shape()
+    assert shape[0] == (PILOT, 0, 1)
+    assert [(metric, repeat) for metric, repeat, _ in shape[1:]] == [(LATENCY, r) for r in range(ROUNDS)]
+    assert mended.num_failed == 0
+    assert rows_of(mended.stored)["num_rounds"].tolist() == [ROUNDS] * 3
+
+
+@pytest.mark.parametrize("status", ["timed_out", "out_of_memory"])
+def test_a_hopeless_member_is_left_out_of_later_rounds(status: str, machine: Machine, folder: Path) -> None:
+    plan = planned()
+    machine.how = ending("gmlp", status)
+    result = run(plan, folder)
+    tried = Counter((model_of(job), job.control) for batch in machine.batches for job in batch if job.group)
+    assert {found for (model, _), found in tried.items() if model == "gmlp"} == {1}
+    assert {found for (model, _), found in tried.items() if model != "gmlp"} == {ROUNDS}
+    assert result.complete
+    assert num_missing(result.stored) == 0
+    assert rows_of(result.stored).set_index("model").loc["gmlp", "status"] == status
+
+
+def test_neighbours_of_one_group_and_round_are_a_batch() -> None:
+    plan = planned(seq="17,18", metrics="params,latency,ceiling")
+    found = list(batches(jobs(plan)))
+    assert [job for batch in found for job in batch] == jobs(plan)
+    for batch in found:
+        assert len({(job.group, job.repeat) for job in batch}) == 1
+        assert batch[0].group or len(batch) == 1
+    assert len([batch for batch in found if batch[0].group]) == 2 * ROUNDS
+
+
+def old_records(plan: Plan, num_rounds: int) -> list[Record]:
+    """Of a version that timed one cell after the other."""
+    cells = [(p.cell, False) for p in plan.cells]
+    found = [
+        Job(cell=cell, metric=LATENCY, repeat=r, control=control, settings=plan.settings)
+        for r in range(num_rounds)
+        for cell, control in cells
+    ]
+    return [recorded(job, measured(job, 1.0 + job.repeat)) for job in found]
+
+
+def test_a_run_that_was_begun_one_after_the_other_lacks_the_rest_so() -> None:
+    plan = planned()
+    missing = list(missing_jobs(plan, old_records(plan, 2)))
+    assert {(job.metric, job.group) for job in missing} == {(LATENCY, "")}
+    assert Counter((job.repeat, job.control) for job in missing) == {(0, True): 1, (1, True): 1, (2, False): 3, (2, True): 1}
