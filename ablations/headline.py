@@ -63,7 +63,7 @@ ABLATION = Ablation(
         slower_than_fused(1025),
         slower_than_fused(4097),
     ),
-    rounds=5,
+    rounds=7,
     sample_s=0.2,
     growth=False,
 )

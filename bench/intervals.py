@@ -14,6 +14,7 @@ CONTROL_LEVEL = 0.99
 INTERLEAVED_CONTROL_LEVEL = 0.999
 MAX_STABLE_WIDTH = 0.10
 DRIFT_P_VALUE = 0.01
+ROUNDS_PER_TRIM = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,60 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | N
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     half = _t_quantile(level, len(values) - 1) * deviation / math.sqrt(len(values))
     return Interval(estimate=mean, low=mean - half, high=mean + half, num=len(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundMean:
+    """The mean over rounds, its standard error and degrees of freedom, of values on the log scale; `num` rounds went in."""
+
+    mean: float
+    error: float
+    degrees: int
+    num: int
+
+    def half(self, level: float = LEVEL) -> float:
+        """Half the width of the t-interval."""
+        return _t_quantile(level, self.degrees) * self.error
+
+
+def round_mean(logs: Sequence[float]) -> RoundMean | None:
+    """The mean of log-ratios over rounds, without the highest and the lowest of every seven; None for fewer than two.
+
+    One process in a hundred runs 1.3 to 1.5 times slower for its whole life, which is no property of the model in it. The interval is Tukey and
+    McLaughlin's (1963): Student's t with the winsorized variance and n - 2 g - 1 degrees of freedom. Below seven rounds nothing is left out.
+    """
+    num = len(logs)
+    if num < 2:
+        return None
+    ordered, cut = sorted(logs), trimmed_rounds(num)
+    kept = ordered[cut : num - cut]
+    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    centre = math.fsum(winsorized) / num
+    deviation = math.sqrt(math.fsum((value - centre) ** 2 for value in winsorized) / (num - 1))
+    error = deviation / ((1 - 2 * cut / num) * math.sqrt(num))
+    return RoundMean(mean=math.fsum(kept) / len(kept), error=error, degrees=len(kept) - 1, num=num)
+
+
+def trimmed_rounds(num: int) -> int:
+    """How many rounds are left out at each end."""
+    return num // ROUNDS_PER_TRIM
+
+
+def interval_over_rounds(logs: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """The t-interval of `round_mean`, on the log scale."""
+    found = round_mean(logs)
+    if found is None:
+        return None
+    half = found.half(level)
+    return Interval(estimate=found.mean, low=found.mean - half, high=found.mean + half, num=found.num)
+
+
+def ratio_over_rounds(logs: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """The ratio and its bounds, from log-ratios by round."""
+    found = interval_over_rounds(logs, level)
+    if found is None:
+        return None
+    return Interval(estimate=math.exp(found.estimate), low=math.exp(found.low), high=math.exp(found.high), num=found.num)
 
 
 def geometric_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from bench.analysis.frame import WORK_KEYS, prepare, row_name, varying
 from bench.analysis.latency_tests import CellComparison, Difference, cells_past
 from bench.analysis.ranking import decided, rounds_needed
 from bench.analysis.series import row_values
-from bench.intervals import INTERLEAVED_CONTROL_LEVEL, Interval, geometric_interval
+from bench.intervals import INTERLEAVED_CONTROL_LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.running.code_run import CONTROL, FIRST, NAMES, SECOND, CellRound, CodeRun
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
@@ -133,8 +132,8 @@ def _cell_answer(
         latency_ms=_medians(rounds, "latency_ms"),
         first_call_ms=_medians(rounds, "first_call_ms"),
         failed=f"{NAMES[failure[0]]}: {failure[1].status}: {failure[1].reason}" if failure else "",
-        ratio=geometric_interval([math.exp(log) for log in logs]),
-        control=geometric_interval([math.exp(log) for log in _log_ratios(rounds, CONTROL)], INTERLEAVED_CONTROL_LEVEL),
+        ratio=ratio_over_rounds(logs),
+        control=ratio_over_rounds(_log_ratios(rounds, CONTROL), INTERLEAVED_CONTROL_LEVEL),
         difference=_difference(logs) if enough and not failure else None,
         different=different,
         equal=equal,
@@ -144,7 +143,9 @@ def _cell_answer(
 
 
 def _difference(logs: Sequence[float]) -> Difference:
-    return Difference(estimate=statistics.fmean(logs), parts=[(statistics.variance(logs) / len(logs), len(logs) - 1)])
+    found = round_mean(logs)
+    assert found is not None
+    return Difference(estimate=found.mean, parts=[(found.error**2, found.degrees)])
 
 
 def _log_ratios(rounds: Sequence[CellRound], member: str) -> list[float]:

@@ -16,7 +16,7 @@ import pandas
 from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
 from bench.analysis.series import common_times
 from bench.analysis.significance import Scores, compare_scores, holm, t_test, unpaired_test
-from bench.intervals import LEVEL, Interval, mean_interval
+from bench.intervals import LEVEL, Interval, RoundMean, interval_over_rounds, round_mean
 from bench.running.timings import Timings
 from bench.spec import MEASURES, Measure, Part, Prediction
 
@@ -241,11 +241,11 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
     times = common_times(*contrast.cells, observed.timings)
     first_batch, second_batch = (float(observed.rows[cell_id]["batch_size"]) for cell_id in contrast.cells)
     logs = [math.log(first / first_batch / (second / second_batch)) for first, second in zip(*times, strict=True)]
-    interval = mean_interval(logs, level)
-    if interval is None:
+    interval, found = interval_over_rounds(logs, level), round_mean(logs)
+    if interval is None or found is None:
         return None
     doubt = _doubt_of_answers(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
-    return Effect(contrast=contrast, measure=measure, estimate=_ratio_of(interval), p_adjusted=_p_of_mean(logs), doubt=doubt)
+    return Effect(contrast=contrast, measure=measure, estimate=_ratio_of(interval), p_adjusted=_p_of_mean(found), doubt=doubt)
 
 
 def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
@@ -263,11 +263,10 @@ def _ratio_of(logs: Interval) -> Interval:
     return Interval(estimate=math.exp(logs.estimate), low=low, high=high, num=logs.num)
 
 
-def _p_of_mean(logs: Sequence[float]) -> float:
+def _p_of_mean(found: RoundMean) -> float:
     from scipy import special
 
-    error = statistics.stdev(logs) / math.sqrt(len(logs))
-    return 2 * float(special.stdtr(len(logs) - 1, -abs(statistics.fmean(logs)) / error)) if error else float(not any(logs))
+    return 2 * float(special.stdtr(found.degrees, -abs(found.mean) / found.error)) if found.error else float(not found.mean)
 
 
 def _counted(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001

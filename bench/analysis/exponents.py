@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 
 from bench.analysis.fit_checks import refuse_grid, refuse_rounds
-from bench.analysis.series import Matrix, SeriesRounds, complete_rounds, half_widths, lengths_of, round_table, without_twins
+from bench.analysis.series import Matrix, SeriesRounds, complete_rounds, lengths_of, means_over_rounds, round_table, without_twins
 from bench.intervals import Interval, paired_ratio
 
 MIN_ROUNDS = 3
@@ -54,7 +54,7 @@ def local_exponents(samples: pandas.DataFrame, *, exact: bool = False) -> LocalE
     exponents: tuple[LocalExponent, ...] = ()
     if not refused:
         slopes = np.diff(np.log(series.values), axis=1) / np.diff(np.log(series.lengths))
-        places = zip(series.lengths[:-1], series.lengths[1:], slopes.mean(axis=0), half_widths(slopes), strict=True)
+        places = zip(series.lengths[:-1], series.lengths[1:], *means_over_rounds(slopes), strict=True)
         exponents = tuple(
             LocalExponent(shorter=shorter, longer=longer, exponent=_interval(mean, half, series.num_rounds))
             for shorter, longer, mean, half in places

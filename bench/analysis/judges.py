@@ -14,10 +14,10 @@ from bench.analysis.exponents import LocalExponent, local_exponents
 from bench.analysis.fit_checks import MIN_ROUNDS
 from bench.analysis.growth import BY_COLUMN
 from bench.analysis.scaling import MIN_SHARE, Decomposition, QuadraticAnswer, answer_quadratic
-from bench.analysis.series import Series, common_times, row_values
+from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
-from bench.intervals import LEVEL, Interval, paired_ratio
-from bench.running.timings import Timings
+from bench.intervals import LEVEL, Interval
+from bench.running.timings import Timings, log_ratios, ratio_of
 from bench.spec import MEASURED, PREDICTED
 
 FIRST, SECOND = "gmlp", "vit"
@@ -75,9 +75,8 @@ def _is_second(model: str) -> bool:
 
 
 def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, timings: Timings, level: float) -> Finding:
-    times, others = common_times(first["cell_id"], second["cell_id"], timings)
-    ratio = paired_ratio(times, others, level)
-    answer, reason = _speed_answer(ratio, len(times))
+    ratio = ratio_of(first["cell_id"], second["cell_id"], timings, level)
+    answer, reason = _speed_answer(ratio, len(log_ratios(first["cell_id"], second["cell_id"], timings)))
     if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
         answer, reason = UNDECIDED, f"Not measured ({', '.join(failed)})."
     return Finding(

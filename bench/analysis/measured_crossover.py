@@ -12,7 +12,7 @@ import pandas
 
 from bench.analysis.crossover import Crossing, Crossovers
 from bench.analysis.fit_checks import refuse_rounds
-from bench.analysis.series import SeriesRounds, complete_rounds, half_widths, lengths_of, without_twins
+from bench.analysis.series import SeriesRounds, complete_rounds, lengths_of, means_over_rounds, without_twins
 from bench.intervals import Interval
 
 MIN_ROUNDS = 3
@@ -83,7 +83,7 @@ def _refusal(pair: SeriesRounds, exact: bool) -> str:
 
 def _band_of(pair: SeriesRounds, lengths: Sequence[int]) -> RatioBand:
     values = pair.values[:, [pair.lengths.index(n) for n in lengths]]
-    middle, half = values.mean(axis=0), half_widths(values)
+    middle, half = means_over_rounds(values)
     return RatioBand(
         lengths=tuple(lengths),
         middle=tuple(middle.tolist()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from bench.intervals import Interval, geometric_interval
+from bench.intervals import Interval, ratio_over_rounds
 from bench.measure.engines import EAGER
 from bench.running.timings import Timings, log_ratios
 from bench.spec import MEASURED, Part
@@ -165,7 +164,7 @@ def mean_ratio(pairs: Sequence[Pair]) -> Interval | None:
 def mean_of_logs(found: Sequence[LogRatios]) -> Interval | None:
     """As `mean_ratio`, of logarithms by round."""
     common = sorted(set.intersection(*(set(logs) for logs in found))) if found else []
-    return geometric_interval([math.exp(statistics.fmean(logs[place] for logs in found)) for place in common])
+    return ratio_over_rounds([statistics.fmean(logs[place] for logs in found) for place in common])
 
 
 def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[Place, list[Contender]]:

@@ -18,7 +18,7 @@ from bench.analysis.effects import contrasts_of, with_baselines
 from bench.analysis.frame import cells, prepare, work_text
 from bench.analysis.peers import is_empty
 from bench.analysis.series import row_values
-from bench.intervals import LEVEL, Interval
+from bench.intervals import LEVEL, Interval, round_mean
 from bench.measure.hosts import host_type
 from bench.running.store import StoredRun
 from bench.running.table import references_of, rows_of, times_of
@@ -170,12 +170,10 @@ def pairs_of(run: StoredRun) -> list[Pair]:
 
 
 def estimate_of(pair: Pair, timings: Timings) -> Estimate | None:
-    """From the log-ratios by round of one run: s^2 / rounds is the variance of their mean. None for fewer than two rounds."""
+    """From the log-ratios by round of one run (`bench.intervals.round_mean`). None for fewer than two rounds."""
     logs = [value + math.log(pair.batch_ratio) for value in log_ratios(pair.first, pair.second, timings).values()]
-    if len(logs) < 2:
-        return None
-    variance = max(statistics.variance(logs) / len(logs), LEAST_VARIANCE)
-    return Estimate(mean=statistics.fmean(logs), variance=variance, freedom=len(logs) - 1)
+    found = round_mean(logs)
+    return None if found is None else Estimate(mean=found.mean, variance=max(found.error**2, LEAST_VARIANCE), freedom=found.degrees)
 
 
 def average(estimates: Sequence[Estimate]) -> Estimate:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.series import row_values
-from bench.intervals import geometric_interval, mean_interval
+from bench.intervals import interval_over_rounds, ratio_over_rounds, round_mean, trimmed_rounds
 from bench.running.timings import Timings, log_ratios
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
@@ -97,7 +96,7 @@ def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator
 def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings, margin: float, num_pairs: int) -> Pair:
     cells = (other["cell_id"], best["cell_id"])
     logs = list(log_ratios(*cells, timings).values())
-    interval = geometric_interval([math.exp(log) for log in logs])
+    interval = ratio_over_rounds(logs)
     if interval is None:
         shown, why = _apart_alone(best, other)
         return Pair(other=str(other["label"]), ratio=other["latency_ms"] / best["latency_ms"], low=None, high=None, shown=shown, why=why)
@@ -117,8 +116,8 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
 
 def decided(logs: Sequence[float], margin: float, num_pairs: int) -> tuple[bool, bool]:
     """Do log-ratios, one per round, show a difference; do they show equality within the margin? For `num_pairs` such questions together."""
-    different = mean_interval(logs, 1 - (1 - DIFFERENCE_LEVEL) / num_pairs)
-    within = mean_interval(logs, 1 - (1 - EQUALITY_LEVEL) / num_pairs)
+    different = interval_over_rounds(logs, 1 - (1 - DIFFERENCE_LEVEL) / num_pairs)
+    within = interval_over_rounds(logs, 1 - (1 - EQUALITY_LEVEL) / num_pairs)
     if different is None or within is None:
         return False, False
     bound = math.log1p(margin)
@@ -130,12 +129,13 @@ def rounds_needed(logs: Sequence[float], margin: float, num_pairs: int) -> int |
     import numpy as np
     from scipy.special import stdtrit
 
-    mean, spread = abs(statistics.fmean(logs)), statistics.stdev(logs)
+    found = round_mean(logs)
+    assert found is not None
     rounds = np.arange(2, MAX_ROUNDS + 1)
-    half = {
-        level: stdtrit(rounds - 1, 1 - (1 - level) / (2 * num_pairs)) * spread / np.sqrt(rounds)
-        for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL)
-    }
+    degrees = np.array([num - 2 * trimmed_rounds(num) - 1 for num in rounds.tolist()])
+    error = found.error * np.sqrt(len(logs) / rounds)
+    mean = abs(found.mean)
+    half = {level: stdtrit(degrees, 1 - (1 - level) / (2 * num_pairs)) * error for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL)}
     enough = (half[DIFFERENCE_LEVEL] < mean) | (mean + half[EQUALITY_LEVEL] <= math.log1p(margin))
     return int(rounds[enough][0]) if enough.any() else None
 

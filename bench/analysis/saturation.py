@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,8 @@ from typing import Any
 import pandas
 
 from bench.analysis.regimes import MS_PER_S
-from bench.analysis.series import common_times
-from bench.intervals import Interval, paired_ratio
-from bench.running.timings import Timings
+from bench.intervals import Interval, ratio_over_rounds
+from bench.running.timings import Timings, log_ratios
 from bench.spec import Ladder
 
 NEAR = 0.9
@@ -79,6 +79,5 @@ def _share(row: Mapping[str, Any] | None, best: Mapping[str, Any] | None, timing
     """The throughput of one rung over that of another: their times the other way round, per sample."""
     if row is None or best is None or row["cell_id"] == best["cell_id"]:
         return None
-    of_best, of_row = common_times(str(best["cell_id"]), str(row["cell_id"]), timings)
     samples = float(row["batch_size"]) / float(best["batch_size"])
-    return paired_ratio([samples * ms for ms in of_best], of_row)
+    return ratio_over_rounds([log + math.log(samples) for log in log_ratios(str(best["cell_id"]), str(row["cell_id"]), timings).values()])

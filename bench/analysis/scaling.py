@@ -22,6 +22,7 @@ from bench.analysis.series import (
     complete_rounds,
     half_widths,
     lengths_of,
+    means_over_rounds,
     t_quantile,
     without_twins,
 )
@@ -164,7 +165,7 @@ def _with_terms(found: Decomposition, estimate: Matrix, by_round: Matrix) -> Dec
 
 
 def _terms(estimate: Matrix, by_round: Matrix) -> tuple[Interval, ...]:
-    centres, halves = by_round.mean(axis=0), half_widths(by_round)
+    centres, halves = means_over_rounds(by_round)
     return tuple(
         bounded_interval(term, centre - half, centre + half, len(by_round))
         for term, centre, half in zip(estimate, centres, halves, strict=True)

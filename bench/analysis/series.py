@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from bench.intervals import LEVEL, Interval
+from bench.intervals import LEVEL, Interval, round_mean
 from bench.running.timings import Timings
 from bench.spec import Part
 
@@ -181,9 +181,15 @@ def without_twins(lengths: Sequence[int]) -> tuple[int, ...]:
 
 def half_widths(values: Matrix) -> Matrix:
     """Half the width of the 95 % t-interval of each column's mean, for `(rounds, columns)`; the rows are independent. 0 for one row (exact)."""
+    return means_over_rounds(values)[1]
+
+
+def means_over_rounds(values: Matrix) -> tuple[Matrix, Matrix]:
+    """The mean of each column by `bench.intervals.round_mean`, and half the width of its 95 % t-interval."""
     if len(values) < 2:
-        return np.zeros(values.shape[1])
-    return np.asarray(t_quantile(len(values)) * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
+        return np.asarray(values.mean(axis=0)), np.zeros(values.shape[1])
+    found = [mean for column in values.T if (mean := round_mean(column.tolist()))]
+    return np.array([mean.mean for mean in found]), np.array([mean.half() for mean in found])
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.intervals import Interval, geometric_interval
+from bench.intervals import Interval, ratio_over_rounds
 from bench.planning.timing import home_groups
 from bench.spec import MEASURED, Record
 
@@ -110,8 +110,8 @@ def timed_id(record: Record) -> str:
 
 
 def ratio_of(first: str, second: str, timings: Timings, level: float) -> Interval | None:
-    """The first cell's time over the second's: geometric mean over rounds with a t-interval; None below two rounds."""
-    return geometric_interval([math.exp(log) for log in log_ratios(first, second, timings).values()], level)
+    """The first cell's time over the second's, with its t-interval over rounds (`bench.intervals.round_mean`); None below two rounds."""
+    return ratio_over_rounds(list(log_ratios(first, second, timings).values()), level)
 
 
 def log_ratios(first: str, second: str, timings: Timings) -> dict[int, float]:

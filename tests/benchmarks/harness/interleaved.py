@@ -19,20 +19,20 @@ import pandas
 import typer
 
 from bench import console
-from bench.intervals import geometric_interval
+from bench.intervals import RoundMean, ratio_over_rounds, round_mean
 from bench.measure.environment import inspect_environment
 from bench.running.executors.process import Executor
 from tests.benchmarks.harness.busy import burning
 from tests.benchmarks.harness.folders import agree_on_environment, machine_text, markdown_table, start_folder, write_csv, write_page
 from tests.benchmarks.harness.pairs import BOOKED, Measured, cell_of, measure_pair, settings_of
-from tests.benchmarks.harness.spread import expected_to_hold, processes_needed, spread
+from tests.benchmarks.harness.spread import expected_to_hold, processes_needed, spread_over_rounds
 
 TRUTH = 1 + 1 / BOOKED
 LONG = 1025
 """From here on fifty calls are too long for a burst: nothing is planted, and the spread alone says what 90 % power takes."""
-TRUTH_CELLS = {"vit n=17": ("vit", 17, 12, 3), "gmlp n=65": ("gmlp", 65, 12, 5), "vit n=1025": ("vit", 1025, 5, 3)}
-"""Model, length, rounds and blocks: about 10 s for a pair of calls under 10 ms; a call of n = 1025 takes 40 ms."""
-AA_CELL, AA_ROUNDS, AA_BLOCKS, AA_PAIRS = ("vit", 17), 5, 5, 200
+TRUTH_CELLS = {"vit n=17": ("vit", 17, 20, 5), "gmlp n=65": ("gmlp", 65, 16, 4), "vit n=1025": ("vit", 1025, 7, 3)}
+"""Model, length, rounds and blocks: less than 10 s for a pair of calls under 10 ms."""
+AA_CELL, AA_ROUNDS, AA_BLOCKS, AA_PAIRS = ("vit", 17), 7, 3, 200
 BIAS_LENGTHS, BIAS_ROUNDS = (17, 1025), 24
 COVERAGE_RUNS = 40
 Row = dict[str, Any]
@@ -81,7 +81,7 @@ def _row(found: Measured, **facts: Any) -> Row:
         "ratio": interval.estimate,
         "low": interval.low,
         "high": interval.high,
-        "spread": spread([math.exp(log) for log in found.logs]),
+        "spread": spread_over_rounds(found.logs),
         "rounds": len(found.logs),
         "wall_s": found.wall_s,
         "logs": " ".join(f"{log:.6f}" for log in found.logs),
@@ -98,7 +98,7 @@ def _truth(runner: Executor, repeats: int) -> Iterator[tuple[tuple[Any, ...], Ca
 
 def _truth_row(runner: Executor, name: str, busy: bool) -> Row:
     model, n, rounds, blocks = TRUTH_CELLS[name]
-    cell = cell_of(model, n)
+    cell = cell_of(model, n, width="96", depth=2)
     with burning(1 if busy else 0):
         return _row(
             measure_pair(runner, cell, cell, settings_of(rounds), blocks=blocks, planted=n < LONG), cell=name, busy=busy, planted=n < LONG
@@ -113,7 +113,7 @@ def _aa(runner: Executor) -> Iterator[tuple[tuple[Any, ...], Callable[[], Row]]]
 
 
 def _aa_row(runner: Executor, busy: bool) -> Row:
-    cell = cell_of(*AA_CELL)
+    cell = cell_of(*AA_CELL, width="96", depth=2)
     with burning(1 if busy else 0):
         return _row(measure_pair(runner, cell, cell, settings_of(AA_ROUNDS), blocks=AA_BLOCKS), busy=busy)
 
@@ -198,17 +198,17 @@ def bias_table(found: pandas.DataFrame) -> pandas.DataFrame:
     rows = []
     for n, members in found.groupby("n", sort=False):
         logs = {together: _all_logs(part) for together, part in members.groupby("together")}
-        both = {together: geometric_interval([math.exp(log) for log in values]) for together, values in logs.items()}
-        apart = statistics.fmean(logs[True]) - statistics.fmean(logs[False])
-        error = math.sqrt(sum(statistics.variance(values) / len(values) for values in logs.values()))
+        both: dict[bool, RoundMean] = {together: known for together, values in logs.items() if (known := round_mean(values))}
+        apart = both[True].mean - both[False].mean
+        error = math.hypot(both[True].error, both[False].error)
         rows.append(
             {
                 "n": n,
-                "in turns": _interval_text(both[True]),
-                "one after the other": _interval_text(both[False]),
+                "in turns": _interval_text(logs[True]),
+                "one after the other": _interval_text(logs[False]),
                 "quotient": f"{math.exp(apart):.4f} [{math.exp(apart - 2 * error):.4f}, {math.exp(apart + 2 * error):.4f}]",
-                "spread in turns": statistics.stdev(logs[True]),
-                "spread one after the other": statistics.stdev(logs[False]),
+                "spread in turns": spread_over_rounds(logs[True]),
+                "spread one after the other": spread_over_rounds(logs[False]),
             }
         )
     return pandas.DataFrame(rows)
@@ -239,7 +239,9 @@ def _all_logs(part: pandas.DataFrame) -> list[float]:
     return [float(log) for text in part["logs"] for log in str(text).split()]
 
 
-def _interval_text(interval: Any) -> str:
+def _interval_text(logs: list[float]) -> str:
+    interval = ratio_over_rounds(logs)
+    assert interval is not None
     return f"{interval.estimate:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
 
 

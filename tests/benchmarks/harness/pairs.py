@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bench.intervals import Interval, geometric_interval
+from bench.intervals import Interval, ratio_over_rounds
 from bench.planning.build import build_plan
 from bench.planning.request import parse_request
 from bench.planning.timing import PILOT, calls_of_burst
@@ -29,7 +28,7 @@ class Measured:
     wall_s: float
 
     def interval(self, level: float = 0.95) -> Interval:
-        found = geometric_interval([math.exp(log) for log in self.logs], level)
+        found = ratio_over_rounds(self.logs, level)
         assert found is not None
         return found
 

@@ -33,7 +33,7 @@ from tests.benchmarks.harness.folders import agree_on_environment, machine_text,
 from tests.benchmarks.harness.pairs import measure_pair, settings_of
 from tests.benchmarks.harness.readings import BENCH, TIMM, TORCH
 from tests.benchmarks.harness.sessions import visit_peer
-from tests.benchmarks.harness.spread import processes_needed, spread
+from tests.benchmarks.harness.spread import processes_needed, spread_over_rounds
 
 PYPERF = "pyperf"
 PAIRS: Mapping[str, Mapping[str, str]] = {
@@ -88,7 +88,7 @@ def seconds_table(replicates: pandas.DataFrame) -> pandas.DataFrame:
     """Per pair and protocol: the mean ratio, the spread of replicates, how many are needed, their seconds, and those over bench's."""
     rows = []
     for (pair, protocol), members in replicates.groupby(["pair", "protocol"], sort=False):
-        deviation = spread([math.exp(log) for log in members["log_ratio"]])
+        deviation = spread_over_rounds(members["log_ratio"].tolist())
         needed = processes_needed(deviation, WANTED)
         seconds = needed * statistics.fmean(members["wall_s"]) if needed else None
         ratio = math.exp(statistics.fmean(members["log_ratio"]))

@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from bench.intervals import LEVEL
+from bench.intervals import LEVEL, round_mean
 
 MAX_PROCESSES = 10_000
 
@@ -24,6 +24,14 @@ def spread(values: Sequence[float]) -> float:
     if len(values) < 2:
         raise ValueError(f"a spread needs two values or more, not {len(values)}")
     return statistics.stdev(math.log(v) for v in values)
+
+
+def spread_over_rounds(logs: Sequence[float]) -> float:
+    """What bench's interval over rounds takes for the standard deviation of one round: its standard error times the root of their number."""
+    found = round_mean(logs)
+    if found is None:
+        raise ValueError(f"a spread needs two values or more, not {len(logs)}")
+    return found.error * math.sqrt(found.num)
 
 
 def pooled(spreads: Sequence[float]) -> float:
