@@ -1,6 +1,6 @@
 """What interleaved timing is worth: a planted truth, A/A pairs, bias by cold caches, coverage, and the seconds that it takes beside other protocols.
 
-    python -m tests.benchmarks.harness.interleaved --out results/DATE_cpu_harness_interleaved --only truth,aa
+    python -m tests.benchmarks.harness.run interleaved --out results/DATE_cpu_harness_interleaved --only truth,aa
 
 Every experiment appends to a table of its own and goes on where it stopped. `--only` chooses among truth, aa, bias, coverage and seconds.
 """
@@ -30,7 +30,7 @@ from tests.benchmarks.harness.spread import expected_to_hold, processes_needed, 
 TRUTH = 1 + 1 / BOOKED
 LONG = 1025
 """From here on fifty calls are too long for a burst: nothing is planted, and the spread alone says what 90 % power takes."""
-TRUTH_CELLS = {"vit n=17": ("vit", 17, 20, 5), "gmlp n=65": ("gmlp", 65, 16, 4), "vit n=1025": ("vit", 1025, 7, 3)}
+TRUTH_CELLS = {"vit n=17": ("vit", 17, 21, 5), "gmlp n=65": ("gmlp", 65, 21, 3), "vit n=1025": ("vit", 1025, 7, 3)}
 """Model, length, rounds and blocks: less than 10 s for a pair of calls under 10 ms."""
 AA_CELL, AA_ROUNDS, AA_BLOCKS, AA_PAIRS = ("vit", 17), 7, 3, 200
 BIAS_LENGTHS, BIAS_ROUNDS = (17, 1025), 24
@@ -45,7 +45,7 @@ def measure(
 ) -> None:
     """Run the experiments and write their tables and a page.
 
-    Example: python -m tests.benchmarks.harness.interleaved --out results/2026-11-23_cpu_harness_interleaved
+    Example: python -m tests.benchmarks.harness.run interleaved --out results/2026-11-23_cpu_harness_interleaved
     """
     start_folder(out, {"truth_repeats": repeats, "aa_pairs": AA_PAIRS, "bias_rounds": BIAS_ROUNDS, "coverage_runs": COVERAGE_RUNS})
     agree_on_environment(out, inspect_environment(threads=1, device="cpu"))
@@ -261,7 +261,3 @@ def _page(out: Path) -> Iterator[str]:
             yield f"## {title}"
             yield str(table_of.__doc__)
             yield markdown_table(table_of(pandas.read_csv(out / f"{name}.csv")))
-
-
-if __name__ == "__main__":
-    typer.run(measure)

@@ -1,6 +1,6 @@
 """Seconds until a ratio is known to 2 %: interleaved timing beside torch.utils.benchmark, pyperf and timm's protocol, each in fresh processes.
 
-    python -m tests.benchmarks.harness.seconds --out results/DATE_cpu_harness_seconds
+    python -m tests.benchmarks.harness.run seconds --out results/DATE_cpu_harness_seconds
 
 The method stands in METHOD.
 """
@@ -59,7 +59,7 @@ def measure(
 ) -> None:
     """Time six pairs by four protocols and write their table and a page.
 
-    Example: python -m tests.benchmarks.harness.seconds --out results/2026-11-23_cpu_harness_seconds
+    Example: python -m tests.benchmarks.harness.run seconds --out results/2026-11-23_cpu_harness_seconds
     """
     start_folder(out, {"replicates": replicates, "rounds": ROUNDS, "blocks": BLOCKS})
     agree_on_environment(out, inspect_environment(threads=1, device="cpu"))
@@ -139,7 +139,3 @@ def _pyperf_means(folder: Path, cell: int, replicates: int) -> list[float]:
     subprocess.run([*command, "-p", str(replicates), "-q", "-o", str(out)], check=True, capture_output=True)
     runs: list[Any] = json.loads(out.read_text())["benchmarks"][0]["runs"]
     return [statistics.fmean(run["values"]) for run in runs if run.get("values")]
-
-
-if __name__ == "__main__":
-    typer.run(measure)
