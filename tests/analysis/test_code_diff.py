@@ -116,7 +116,7 @@ def test_the_unit_is_the_round_and_its_ratio_the_median_over_blocks() -> None:
 def test_decisions_hold_for_all_cells_together() -> None:
     """A difference that one cell alone would show is not shown beside nine that show none."""
     alone, many = plan_of(), plan_of(",".join(str(n) for n in range(17, 27)))
-    faint = spread(1.02, 0.022)
+    faint = spread(1.02, 0.016)
     ids = [planned.cell.cell_id for planned in many.cells]
     assert answer(run_of({alone.cells[0].cell.cell_id: faint}, alone)).cells[0].different
     found = answer(run_of({**dict.fromkeys(ids, spread(1.0, 0.005)), ids[0]: faint}, many))

@@ -40,7 +40,7 @@ def answer_text(study: Study) -> str:
 
 
 def _noise(control: Mapping[str, Any] | None) -> list[str]:
-    if control is not None and not control.get("contains_one"):
+    if control is not None and not control.get("contains_one") and not control.get("interleaved"):
         return ["The machine was too noisy for its own control: take every difference in time below as provisional."]
     return []
 
@@ -194,8 +194,9 @@ def _table_caption(study: Study) -> str:
     interleaved = all(pair.interleaved for ranking in rankings for pair in ranking.others)
     turns = "the median over blocks in which the two took turns" if interleaved else "paired by round"
     how = (
-        f"The ratio is the geometric mean over rounds, of each round {turns}; brackets are its plain 95 % t-interval. Verdicts hold for all "
-        f"{rankings[0].num_pairs} ratios of the table together (Bonferroni): slower, where the interval of 95 % leaves out 1; equal, where that of "
-        f"90 % lies within 1 / {bound:g} to {bound:g}. Without brackets it is a ratio of medians: no rounds to pair."
+        f"The ratio is the geometric mean over rounds, of each round {turns}; brackets are its plain 95 % t-interval; of every seven rounds the "
+        f"highest and the lowest are left out. Verdicts hold for all {rankings[0].num_pairs} ratios of the table together (Bonferroni): "
+        f"slower, where the interval of 95 % leaves out 1; equal, where that of 90 % lies within 1 / {bound:g} to {bound:g}. "
+        "Without brackets it is a ratio of medians: no rounds to pair."
     )
     return f"{lead} {how} Conditions: {conditions}."
