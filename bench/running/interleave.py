@@ -45,7 +45,7 @@ def take_turns(members: Sequence[Member]) -> list[Outcome]:
     """
     started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
     restless: dict[int, int] = {}
-    for member in members:
+    for member in starting_order(members):
         member.begin()
         if member.job.cell.workload.device == "cpu":
             member.ready()
@@ -59,6 +59,14 @@ def take_turns(members: Sequence[Member]) -> list[Outcome]:
         if member.outcome is None:
             member.end()
     return [_marked(member, started_at, restless.get(id(member), 0)) for member in members]
+
+
+def starting_order(members: Sequence[Member]) -> list[Member]:
+    """In random order, which the next round turns round: of two equal processes, the one that was started later was 0.6 % slower."""
+    job = members[0].job
+    found = list(members)
+    random.Random(f"{job.settings.seed}/{job.group}/start {job.repeat // 2}").shuffle(found)
+    return found[::-1] if job.repeat % 2 else found
 
 
 def stands_still(member: Member) -> bool:

@@ -71,13 +71,13 @@ def test_every_member_has_one_burst_in_each_block_and_their_order_changes() -> N
     log: list[str] = []
     gpu_log: list[str] = []
     take_turns([Planted(name, log) for name in "abc"])
-    begun = [f"{turn} {name}" for name in "abc" for turn in ("begin", "ready")]
-    assert log[:6] == begun  # warm, one after the other
+    assert log[:6:2] == [entry.replace("ready", "begin") for entry in log[1:6:2]]  # warm, one after the other
+    assert sorted(log[:6:2]) == ["begin a", "begin b", "begin c"]
     on_gpu = job()
     work = dataclasses.replace(on_gpu.cell.workload, device="cuda")
     on_gpu = dataclasses.replace(on_gpu, cell=dataclasses.replace(on_gpu.cell, workload=work))
     take_turns([Planted(name, gpu_log, job=on_gpu) for name in "abc"])
-    assert gpu_log[:3] == ["begin a", "begin b", "begin c"]  # setting up takes seconds there: all at once
+    assert sorted(gpu_log[:3]) == ["begin a", "begin b", "begin c"]  # setting up takes seconds there: all at once
     assert log[-3:] == ["end a", "end b", "end c"]
     blocks = [tuple(bursts(log)[place : place + 3]) for place in range(0, 3 * BLOCKS, 3)]
     assert len(bursts(log)) == 3 * BLOCKS
@@ -176,3 +176,13 @@ def test_members_of_one_process_take_turns_and_one_that_cannot_be_built_leaves_t
     assert failed.status == "failed"
     assert first.values["inner_loop"] == asked[0].num_calls
     assert first.started_at == failed.started_at == last.started_at
+
+
+def test_who_starts_first_is_drawn_and_turned_round_in_the_next_round() -> None:
+    orders = []
+    for repeat in range(8):
+        log: list[str] = []
+        take_turns([Planted(name, log, job=job(repeat=repeat)) for name in "abcd"])
+        orders.append([entry.removeprefix("begin ") for entry in log if entry.startswith("begin")])
+    assert all(even == odd[::-1] for even, odd in zip(orders[::2], orders[1::2], strict=True))
+    assert len(set(map(tuple, orders))) > 4

@@ -43,7 +43,7 @@ def agree_on_environment(folder: Path, facts: Mapping[str, Any]) -> None:
         write_json(path, dict(facts))
         return
     before = json.loads(path.read_text())
-    for key, (then, now) in disagreements(before, facts, trained=True).items():
+    for key, (then, now) in disagreements(before, facts, trained=False).items():
         raise RequestError(f"{folder} was measured with another {key}: {then!r} then, {now!r} now", "choose another --out")
 
 
