@@ -143,7 +143,7 @@ def test_an_open_pair_says_how_many_rounds_would_decide_it() -> None:
     ranking = timed({"vit": (1.02, 0.05), "transformer": (2.0, 0.01)})
     by_name = {pair.other: pair for pair in ranking.others}
     assert by_name["vit"].is_open
-    assert by_name["vit"].rounds_needed == rounds_needed(logs_of(math.log(1.02), 0.05, 7), 0.03, 2)
+    assert by_name["vit"].rounds_needed == rounds_needed(logs_of(math.log(1.02), 0.05, 6), 0.03, 2)
     assert (by_name["transformer"].shown, by_name["transformer"].rounds_needed) == (True, None)
     assert [pair.other for pair in ranking.tied] == ["vit"]
     assert ranking.num_pairs == 2
