@@ -130,8 +130,6 @@ def test_below_seven_rounds_the_interval_is_students() -> None:
     doubled = ratio_over_rounds([math.log(2.0)] * 3)
     assert doubled is not None
     assert (doubled.estimate, doubled.low, doubled.high) == pytest.approx((2.0, 2.0, 2.0))
-        estimate=pytest.approx(2.0), low=pytest.approx(2.0), high=pytest.approx(2.0), num=3
-    )
 
 
 @pytest.mark.parametrize("num", [7, 12, 21])
