@@ -89,31 +89,21 @@ class WallStopwatch:
         return Sample(wall_s=(clock() - start) / inner_loop)
 
 
-def time_call(
-    call: Callable[[], object],
-    stopwatch: Stopwatch,
-    rules: Rules = Rules(),
-) -> Timing:
-    """Time `call`. The first call is kept apart; then warm-up, calibration and sampling."""
+def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = Rules()) -> Timing:
+    """Time `call`. The first call is kept apart; then warm-up, calibration, and samples until the interval of the median is narrow enough, or time
+    or the number of samples runs out."""
     warm = warm_up(call, stopwatch, rules)
-    inner_loop = _calibrate(warm.call_s, stopwatch.overhead_s, rules)
-    faults_so_far = fault_counter()
-    faults_before = faults_so_far() if faults_so_far else 0
-    wall_before, processor_before = time.perf_counter(), time.process_time()
-    samples = _sample(call, stopwatch, inner_loop, rules)
-    wall_s, processor_s = time.perf_counter() - wall_before, time.process_time() - processor_before
-    page_faults = (faults_so_far() - faults_before) / (len(samples) * inner_loop) if faults_so_far else None
-    return Timing(
-        first_call_s=warm.first_call_s,
-        wall_s=tuple(s.wall_s for s in samples),
-        device_s=tuple(s.device_s for s in samples if s.device_s is not None),
-        inner_loop=inner_loop,
-        warmup_calls=warm.calls,
-        steady=warm.steady,
-        page_faults=page_faults,
-        processor_share=processor_s / wall_s if wall_s > 0 else None,
-        timer_share=stopwatch.overhead_s / (inner_loop * statistics.median(s.wall_s for s in samples)),
-    )
+    timer = BurstTimer(call, stopwatch, uncounted=0, counted=_calibrate(warm.call_s, stopwatch.overhead_s, rules))
+    taken: list[float] = []
+    spent = 0.0
+    while len(taken) < rules.max_samples:
+        taken.append(timer.burst())
+        spent += taken[-1] * timer.counted
+        if len(taken) < rules.min_samples and spent < rules.patience * rules.sample_s:
+            continue
+        if spent >= rules.sample_s or _precise(taken, rules.precision):
+            break
+    return timer.timing(warm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,25 +125,28 @@ def warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> W
 
 
 class BurstTimer:
-    """Times a warm call in bursts, each after `uncounted` calls that find cold caches. `timing` has one value per burst."""
+    """Times a warm call in bursts of `counted` calls, each after `uncounted` calls that find cold caches. `timing` has one value per burst."""
 
     def __init__(self, call: Callable[[], object], stopwatch: Stopwatch, *, uncounted: int, counted: int) -> None:
-        self._call, self._stopwatch = call, stopwatch
-        self._uncounted, self._counted = uncounted, counted
+        self.counted = counted
+        self._call, self._stopwatch, self._uncounted = call, stopwatch, uncounted
         self._samples: list[Sample] = []
         self._count_faults = fault_counter()
         self._faults = 0
         self._wall_s = self._processor_s = 0.0
 
-    def burst(self) -> None:
+    def burst(self) -> float:
+        """Seconds per call by the wall clock."""
         if self._uncounted:
             self._stopwatch.sample(self._call, self._uncounted)
         faults = self._count_faults() if self._count_faults else 0
         wall_s, processor_s = time.perf_counter(), time.process_time()
-        self._samples.append(self._stopwatch.sample(self._call, self._counted))
+        sample = self._stopwatch.sample(self._call, self.counted)
         self._wall_s += time.perf_counter() - wall_s
         self._processor_s += time.process_time() - processor_s
         self._faults += (self._count_faults() if self._count_faults else 0) - faults
+        self._samples.append(sample)
+        return sample.wall_s
 
     def timing(self, warm: WarmUp) -> Timing:
         """Of all bursts so far, one at least."""
@@ -162,12 +155,12 @@ class BurstTimer:
             first_call_s=warm.first_call_s,
             wall_s=tuple(s.wall_s for s in samples),
             device_s=tuple(s.device_s for s in samples if s.device_s is not None),
-            inner_loop=self._counted,
+            inner_loop=self.counted,
             warmup_calls=warm.calls,
             steady=warm.steady,
-            page_faults=self._faults / (len(samples) * self._counted) if self._count_faults else None,
+            page_faults=self._faults / (len(samples) * self.counted) if self._count_faults else None,
             processor_share=self._processor_s / self._wall_s if self._wall_s > 0 else None,
-            timer_share=self._stopwatch.overhead_s / (self._counted * statistics.median(s.wall_s for s in samples)),
+            timer_share=self._stopwatch.overhead_s / (self.counted * statistics.median(s.wall_s for s in samples)),
         )
 
 
@@ -192,20 +185,6 @@ def _calibrate(call_s: float, overhead_s: float, rules: Rules) -> int:
     """Calls per sample, so that reading the timer takes at most `timer_share` of it."""
     wanted = overhead_s / rules.timer_share
     return max(1, min(MAX_INNER_LOOP, -int(-wanted // max(call_s, 1e-9))))
-
-
-def _sample(call: Callable[[], object], stopwatch: Stopwatch, inner_loop: int, rules: Rules) -> list[Sample]:
-    """Sample until the interval of the median is narrow enough, or time or the number of samples runs out."""
-    samples: list[Sample] = []
-    spent = 0.0
-    while len(samples) < rules.max_samples:
-        samples.append(stopwatch.sample(call, inner_loop))
-        spent += samples[-1].wall_s * inner_loop
-        if len(samples) < rules.min_samples and spent < rules.patience * rules.sample_s:
-            continue
-        if spent >= rules.sample_s or _precise([s.wall_s for s in samples], rules.precision):
-            break
-    return samples
 
 
 def _precise(values: list[float], precision: float) -> bool:

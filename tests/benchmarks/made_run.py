@@ -9,8 +9,10 @@ from pathlib import Path
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.planning.request import parse_request
+from bench.planning.timing import PILOT
 from bench.running.store import RECORDS, StoredRun, line_of, start_run
 from bench.spec import MEASURED, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings
+from tests.fake_executor import measured, recorded
 
 MODELS = ("gmlp", "vit", "transformer")
 BATCHES = (1, 8, 32, 128)
@@ -45,15 +47,7 @@ def made_run(folder: Path, num_rows: int) -> StoredRun:
 
 def record_of(job: Job, planned: PlannedCell) -> Record:
     """What measuring the cell might have given."""
-    return Record(
-        subject_id=job.subject_id,
-        metric=job.metric,
-        repeat=job.repeat,
-        control=job.control,
-        environment_id="e",
-        code_version="v",
-        outcome=_outcome(job, planned),
-    )
+    return recorded(job, _outcome(job, planned))
 
 
 def _records(plan: Plan) -> Iterator[Record]:
@@ -71,6 +65,8 @@ def _outcome(job: Job, planned: PlannedCell) -> Outcome:
         share = sizing.cost.flops().degree(2) * n**2 / flops
         counts = {"flops": flops, "flops_fvcore": flops, "flops_torch": flops, "flops_agree": True}
         return Outcome(status=MEASURED, values={**counts, "flops_quadratic_share": share})
+    if job.metric == PILOT:
+        return measured(job)
     batch = job.cell.workload.batch_size
     ms = 1e-6 * NS_PER_FLOP * flops * batch * (1 + SLOW_ROUNDS * (job.repeat % 3))
     values = {
@@ -84,4 +80,4 @@ def _outcome(job: Job, planned: PlannedCell) -> Outcome:
         "batch_size": batch,
         "seq_len": n,
     }
-    return Outcome(status=MEASURED, values=values, samples={"wall_ms": tuple(ms * (1 + 0.001 * place) for place in range(20))})
+    return Outcome(status=MEASURED, values=values, samples={"wall_ms": tuple(ms * (1 + 0.001 * place) for place in range(job.num_blocks))})
