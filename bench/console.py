@@ -127,7 +127,7 @@ class JobProgress:
 
     @_heard_or_lost
     def starting(self, job: Job) -> None:
-        self._job = _job_text(job)
+        self._job = _job_text(job, " and those it takes turns with" if job.group else "")
         self._bar.update(self._task, description=_escaped(self._job))
 
     @_heard_or_lost
@@ -180,8 +180,7 @@ def _escaped(text: str) -> str:
     return escape(harmless(text))
 
 
-def _job_text(job: Job) -> str:
-    others = " and those it takes turns with" if job.group else ""
+def _job_text(job: Job, others: str = "") -> str:
     return f"{cell_text(job)}{others}: {job.metric}{' (control)' if job.control else ''}, {_repeat_word(job)} {job.repeat + 1}"
 
 

@@ -12,8 +12,10 @@ from typing import Any
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.planning.request import parse_request
+from bench.planning.timing import PILOT
 from bench.running.store import RECORDS, line_of, start_run
-from bench.spec import MUST_AGREE, Job, Outcome, Part, Plan, PlannedArm, Recipe, Record, Settings
+from bench.spec import MUST_AGREE, Job, Outcome, Part, Plan, PlannedArm, Recipe, Settings
+from tests.fake_executor import measured, recorded
 
 HOSTS = ("zen 2", "zen 3", "zen 4", "ice lake", "neoverse")
 ENVIRONMENT: dict[str, Any] = {
@@ -44,24 +46,14 @@ def stored(folder: Path, plan: Plan, seed: int, *, slower: Mapping[str, float] =
     draw = random.Random(seed)
     start_run(folder, plan, {**ENVIRONMENT, **facts})
     done = [job for job in jobs(plan) if job.metric != "latency" or job.cell.cell_id not in without]
-    (folder / RECORDS).write_bytes(b"".join(line_of(_record(job, draw, slower)) for job in done))
+    (folder / RECORDS).write_bytes(b"".join(line_of(recorded(job, _outcome(job, draw, slower))) for job in done))
     return folder
-
-
-def _record(job: Job, draw: random.Random, slower: Mapping[str, float]) -> Record:
-    return Record(
-        subject_id=job.subject_id,
-        metric=job.metric,
-        repeat=job.repeat,
-        control=job.control,
-        environment_id="e",
-        code_version="v",
-        outcome=_outcome(job, draw, slower),
-    )
 
 
 def _outcome(job: Job, draw: random.Random, slower: Mapping[str, float]) -> Outcome:
     n = job.cell.model.shape.seq_len
+    if job.metric == PILOT:
+        return measured(job)
     if job.metric == "params":
         return Outcome(status="measured", values={"params": 1000 + n, "params_seq": 0, "params_blocks": 1000})
     latency_ms = n * slower.get(job.cell.model.name, 1.0) * math.exp(draw.gauss(0, 0.01))

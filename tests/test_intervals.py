@@ -11,7 +11,6 @@ import pytest
 from bench.intervals import (
     drifts,
     geometric_interval,
-    interval_over_rounds,
     is_stable,
     mean_interval,
     median_interval,
@@ -108,7 +107,8 @@ def test_of_seven_rounds_the_highest_and_the_lowest_do_not_count() -> None:
     assert found is not None
     assert (found.mean, found.degrees, found.num) == (0.0, 4, 7)
     assert found.error == pytest.approx(math.sqrt(3) / (5 / 7 * math.sqrt(7)))
-    assert found.half(0.95) == pytest.approx(2.7764451 * found.error)
+    interval = found.interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((found.mean - 2.7764451 * found.error, found.mean + 2.7764451 * found.error))
 
 
 def test_a_slow_process_moves_nothing_from_seven_rounds_on() -> None:
@@ -122,9 +122,10 @@ def test_a_slow_process_moves_nothing_from_seven_rounds_on() -> None:
 
 def test_below_seven_rounds_the_interval_is_students() -> None:
     values = [0.1, 0.4, 0.2, 0.3]
-    found, plain = interval_over_rounds(values), mean_interval(values)
-    assert found is not None
+    mean, plain = round_mean(values), mean_interval(values)
+    assert mean is not None
     assert plain is not None
+    found = mean.interval()
     assert (found.estimate, found.low, found.high) == pytest.approx((plain.estimate, plain.low, plain.high))
     assert round_mean([1.0]) is None
     doubled = ratio_over_rounds([math.log(2.0)] * 3)
@@ -139,5 +140,5 @@ def test_the_interval_over_rounds_covers_with_slow_processes_and_without(num: in
     draw = np.random.default_rng(num)
     slow = (draw.random((2, 2000, num)) < share) * 0.3
     logs = draw.normal(0.0, 0.01, (2000, num)) + slow[0] - slow[1]
-    held = [(found := interval_over_rounds(run.tolist())) is not None and found.contains(0.0) for run in logs]
+    held = [(found := round_mean(run.tolist())) is not None and found.interval().contains(0.0) for run in logs]
     assert 0.93 <= sum(held) / len(held) <= 0.985

@@ -32,7 +32,6 @@ def timings_of_blocks(blocks: Mapping[str, Sequence[Sequence[float]]], group: st
     by_cell = {cell: {place: float(np.median(times)) for place, times in enumerate(rounds)} for cell, rounds in blocks.items()}
     num_rounds = max(map(len, blocks.values()))
     bursts = {
-        (group, place): {cell: np.log(rounds[place]) for cell, rounds in blocks.items() if place < len(rounds)}
-        for place in range(num_rounds)
+        (group, place): {cell: rounds[place] for cell, rounds in blocks.items() if place < len(rounds)} for place in range(num_rounds)
     }
     return Timings(by_cell, bursts)

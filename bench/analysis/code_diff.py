@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from bench.analysis.diff import LATENCY, Bound
 from bench.analysis.frame import WORK_KEYS, prepare, row_name, varying
 from bench.analysis.latency_tests import CellComparison, Difference, cells_past
@@ -18,7 +16,7 @@ from bench.intervals import INTERLEAVED_CONTROL_LEVEL, Interval, ratio_over_roun
 from bench.running.code_run import CONTROL, FIRST, NAMES, SECOND, CellRound, CodeRun
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
-from bench.running.timings import Timings, log_ratios
+from bench.running.timings import Timings
 from bench.spec import MEASURED, RequestError
 
 MIN_ROUNDS = 2
@@ -122,9 +120,8 @@ def _cell_answer(
     cell_id: str, name: str, rounds: Sequence[CellRound], logs: Sequence[float], num_compared: int, run: CodeRun
 ) -> CellAnswer:
     failure, margin = run.failure(cell_id), run.plan.settings.margin
-    enough = len(logs) >= MIN_ROUNDS
-    different, equal = decided(logs, margin, num_compared) if enough and not failure else (False, False)
-    is_open = enough and not (failure or different or equal)
+    mean = round_mean(logs) if len(logs) >= MIN_ROUNDS and not failure else None
+    different, equal = decided(mean, margin, num_compared) if mean else (False, False)
     return CellAnswer(
         cell_id=cell_id,
         name=name,
@@ -134,29 +131,21 @@ def _cell_answer(
         failed=f"{NAMES[failure[0]]}: {failure[1].status}: {failure[1].reason}" if failure else "",
         ratio=ratio_over_rounds(logs),
         control=ratio_over_rounds(_log_ratios(rounds, CONTROL), INTERLEAVED_CONTROL_LEVEL),
-        difference=_difference(logs) if enough and not failure else None,
+        difference=Difference(estimate=mean.mean, parts=[(mean.error**2, mean.degrees)]) if mean else None,
         different=different,
         equal=equal,
-        rounds_needed=rounds_needed(logs, margin, num_compared) if is_open else None,
+        rounds_needed=rounds_needed(mean, margin, num_compared) if mean and not (different or equal) else None,
         margin=margin,
     )
-
-
-def _difference(logs: Sequence[float]) -> Difference:
-    found = round_mean(logs)
-    assert found is not None
-    return Difference(estimate=found.mean, parts=[(found.error**2, found.degrees)])
 
 
 def _log_ratios(rounds: Sequence[CellRound], member: str) -> list[float]:
     """The logarithm of a member's time over the first's, of each round in which both were measured: the median over blocks."""
     bursts = {
-        ("", done.repeat): {
-            name: np.log(outcome.samples["wall_ms"]) for name, outcome in done.outcomes.items() if outcome.status == MEASURED
-        }
+        ("", done.repeat): {name: outcome.samples["wall_ms"] for name, outcome in done.outcomes.items() if outcome.status == MEASURED}
         for done in rounds
     }
-    return list(log_ratios(member, FIRST, Timings(bursts=bursts)).values())
+    return list(Timings(bursts=bursts).log_ratios(member, FIRST).values())
 
 
 def _medians(rounds: Sequence[CellRound], value: str) -> tuple[float | None, float | None]:

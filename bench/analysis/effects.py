@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +13,14 @@ import numpy as np
 import pandas
 
 from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
-from bench.analysis.series import common_times
 from bench.analysis.significance import Scores, compare_scores, holm, t_test, unpaired_test
-from bench.intervals import LEVEL, Interval, RoundMean, interval_over_rounds, round_mean
+from bench.intervals import LEVEL, Interval, RoundMean, round_mean
 from bench.running.timings import Timings
 from bench.spec import MEASURES, Measure, Part, Prediction
 
 PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_size", "attention", "model", "recipe")
 """What may tell two cells of one arm apart; what does, places them beside the baseline's."""
 MIN_ROUNDS = 3
-LARGEST_LOG = math.log(sys.float_info.max)
 Spreads = Mapping[tuple[str, str], SeedSpread]
 """By part and cell id."""
 
@@ -232,20 +229,19 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
         both = _spreads_of(contrast, spreads)
         half, p_value = t_test(estimate, variance_parts(both, (len(first), len(second))), level)
         spread = spread_text(both)
-    interval = _ratio_of(Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num))
+    interval = Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num).exp()
     return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=p_value, doubt=doubt, spread=spread)
 
 
 def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
     """The geometric mean of the ratios of times per sample, paired by round."""
-    times = common_times(*contrast.cells, observed.timings)
-    first_batch, second_batch = (float(observed.rows[cell_id]["batch_size"]) for cell_id in contrast.cells)
-    logs = [math.log(first / first_batch / (second / second_batch)) for first, second in zip(*times, strict=True)]
-    interval, found = interval_over_rounds(logs, level), round_mean(logs)
-    if interval is None or found is None:
+    first, second = (float(observed.rows[cell_id]["batch_size"]) for cell_id in contrast.cells)
+    logs = [log - math.log(first / second) for log in observed.timings.log_ratios(*contrast.cells).values()]
+    found = round_mean(logs)
+    if found is None:
         return None
     doubt = _doubt_of_answers(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
-    return Effect(contrast=contrast, measure=measure, estimate=_ratio_of(interval), p_adjusted=_p_of_mean(found), doubt=doubt)
+    return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=_p_of_mean(found), doubt=doubt)
 
 
 def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
@@ -255,12 +251,6 @@ def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
     unequal = [arm for arm, equal in flags.items() if not _is_empty(equal) and not bool(equal)]
     place = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in contrast.place.items())
     return f"answers of {' and '.join(unequal)} differ{f' at {place}' if place else ''}" if unequal else ""
-
-
-def _ratio_of(logs: Interval) -> Interval:
-    """From an interval of logarithms, however wide; a bound beyond floating point is infinite."""
-    low, high = (math.exp(bound) if bound < LARGEST_LOG else math.inf for bound in (logs.low, logs.high))
-    return Interval(estimate=math.exp(logs.estimate), low=low, high=high, num=logs.num)
 
 
 def _p_of_mean(found: RoundMean) -> float:

@@ -9,7 +9,7 @@ import pandas
 
 from bench.analysis.fit_checks import refuse_grid, refuse_rounds
 from bench.analysis.series import Matrix, SeriesRounds, complete_rounds, lengths_of, means_over_rounds, round_table, without_twins
-from bench.intervals import Interval, paired_ratio
+from bench.intervals import Interval, ratio_over_rounds
 
 MIN_ROUNDS = 3
 MIN_LENGTHS = 4
@@ -85,7 +85,7 @@ def _twin_ratio(values: Matrix, n: int, exact: bool) -> TwinRatio:
     if exact:
         ratio = float(above[0] / below[0])
         return TwinRatio(n=n, ratio=_interval(ratio, 0.0, 1))
-    return TwinRatio(n=n, ratio=paired_ratio(above.tolist(), below.tolist()))
+    return TwinRatio(n=n, ratio=ratio_over_rounds(np.log(above / below).tolist()))
 
 
 def _interval(mean: float, half: float, num: int) -> Interval:

@@ -17,7 +17,7 @@ from bench.analysis.scaling import MIN_SHARE, Decomposition, QuadraticAnswer, an
 from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval
-from bench.running.timings import Timings, log_ratios, ratio_of
+from bench.running.timings import Timings, ratio_of
 from bench.spec import MEASURED, PREDICTED
 
 FIRST, SECOND = "gmlp", "vit"
@@ -76,7 +76,7 @@ def _is_second(model: str) -> bool:
 
 def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, timings: Timings, level: float) -> Finding:
     ratio = ratio_of(first["cell_id"], second["cell_id"], timings, level)
-    answer, reason = _speed_answer(ratio, len(log_ratios(first["cell_id"], second["cell_id"], timings)))
+    answer, reason = _speed_answer(ratio, len(timings.log_ratios(first["cell_id"], second["cell_id"])))
     if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
         answer, reason = UNDECIDED, f"Not measured ({', '.join(failed)})."
     return Finding(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bench.analysis.peers import SHIPPED, LogRatios, Pair, Place, Row, Standing, is_empty, mean_of_logs
 from bench.intervals import Interval
-from bench.running.timings import Timings, log_ratios
+from bench.running.timings import Timings
 
 GATING, ATTENTION = "gmlp", "vit"
 TWINS = 1
@@ -74,8 +74,8 @@ def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
 
 
 def _logs(gating: Pair, attention: Pair, timings: Timings) -> _Logs:
-    shipped = log_ratios(gating.theirs.cell_id, attention.theirs.cell_id, timings)
-    ours = log_ratios(gating.ours.cell_id, attention.ours.cell_id, timings)
+    shipped = timings.log_ratios(gating.theirs.cell_id, attention.theirs.cell_id)
+    ours = timings.log_ratios(gating.ours.cell_id, attention.ours.cell_id)
     common = sorted(shipped.keys() & ours.keys())
     return _Logs(
         place=gating.place,

@@ -11,7 +11,7 @@ import pandas
 
 from bench.intervals import Interval, ratio_over_rounds
 from bench.measure.engines import EAGER
-from bench.running.timings import Timings, log_ratios
+from bench.running.timings import Timings
 from bench.spec import MEASURED, Part
 
 OURS = "ours"
@@ -218,7 +218,7 @@ def _pairs(place: Place, found: Sequence[Contender], timings: Timings) -> Iterat
 
 
 def _pair(place: Place, kind: str, ours: Contender, theirs: Contender, timings: Timings) -> Pair:
-    logs = log_ratios(ours.cell_id, theirs.cell_id, timings)
+    logs = timings.log_ratios(ours.cell_id, theirs.cell_id)
     return Pair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_of_logs([logs]))
 
 

@@ -22,7 +22,7 @@ from bench.intervals import LEVEL, Interval, round_mean
 from bench.measure.hosts import host_type
 from bench.running.store import StoredRun
 from bench.running.table import references_of, rows_of, times_of
-from bench.running.timings import Timings, log_ratios
+from bench.running.timings import Timings
 from bench.serialize import canonical_json
 from bench.spec import Plan, RequestError
 
@@ -171,7 +171,7 @@ def pairs_of(run: StoredRun) -> list[Pair]:
 
 def estimate_of(pair: Pair, timings: Timings) -> Estimate | None:
     """From the log-ratios by round of one run (`bench.intervals.round_mean`). None for fewer than two rounds."""
-    logs = [value + math.log(pair.batch_ratio) for value in log_ratios(pair.first, pair.second, timings).values()]
+    logs = [value + math.log(pair.batch_ratio) for value in timings.log_ratios(pair.first, pair.second).values()]
     found = round_mean(logs)
     return None if found is None else Estimate(mean=found.mean, variance=max(found.error**2, LEAST_VARIANCE), freedom=found.degrees)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pandas
 
 from bench.analysis.series import row_values
-from bench.intervals import interval_over_rounds, ratio_over_rounds, round_mean, trimmed_rounds
-from bench.running.timings import Timings, log_ratios
+from bench.intervals import RoundMean, round_mean, trimmed_rounds
+from bench.running.timings import Timings
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 DIFFERENCE_LEVEL, EQUALITY_LEVEL = 0.95, 0.90
@@ -95,12 +95,13 @@ def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator
 
 def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings, margin: float, num_pairs: int) -> Pair:
     cells = (other["cell_id"], best["cell_id"])
-    logs = list(log_ratios(*cells, timings).values())
-    interval = ratio_over_rounds(logs)
-    if interval is None:
+    logs = list(timings.log_ratios(*cells).values())
+    found = round_mean(logs)
+    if found is None:
         shown, why = _apart_alone(best, other)
         return Pair(other=str(other["label"]), ratio=other["latency_ms"] / best["latency_ms"], low=None, high=None, shown=shown, why=why)
-    shown, equal = decided(logs, margin, num_pairs)
+    interval = found.interval().exp()
+    shown, equal = decided(found, margin, num_pairs)
     return Pair(
         other=str(other["label"]),
         ratio=interval.estimate,
@@ -108,32 +109,27 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
         high=interval.high,
         shown=shown and interval.estimate > 1,
         equal=equal,
-        rounds_needed=None if shown or equal else rounds_needed(logs, margin, num_pairs),
+        rounds_needed=None if shown or equal else rounds_needed(found, margin, num_pairs),
         interleaved=timings.are_interleaved(cells),
         why="" if shown else "the interval contains 1",
     )
 
 
-def decided(logs: Sequence[float], margin: float, num_pairs: int) -> tuple[bool, bool]:
+def decided(found: RoundMean, margin: float, num_pairs: int) -> tuple[bool, bool]:
     """Do log-ratios, one per round, show a difference; do they show equality within the margin? For `num_pairs` such questions together."""
-    different = interval_over_rounds(logs, 1 - (1 - DIFFERENCE_LEVEL) / num_pairs)
-    within = interval_over_rounds(logs, 1 - (1 - EQUALITY_LEVEL) / num_pairs)
-    if different is None or within is None:
-        return False, False
+    different, within = (found.interval(1 - (1 - level) / num_pairs) for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL))
     bound = math.log1p(margin)
     return not different.contains(0.0), -bound <= within.low and within.high <= bound
 
 
-def rounds_needed(logs: Sequence[float], margin: float, num_pairs: int) -> int | None:
+def rounds_needed(found: RoundMean, margin: float, num_pairs: int) -> int | None:
     """The least number of rounds, with the mean and the spread of these, at which a difference or equality would be shown; None above 1,000."""
     import numpy as np
     from scipy.special import stdtrit
 
-    found = round_mean(logs)
-    assert found is not None
     rounds = np.arange(2, MAX_ROUNDS + 1)
     degrees = np.array([num - 2 * trimmed_rounds(num) - 1 for num in rounds.tolist()])
-    error = found.error * np.sqrt(len(logs) / rounds)
+    error = found.error * np.sqrt(found.num / rounds)
     mean = abs(found.mean)
     half = {level: stdtrit(degrees, 1 - (1 - level) / (2 * num_pairs)) * error for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL)}
     enough = (half[DIFFERENCE_LEVEL] < mean) | (mean + half[EQUALITY_LEVEL] <= math.log1p(margin))

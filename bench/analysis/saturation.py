@@ -11,7 +11,7 @@ import pandas
 
 from bench.analysis.regimes import MS_PER_S
 from bench.intervals import Interval, ratio_over_rounds
-from bench.running.timings import Timings, log_ratios
+from bench.running.timings import Timings
 from bench.spec import Ladder
 
 NEAR = 0.9
@@ -80,4 +80,4 @@ def _share(row: Mapping[str, Any] | None, best: Mapping[str, Any] | None, timing
     if row is None or best is None or row["cell_id"] == best["cell_id"]:
         return None
     samples = float(row["batch_size"]) / float(best["batch_size"])
-    return ratio_over_rounds([log + math.log(samples) for log in log_ratios(str(best["cell_id"]), str(row["cell_id"]), timings).values()])
+    return ratio_over_rounds([log + math.log(samples) for log in timings.log_ratios(str(best["cell_id"]), str(row["cell_id"])).values()])

@@ -22,7 +22,6 @@ from bench.analysis.series import (
     complete_rounds,
     half_widths,
     lengths_of,
-    means_over_rounds,
     t_quantile,
     without_twins,
 )
@@ -165,7 +164,7 @@ def _with_terms(found: Decomposition, estimate: Matrix, by_round: Matrix) -> Dec
 
 
 def _terms(estimate: Matrix, by_round: Matrix) -> tuple[Interval, ...]:
-    centres, halves = means_over_rounds(by_round)
+    centres, halves = by_round.mean(axis=0), half_widths(by_round)
     return tuple(
         bounded_interval(term, centre - half, centre + half, len(by_round))
         for term, centre, half in zip(estimate, centres, halves, strict=True)

@@ -73,12 +73,6 @@ def series_of(frame: pandas.DataFrame) -> list[Series]:
     return found
 
 
-def common_times(first: str, second: str, timings: Timings) -> tuple[list[float], list[float]]:
-    """The times of two cells in the rounds that both have, in their order; of one timing group, as `Timings.together` gives them."""
-    times, others = timings.together([first, second])
-    return list(times.values()), list(others.values())
-
-
 def latency_samples(series: Series, timings: Timings) -> pandas.DataFrame:
     """One row per length and round: `n`, `round` and `value`, the time per sample in ms. Per sample, since fixed tokens make batches shrink as n
     grows."""
@@ -180,16 +174,18 @@ def without_twins(lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def half_widths(values: Matrix) -> Matrix:
-    """Half the width of the 95 % t-interval of each column's mean, for `(rounds, columns)`; the rows are independent. 0 for one row (exact)."""
-    return means_over_rounds(values)[1]
-
-
-def means_over_rounds(values: Matrix) -> tuple[Matrix, Matrix]:
-    """The mean of each column by `bench.intervals.round_mean`, and half the width of its 95 % t-interval."""
+    """Half the width of the 95 % t-interval of each column's plain mean, for `(rounds, columns)`; the rows are independent. 0 for one row (exact)."""
     if len(values) < 2:
-        return np.asarray(values.mean(axis=0)), np.zeros(values.shape[1])
-    found = [mean for column in values.T if (mean := round_mean(column.tolist()))]
-    return np.array([mean.mean for mean in found]), np.array([mean.half() for mean in found])
+        return np.zeros(values.shape[1])
+    return np.asarray(t_quantile(len(values)) * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
+
+
+def means_over_rounds(logs: Matrix) -> tuple[Matrix, Matrix]:
+    """The mean of each column of logarithms by `bench.intervals.round_mean`, and half the width of its 95 % t-interval."""
+    if len(logs) < 2:
+        return np.asarray(logs.mean(axis=0)), np.zeros(logs.shape[1])
+    found = [mean for column in logs.T if (mean := round_mean(column.tolist()))]
+    return np.array([mean.mean for mean in found]), np.array([mean.interval().high - mean.mean for mean in found])
 
 
 @functools.cache

@@ -89,13 +89,8 @@ def _hopeless(records: Sequence[Record]) -> set[tuple[str, str, bool, str]]:
 
 def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
     """Neighbouring jobs of one timing group and round, which are measured together; every other job alone."""
-    for place, members in itertools.groupby(enumerate(found), key=lambda pair: _turns_key(*pair)):
-        del place
-        yield tuple(job for _, job in members)
-
-
-def _turns_key(place: int, job: Job) -> tuple[Any, ...]:
-    return (job.group, job.repeat) if job.group else (place,)
+    for _, members in itertools.groupby(found, key=lambda job: (job.group, job.repeat) if job.group else job.key):
+        yield tuple(members)
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
@@ -105,10 +100,11 @@ def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
 
 def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
     """The missing jobs, and those that will follow pilots and trials that are still out, as estimated and by the plan's recipe."""
-    done = {record.key for record in records}
     known = list(missing_jobs(plan, records))
-    named = done | {job.key for job in known}
     waits_for_pilots = any(job.metric == PILOT for job in known)
+    if not (waits_for_pilots or plan.settings.lr_trials):
+        return known
+    named = {record.key for record in records} | {job.key for job in known}
     later = [job for job in jobs(plan) if job.key not in named and job.metric != PILOT]
     if not waits_for_pilots:
         later = [job for job in later if _waits_for_trials(job, plan, records)]

@@ -62,10 +62,18 @@ def take_turns(members: Sequence[Member]) -> list[Outcome]:
 
 
 def starting_order(members: Sequence[Member]) -> list[Member]:
-    """In random order, which the next round turns round: of two equal processes, the one that was started later was 0.6 % slower."""
-    job = members[0].job
+    """In random order, which the next round turns round: of two equal processes, which was started first is worth up to 0.9 % of its time."""
+    return _in_drawn_order(members, members[0].job, _draw(members[0].job, "start"))
+
+
+def _draw(job: Job, what: str) -> random.Random:
+    """The same for a round of even number and the one after it, which turns every order round: what an order favours cancels."""
+    return random.Random(f"{job.settings.seed}/{job.group}/{what} {job.repeat // 2}")
+
+
+def _in_drawn_order(members: Sequence[Member], job: Job, draw: random.Random) -> list[Member]:
     found = list(members)
-    random.Random(f"{job.settings.seed}/{job.group}/start {job.repeat // 2}").shuffle(found)
+    draw.shuffle(found)
     return found[::-1] if job.repeat % 2 else found
 
 
@@ -83,14 +91,13 @@ def stands_still(member: Member) -> bool:
 
 
 def _in_order(members: Sequence[Member]) -> Iterator[tuple[Member, Member | None]]:
-    """Whose turn it is, and whose it was before; in each block all that are still there, in random order."""
+    """Whose turn it is, and whose it was before; in each block all that are still there, in random order (the first burst of all is 0.8 % slower than
+    others, and one that follows another's 0.6 % slower than one that follows its own)."""
     job = members[0].job
-    order = random.Random(f"{job.settings.seed}/{job.group}/{job.repeat}")
+    draw = _draw(job, "blocks")
     before: Member | None = None
     for _ in range(job.num_blocks):
-        there = [member for member in members if member.outcome is None]
-        order.shuffle(there)
-        for member in there:
+        for member in _in_drawn_order([member for member in members if member.outcome is None], job, draw):
             yield member, before if before is not member else None
             before = member
 

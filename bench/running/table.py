@@ -122,7 +122,8 @@ def control_of(run: StoredRun) -> dict[str, Any] | None:
 
     Its level is 99.9 % where the two took turns, and 99 % in runs of versions that timed one cell after the other.
     """
-    timings = timings_of(run.records, with_control=True)
+    groups = {record.group for record in run.records if record.control}
+    timings = timings_of([record for record in run.records if record.group in groups], with_control=True)
     for cell_id in (name.removesuffix(CONTROL_MARK) for name in timings if name.endswith(CONTROL_MARK)):
         pair = [cell_id + CONTROL_MARK, cell_id]
         level = INTERLEAVED_CONTROL_LEVEL if timings.are_interleaved(pair) else CONTROL_LEVEL

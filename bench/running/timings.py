@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bench.intervals import Interval, ratio_over_rounds
 from bench.planning.timing import home_groups
@@ -16,19 +14,20 @@ from bench.spec import MEASURED, Record
 
 CONTROL_MARK = "/control"
 """Behind the id of a cell: the second process of the A/A control."""
-Logs = NDArray[np.float64]
 _Session = tuple[str, int]
 """Group and round."""
 
 
 class Timings(Mapping[str, Mapping[int, float]]):
-    """Latency in ms by cell id and round. `bursts`: by group and round, the logarithms of the times of each member, one per block.
+    """Latency in ms by cell id and round. `bursts`: by group and round, the times of each member in ms, one per block.
 
     Between cells of one group, compare times of `together`: of each block they keep the ratios, and lose what slowed all members down alike.
     """
 
     def __init__(
-        self, by_cell: Mapping[str, Mapping[int, float]] | None = None, bursts: Mapping[_Session, Mapping[str, Logs]] | None = None
+        self,
+        by_cell: Mapping[str, Mapping[int, float]] | None = None,
+        bursts: Mapping[_Session, Mapping[str, Sequence[float]]] | None = None,
     ) -> None:
         self._by_cell = by_cell or {}
         self._bursts = bursts or {}
@@ -53,11 +52,18 @@ class Timings(Mapping[str, Mapping[int, float]]):
         """
         sessions = self._common_sessions(cell_ids)
         if not sessions:
-            found = [self._by_cell.get(cell_id, {}) for cell_id in cell_ids]
-            common = sorted(set.intersection(*(set(times) for times in found))) if found else []
-            return [{place: times[place] for place in common} for times in found]
+            return self._common_rounds(cell_ids)
         by_round = {session[1]: self._levelled(session, cell_ids) for session in sessions}
         return [{place: values[index] for place, values in by_round.items()} for index in range(len(cell_ids))]
+
+    def log_ratios(self, first: str, second: str) -> dict[int, float]:
+        """The logarithm of the first cell's time over the second's, by round, as `together` has them."""
+        sessions = self._common_sessions([first, second])
+        if not sessions:
+            times, others = self._common_rounds([first, second])
+            return {place: math.log(times[place] / others[place]) for place in times}
+        blocks = {session[1]: zip(*(self._bursts[session][cell_id] for cell_id in (first, second)), strict=True) for session in sessions}
+        return {place: statistics.median(math.log(ms / other) for ms, other in pairs) for place, pairs in blocks.items()}
 
     def are_interleaved(self, cell_ids: Sequence[str]) -> bool:
         """Were they timed in one group, in a round at least?"""
@@ -81,11 +87,17 @@ class Timings(Mapping[str, Mapping[int, float]]):
             by_group[session[0]].append(session)
         return max(map(sorted, by_group.values()), key=lambda found: (len(found), found), default=[])
 
+    def _common_rounds(self, cell_ids: Sequence[str]) -> list[dict[int, float]]:
+        found = [self._by_cell.get(cell_id, {}) for cell_id in cell_ids]
+        common = sorted(set.intersection(*(set(times) for times in found))) if found else []
+        return [{place: times[place] for place in common} for times in found]
+
     def _levelled(self, session: _Session, cell_ids: Sequence[str]) -> list[float]:
-        logs = np.stack([self._bursts[session][cell_id] for cell_id in cell_ids])
-        level = logs.mean(axis=0)
-        found: list[float] = np.exp(np.median(logs - level, axis=1) + np.median(level)).tolist()
-        return found
+        logs = [[math.log(ms) for ms in self._bursts[session][cell_id]] for cell_id in cell_ids]
+        levels = [statistics.fmean(block) for block in zip(*logs, strict=True)]
+        middle = statistics.median(levels)
+        of_level = [[log - level for log, level in zip(member, levels, strict=True)] for member in logs]
+        return [math.exp(middle + statistics.median(member)) for member in of_level]
 
 
 def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timings:
@@ -94,13 +106,13 @@ def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timi
     home = home_groups(measured)
     by_cell: dict[str, dict[int, float]] = defaultdict(dict)
     started: dict[_Session, str] = {}
-    bursts: dict[_Session, dict[str, Logs]] = defaultdict(dict)
+    bursts: dict[_Session, dict[str, Sequence[float]]] = defaultdict(dict)
     for record in measured:
         cell_id, session = timed_id(record), (record.group, record.repeat)
         if record.control or record.group == home.get(record.subject_id, ""):
             by_cell[cell_id][record.repeat] = float(record.outcome.values["latency_ms"])
         if record.group and started.setdefault(session, record.outcome.started_at) == record.outcome.started_at:
-            bursts[session][cell_id] = np.log(record.outcome.samples["wall_ms"])
+            bursts[session][cell_id] = record.outcome.samples["wall_ms"]
     return Timings(by_cell, bursts)
 
 
@@ -111,13 +123,7 @@ def timed_id(record: Record) -> str:
 
 def ratio_of(first: str, second: str, timings: Timings, level: float) -> Interval | None:
     """The first cell's time over the second's, with its t-interval over rounds (`bench.intervals.round_mean`); None below two rounds."""
-    return ratio_over_rounds(list(log_ratios(first, second, timings).values()), level)
-
-
-def log_ratios(first: str, second: str, timings: Timings) -> dict[int, float]:
-    """The logarithm of the first cell's time over the second's, by round."""
-    times, others = timings.together([first, second])
-    return {place: math.log(times[place] / others[place]) for place in times}
+    return ratio_over_rounds(list(timings.log_ratios(first, second).values()), level)
 
 
 def ratio_columns(cell_id: str, reference_id: str, label: str, timings: Timings, level: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from bench.analysis.ranking import MAX_ROUNDS, Pair, Ranking, decided, rank_latency, rounds_needed
+from bench.intervals import RoundMean, round_mean
 from bench.report.sections.answer import _clause, _outcome, _pair_texts
 from bench.running.timings import Timings
 from tests.timed import timings_of_blocks, timings_of_rounds
@@ -86,6 +87,12 @@ def logs_of(mean: float, deviation: float, num: int) -> list[float]:
     return found
 
 
+def mean_of(mean: float, deviation: float, num: int) -> RoundMean:
+    found = round_mean(logs_of(mean, deviation, num))
+    assert found is not None
+    return found
+
+
 def by_formula(mean: float, deviation: float, num: int, margin: float, num_pairs: int) -> tuple[bool, bool]:
     """Student's t with Bonferroni: two-sided 5 % for a difference, twice one-sided 5 % for equality."""
     error, degrees = deviation / math.sqrt(num), num - 2 * (num // 7) - 1  # of seven rounds two do not count
@@ -98,12 +105,11 @@ GRID = list(itertools.product([0.0, 0.004, 0.02, -0.02, 0.2], [0.001, 0.005, 0.0
 
 
 def test_differences_and_equality_are_decided_together_for_all_pairs() -> None:
-    answers = [decided(logs_of(mean, spread, num), margin, pairs) for mean, spread, num, margin, pairs in GRID]
+    answers = [decided(mean_of(mean, spread, num), margin, pairs) for mean, spread, num, margin, pairs in GRID]
     assert answers == [by_formula(mean, spread, num, margin, pairs) for mean, spread, num, margin, pairs in GRID]
     assert set(answers) == {(True, True), (True, False), (False, True), (False, False)}
-    assert decided(logs_of(0.02, 0.018, 6), 0.03, 1)[0]
-    assert not decided(logs_of(0.02, 0.018, 6), 0.03, 5)[0]
-    assert decided([0.0], 0.03, 1) == (False, False)
+    assert decided(mean_of(0.02, 0.018, 6), 0.03, 1)[0]
+    assert not decided(mean_of(0.02, 0.018, 6), 0.03, 5)[0]
 
 
 @pytest.mark.parametrize("num", [2, 5])
@@ -111,17 +117,17 @@ def test_the_rounds_needed_are_the_first_at_which_it_would_be_decided(num: int) 
     """Against counting up: rounds of the same mean and spread."""
     seen = set()
     for mean, spread, _, margin, pairs in GRID:
-        if mean and any(decided(logs_of(mean, spread, num), margin, pairs)):
+        if mean and any(decided(mean_of(mean, spread, num), margin, pairs)):
             continue
         counted = next((n for n in range(2, MAX_ROUNDS + 1) if any(by_formula(mean, spread, n, margin, pairs))), None)
-        assert rounds_needed(logs_of(mean, spread, num), margin, pairs) == counted
+        assert rounds_needed(mean_of(mean, spread, num), margin, pairs) == counted
         seen.add(counted)
     assert len(seen) > 10
 
 
 def test_what_a_thousand_rounds_do_not_decide_has_no_number() -> None:
     at_the_margin = math.log1p(0.0005)
-    assert rounds_needed(logs_of(at_the_margin, 0.1, 7), 0.0005, 1) is None
+    assert rounds_needed(mean_of(at_the_margin, 0.1, 7), 0.0005, 1) is None
 
 
 def timed(ratios: dict[str, tuple[float, float]], margin: float = 0.03, num_rounds: int = 6) -> Ranking:
@@ -143,7 +149,7 @@ def test_an_open_pair_says_how_many_rounds_would_decide_it() -> None:
     ranking = timed({"vit": (1.02, 0.05), "transformer": (2.0, 0.01)})
     by_name = {pair.other: pair for pair in ranking.others}
     assert by_name["vit"].is_open
-    assert by_name["vit"].rounds_needed == rounds_needed(logs_of(math.log(1.02), 0.05, 6), 0.03, 2)
+    assert by_name["vit"].rounds_needed == rounds_needed(mean_of(math.log(1.02), 0.05, 6), 0.03, 2)
     assert (by_name["transformer"].shown, by_name["transformer"].rounds_needed) == (True, None)
     assert [pair.other for pair in ranking.tied] == ["vit"]
     assert ranking.num_pairs == 2

@@ -18,7 +18,7 @@ from bench.running.runner import execute, is_failure, untrainable
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
 from bench.spec import Cell, Job, Outcome, Plan, Recipe, Record, Settings
-from tests.fake_executor import Silent
+from tests.fake_executor import Silent, recorded
 
 RECIPE = Recipe(epochs=1, learning_rate=1e-3)
 SMALL = {"models": "gmlp,vit", "seq": "5", "width": "16", "depth": "1", "task": "digits", "metrics": "accuracy,tuning"}
@@ -39,18 +39,6 @@ def trial(validation: float, learning_rate: float = 1e-3) -> Outcome:
 
 
 DIVERGED = Outcome(status="diverged", reason="DivergedError: epoch 2")
-
-
-def recorded(job: Job, outcome: Outcome) -> Record:
-    return Record(
-        subject_id=job.subject_id,
-        metric=job.metric,
-        repeat=job.repeat,
-        control=job.control,
-        environment_id="e",
-        code_version="v",
-        outcome=outcome,
-    )
 
 
 def trial_records(plan: Plan, outcomes: list[Outcome | None], family: str = "") -> list[Record]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.running.timings import CONTROL_MARK, Timings, log_ratios, ratio_columns, ratio_of, timings_of
+from bench.running.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
 from bench.spec import MEASURED, Outcome, Record
 from tests.timed import timings_of_blocks
 
@@ -29,7 +29,7 @@ def record(cell_id: str, times: Sequence[float], *, repeat: int = 0, group: str 
 
 
 def of_two(timings: Timings, first: str = "a", second: str = "b") -> dict[int, float]:
-    return {place: math.exp(log) for place, log in log_ratios(first, second, timings).items()}
+    return {place: math.exp(log) for place, log in timings.log_ratios(first, second).items()}
 
 
 def test_a_drift_that_hits_whole_blocks_alike_cancels() -> None:

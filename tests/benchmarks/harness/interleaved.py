@@ -7,6 +7,7 @@ Every experiment appends to a table of its own and goes on where it stopped. `--
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -109,13 +110,14 @@ def _aa(runner: Executor) -> Iterator[tuple[tuple[Any, ...], Callable[[], Row]]]
     """A cell against itself."""
     for busy in (False, True):
         for number in range(AA_PAIRS):
-            yield ("busy" if busy else "quiet", number), functools.partial(_aa_row, runner, busy)
+            yield ("busy" if busy else "quiet", number), functools.partial(_aa_row, runner, busy, number)
 
 
-def _aa_row(runner: Executor, busy: bool) -> Row:
+def _aa_row(runner: Executor, busy: bool, number: int) -> Row:
+    """With a seed of its own: one seed would draw the same orders for every pair."""
     cell = cell_of(*AA_CELL, width="96", depth=2)
     with burning(1 if busy else 0):
-        return _row(measure_pair(runner, cell, cell, settings_of(AA_ROUNDS), blocks=AA_BLOCKS), busy=busy)
+        return _row(measure_pair(runner, cell, cell, dataclasses.replace(settings_of(AA_ROUNDS), seed=number), blocks=AA_BLOCKS), busy=busy)
 
 
 def _bias(runner: Executor) -> Iterator[tuple[tuple[Any, ...], Callable[[], Row]]]:

@@ -52,7 +52,8 @@ def measure_pair(
 ) -> Measured:
     """Time two cells over the settings' rounds, in bursts that a pilot of each sizes (outside of `wall_s`). `planted`: the first makes 50 calls a
     burst, the second 51, booked as 50. `together`: in turns; otherwise one after the other, in rounds of random order."""
-    numbers = [BOOKED, BOOKED + 1] if planted else [_calls(runner, cell, settings) for cell in (first, second)]
+    calls = {cell.cell_id: 0 if planted else _calls(runner, cell, settings) for cell in (first, second)}
+    numbers = [BOOKED, BOOKED + 1] if planted else [calls[cell.cell_id] for cell in (first, second)]
     logs = []
     start = time.perf_counter()
     for repeat in range(settings.rounds):
