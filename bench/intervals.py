@@ -70,7 +70,7 @@ class RoundMean:
 def round_mean(logs: Sequence[float]) -> RoundMean | None:
     """The mean of log-ratios over rounds, without the highest and the lowest of every seven; None for fewer than two.
 
-    Of some 130 pairs of equal processes one has a member that is 1.2 to 1.7 times slower for its whole life (docs/decisions/0020). The interval is
+    In one or two of a hundred pairs of equal processes, one is 1.2 to 1.7 times slower for its whole life (docs/decisions/0020). The interval is
     Tukey and McLaughlin's (1963): Student's t with the winsorized variance and n - 2 g - 1 degrees of freedom. Below seven rounds nothing is left
     out.
     """

@@ -16,7 +16,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 from bench.intervals import geometric_interval
-from bench.measure.step import Step, build_step
+from bench.measure.step import Step, attention_backend, build_step
 from bench.running.store import read_plan
 from bench.serialize import canonical_json
 from bench.spec import Cell, Plan
@@ -46,7 +46,7 @@ def reading_of(protocol: str, cell: Cell, plan: Plan, script: Path | None) -> Re
     step = build_step(cell, seed=plan.settings.seed)
     if protocol == TIMM_SCRIPT:
         return _by_script(cell, step, script)
-    with torch.no_grad():  # as bench
+    with torch.no_grad(), attention_backend(cell.workload.attention):  # as bench
         return _by_timm(label(cell), step) if protocol == TIMM else _by_timer(label(cell), step, plan.settings.sample_s)
 
 

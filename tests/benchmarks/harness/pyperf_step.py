@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.measure.step import build_step
+from bench.measure.step import attention_backend, build_step
 from bench.running.store import read_plan
 
 
@@ -27,7 +27,9 @@ def main() -> None:
     asked = runner.parse_args()
     plan = read_plan(Path(asked.plan))
     torch.set_num_threads(plan.settings.threads)
-    runner.bench_func("step", build_step(plan.cells[asked.cell].cell, seed=plan.settings.seed).call)
+    cell = plan.cells[asked.cell].cell
+    with attention_backend(cell.workload.attention):
+        runner.bench_func("step", build_step(cell, seed=plan.settings.seed).call)
 
 
 if __name__ == "__main__":
