@@ -93,6 +93,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "more threads than cores": (*RUN, "--threads", "100000"),
     "rounds zero": (*RUN, "--rounds", "0"),
     "rounds a word": (*RUN, "--rounds", "few"),
+    "margin zero": (*RUN, "--margin", "0"),
     "limit zero": (*RUN, "--limit-s", "0"),
     "limit negative": (*RUN, "--limit-s", "-1"),
     "limit not a number": (*RUN, "--limit-s", "nan"),

@@ -92,6 +92,9 @@ def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, tim
     )
 
 
+CONTAINS_ONE = "The interval of the ratio contains 1."
+
+
 def _speed_answer(ratio: Interval | None, num_rounds: int) -> tuple[str, str]:
     if ratio is None or num_rounds < MIN_ROUNDS:
         return UNDECIDED, f"{num_rounds} rounds that both have; at least {MIN_ROUNDS} are needed. Add --rounds."
@@ -99,7 +102,7 @@ def _speed_answer(ratio: Interval | None, num_rounds: int) -> tuple[str, str]:
         return SUPPORTED, "The interval of the ratio lies below 1."
     if ratio.low > 1:
         return REFUTED, "The interval of the ratio lies above 1."
-    return UNDECIDED, "The interval of the ratio contains 1."
+    return UNDECIDED, CONTAINS_ONE
 
 
 def _speed(claim: Claim, label: str, scope: Row, by_length: list[Finding]) -> Finding:
@@ -108,7 +111,8 @@ def _speed(claim: Claim, label: str, scope: Row, by_length: list[Finding]) -> Fi
     words = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "not told apart"}
     texts = [f"{words[answer]} at n = {', '.join(map(str, lengths))}" for answer, lengths in where.items() if lengths]
     decided = REFUTED if where[REFUTED] else (UNDECIDED if where[UNDECIDED] else SUPPORTED)
-    longest, reason = by_length[-1], f"{FIRST} is {'; '.join(texts)}."
+    doubts = dict.fromkeys(finding.reason for finding in by_length if finding.answer == UNDECIDED and finding.reason != CONTAINS_ONE)
+    longest, reason = by_length[-1], " ".join((f"{FIRST} is {'; '.join(texts)}.", *doubts))
     if scope.get("match") == "shape":
         decided, reason = UNDECIDED, f"{SHAPE_ONLY} {reason}"
     return Finding(

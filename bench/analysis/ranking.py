@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.series import row_values
-from bench.intervals import RoundMean, round_mean, trimmed_rounds
+from bench.intervals import Interval, RoundMean, round_mean, trimmed_rounds
 from bench.running.timings import Timings
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
@@ -60,14 +60,14 @@ class Ranking:
 
 
 def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings, margin: float = 0.03) -> list[Ranking]:
-    """Lowest median first. `rows` has `label` and the latency columns.
+    """Fastest first. `rows` has `label` and the latency columns.
 
     Where rounds can be paired, what is decided of a pair holds for all pairs of all groups together (Bonferroni). Otherwise the ratio is one of
     medians, and a difference is shown when the two 95 % intervals do not overlap and both cells are stable: what makes a cell unstable mostly hits
     whole rounds, and only pairing takes it out.
     """
     groups = [
-        (group, sorted(members, key=lambda row: (row["latency_ms"], row["label"])))
+        (group, _fastest_first(members, timings))
         for group, members in _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms")
     ]
     num_pairs = max(1, sum(len(ordered) - 1 for _, ordered in groups))
@@ -81,6 +81,16 @@ def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings, 
         )
         for group, ordered in groups
     ]
+
+
+def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[dict[str, Any]]:
+    """By the mean ratio to the one of lowest median where all can be paired with it, else by the medians."""
+    by_median = sorted(members, key=lambda row: (row["latency_ms"], row["label"]))
+    lowest = str(by_median[0]["cell_id"])
+    means = {str(row["cell_id"]): round_mean(list(timings.log_ratios(str(row["cell_id"]), lowest).values())) for row in by_median[1:]}
+    if not all(means.values()):
+        return by_median
+    return sorted(by_median, key=lambda row: found.mean if (found := means.get(str(row["cell_id"]))) else 0.0)
 
 
 def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
@@ -111,7 +121,13 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
         equal=equal,
         rounds_needed=None if shown or equal else rounds_needed(found, margin, num_pairs),
         interleaved=timings.are_interleaved(cells),
-        why="" if shown else "the interval contains 1",
+        why="" if shown else _why_open(interval, num_pairs),
+    )
+
+
+def _why_open(interval: Interval, num_pairs: int) -> str:
+    return (
+        "the interval contains 1" if interval.contains(1.0) else f"the interval that holds for all {num_pairs} ratios together contains 1"
     )
 
 

@@ -342,7 +342,7 @@ def number(flag: str, text: str, *, low: float, high: float) -> float:
     """A finite decimal number between two bounds, `low` excluded."""
     found = re.fullmatch(r"[+-]?\d{1,12}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,2})?", text)
     if not found or not low < float(text) <= high:
-        raise RequestError(f"{flag} {text!r} is not a number above {low:g} and up to {high:g}", f"try {flag} 60")
+        raise RequestError(f"{flag} {text!r} is not a number above {low:g} and up to {high:g}", f"try {flag} {min(60.0, high / 20):g}")
     return float(text)
 
 

@@ -151,7 +151,8 @@ def _control_sentence(control: Mapping[str, Any] | None) -> str:
     if numbers.is_empty(control.get("ratio")):
         return f"{lead} No verdict."
     if control.get("contains_one"):
-        return f"{lead} It contains 1, as it must; differences between models that are smaller than its width could not be seen."
+        seen = "" if control.get("interleaved") else "; differences between models that are smaller than its width could not be seen"
+        return f"{lead} It contains 1, as it must{seen}."
     return f"{lead} It leaves out 1: the machine was too noisy, or drifted. Differences of this size and below mean nothing here."
 
 

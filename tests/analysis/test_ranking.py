@@ -145,6 +145,22 @@ def test_a_pair_may_differ_and_be_equal_within_the_margin() -> None:
     assert only_pair(timed({"vit": (1.01, 0.002)}, margin=0.005)).equal is False
 
 
+def test_the_fastest_is_the_one_that_is_faster_beside_the_others() -> None:
+    """Absolute medians may say otherwise: what slowed one of them down hit the other too."""
+    timings = timings_of_blocks({"gmlp-17": [[1.0] * 3] * 6, "vit-17": [[0.98] * 3] * 6})
+    ranking = rank_latency(pandas.DataFrame([cell("gmlp", 1.00, 0.5), cell("vit", 1.01, 0.5)]), ["seq_len"], timings)[0]
+    assert ranking.best == "vit"
+    assert only_pair(ranking).ratio == pytest.approx(1 / 0.98)
+
+
+def test_what_is_open_for_all_pairs_together_alone_says_so() -> None:
+    pairs = {pair.other: pair for pair in timed({f"model {place}": (1.2 + 0.1 * place, 0.15 if place else 0.12) for place in range(4)}).others}
+    assert pairs["model 0"].low is not None
+    assert pairs["model 0"].low > 1
+    assert not pairs["model 0"].shown
+    assert pairs["model 0"].why == "the interval that holds for all 4 ratios together contains 1"
+
+
 def test_an_open_pair_says_how_many_rounds_would_decide_it() -> None:
     ranking = timed({"vit": (1.02, 0.05), "transformer": (2.0, 0.01)})
     by_name = {pair.other: pair for pair in ranking.others}

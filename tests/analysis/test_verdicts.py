@@ -168,6 +168,11 @@ def test_where_gmlp_is_faster_and_where_not_is_named() -> None:
     assert "not told apart at n = 65" in reason
 
 
+def test_too_few_rounds_are_the_reason_that_is_given() -> None:
+    reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, SLOW), rounds=3)).finding.reason
+    assert "3 rounds that both have; at least 5 are needed" in reason
+
+
 def test_the_scope_that_speaks_does_not_depend_on_its_answer() -> None:
     """Inference speaks for a claim, whatever training says; training is kept beside it."""
     for infer, train in ((linear, quadratic), (quadratic, linear)):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.measure.model import config_of, cost_of, is_stepwise
-from bench.planning.request import parse_models, parse_request
+from bench.planning.request import number, parse_models, parse_request
 from bench.planning.sizing import resolve_models
 from bench.serialize import content_id, from_json, to_json
 from bench.spec import ModelSpec, RequestError
@@ -65,3 +65,12 @@ def test_what_a_mixer_does_not_have_is_refused_with_what_it_has(mixer: str, rule
     request = parse_request(models=f"metaformer+mixer={mixer}", seq="17")
     with pytest.raises(RequestError, match=rule):
         list(resolve_models(request))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, 3600.0)])
+def test_what_is_no_number_is_answered_with_one_that_is(low: float, high: float) -> None:
+    for text in ("x", "-1", f"{2 * high:g}", "nan"):
+        with pytest.raises(RequestError) as refused:
+            number("--share", text, low=low, high=high)
+        flag, example = refused.value.hint.removeprefix("try ").split()
+        assert low < number(flag, example, low=low, high=high) <= high
