@@ -154,7 +154,9 @@ def test_the_fastest_is_the_one_that_is_faster_beside_the_others() -> None:
 
 
 def test_what_is_open_for_all_pairs_together_alone_says_so() -> None:
-    pairs = {pair.other: pair for pair in timed({f"model {place}": (1.2 + 0.1 * place, 0.15 if place else 0.12) for place in range(4)}).others}
+    pairs = {
+        pair.other: pair for pair in timed({f"model {place}": (1.2 + 0.1 * place, 0.15 if place else 0.12) for place in range(4)}).others
+    }
     assert pairs["model 0"].low is not None
     assert pairs["model 0"].low > 1
     assert not pairs["model 0"].shown
