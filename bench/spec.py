@@ -21,6 +21,8 @@ ATTENTION_BACKENDS = ("auto", "flash", "efficient", "cudnn", "math")
 NO_ATTENTION = "none"
 MATCH_POLICIES = ("params", "flops", "shape")
 NO_MATCH = "none"
+CANONICAL, FREE = "canonical", "free"
+SIZING_RULES = (CANONICAL, FREE)
 COUNTED = "counted"
 """The scope of a cost that was counted at one length, for want of a closed form: it says nothing of how the cost grows."""
 BUDGET_SCOPES = ("all", "blocks")
@@ -122,12 +124,13 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizing:
-    """How a cell's size came about and what it costs in closed form.
+    """How a cell's size came about and what it costs in closed form. `rule`: of the shapes that were tried for a budget.
 
     `budget`: parameters asked for (None: sizes set outright or published). `budget_error`: signed relative error of the matched quantity (parameters,
     or FLOPs against the reference). `params_seq`: parameters that depend on seq_len. `heads`: None
     for a family without them. `terms`: the cost, as polynomials in n. Of a model that is not ours the cost is counted, so `params_seq` and
-    `params_blocks` are None; `unknown_sizes`: those of the shape that could not be read off it.
+    `params_blocks` are None; `unknown_sizes`: those of the shape that could not be read off it. `ffn_moved`: how far ffn_width is from its family's
+    nominal multiple of the width, as a share of it; None where the rule is not canonical.
     """
 
     match: str
@@ -139,6 +142,8 @@ class Sizing:
     heads: int | None
     terms: tuple[Term, ...]
     unknown_sizes: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
+    rule: str = field(default=FREE, metadata=ADDED_LATER)
+    ffn_moved: float | None = field(default=None, metadata=ADDED_LATER)
 
     @functools.cached_property
     def cost(self) -> Cost:

@@ -23,6 +23,7 @@ GOLDENS = Path(__file__).parent / "data" / "goldens.json"
 ALL = "gmlp,vit,transformer"
 REQUESTS: dict[str, dict[str, Any]] = {
     "three families": {"models": ALL, "seq": "17,65,257", "params": "250k,1M"},
+    "canonical": {"models": ALL, "seq": "17,65,257", "params": "300k", "depth": "2", "sizing": "canonical"},
     "matched FLOPs": {"models": ALL, "seq": "17,65", "params": "1M", "match": "flops"},
     "one shape": {"models": ALL, "seq": "17,257,1025", "params": "1M", "match": "shape"},
     "sizes outright": {"models": "gmlp,vit", "seq": "65", "width": "64", "depth": "3", "heads": "2", "ffn_width": "256"},
@@ -44,7 +45,7 @@ FAMILIES = ("gmlp", "vit", "transformer", "metaformer", *SEQUENCES)
 
 
 def planned(name: str) -> dict[str, Any]:
-    plan = plan_of_flags(Flags(device="cpu", **REQUESTS[name]))
+    plan = plan_of_flags(Flags(device="cpu", **{"sizing": "free", **REQUESTS[name]}))
     return {"plan": plan.plan_id, "cells": [p.cell.cell_id for p in plan.cells], "skipped": [s.reason for s in plan.skipped]}
 
 

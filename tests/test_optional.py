@@ -18,7 +18,7 @@ from tests.specimens import ROOT, run_bench
 OPTIONAL = ("fvcore", "g_mlp_pytorch", "mlflow", "plotly", "pynvml", "ray", "sklearn", "tensorboard", "timm", "tokenizers", "vit_pytorch")
 TRAINED = ROOT / "results" / "2026-11-21_cpu_vision_recipe"
 UNTRAINED = TRAINED.with_name("2026-11-20_cpu_published_pairs")
-TINY = ("--models", "gmlp,vit", "--seq", "17", "--params", "30k", "--depth", "1")
+TINY = ("--models", "gmlp,vit", "--seq", "17", "--params", "60k", "--depth", "1")
 OUTRIGHT = ("--seq", "17", "--width", "32", "--depth", "1", "--heads", "2", "--ffn-width", "64")
 VIT = ("--models", "vit", *OUTRIGHT)
 CHECKS = """

@@ -20,6 +20,7 @@ TEXT_COLUMNS = (
     "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),
     *(
+        "sizing",
         "flops_counted_by",
         "memory_source",
         "ratio_to",
@@ -33,7 +34,8 @@ TEXT_COLUMNS = (
 )
 FLAG_COLUMNS = ("latency_stable", "flops_agree", "quick")
 NUMBER_COLUMNS = (
-    *("seq_len", "batch_size", "budget", "budget_error", "width", "depth", "heads", "ffn_width", "params", "params_seq", "params_blocks"),
+    *("seq_len", "batch_size", "budget", "budget_error", "width", "depth", "heads", "ffn_width"),
+    *("ffn_moved", "params", "params_seq", "params_blocks"),
     *("flops", "flops_quadratic_share", "flops_train", "latency_ms", "latency_low_ms", "latency_high_ms"),
     *("ratio", "ratio_low", "ratio_high", "num_blocks"),
     *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),

@@ -12,7 +12,7 @@ from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
 from bench.planning.flags import Flags, settings_on, to_recipe, to_request
 from bench.planning.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
-from bench.spec import Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
+from bench.spec import FREE, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
 if TYPE_CHECKING:
@@ -227,8 +227,9 @@ def _request(flags: Flags) -> Request:
 
 
 def _flags_of(own: dict[str, str], flags: Flags) -> Flags:
+    """The grid's own before those that were given; sizes are free where the grid does not say, for so its runs were measured."""
     chosen = {f.name: getattr(flags, f.name) for f in dataclasses.fields(Flags) if getattr(flags, f.name) != f.default}
-    return Flags(**{**chosen, **own})
+    return Flags(**{"sizing": FREE, **chosen, **own})
 
 
 def _absence(part: PartRequest) -> str:

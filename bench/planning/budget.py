@@ -1,15 +1,20 @@
-"""Matched sizes: the shape nearest to nominal whose parameters (or FLOPs) meet a target within a tolerance."""
+"""Matched sizes: the shape nearest to nominal whose parameters (or FLOPs) meet a target within a tolerance.
+
+Two rules say which shapes may be tried. `canonical`: attention has two heads or more, of 32 to 64 channels, and ffn_width is within a quarter of its
+nominal value (4 widths; 6 for gMLP), as in the published models. `free`: any number of heads that divides the width, ffn_width from half to twice
+its nominal value; more budgets have a size, of stranger shapes.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bench.measure.model import config_of, cost_of, family_of
-from bench.spec import ModelSpec
+from bench.spec import CANONICAL, FREE, ModelSpec
 from models.layers.cost import Cost, Polynomial
 from models.layers.shape import Shape
 
@@ -20,7 +25,10 @@ FINE_GRAIN = 2
 NOMINAL_HEAD_WIDTH = 32
 ONE_HEAD = 1
 """Divides every width: where the target lies is found by it, since hardly any cost is of heads."""
-FFN_RANGE = (0.5, 2.0)
+CANONICAL_HEAD_WIDTHS = (32, 40, 48, 56, 64)
+CANONICAL_MIN_HEADS = 2
+FFN_RANGE = {CANONICAL: (0.75, 1.25), FREE: (0.5, 2.0)}
+"""Of ffn_width, as multiples of its nominal value."""
 MAX_GRAINS = 1024
 """How many widths are tried for the narrowest that a model's options allow."""
 MAX_MODELS_COUNTED = 1024
@@ -73,31 +81,41 @@ class _Refused:
     reason: str
 
 
-def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: int | None = None) -> Match | NoMatch:
-    """Search width (multiples of 8) and ffn_width (multiples of 8 within half to twice nominal) at the depth of `model.shape`.
+def match(model: ModelSpec, target: Target, *, rule: str = FREE, heads: int | None = None, width: int | None = None) -> Match | NoMatch:
+    """Search width and ffn_width (multiples of 8) among the shapes that the rule allows, at the depth of `model.shape`.
 
-    `model.shape`'s width, heads and ffn_width are ignored. `heads` fixes the number of heads; by default it follows the width. `width` fixes that
-    too: then ffn_width alone meets the target, in multiples of 2, for those of 8 would miss it. Widths at which the model refuses to be built are
-    passed over.
+    `model.shape`'s width, heads and ffn_width are ignored. `heads` fixes the number of heads; by default it follows the width. Where no canonical
+    shape meets the target, ffn_width may be any multiple of 2. `width` fixes that too: then ffn_width alone meets the target, in multiples of 2.
+    Widths at which the model refuses to be built are passed over.
     """
     grain = narrowest_shape(model).width
-    search = _Search(model=model, target=target, heads=heads, ffn_grain=_ffn_grain(model, GRAIN))
-    if sizeless := _sizeless(search, grain):
+    coarse = _Search(model=model, target=target, rule=rule, heads=heads, ffn_grain=_ffn_grain(model, GRAIN))
+    fine = replace(coarse, ffn_grain=_ffn_grain(model, FINE_GRAIN))
+    if sizeless := _sizeless(coarse, grain):
         return sizeless
+    if width is not None:
+        return _nearest_to_nominal(fine, _candidates_at(width, fine))
+    found = _nearest_to_nominal(coarse, _candidates(coarse, grain))
+    if isinstance(found, Match) or rule == FREE:
+        return found
+    return _nearest_to_nominal(fine, _candidates(fine, grain))
+
+
+def _nearest_to_nominal(search: _Search, candidates: Iterable[_Sizes | _Refused]) -> Match | NoMatch:
+    """Of the candidates within the tolerance."""
     found: list[_Sizes] = []
     refused: _Refused | None = None
-    fine = replace(search, ffn_grain=_ffn_grain(model, FINE_GRAIN))
-    for candidate in _candidates(search, grain) if width is None else _candidates_at(width, fine):
+    for candidate in candidates:
         if isinstance(candidate, _Refused):
             refused = candidate
         else:
             found.append(candidate)
     # nearest to nominal first: it is within the tolerance more often than not, and no other between the ends of a width need be counted
-    for sizes in sorted(found, key=lambda sizes: _distance_from_nominal(model, sizes)):
-        if abs(search.error(sizes)) <= target.tolerance:
+    for sizes in sorted(found, key=lambda sizes: _distance_from_nominal(search.model, sizes)):
+        if abs(search.error(sizes)) <= search.target.tolerance:
             return search.measured(sizes)
     nearest = min(found, key=lambda sizes: abs(search.error(sizes)), default=None)
-    return _explain(model, target, search.measured(nearest) if nearest else None, refused)
+    return _explain(search, search.measured(nearest) if nearest else None, refused)
 
 
 def narrowest_shape(model: ModelSpec, heads: int | None = None) -> Shape:
@@ -151,6 +169,13 @@ def nearest_heads(width: int) -> int:
     return min(divisors, key=lambda h: (abs(math.log(h * NOMINAL_HEAD_WIDTH / width)), h))
 
 
+@functools.cache
+def canonical_heads(width: int) -> int | None:
+    """The number of heads, two or more, whose width is the least of 32, 40, 48, 56 and 64 that divides the model's; None where none does."""
+    fitting = (width // head for head in CANONICAL_HEAD_WIDTHS if width % head == 0)
+    return next((heads for heads in fitting if heads >= CANONICAL_MIN_HEADS), None)
+
+
 class _Sizes(NamedTuple):
     """What a search varies. No dataclass: hundreds are made and looked up in one search."""
 
@@ -165,6 +190,7 @@ class _Search:
 
     model: ModelSpec
     target: Target
+    rule: str
     heads: int | None
     ffn_grain: int
 
@@ -172,6 +198,15 @@ class _Search:
     def count(self) -> Callable[[_Sizes], int]:
         """The parameters or FLOPs, at the model's length. Raises ValueError for sizes that cannot be built."""
         return _counts(self.model, self.target.measure, self.target.scope)
+
+    def heads_of(self, width: int) -> int | None:
+        """Of a model of this width; None where the rule, or the number that was asked for, allows none."""
+        if not family_of(self.model.family).USES_HEADS:
+            return 1
+        if self.heads:
+            allowed = width % self.heads == 0 and (self.rule == FREE or width // self.heads in CANONICAL_HEAD_WIDTHS)
+            return self.heads if allowed else None
+        return canonical_heads(width) if self.rule == CANONICAL else nearest_heads(width)
 
     def error(self, sizes: _Sizes) -> float:
         return self.target.error(self.count(sizes))
@@ -197,10 +232,10 @@ def _sized(model: ModelSpec, sizes: _Sizes) -> ModelSpec:
 
 def _candidates(search: _Search, grain: int) -> Iterator[_Sizes | _Refused]:
     """For each width at which the target can be met, its ends and the best ffn_widths between; besides, the ends just outside."""
-    heads = search.heads
     first = _first_width(search, grain)
-    for width in range(max(grain, first - grain), search.target.value + first + grain, grain):
-        if heads and width % heads and family_of(search.model.family).USES_HEADS:
+    below = next((width for width in range(first - grain, 0, -grain) if search.heads_of(width)), grain)
+    for width in range(below, search.target.value + first + grain, grain):
+        if not search.heads_of(width):
             continue
         found = list(_candidates_at(width, search))
         yield from found
@@ -218,7 +253,8 @@ def _is_too_wide(found: list[_Sizes | _Refused], width: int, search: _Search) ->
 
 def _candidates_at(width: int, search: _Search) -> Iterator[_Sizes | _Refused]:
     """The ends of one width, the smaller first, and the best ffn_widths between; the smaller end alone where it is too large already."""
-    ends = _ends(search, width, search.heads)
+    heads = search.heads_of(width)
+    ends = _ends(search, width, heads) if heads else None
     if ends is None:
         return
     try:
@@ -250,13 +286,12 @@ def _first_width(search: _Search, grain: int) -> int:
     return low * grain
 
 
-def _ends(search: _Search, width: int, heads: int | None) -> tuple[_Sizes, _Sizes] | None:
-    """The smallest and the largest ffn_width at one width; None where no multiple of the grain lies within half to twice the nominal one."""
-    family, grain = family_of(search.model.family), search.ffn_grain
-    chosen = (heads or nearest_heads(width)) if family.USES_HEADS else 1
-    low = _round_up(FFN_RANGE[0] * family.NOMINAL_FFN_RATIO * width, grain)
-    high = int(FFN_RANGE[1] * family.NOMINAL_FFN_RATIO * width) // grain * grain
-    return (_Sizes(width, chosen, low), _Sizes(width, chosen, high)) if low <= high else None
+def _ends(search: _Search, width: int, heads: int) -> tuple[_Sizes, _Sizes] | None:
+    """The smallest and the largest ffn_width at one width; None where no multiple of the grain lies within the rule's range."""
+    nominal, grain = family_of(search.model.family).NOMINAL_FFN_RATIO * width, search.ffn_grain
+    least, most = FFN_RANGE[search.rule]
+    low, high = _round_up(least * nominal, grain), int(most * nominal) // grain * grain
+    return (_Sizes(width, heads, low), _Sizes(width, heads, high)) if low <= high else None
 
 
 def _between(search: _Search, smallest: _Sizes, largest: _Sizes) -> Iterator[_Sizes]:
@@ -294,7 +329,8 @@ def _round_up(value: float, grain: int) -> int:
     return math.ceil(value / grain) * grain
 
 
-def _explain(model: ModelSpec, target: Target, nearest: Match | None, refused: _Refused | None) -> NoMatch:
+def _explain(search: _Search, nearest: Match | None, refused: _Refused | None) -> NoMatch:
+    model, target = search.model, search.target
     what = "parameters" if target.measure == "params" else "FLOPs"
     n, depth = model.shape.seq_len, model.shape.depth
     why = f"; at width {refused.width}: {refused.reason}" if refused else ""
@@ -306,7 +342,6 @@ def _explain(model: ModelSpec, target: Target, nearest: Match | None, refused: _
             f"the length-dependent weights of {depth} blocks alone ({fixed:,} at n = {n}) exceed the budget of {target.value:,} parameters"
         )
     else:
-        reason = (
-            f"no width and ffn_width (multiples of {GRAIN}) at depth {depth} come within {target.tolerance:.1%} of {target.value:,} {what}"
-        )
+        rule = f" of {search.rule} sizing" if search.rule == CANONICAL else ""
+        reason = f"no width and ffn_width{rule} at depth {depth} come within {target.tolerance:.1%} of {target.value:,} {what}"
     return NoMatch(reason=f"{reason}; nearest: {nearest.achieved:,} ({nearest.error:+.2%}){why}", nearest=nearest)

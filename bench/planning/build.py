@@ -19,7 +19,8 @@ from bench.planning.fit import climbs
 from bench.planning.longest import LENGTHS
 from bench.planning.recipe import check_fits, check_recipe
 from bench.planning.request import MAX_COUNT, MAX_MEMORY, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
-from bench.planning.sizing import SizedModel, resolve_models, sizing_of
+from bench.planning.sizing import SizedModel, resolve_models, sizing_of, ways_out
+from bench.planning.timing import COMPARE, cell_groups
 from bench.planning.tuning import TUNING
 from bench.spec import (
     ATTENTION_BACKENDS,
@@ -46,6 +47,9 @@ from bench.tasks._info import info_of
 from models.layers.shape import require_positive
 
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
+HAS_SIZE = "has a size"
+MAX_WAYS_OUT = 6
+"""Of how many models without a size it is looked for what would give one: each takes some hundred searches."""
 ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
 """The environment variable that lets a plan file name functions of any package."""
 OWN_FACTORIES = "bench.peers."
@@ -115,7 +119,7 @@ def build_plan_of_parts(
     if not cells:
         raise _infeasible(skipped, requests)
     several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
-    return Plan(
+    plan = Plan(
         name=name or _default_name(requests),
         command=command,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -129,6 +133,21 @@ def build_plan_of_parts(
         question=question,
         ladders=tuple(dict.fromkeys(ladders)),
     )
+    if not several:
+        _require_comparison(plan, requests[0])
+    return plan
+
+
+def _require_comparison(plan: Plan, request: Request) -> None:
+    """Raise RequestError where several models were asked for, and what has no size leaves none to compare with another."""
+    missing = [skipped for skipped in plan.skipped if skipped.nearest_params]
+    groups = (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE))
+    if missing and len(request.models) > 1 and not any(len(cells) > 1 for cells in groups):
+        first = missing[0]
+        raise RequestError(
+            f"nothing is left to compare with another: {first.model} at n = {first.seq_len}: {first.reason}",
+            "type what it says, or name one model",
+        )
 
 
 def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> RequestError:
@@ -140,6 +159,8 @@ def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> Requ
 def _hint(first: Skipped, requests: Iterable[Request]) -> str:
     if first.reason.startswith("--"):
         return f"choose another {first.reason.split()[0]}, or leave it out"
+    if first.reason.endswith(HAS_SIZE):
+        return "type what it says, or --sizing free for shapes further from the published ones"
     climbs_somewhere = any(request.climbs_batch or request.climbs_seq for request in requests)
     hint = "try larger --params or shorter --seq, or another width or number of heads"
     return f"{hint}, or more --memory" if climbs_somewhere else hint
@@ -174,7 +195,7 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
     skipped: list[Skipped] = []
     for resolved in _named(request):
         if isinstance(resolved, Skipped):
-            skipped.append(resolved)
+            skipped.append(_with_ways_out(resolved, request) if len(skipped) < MAX_WAYS_OUT else resolved)
             continue
         if request.task:
             check_trainable(resolved.model, request.task, request.recipe or recipe)
@@ -191,6 +212,11 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
         skipped += climb.skipped
         ladders += [climb.ladder] if climb.ladder else []
     return _Resolved(cells=cells, ladders=tuple(ladders), skipped=tuple(skipped))
+
+
+def _with_ways_out(skipped: Skipped, request: Request) -> Skipped:
+    found = ways_out(request, skipped.seq_len, skipped.budget) if skipped.budget and skipped.nearest_params else ""
+    return replace(skipped, reason=f"{skipped.reason}; {found} {HAS_SIZE}") if found else skipped
 
 
 def _named(request: Request) -> Iterator[SizedModel | Skipped]:

@@ -36,7 +36,7 @@ from bench.planning.request import (
     whole_number,
 )
 from bench.planning.tuning import TUNING
-from bench.spec import DEVICES, Recipe, RequestError, Settings
+from bench.spec import CANONICAL, DEVICES, Recipe, RequestError, Settings
 from bench.tasks import DATA_VARIABLE, DOWNLOAD_VARIABLE
 
 CEILING, PROFILE = "ceiling", "profile"
@@ -79,6 +79,14 @@ class Flags:
     heads: Annotated[str, _flag("Set the number of heads (default: width / 32, rounded to a divisor).", "N", "Size")] = ""
     ffn_width: Annotated[str, _flag("Set the hidden width of the channel projection outright; needs --width.", "N", "Size")] = ""
     fixed_width: Annotated[str, _flag("Meet the budget at this width, by ffn_width alone.", "N", "Size")] = ""
+    sizing: Annotated[
+        str,
+        _flag(
+            "Shapes that meet a budget: canonical (heads of 32 to 64 channels, ffn_width within a quarter of nominal) or free.",
+            "RULE",
+            "Size",
+        ),
+    ] = CANONICAL
     metrics: Annotated[str, _flag("What to measure; see: bench list metrics.", "LIST")] = DEFAULT_METRICS
     task: Annotated[str, _flag("The data set; see: bench list tasks. Without one, synthetic input.", "TASK")] = ""
     input: Annotated[str, _flag("Synthetic input: patches, tokens or images.", "KIND")] = "patches"

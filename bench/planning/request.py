@@ -11,7 +11,19 @@ from typing import TypeVar
 from bench import catalog
 from bench.measure.engines import EAGER, parse_engine
 from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, parse_outside
-from bench.spec import ATTENTION_BACKENDS, BUDGET_SCOPES, DTYPES, MATCH_POLICIES, PHASES, OptionValue, Plan, Recipe, RequestError
+from bench.spec import (
+    ATTENTION_BACKENDS,
+    BUDGET_SCOPES,
+    DTYPES,
+    FREE,
+    MATCH_POLICIES,
+    PHASES,
+    SIZING_RULES,
+    OptionValue,
+    Plan,
+    Recipe,
+    RequestError,
+)
 from bench.tasks._info import choose
 from models.layers.choice import split_choice
 from models.layers.shape import INPUTS
@@ -91,6 +103,7 @@ class Request:
     accuracy_seq_lens: tuple[int, ...]
     batch_tokens: int | None = None
     recipe: Recipe | None = None
+    sizing: str = FREE
     climbs_batch: bool = False
     climbs_seq: bool = False
     memory_bytes: int | None = None
@@ -113,6 +126,7 @@ def parse_request(
     heads: str = "",
     ffn_width: str = "",
     fixed_width: str = "",
+    sizing: str = FREE,
     metrics: str = DEFAULT_METRICS,
     task: str = "",
     input: str = "patches",
@@ -145,6 +159,7 @@ def parse_request(
         reference=parse_reference(reference),
         budget_scope=one_of("--budget-scope", budget_scope, BUDGET_SCOPES),
         sizes=parse_sizes(depth=depth, width=width, heads=heads, ffn_width=ffn_width, fixed_width=fixed_width),
+        sizing=one_of("--sizing", sizing, SIZING_RULES),
         metrics=_askable(parse_names("--metrics", metrics, "metrics")),
         task=parse_task(task),
         input=one_of("--input", input, INPUTS),
@@ -311,6 +326,12 @@ def parse_budget(text: str) -> int:
     if not 1 <= value <= MAX_PARAMS:
         raise RequestError(f"--params {text!r} is not a number of parameters between 1 and {MAX_PARAMS:,}", "try --params 250k,1M")
     return value
+
+
+def budget_text(params: int) -> str:
+    """As it may be typed: `250k`, `1.5M`."""
+    scale, suffix = (10**6, "M") if params >= 10**6 else (10**3, "k")
+    return f"{params / scale:g}{suffix}"
 
 
 def parse_memory(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -20,11 +21,13 @@ from bench.planning.budget import (
     nominal_shape,
 )
 from bench.planning.pooling import pool_of
-from bench.planning.request import ModelRequest, Request
-from bench.spec import NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
+from bench.planning.request import ModelRequest, Request, budget_text
+from bench.spec import CANONICAL, FREE, NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
 from models.layers.shape import Interface, Shape
 
+MAX_DEPTH_TRIED, MAX_BUDGETS_TRIED = 24, 20
+BUDGET_STEPS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
@@ -34,6 +37,7 @@ class SizedModel:
     match: str
     budget: int | None
     budget_error: float | None
+    rule: str = FREE
 
 
 def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
@@ -122,7 +126,7 @@ def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 def _same_shape(model: ModelSpec, request: Request, budget: int) -> SizedModel:
     target = _params_target(request, budget)
     error = target.error(target.of(cost_of(model), model.shape.seq_len))
-    return SizedModel(model=model, match="shape", budget=budget, budget_error=error)
+    return SizedModel(model=model, match="shape", budget=budget, budget_error=error, rule=request.sizing)
 
 
 def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at: int) -> Iterator[Skipped]:
@@ -133,17 +137,42 @@ def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at:
 
 
 def _match_budget(model: ModelSpec, request: Request, budget: int) -> SizedModel | Skipped:
-    n = model.shape.seq_len
-    target: Target | NoMatch = _params_target(request, budget)
-    if request.match == "flops" and model.name != request.reference:
-        target = _reference_target(model, request, budget)
-    found = target if isinstance(target, NoMatch) else match(model, target, heads=request.sizes.heads, width=request.sizes.fixed_width)
+    n, found = model.shape.seq_len, _sized_for(model, request, budget)
     if isinstance(found, Match):
-        return SizedModel(model=found.model, match=request.match, budget=budget, budget_error=found.error)
+        return SizedModel(model=found.model, match=request.match, budget=budget, budget_error=found.error, rule=request.sizing)
     nearest = None
     if found.nearest:
         nearest = cost_of(found.nearest.model).params(_scope(request)).at(n)
     return Skipped(model=model.name, seq_len=n, budget=budget, reason=found.reason, nearest_params=nearest)
+
+
+def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMatch:
+    target: Target | NoMatch = _params_target(request, budget)
+    if request.match == "flops" and model.name != request.reference:
+        target = _reference_target(model, request, budget)
+    return target if isinstance(target, NoMatch) else _matched(model, target, request, width=request.sizes.fixed_width)
+
+
+def has_sizes(request: Request, n: int, budget: int) -> bool:
+    """Has every family of the request a size for this budget at this length? Models that are not sized by a budget count for nothing."""
+    families = (wanted for wanted in request.models if not (wanted.is_outside or wanted.variant))
+    return all(isinstance(_sized_for(_unsized(wanted, request, n), request, budget), Match) for wanted in families)
+
+
+def ways_out(request: Request, n: int, budget: int) -> str:
+    """The nearest depth, and the nearest round budget, with which every family of the request has a size at this length, as flags; "" without any."""
+    own = request.sizes.depth
+    depths = sorted((depth for depth in range(1, MAX_DEPTH_TRIED + 1) if depth != own), key=lambda depth: (abs(depth - own), depth))
+    at_depth = ((depth, replace(request, sizes=replace(request.sizes, depth=depth))) for depth in depths)
+    depth = next((depth for depth, other in at_depth if has_sizes(other, n, budget)), None)
+    steps = (round(step * 10**exponent) for exponent in range(3, 9) for step in BUDGET_STEPS)
+    budgets = sorted((params for params in steps if params != budget), key=lambda params: abs(math.log(params / budget)))
+    params = next((params for params in budgets[:MAX_BUDGETS_TRIED] if has_sizes(request, n, params)), None)
+    return " or ".join([*([f"--depth {depth}"] if depth else []), *([f"--params {budget_text(params)}"] if params else [])])
+
+
+def _matched(model: ModelSpec, target: Target, request: Request, *, width: int | None = None) -> Match | NoMatch:
+    return match(model, target, rule=request.sizing, heads=request.sizes.heads, width=width)
 
 
 def _params_target(request: Request, budget: int) -> Target:
@@ -153,7 +182,7 @@ def _params_target(request: Request, budget: int) -> Target:
 def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
     """The forward FLOPs of the reference family at this budget and length."""
     reference = _reference_of(model, request)
-    found = match(reference, _params_target(request, budget), heads=request.sizes.heads)
+    found = _matched(reference, _params_target(request, budget), request)
     if isinstance(found, NoMatch):
         return replace(found, reason=f"the reference {request.reference} has no size here: {found.reason}")
     flops = cost_of(found.model).flops().at(model.shape.seq_len)
@@ -207,7 +236,7 @@ def _placeholder_of(model: ModelSpec, heads: int | None) -> Shape:
 def sizing_of(sized: SizedModel) -> Sizing:
     """What a sized model costs at its own n, in closed form where there is one."""
     cost, n = cost_of(sized.model), sized.model.shape.seq_len
-    family, counted = family_of(sized.model.family), is_counted(sized.model)
+    family, counted, shape = family_of(sized.model.family), is_counted(sized.model), sized.model.shape
     unknown = family.unknown_sizes(config_of(sized.model)) if counted else ()
     return Sizing(
         match=sized.match,
@@ -216,7 +245,9 @@ def sizing_of(sized: SizedModel) -> Sizing:
         params=cost.params().at(n),
         params_seq=None if counted else cost.params_seq().at(n),
         params_blocks=None if counted else cost.params("blocks").at(n),
-        heads=sized.model.shape.heads if family.USES_HEADS and "heads" not in unknown else None,
+        heads=shape.heads if family.USES_HEADS and "heads" not in unknown else None,
         terms=cost.terms,
         unknown_sizes=unknown,
+        rule=sized.rule,
+        ffn_moved=shape.ffn_width / (family.NOMINAL_FFN_RATIO * shape.width) - 1 if sized.rule == CANONICAL else None,
     )

@@ -141,17 +141,18 @@ def show_skipped(plan: Plan) -> None:
 
 def show_plan(wanted: Plan) -> None:
     """The cells as resolved, and what is skipped."""
-    headers = ("model", "n", "width", "depth", "heads", "ffn_width", "params", "budget", "error", "FLOPs", "workload")
+    headers = ("model", "n", "width", "depth", "heads", "ffn_width", "from nominal", "params", "budget", "error", "FLOPs", "workload")
     rows = []
     for planned in wanted.cells:
         shape, sizing, work = planned.cell.model.shape, planned.sizing, planned.cell.workload
         sizes = (shape.seq_len, *(planned.size(size) or "" for size in ("width", "depth", "heads", "ffn_width")))
+        moved = "" if sizing.ffn_moved is None else f"{sizing.ffn_moved:+.0%}"
         budget = f"{sizing.budget:,}" if sizing.budget else ""
         error = f"{sizing.budget_error:+.2%}" if sizing.budget_error is not None else ""
         flops = f"{sizing.cost.flops().at(shape.seq_len):.3g}"
         workload = f"{work.phase} {work.dtype} {work.engine} {work.device} batch {work.batch_size} attention {work.attention}"
-        rows.append((planned.cell.model.name, *map(str, sizes), f"{sizing.params:,}", budget, error, flops, workload))
-    console.print_table(headers, rows, (False, *[True] * 9, False))
+        rows.append((planned.cell.model.name, *map(str, sizes), moved, f"{sizing.params:,}", budget, error, flops, workload))
+    console.print_table(headers, rows, (False, *[True] * 10, False))
     show_groups(wanted)
     show_ladders(wanted)
     show_skipped(wanted)

@@ -118,8 +118,9 @@ STATUS = Column(header="status", text=lambda row: row["status"], numeric=False, 
 MATCHING = (
     *(plain("model"), LENGTH),
     *(number(name, name, numbers.whole) for name in ("width", "depth", "heads", "ffn_width")),
+    number("ffn_moved", "from nominal", numbers.signed_percent),
     *(PARAMS, BUDGET),
-    *(plain("match"), number("budget_error", "error", numbers.signed_percent)),
+    *(plain("match"), plain("sizing"), number("budget_error", "error", numbers.signed_percent)),
 )
 COST = (
     *(FLOPS, number("flops_quadratic_share", "in n^2", numbers.percent)),

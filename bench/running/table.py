@@ -29,10 +29,10 @@ from bench.running.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of
 from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
 
 IDENTITY = (
-    "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match budget budget_error status reason quick "
-    "width depth heads ffn_width params params_seq params_blocks"
+    "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "
+    "width depth heads ffn_width ffn_moved params params_seq params_blocks"
 ).split()
-TEXTS = "cell_id model family phase engine dtype device attention task recipe match status reason".split()
+TEXTS = "cell_id model family phase engine dtype device attention task recipe match sizing status reason".split()
 MFU = "mfu"
 """Model FLOPs utilisation, a fraction of the measured ceiling (Chowdhery et al., PaLM, 2022, appendix B)."""
 WITH_ROOFLINE = {"latency", "ceiling"}
@@ -291,10 +291,12 @@ def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
         "task": work.task or None,
         "recipe": recipe_changes(work.recipe, plan.recipe) if work.recipe else None,
         "match": sizing.match,
+        "sizing": sizing.rule if sizing.budget else None,
         "budget": sizing.budget,
         "budget_error": sizing.budget_error,
         "quick": plan.settings.quick,
         **{size: planned.size(size) for size in ("width", "depth", "heads", "ffn_width")},
+        "ffn_moved": sizing.ffn_moved,
         "params": sizing.params,
         "params_seq": sizing.params_seq,
         "params_blocks": sizing.params_blocks,

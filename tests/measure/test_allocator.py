@@ -54,7 +54,21 @@ def test_the_system_takes_every_page_again() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "effective"), [("keep", f"{GLIBC}, freed memory kept"), ("system", GLIBC)])
 def test_a_run_says_by_what_it_was_measured(tmp_path: Path, policy: str, effective: str) -> None:
-    flags = ("--models", "vit", "--seq", "17", "--params", "100k", "--metrics", "latency,memory", "--quick", "--rounds", "1")
+    flags = (
+        "--models",
+        "vit",
+        "--seq",
+        "17",
+        "--params",
+        "100k",
+        "--depth",
+        "2",
+        "--metrics",
+        "latency,memory",
+        "--quick",
+        "--rounds",
+        "1",
+    )
     done = _bench("run", *flags, "--allocator", policy, "--device", "cpu", "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     stored = read_run(tmp_path / "run")

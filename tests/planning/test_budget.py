@@ -10,10 +10,10 @@ import pytest
 
 from bench.catalog import load, names
 from bench.measure.model import config_of, cost_of
-from bench.planning.budget import FLOPS_TOLERANCE, GRAIN, PARAMS_TOLERANCE, Match, NoMatch, Target, match, nearest_heads
+from bench.planning.budget import FLOPS_TOLERANCE, GRAIN, PARAMS_TOLERANCE, Match, NoMatch, Target, canonical_heads, match, nearest_heads
 from bench.planning.request import parse_request
-from bench.planning.sizing import SizedModel, resolve_models
-from bench.spec import ModelSpec, RequestError, Skipped
+from bench.planning.sizing import SizedModel, resolve_models, ways_out
+from bench.spec import CANONICAL, FREE, SIZING_RULES, ModelSpec, RequestError, Skipped
 from models.layers.cost import Cost
 from models.layers.shape import Interface, Shape
 from tests.contracts.subjects import interfaces
@@ -34,30 +34,36 @@ def params_target(budget: int) -> Target:
     return Target(measure="params", value=budget, tolerance=PARAMS_TOLERANCE)
 
 
+@pytest.mark.parametrize("rule", SIZING_RULES)
 @pytest.mark.parametrize("family", SIZED)
-def test_parameters_meet_the_budget_or_the_cell_is_refused_with_a_reason(family: str) -> None:
+def test_parameters_meet_the_budget_or_the_cell_is_refused_with_a_reason(family: str, rule: str) -> None:
     cells = list(itertools.product(BUDGETS, DEPTHS, LENGTHS))
     assert len(cells) * len(SIZED) >= 200
     num_matched = 0
     for budget, depth, n in cells:
-        found = match(unsized(family, depth, n), params_target(budget))
+        found = match(unsized(family, depth, n), params_target(budget), rule=rule)
         if isinstance(found, Match):
             num_matched += 1
-            assert_meets(found, budget)
+            assert_meets(found, budget, rule)
         else:
             assert_refused(found, budget)
-    assert num_matched > len(cells) / 2
+    assert num_matched > len(cells) / (2 if rule == FREE else 3)
 
 
-def assert_meets(found: Match, budget: int) -> None:
+def assert_meets(found: Match, budget: int, rule: str) -> None:
     shape = found.model.shape
     config_of(found.model)
     assert cost_of(found.model).params().at(shape.seq_len) == found.achieved
     assert abs(found.achieved / budget - 1) <= PARAMS_TOLERANCE
     assert found.error == found.achieved / budget - 1
-    assert shape.width % GRAIN == shape.ffn_width % GRAIN == 0
-    nominal = load("families", found.model.family).NOMINAL_FFN_RATIO * shape.width
-    assert nominal / 2 <= shape.ffn_width <= 2 * nominal
+    assert shape.width % GRAIN == shape.ffn_width % (GRAIN if rule == FREE else 2) == 0
+    family = load("families", found.model.family)
+    moved = shape.ffn_width / (family.NOMINAL_FFN_RATIO * shape.width)
+    if rule == FREE:
+        assert 0.5 <= moved <= 2
+    else:
+        assert 0.75 <= moved <= 1.25
+        assert not family.USES_HEADS or (shape.heads >= 2 and shape.width // shape.heads in (32, 40, 48, 56, 64))
 
 
 def assert_refused(found: NoMatch, budget: int) -> None:
@@ -70,7 +76,7 @@ def assert_refused(found: NoMatch, budget: int) -> None:
 @pytest.mark.parametrize("family", SIZED)
 def test_a_larger_budget_gives_more_parameters(family: str) -> None:
     budgets = [round(300_000 * 1.02**i) for i in range(60)]
-    found = [match(unsized(family, 6, 65), params_target(b)) for b in budgets]
+    found = [match(unsized(family, 6, 65), params_target(b), rule=FREE) for b in budgets]
     achieved = [f.achieved for f in found if isinstance(f, Match)]
     assert len(achieved) >= 0.75 * len(budgets)  # of two stacks of blocks fewer than of one: a step in ffn_width is twice as large
     assert achieved == sorted(achieved)
@@ -86,12 +92,12 @@ def test_nothing_nearer_to_the_budget_is_passed_over() -> None:
             for ffn_width in range(2 * width, 8 * width + 1, 8)
             for sized in [ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=width, depth=2, heads=1, ffn_width=ffn_width))]
         )
-        assert isinstance(match(model, params_target(budget)), Match) == exhaustive
+        assert isinstance(match(model, params_target(budget), rule=FREE), Match) == exhaustive
 
 
 @pytest.mark.parametrize(("family", "budget", "n"), [("vit", 20_000_000, 17), ("gmlp", 4_000_000, 65), ("vit", 250_000, 65)])
 def test_of_the_shapes_within_the_tolerance_the_one_nearest_to_nominal_is_taken(family: str, budget: int, n: int) -> None:
-    found = match(unsized(family, 6, n), params_target(budget))
+    found = match(unsized(family, 6, n), params_target(budget), rule=FREE)
     assert isinstance(found, Match)
     shape, ratio = found.model.shape, load("families", family).NOMINAL_FFN_RATIO
     for ffn_width in range(ratio * shape.width // 2, 2 * ratio * shape.width + 1, 8):
@@ -109,10 +115,10 @@ def test_what_is_counted_for_one_budget_is_kept_for_the_next(monkeypatch: pytest
 
     monkeypatch.setattr(f"{match.__module__}.cost_of", count)
     model, budgets = unsized("vit", 5, 67), [round(1_000_000 * 1.01**i) for i in range(40)]  # at sizes that no other test counts
-    first = [match(model, params_target(budget)) for budget in budgets]
+    first = [match(model, params_target(budget), rule=FREE) for budget in budgets]
     assert len(counted) == len(set(counted)) < 8 * len(budgets)
     del counted[:]
-    assert [match(model, params_target(budget)) for budget in reversed(budgets)] == first[::-1]
+    assert [match(model, params_target(budget), rule=FREE) for budget in reversed(budgets)] == first[::-1]
     assert all(isinstance(found, Match) for found in first)
     assert not counted
 
@@ -132,6 +138,50 @@ def test_spatial_heads_split_the_ffn_width() -> None:
     found = match(unsized("gmlp", 6, 17, spatial_heads=12), params_target(1_000_000))
     assert isinstance(found, Match)
     assert found.model.shape.ffn_width % 24 == 0
+
+
+def test_nothing_canonical_is_passed_over() -> None:
+    """Against every width and ffn_width that the rule allows."""
+    outcomes = set()
+    for budget in range(60_000, 400_000, 20_000):
+        exhaustive = any(
+            abs(cost_of(sized).params().at(17) / budget - 1) <= PARAMS_TOLERANCE
+            for width in range(64, 256, 8)
+            if canonical_heads(width)
+            for ffn_width in range(3 * width, 5 * width + 1, 2)
+            for sized in [ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=width, depth=2, heads=1, ffn_width=ffn_width))]
+        )
+        assert isinstance(match(unsized("vit", 2, 17), params_target(budget), rule=CANONICAL), Match) == exhaustive
+        outcomes.add(exhaustive)
+    assert outcomes == {True, False}
+
+
+def test_canonical_heads_are_two_or_more_of_the_width_nearest_to_32() -> None:
+    widths = (32, 40, 64, 72, 80, 88, 96, 112, 120, 128, 144, 160, 176, 192, 384, 768)
+    assert [canonical_heads(w) for w in widths] == [None, None, 2, None, 2, None, 3, 2, 3, 4, 3, 5, None, 6, 12, 24]
+
+
+@pytest.mark.parametrize("rule", SIZING_RULES)
+def test_a_number_of_heads_that_is_asked_for_is_kept(rule: str) -> None:
+    found = match(unsized("vit", 2, 17), params_target(1_000_000), rule=rule, heads=4)
+    assert isinstance(found, Match)
+    assert found.model.shape.heads == 4
+    head_width = found.model.shape.width // 4
+    assert rule == FREE or head_width in (32, 40, 48, 56, 64)
+
+
+@pytest.mark.parametrize("rule", SIZING_RULES)
+def test_what_has_no_size_names_the_flags_that_give_one(rule: str) -> None:
+    request = parse_request(models="gmlp,vit", seq="513", params="1M", sizing=rule)
+    text = ways_out(request, 513, 1_000_000)
+    depth, params = (part.split()[-1] for part in text.split(" or "))
+    for flags in ({"params": "1M", "depth": depth}, {"params": params}):
+        sized = list(resolve_models(parse_request(models="gmlp,vit", seq="513", sizing=rule, **flags)))
+        assert all(isinstance(found, SizedModel) for found in sized)
+    nearer = [str(d) for d in range(int(depth) + 1, 12) if d != 6]
+    for other in nearer:
+        sized = list(resolve_models(parse_request(models="gmlp,vit", seq="513", params="1M", depth=other, sizing=rule)))
+        assert any(isinstance(found, Skipped) for found in sized)
 
 
 def test_heads_follow_the_width() -> None:
@@ -177,7 +227,7 @@ def test_flops_meet_those_of_the_reference(budget: str, depth: str, reference: s
 @pytest.mark.parametrize("budget", [120_000, 160_000])
 def test_at_a_fixed_width_the_ffn_width_alone_meets_the_budget(family: str, budget: int) -> None:
     """In finer steps than elsewhere: those of 8 would miss it."""
-    found = match(unsized(family, 3, 17), params_target(budget), width=64)
+    found = match(unsized(family, 3, 17), params_target(budget), rule=FREE, width=64)
     assert isinstance(found, Match)
     assert found.model.shape.width == 64
     assert found.model.shape.ffn_width % 2 == 0

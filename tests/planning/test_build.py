@@ -67,8 +67,30 @@ def test_shape_policy_keeps_the_sizes_and_reports_the_drift() -> None:
 
 
 def test_shape_policy_skips_every_length_where_the_shortest_has_no_size() -> None:
-    plan = planned(models="gmlp,vit", seq="257,1025", params="250k", match="shape")
+    plan = planned(models="gmlp,vit,transformer", seq="257,1025", params="250k", match="shape")
     assert {(s.model, s.seq_len) for s in plan.skipped} == {("gmlp", 257), ("gmlp", 1025)}
+
+
+@pytest.mark.parametrize("sizing", ["canonical", "free"])
+def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes(sizing: str) -> None:
+    with pytest.raises(RequestError, match="nothing is left to compare with another: gmlp at n = 513") as refused:
+        planned(models="gmlp,vit", seq="513", params="1M", sizing=sizing)
+    assert "; --depth 3 or --params 2M has a size" in str(refused.value)
+    assert len(planned(models="gmlp,vit", seq="513", params="1M", depth="3", sizing=sizing).cells) == 2
+    assert len(planned(models="gmlp,vit", seq="513", params="2M", sizing=sizing).cells) == 2
+
+
+def test_one_model_and_what_has_no_partner_by_request_are_no_comparison_lost() -> None:
+    assert [p.cell.model.shape.seq_len for p in planned(models="gmlp", seq="65,1025", params="1M").cells] == [65]
+    assert len(planned(models="gmlp,vit", seq="65,513", params="1M").cells) == 3
+
+
+def test_a_plan_says_how_far_canonical_sizes_are_moved() -> None:
+    plan = planned(models="gmlp,vit", seq="65", params="1M", sizing="canonical")
+    moved = {p.cell.model.name: p.sizing.ffn_moved for p in plan.cells}
+    ratios = {p.cell.model.name: p.cell.model.shape.ffn_width / p.cell.model.shape.width for p in plan.cells}
+    assert moved == pytest.approx({"gmlp": ratios["gmlp"] / 6 - 1, "vit": ratios["vit"] / 4 - 1})
+    assert all(p.sizing.ffn_moved is None for p in planned(models="gmlp,vit", seq="65", params="1M").cells)
 
 
 def test_variants_are_sized_as_published() -> None:

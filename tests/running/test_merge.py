@@ -24,7 +24,7 @@ AGREEING = dict.fromkeys(MUST_AGREE, "same")
 
 
 def planned(**flags: Any) -> Plan:
-    wanted = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", "metrics": "params,latency", **flags}
+    wanted = {"models": "gmlp,vit", "seq": "17,65", "params": "600k", "metrics": "params,latency", **flags}
     return build_plan(parse_request(**wanted), settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
 
 

@@ -196,7 +196,7 @@ def test_a_damaged_packed_file_is_one_line(
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    flags = Flags(models="vit", seq="17,18", params="50k", depth="2", metrics="params", device="cpu")
+    flags = Flags(models="vit", seq="17,18", params="100k", depth="2", metrics="params", device="cpu")
     return plan_of_flags(flags, may_be_elsewhere=True)
 
 

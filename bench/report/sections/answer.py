@@ -17,6 +17,8 @@ from bench.report.tables import Table
 
 MAX_SENTENCES = 4
 MAX_CHARACTERS = 1500
+MAX_UNEQUAL = 2
+MOST = 0.5
 TOO_MANY = "Too many combinations were timed for a paragraph. The table names the fastest of each and whether the difference to the others is shown."
 MATCHED = ("params", "flops")
 NO_LATENCY = "No latency was measured, so this run does not say which model is faster."
@@ -56,10 +58,33 @@ def _speed(rankings: Sequence[Ranking], frame: pandas.DataFrame) -> list[str]:
     sentences = [_group_sentence(place, members) for place, members in list(groups.items())[:MAX_SENTENCES]]
     if len(groups) > MAX_SENTENCES:
         sentences.append(f"The table has the other {len(groups) - MAX_SENTENCES} combinations.")
+    sentences += _unequal_shapes(frame)
     unmatched = sorted(set(frame.loc[~frame["match"].isin(MATCHED), "match"]))
     if unmatched:
         sentences.append("Not all sizes are matched (policy: " + ", ".join(unmatched) + "): a faster model may simply be a smaller one.")
     return sentences
+
+
+def _unequal_shapes(frame: pandas.DataFrame) -> list[str]:
+    """What makes two models of equal cost hard to compare: one less than half as wide, or most of its parameters belong to the length."""
+    compared = frame[frame["match"].isin(MATCHED) & frame["width"].notna()]
+    found = []
+    for (_, n), members in compared.drop_duplicates(["model", "size", "seq_len"]).groupby(["size", "seq_len"], sort=False):
+        if len(members) < 2:
+            continue
+        narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
+        facts = [
+            f"{numbers.percent(row['params_seq'] / row['params'])} of the parameters of {row['model']} belong to its length"
+            for row in row_values(members[members["params_seq"] > MOST * members["params"]])
+        ]
+        if narrow["width"] < MOST * wide["width"]:
+            facts.insert(
+                0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
+            )
+        if facts:
+            found.append(f"at n = {numbers.whole(n)} {' and '.join(facts)} (at equal width: --width {numbers.whole(wide['width'])})")
+    more = f", and {len(found) - MAX_UNEQUAL} more" if len(found) > MAX_UNEQUAL else ""
+    return [f"Shapes of equal cost are very unequal: {'; '.join(found[:MAX_UNEQUAL])}{more}."] if found else []
 
 
 def _place(group: Mapping[str, Any]) -> str:

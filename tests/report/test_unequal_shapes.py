@@ -1,0 +1,36 @@
+"""Shapes of equal cost that are very unequal are named in the answer."""
+
+from __future__ import annotations
+
+import pandas
+
+from bench.report.sections.answer import _unequal_shapes
+
+COLUMNS = ["model", "seq_len", "width", "params", "params_seq", "match", "size"]
+
+
+def said(*rows: tuple[object, ...], match: str = "params") -> str:
+    return " ".join(_unequal_shapes(pandas.DataFrame([(*row, match, "budget 1.6 M") for row in rows], columns=COLUMNS)))
+
+
+def test_a_width_under_half_of_the_others_and_weights_of_the_length_are_named() -> None:
+    assert said(("gmlp", 513, 16, 1_600_662, 1_579_014), ("vit", 513, 144, 1_607_770, 73_872)) == (
+        "Shapes of equal cost are very unequal: at n = 513 gmlp has width 16 and vit 144 and 98.6 % of the parameters of gmlp belong to its length "
+        "(at equal width: --width 144)."
+    )
+
+
+def test_half_as_wide_and_half_of_the_parameters_is_not_said() -> None:
+    assert said(("gmlp", 65, 72, 1000, 500), ("vit", 65, 144, 1000, 10)) == ""
+
+
+def test_one_model_alone_and_sizes_that_are_not_matched_are_not_said() -> None:
+    assert said(("gmlp", 513, 16, 1000, 900)) == ""
+    assert said(("gmlp", 513, 16, 1000, 900), ("vit", 513, 144, 1000, 10), match="shape") == ""
+
+
+def test_of_many_lengths_the_first_are_named_and_the_others_counted() -> None:
+    rows = [row for n in (257, 513, 1025) for row in (("gmlp", n, 16, 1000, 100), ("vit", n, 144, 1000, 10))]
+    text = said(*rows)
+    assert text.count("gmlp has width 16") == 2
+    assert text.endswith("(at equal width: --width 144), and 1 more.")
