@@ -62,7 +62,7 @@ def take_turns(members: Sequence[Member]) -> list[Outcome]:
 
 
 def starting_order(members: Sequence[Member]) -> list[Member]:
-    """In random order, which the next round turns round: of two equal processes, which was started first is worth up to 0.9 % of its time."""
+    """In random order, which the next round turns round: which of two equal processes was started first shows in their times (docs/decisions/0020)."""
     return _in_drawn_order(members, members[0].job, _draw(members[0].job, "start"))
 
 
@@ -91,8 +91,7 @@ def stands_still(member: Member) -> bool:
 
 
 def _in_order(members: Sequence[Member]) -> Iterator[tuple[Member, Member | None]]:
-    """Whose turn it is, and whose it was before; in each block all that are still there, in random order (the first burst of all is 0.8 % slower than
-    others, and one that follows another's 0.6 % slower than one that follows its own)."""
+    """Whose turn it is, and whose it was before; in each block all that are still there, in random order, which the next round turns round."""
     job = members[0].job
     draw = _draw(job, "blocks")
     before: Member | None = None

@@ -1,8 +1,8 @@
-"""What interleaved timing is worth: a planted truth, A/A pairs, bias by cold caches, coverage, and the seconds that it takes beside other protocols.
+"""What interleaved timing is worth: a planted truth, A/A pairs, bias by cold caches, and coverage.
 
     python -m tests.benchmarks.harness.run interleaved --out results/DATE_cpu_harness_interleaved --only truth,aa
 
-Every experiment appends to a table of its own and goes on where it stopped. `--only` chooses among truth, aa, bias, coverage and seconds.
+Every experiment appends to a table of its own and goes on where it stopped. `--only` chooses among truth, aa, bias and coverage.
 """
 
 from __future__ import annotations
