@@ -23,7 +23,7 @@ from bench.spec import Ablation, Arm, Grid, Prediction
 
 DECODER = "metaformer+mixer=attention:causal=true+positions=sinusoidal+residual=post+activation=relu"
 REVERSE, COPY, LONGER, COST, CURVE = "reverse", "copy", "shorter to longer", "cost against n", "curve"
-SIZED = {"depth": "2", "params": "280k"}
+SIZED = {"depth": "2", "params": "400k"}
 TRAINING = {**SIZED, "metrics": "params,flops,accuracy", "epochs": "4", "batch": "32"}
 
 

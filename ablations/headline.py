@@ -1,41 +1,50 @@
 """Does gMLP take less time than attention of the same size, on this host too?
 
-Prediction: than explicit attention, yes, at every length from 257 on, by half and more at n = 1025 and 4097, where explicit attention writes n^2
-activations per head to memory. Than fused attention, no: about equal up to n = 257, longer from n = 1025 on, since its n^2 multiply-adds per unit
-of width are one and a half times as many. Explicit attention takes longer than fused at every length. Hosts differ in vector units and caches, so
-the ratios differ between types of host; which of the two takes less time should not.
+Prediction: than explicit attention, yes, at every length from 257 on, and by 30 % and more at n = 1025 and 4097 with the width kept, where explicit
+attention writes n^2 activations per head to memory. Than fused attention, no: about equal up to n = 257, longer from n = 1025 on where the width is
+kept, since its n^2 multiply-adds per unit of width are one and a half times as many. With parameters equal, gMLP's n^2 weights are taken from its
+width, so that at n = 1025 it is about as fast as fused attention. Hosts differ in vector units and caches, so the ratios differ between types of
+host; which of the two takes less time should not.
 
-The cells are the README's: two blocks, 150k parameters at n = 17, the shape kept as n grows; and one published pair of about 20M parameters,
-gMLP-S and DeiT-S, each at its own length. `bench replicate` measures them into a folder named after the host, `bench pool` pools the hosts.
+Size is matched both ways. Same width at every n: one shape each, 252k parameters at n = 17, kept as n grows, so that at n = 4097 gMLP has 53 times
+ViT's parameters, nearly all of them its n^2 weights. Same parameters: 5M in two blocks, at n = 1025. And one published pair of about 20M
+parameters, gMLP-S and DeiT-S, each at its own length. `bench replicate` measures them into a folder named after the host,
+`bench pool` pools the hosts.
 
 Source: arXiv 2105.08050, Table 1 (gMLP-S); arXiv 2012.12877, Table 1 (DeiT-S); docs/hosts.md (pooling).
 
-Cost: about four minutes on one thread of a CPU, by estimate; a GPU about two minutes, not run yet; --quick a minute on a CPU.
+Cost: about five minutes on one thread of a CPU; a GPU about two, by estimate, not run yet; --quick a minute on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
 
-KEPT, PUBLISHED = "shape kept", "published"
+SAME_WIDTH, SAME_PARAMETERS, PUBLISHED = "same width at every n", "same parameters", "published"
 GMLP, FUSED, EXPLICIT = "gMLP", "fused attention", "explicit attention"
-FLAGS = {"params": "150k", "depth": "2", "match": "shape", "batch": "4", "metrics": "params,flops,latency"}
-SEQ = "17,257,1025,4097"
+MEASURED = {"metrics": "params,flops,latency"}
+KEPT = {**MEASURED, "params": "252k", "depth": "2", "match": "shape", "batch": "4"}
+"""252k: every family has a shape within 6 % of its nominal ffn_width, and all widths are multiples of 8."""
+MATCHED = {**MEASURED, "params": "5M", "depth": "2", "batch": "1"}
+"""5M: gMLP's n^2 weights at n = 1025 are 42 % of it."""
 ARMS = (
     Arm(name=GMLP, flags={"models": "gmlp"}),
     Arm(name=FUSED, flags={"models": "vit", "attention": "auto"}),
     Arm(name=EXPLICIT, flags={"models": "vit", "attention": "math"}),
 )
-PAIR = Grid(
-    name=PUBLISHED,
-    flags={"batch": "1", "metrics": "params,flops,latency"},
-    arms=(Arm(name="gMLP-S", flags={"models": "gmlp-s"}), Arm(name="DeiT-S", flags={"models": "deit-s"})),
-    baseline="DeiT-S",
+GRIDS = (
+    Grid(name=SAME_WIDTH, flags={**KEPT, "seq": "17,257,1025,4097"}, arms=ARMS, baseline=FUSED),
+    Grid(name=SAME_PARAMETERS, flags={**MATCHED, "seq": "1025"}, arms=ARMS, baseline=FUSED),
+    Grid(
+        name=PUBLISHED,
+        flags={**MEASURED, "batch": "1"},
+        arms=(Arm(name="gMLP-S", flags={"models": "gmlp-s"}), Arm(name="DeiT-S", flags={"models": "deit-s"})),
+        baseline="DeiT-S",
+    ),
 )
-GRIDS = (Grid(name=KEPT, flags={**FLAGS, "seq": SEQ}, arms=ARMS, baseline=FUSED), PAIR)
 
 
-def faster_than_explicit(n: int, by: float) -> Prediction:
+def faster_than_explicit(n: int, by: float, part: str = SAME_WIDTH) -> Prediction:
     return Prediction(
-        part=KEPT,
+        part=part,
         arm=GMLP,
         against=EXPLICIT,
         measure="latency_ms",
@@ -48,20 +57,30 @@ def faster_than_explicit(n: int, by: float) -> Prediction:
 
 def slower_than_fused(n: int) -> Prediction:
     return Prediction(
-        part=KEPT, arm=GMLP, measure="latency_ms", expected="higher", by=0.03, seq_len=n, because="more multiply-adds in its n^2 term"
+        part=SAME_WIDTH, arm=GMLP, measure="latency_ms", expected="higher", by=0.03, seq_len=n, because="more multiply-adds in its n^2 term"
     )
 
 
 ABLATION = Ablation(
     cpu=GRIDS,
     cuda=GRIDS,
-    quick=(Grid(name=KEPT, flags={**FLAGS, "seq": "17,257,1025"}, arms=ARMS, baseline=FUSED),),
+    quick=(Grid(name=SAME_WIDTH, flags={**KEPT, "seq": "17,257,1025"}, arms=ARMS, baseline=FUSED),),
     predictions=(
         faster_than_explicit(257, 0.03),
         faster_than_explicit(1025, 0.3),
         faster_than_explicit(4097, 0.3),
         slower_than_fused(1025),
         slower_than_fused(4097),
+        faster_than_explicit(1025, 0.1, SAME_PARAMETERS),
+        Prediction(
+            part=SAME_PARAMETERS,
+            arm=GMLP,
+            measure="latency_ms",
+            expected="equal",
+            by=0.1,
+            seq_len=1025,
+            because="fewer multiply-adds in all, since the width makes room for n^2 weights",
+        ),
     ),
     rounds=7,
     sample_s=0.2,

@@ -16,7 +16,8 @@ Cost: a quarter of an hour on one thread of a CPU; a GPU about as long, not run 
 from bench.spec import Ablation, Arm, Grid, Prediction
 
 IMAGES, MEMORY = "digits", "copy"
-COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32"}
+COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32", "sizing": "free"}
+"""Free: attention and gMLP have equal width and equal parameters, which canonical sizes of both families never have."""
 ON_DIGITS = {**COMMON, "params": "150k", "fixed_width": "64", "seq": "16", "task": "digits"}
 ON_COPY = {**COMMON, "params": "150k", "fixed_width": "64", "seq": "16", "task": "copy+items=10000", "epochs": "6"}
 ATTENTION, GMLP = "metaformer+mixer=attention", "gmlp+pool=mean"

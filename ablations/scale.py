@@ -6,14 +6,14 @@ one, which mixes only once, four as good as two, and eight too narrow. The Trans
 
 Source: arXiv 2105.08050, Table 1 and Fig. 2 (scaling of gMLP); arXiv 2010.11929, Fig. 8 (depth and width of ViT).
 
-Cost: a quarter of an hour on one thread of a CPU; a GPU more than an hour (CIFAR-10, --data-root), not run yet; --quick a minute on a CPU.
+Cost: half an hour on one thread of a CPU; a GPU more than an hour (CIFAR-10, --data-root), not run yet; --quick a minute on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
 
 SIZE, DEPTH = "parameters", "depth at fixed parameters"
 FAMILIES = ("gmlp", "vit", "transformer")
-BUDGETS = ("58k", "120k", "240k", "480k")
+BUDGETS = ("120k", "250k", "500k", "1M")
 DEPTHS = ("1", "2", "4", "8")
 TRAINED = {"models": ",".join(FAMILIES), "task": "digits", "seq": "17", "metrics": "params,flops,accuracy"}
 
@@ -30,20 +30,20 @@ LARGE = {**TRAINED, "task": "cifar10", "seq": "65", "epochs": "15"}
 
 ABLATION = Ablation(
     cpu=(
-        Grid(name=SIZE, flags={**TRAINED, "depth": "2"}, arms=sizes(BUDGETS), baseline="120k"),
-        Grid(name=DEPTH, flags={**TRAINED, "params": "240k"}, arms=depths(DEPTHS), baseline="2 blocks"),
+        Grid(name=SIZE, flags={**TRAINED, "depth": "2"}, arms=sizes(BUDGETS), baseline="250k"),
+        Grid(name=DEPTH, flags={**TRAINED, "params": "600k"}, arms=depths(DEPTHS), baseline="2 blocks"),
     ),
     cuda=(
         Grid(name=SIZE, flags={**LARGE, "depth": "6"}, arms=sizes(("100k", "400k", "1.6M", "6.4M")), baseline="400k"),
         Grid(name=DEPTH, flags={**LARGE, "params": "2M"}, arms=depths(("1", "2", "4", "8", "16")), baseline="2 blocks"),
     ),
     quick=(
-        Grid(name=SIZE, flags={**TRAINED, "depth": "2", "epochs": "2"}, arms=sizes(BUDGETS[1:3]), baseline="120k"),
-        Grid(name=DEPTH, flags={**TRAINED, "params": "240k", "epochs": "2"}, arms=depths(DEPTHS[:3]), baseline="2 blocks"),
+        Grid(name=SIZE, flags={**TRAINED, "depth": "2", "epochs": "2"}, arms=sizes(BUDGETS[1:3]), baseline="250k"),
+        Grid(name=DEPTH, flags={**TRAINED, "params": "600k", "epochs": "2"}, arms=depths(DEPTHS[:3]), baseline="2 blocks"),
     ),
     predictions=(
-        Prediction(part=SIZE, arm="58k", expected="lower", because="the steep end of the curve"),
-        Prediction(part=SIZE, arm="480k", expected="equal", by=0.02, because="1,800 images of digits hold no more"),
+        Prediction(part=SIZE, arm="120k", expected="lower", because="the steep end of the curve"),
+        Prediction(part=SIZE, arm="1M", expected="equal", by=0.02, because="1,800 images of digits hold no more"),
         Prediction(part=DEPTH, arm="1 block", expected="lower", because="tokens meet once"),
         Prediction(part=DEPTH, arm="4 blocks", expected="equal", by=0.02, because="depth and width are exchangeable near the best"),
         Prediction(part=DEPTH, arm="8 blocks", expected="lower", because="too narrow"),

@@ -7,58 +7,81 @@ than multiplying. Fused attention keeps its memory linear, explicit attention do
 Attention in windows and depthwise convolution, the references, stay linear in everything.
 
 Two things confound: the size must be matched (gMLP's parameters grow with n), and the batch must follow some rule. So the question is put with
-the shape kept, with parameters matched at every length and with FLOPs matched; with a fixed batch and with fixed tokens per batch; in `infer` and
-`train`; eager and compiled. Lengths are patches and a class token (2^k + 1), with the twin 256 beside 257 for what alignment does.
+the width kept as n grows, with parameters matched at every length and with FLOPs matched; with a fixed batch and with fixed tokens per batch; in
+`infer` and `train`; eager and compiled; and of published pairs. Lengths are patches and a class token (2^k + 1), with the twin 256 beside 257 for
+what alignment does. Parameters cannot be matched at n = 4097 in two blocks of 5M: gMLP's n^2 weights alone are 34M. In two blocks of 80M they can.
 
 Source: arXiv 1706.03762, Table 1 (complexity per layer); arXiv 2105.08050, Sec. 2 (gMLP); docs/decisions/0010 (how the answers are drawn).
 
 Cost: about an hour on one thread of a CPU; a GPU many hours, not run yet; --quick about two minutes on a CPU.
 """
 
-from bench.spec import Ablation, Grid
+from bench.spec import Ablation, Arm, Grid
 
 FAMILIES = "gmlp,vit,transformer"
 ALL = f"{FAMILIES},metaformer+mixer=window_attention,metaformer+mixer=depthwise_convolution"
 SHORT = "17,65,129,257,513"
 LONG = f"{SHORT},1025,2049,4097"
+FEW = "17,65,257,1025,4097"
 TIMED = "params,flops,latency,memory"
 
-SMALL = {"depth": "2", "metrics": TIMED}
-SMALL_SHAPE = {**SMALL, "params": "150k", "match": "shape", "attention": "auto,math"}
-SMALL_MATCHED = {**SMALL, "params": "1M", "models": FAMILIES, "batch": "4", "seq": SHORT}
-ACCURACY = {"models": FAMILIES, "params": "150k", "depth": "2", "seq": "17", "task": "digits", "metrics": f"{TIMED},accuracy"}
+SMALL = {"params": "252k", "depth": "2", "metrics": TIMED}
+"""252k: every family has a shape within 6 % of its nominal ffn_width, and all widths are multiples of 8."""
+SMALL_KEPT = {**SMALL, "match": "shape", "attention": "auto,math"}
+MATCHED = {"params": "5M", "depth": "2", "metrics": TIMED, "batch": "1"}
+"""5M: gMLP's n^2 weights at n = 1025 are 42 % of it."""
+BOTH = {**MATCHED, "models": "gmlp,vit", "attention": "auto,math", "match": "params"}
+ACCURACY = {**SMALL, "models": FAMILIES, "seq": "17", "task": "digits", "metrics": f"{TIMED},accuracy"}
 
 LARGE = {"params": "22M", "depth": "12", "metrics": f"{TIMED},energy", "dtype": "bf16"}
-LARGE_SHAPE = {**LARGE, "match": "shape", "attention": "auto,math", "phase": "infer,train", "models": ALL}
+LARGE_KEPT = {**LARGE, "match": "shape", "attention": "auto,math", "phase": "infer,train", "models": ALL}
 LARGE_MATCHED = {**LARGE, "models": FAMILIES, "batch": "32", "seq": f"{SHORT},1025"}
+
+KEPT, TOKENS, PARAMS, FLOPS = "same width at every n", "same width, fixed tokens", "same parameters", "same FLOPs"
+PUBLISHED = tuple(
+    Grid(
+        name=f"published, {patches} patches",
+        flags={"batch": "1", "metrics": TIMED},
+        arms=(
+            Arm(name="gMLP-S", flags={"models": "gmlp-s", "seq": str(patches)}),
+            Arm(name="DeiT-S", flags={"models": "deit-s", "seq": str(patches + 1)}),
+            Arm(name="DeiT-S, explicit attention", flags={"models": "deit-s", "seq": str(patches + 1), "attention": "math"}),
+        ),
+        baseline="DeiT-S",
+    )
+    for patches in (196, 1024)
+)
 
 ABLATION = Ablation(
     cpu=(
-        Grid(name="shape kept, fixed batch", flags={**SMALL_SHAPE, "models": ALL, "batch": "4", "seq": f"{LONG},256"}),
+        Grid(name=KEPT, flags={**SMALL_KEPT, "models": ALL, "batch": "4", "seq": f"{LONG},256"}),
         Grid(
-            name="shape kept, fixed batch, training",
-            flags={**SMALL_SHAPE, "models": FAMILIES, "batch": "4", "phase": "train", "seq": "17,65,129,257,513,1025,2049"},
+            name=f"{KEPT}, training",
+            flags={**SMALL_KEPT, "models": "gmlp,vit", "batch": "4", "phase": "train", "seq": "17,65,257,1025,2049"},
         ),
-        Grid(name="shape kept, fixed tokens", flags={**SMALL_SHAPE, "models": FAMILIES, "batch_tokens": "16388", "seq": LONG}),
-        Grid(name="parameters matched", flags={**SMALL_MATCHED, "match": "params"}),
-        Grid(name="FLOPs matched", flags={**SMALL_MATCHED, "match": "flops"}),
-        Grid(name="shape kept, as large", flags={**SMALL_MATCHED, "match": "shape"}),
+        Grid(name=TOKENS, flags={**SMALL_KEPT, "models": "gmlp,vit", "batch_tokens": "16388", "seq": FEW}),
+        Grid(name=PARAMS, flags={**BOTH, "seq": "17,65,257,513,1025"}),
+        Grid(name=f"{PARAMS}, n = 4097", flags={**BOTH, "params": "80M", "depth": "2", "seq": "4097"}),
+        Grid(name=FLOPS, flags={**MATCHED, "models": "gmlp,vit", "match": "flops", "seq": "17,65,257,513,1025"}),
+        Grid(name="same width, as large", flags={**MATCHED, "models": "gmlp,vit", "match": "shape", "seq": "17,65,257,513,1025"}),
+        *PUBLISHED,
         Grid(
-            name="shape kept, compiled",
-            flags={**SMALL_SHAPE, "models": "gmlp,vit", "attention": "auto", "batch": "4", "engine": "compile", "seq": "17,257,2049"},
+            name="same width, compiled",
+            flags={**SMALL_KEPT, "models": "gmlp,vit", "attention": "auto", "batch": "4", "engine": "compile", "seq": "17,257,2049"},
         ),
         Grid(name="accuracy", flags=ACCURACY),
     ),
     cuda=(
-        Grid(name="shape kept, fixed batch", flags={**LARGE_SHAPE, "batch": "8", "seq": f"{LONG},8193,16385,32769,65537,256,4096"}),
-        Grid(name="shape kept, fixed tokens", flags={**LARGE_SHAPE, "batch_tokens": "65544", "seq": f"{LONG},8193,16385,32769,65537"}),
-        Grid(name="parameters matched", flags={**LARGE_MATCHED, "match": "params", "phase": "infer,train"}),
-        Grid(name="FLOPs matched", flags={**LARGE_MATCHED, "match": "flops"}),
-        Grid(name="shape kept, as large", flags={**LARGE_MATCHED, "match": "shape"}),
+        Grid(name=KEPT, flags={**LARGE_KEPT, "batch": "8", "seq": f"{LONG},8193,16385,32769,65537,256,4096"}),
+        Grid(name=TOKENS, flags={**LARGE_KEPT, "batch_tokens": "65544", "seq": f"{LONG},8193,16385,32769,65537"}),
+        Grid(name=PARAMS, flags={**LARGE_MATCHED, "match": "params", "phase": "infer,train"}),
+        Grid(name=FLOPS, flags={**LARGE_MATCHED, "match": "flops"}),
+        Grid(name="same width, as large", flags={**LARGE_MATCHED, "match": "shape"}),
+        *PUBLISHED,
         Grid(
-            name="shape kept, compiled",
+            name="same width, compiled",
             flags={
-                **LARGE_SHAPE,
+                **LARGE_KEPT,
                 "models": FAMILIES,
                 "attention": "auto",
                 "phase": "infer",
@@ -70,10 +93,10 @@ ABLATION = Ablation(
         Grid(name="accuracy", flags=ACCURACY),
     ),
     quick=(
-        Grid(name="shape kept, fixed batch", flags={**SMALL_SHAPE, "models": ALL, "batch": "4", "seq": "17,65,256,257,1025"}),
-        Grid(name="parameters matched", flags={**SMALL_MATCHED, "match": "params", "models": "gmlp,vit", "seq": "17,65,257"}),
+        Grid(name=KEPT, flags={**SMALL_KEPT, "models": ALL, "batch": "4", "seq": "17,65,256,257,1025"}),
+        Grid(name=PARAMS, flags={**BOTH, "attention": "auto", "seq": "17,65,257"}),
     ),
-    rounds=12,
+    rounds=7,
     seeds=5,
     sample_s=0.2,
 )

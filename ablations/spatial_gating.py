@@ -50,7 +50,8 @@ GATINGS = (SPLIT, IDENTITY, LINEAR, ADDITIVE, MULTIPLICATIVE)
 STARTS = (SPLIT, SMALL_W, LARGE_W, DEFAULT_W, ZERO_B, LARGE_W_ZERO_B, UNNORMED)
 ALL = (*GATINGS, LINEAR_DEFAULT, LINEAR_ONE, ADDITIVE_ONE, HEADS, AVERAGED, *STARTS[1:], TOEPLITZ, AFTER, TINY_16, TINY_64)
 
-SMALL = {"depth": "4", "params": "170k", "fixed_width": "64", "metrics": "params,flops,accuracy"}
+SMALL = {"depth": "4", "params": "170k", "fixed_width": "64", "metrics": "params,flops,accuracy", "sizing": "free"}
+"""Free: at equal width and parameters the tiny attention takes more from ffn_width than a canonical size gives."""
 ON_DIGITS = {**SMALL, "task": "digits", "seq": "16"}
 ON_CIFAR = {**SMALL, "task": "cifar10+items=6000", "seq": "16", "epochs": "8", "recipe": "augment=flip"}
 HOTTER = {**ON_DIGITS, "recipe": "learning_rate=0.01"}

@@ -44,7 +44,8 @@ POOLING = arm("mean pooling", "mean_pooling", "n d", "1", "1")
 TRAINED = (NONE, FUSED, CAUSAL, GATING, ADDITIVE, KERNEL, LEARNED_KERNEL, WINDOW, CONVOLUTION, GRU, POOLING)
 TIMED = (FUSED, EXPLICIT, CAUSAL, GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, GRU, POOLING, NONE)
 
-BLOCK = {"depth": "1", "params": "120k", "fixed_width": "96"}
+BLOCK = {"depth": "1", "params": "120k", "fixed_width": "96", "sizing": "free"}
+"""Free: some mixers have no weights, and only ffn_width makes up for them at equal width and parameters."""
 ON_IMAGES = {**BLOCK, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 ON_MEMORY = {**BLOCK, "task": "copy+items=6000+test_items=1000", "seq": LENGTHS, "metrics": "params,flops,accuracy", "epochs": "5"}
 ON_COST = {**BLOCK, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}

@@ -201,6 +201,9 @@ def ablate(
     name: Annotated[str, typer.Argument(help="The question; see: bench ablate --list.", metavar="NAME")] = "",
     listed: Annotated[bool, typer.Option("--list", help="List the questions, what they cost and their last runs here.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Answer all of them, one after the other.")] = False,
+    part: Annotated[
+        list[str] | None, typer.Option(help="Only this part of it; may be given again. An unknown one lists them.", metavar="PART")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A first look: a small grid, 3 rounds, 1 seed; its verdicts stay undecided.")
     ] = False,
@@ -226,6 +229,8 @@ def ablate(
         commands.show_ablations(listing(), as_json)
         return
     wanted = commands.wanted_ablations(name, every, out)
+    if every and part:
+        raise RequestError("--part is of one question, and --all answers every one", "name the question: bench ablate NAME --part PART")
     _choose_executor(executor, address)
     manner = Manner(executor=executor, address=address, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
     chosen = Flags(
@@ -244,7 +249,7 @@ def ablate(
     if every:
         commands.ablate_all(wanted, chosen, resolved, manner)
     else:
-        commands.ablate_one(wanted[0], chosen, resolved, manner)
+        commands.ablate_one(wanted[0], chosen, resolved, manner, part or ())
 
 
 @app.command(epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")

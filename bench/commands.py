@@ -129,10 +129,11 @@ def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
     return names if every else (name,)
 
 
-def ablate_one(name: str, chosen: Flags, device: str, manner: Manner) -> None:
-    from bench.planning.ablation import plan_ablation
+def ablate_one(name: str, chosen: Flags, device: str, manner: Manner, parts: Sequence[str] = ()) -> None:
+    from bench.planning.ablation import Narrowing, plan_ablation
 
-    show_or_measure(plan_ablation(name, chosen, device, command_line()), manner)
+    narrowing = Narrowing(parts=tuple(parts)) if parts else None
+    show_or_measure(plan_ablation(name, chosen, device, command_line(), narrowing), manner)
 
 
 def replicate(chosen: Flags, device: str, manner: Manner) -> None:

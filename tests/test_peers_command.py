@@ -59,6 +59,16 @@ def test_only_what_was_asked_for_is_run(asked: Narrowing, parts: list[str]) -> N
     assert named(narrowed(ablation_of(PEERS).cpu, asked)) == parts
 
 
+def test_only_the_parts_that_were_named_are_run() -> None:
+    names = [grid.name for grid in ablation_of("token_mixing").cpu]
+    plan = plan_ablation("token_mixing", Flags(), "cpu", "", Narrowing(parts=(names[-1],)))
+    assert [part.name for part in plan.parts] == names[-1:]
+    assert plan.question is not None
+    assert {prediction.part for prediction in plan.question.predictions} == {names[-1]}
+    with pytest.raises(RequestError, match=f"unknown value of --part: 'nothing'; allowed: {names[0]}"):
+        plan_ablation("token_mixing", Flags(), "cpu", "", Narrowing(parts=("nothing",)))
+
+
 def test_other_lengths_and_batches_take_the_place_of_its_own() -> None:
     (grid,) = narrowed(ablation_of(PEERS).quick, Narrowing(seq="197", batch="4,8", models="vit"))
     assert (grid.flags["seq"], grid.flags["batch"]) == ("197", "4,8")

@@ -12,7 +12,7 @@ from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
 from bench.planning.flags import Flags, settings_on, to_recipe, to_request
 from bench.planning.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
-from bench.spec import FREE, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
+from bench.spec import Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ PEERS = "python:bench.peers."
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowing:
-    """What is asked of an ablation's grids: `seq` and `batch` in the place of their own, and only those of these phases and of these models of their
+    """What is asked of an ablation's grids: `seq` and `batch` in the place of their own, and only those of these names, phases and models of their
     baselines. Lists as typed; empty: as the ablation has it."""
 
+    parts: tuple[str, ...] = ()
     seq: str = ""
     batch: str = ""
     phase: str = ""
@@ -57,7 +58,7 @@ def plan_grids(
     grids = _grids(ablation, flags.quick, device)
     outside: list[Skipped] = []
     if narrowing:
-        outside = list(_outside(grids, narrowing))
+        outside = list(_outside(_parts(grids, narrowing.parts), narrowing))
         grids = narrowed(grids, narrowing)
         ablation = _about(ablation, grids)
     without_library = [skipped for grid in grids for arm in grid.arms for skipped in _without_library(grid, arm)]
@@ -80,7 +81,8 @@ def plan_grids(
 
 
 def narrowed(grids: Sequence[Grid], asked: Narrowing) -> tuple[Grid, ...]:
-    """Those that were asked for. Raises RequestError for a phase or model that none of them has."""
+    """Those that were asked for. Raises RequestError for a part, phase or model that none of them has."""
+    grids = _parts(grids, asked.parts)
     phases, models = (tuple(dict.fromkeys(found)) for found in (map(_phase_of, grids), map(_model_of, grids)))
     chosen_phases, chosen_models = _chosen("--phase", asked.phase, phases), _chosen("--models", asked.models, models)
     own = _own_lists(asked)
@@ -89,6 +91,13 @@ def narrowed(grids: Sequence[Grid], asked: Narrowing) -> tuple[Grid, ...]:
         for grid in grids
         if _phase_of(grid) in chosen_phases and _model_of(grid) in chosen_models
     )
+
+
+def _parts(grids: Sequence[Grid], wanted: Sequence[str]) -> Sequence[Grid]:
+    names = tuple(grid.name for grid in grids)
+    if strays := [name for name in wanted if name not in names]:
+        raise catalog.unknown("value of --part:", strays[0], names, "bench ablate NAME --dry-run")
+    return [grid for grid in grids if not wanted or grid.name in wanted]
 
 
 def _own_lists(asked: Narrowing) -> dict[str, str]:
@@ -227,9 +236,9 @@ def _request(flags: Flags) -> Request:
 
 
 def _flags_of(own: dict[str, str], flags: Flags) -> Flags:
-    """The grid's own before those that were given; sizes are free where the grid does not say, for so its runs were measured."""
+    """The grid's own before those that were given."""
     chosen = {f.name: getattr(flags, f.name) for f in dataclasses.fields(Flags) if getattr(flags, f.name) != f.default}
-    return Flags(**{"sizing": FREE, **chosen, **own})
+    return Flags(**{**chosen, **own})
 
 
 def _absence(part: PartRequest) -> str:

@@ -119,18 +119,20 @@ def home_groups(records: Sequence[Record]) -> dict[str, str]:
 
 def _compared(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     """By workload and length. A length at which one family stands alone joins another that reads as many tokens of the data: a published gMLP of 196
-    tokens is compared with a ViT of 197, which adds a class token."""
+    tokens is compared with a ViT of 197, which adds a class token. Lengths of several families come first, as what it may join."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(f"{COMPARE}/{_work(cell)}/n={cell.model.shape.seq_len}", []).append(cell)
+    alone = [name for name, members in groups.items() if len({cell.model.family for cell in members}) == 1]
     joined: dict[str, str] = {}
     first_of: dict[tuple[str, int], str] = {}
-    for name, members in groups.items():
-        if len({cell.model.family for cell in members}) == 1:
-            joined[name] = first_of.setdefault((_work(members[0]), planned_data_tokens(members[0].model)), name)
+    for name in [*(name for name in groups if name not in alone), *alone]:
+        places = [(_work(cell), planned_data_tokens(cell.model)) for cell in groups[name]]
+        joined[name] = first_of.get(places[0], name) if name in alone else name
+        first_of |= {place: joined[name] for place in places if place not in first_of}
     found: dict[str, list[Cell]] = {}
     for name, members in groups.items():
-        found.setdefault(joined.get(name, name), []).extend(members)
+        found.setdefault(joined[name], []).extend(members)
     return found
 
 

@@ -118,6 +118,15 @@ def test_a_length_with_several_families_joins_no_other() -> None:
     ]
 
 
+def test_a_family_alone_joins_several_of_as_many_data_tokens() -> None:
+    """As a published gMLP of 1024 tokens beside a grid that compares gMLP and ViT at 1025."""
+    plan = planned(models="gmlp+pool=mean,vit", seq="17")
+    lonely = planned(models="gmlp+pool=mean", seq="16")
+    for cells in ((*plan.cells, *lonely.cells), (*lonely.cells, *plan.cells)):
+        (found,) = kinds(dataclasses.replace(plan, cells=cells))[COMPARE]
+        assert sorted(found) == ["gmlp+pool=mean-16", "gmlp+pool=mean-17", "vit-17"]
+
+
 def test_three_lengths_of_one_shape_grow_together_beside_their_comparisons() -> None:
     found = kinds(planned(seq="17,33,65"))
     assert found[COMPARE] == [[f"gmlp-{n}", f"vit-{n}"] for n in (17, 33, 65)]
