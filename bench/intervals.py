@@ -66,6 +66,13 @@ class RoundMean:
         half = _t_quantile(level, self.degrees) * self.error
         return Interval(estimate=self.mean, low=self.mean - half, high=self.mean + half, num=self.num)
 
+    @property
+    def p_value(self) -> float:
+        """Of a mean of 0, two-sided."""
+        from scipy import special
+
+        return 2 * float(special.stdtr(self.degrees, -abs(self.mean) / self.error)) if self.error else float(not self.mean)
+
 
 def round_mean(logs: Sequence[float]) -> RoundMean | None:
     """The mean of log-ratios over rounds, without the highest and the lowest of every seven; None for fewer than two.

@@ -14,7 +14,7 @@ import pandas
 
 from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
 from bench.analysis.significance import Scores, compare_scores, holm, t_test, unpaired_test
-from bench.intervals import LEVEL, Interval, RoundMean, round_mean
+from bench.intervals import LEVEL, Interval, round_mean
 from bench.running.timings import Timings
 from bench.spec import MEASURES, Measure, Part, Prediction
 
@@ -241,7 +241,7 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
     if found is None:
         return None
     doubt = _doubt_of_answers(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
-    return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=_p_of_mean(found), doubt=doubt)
+    return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=found.p_value, doubt=doubt)
 
 
 def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
@@ -251,12 +251,6 @@ def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
     unequal = [arm for arm, equal in flags.items() if not _is_empty(equal) and not bool(equal)]
     place = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in contrast.place.items())
     return f"answers of {' and '.join(unequal)} differ{f' at {place}' if place else ''}" if unequal else ""
-
-
-def _p_of_mean(found: RoundMean) -> float:
-    from scipy import special
-
-    return 2 * float(special.stdtr(found.degrees, -abs(found.mean) / found.error)) if found.error else float(not found.mean)
 
 
 def _counted(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001

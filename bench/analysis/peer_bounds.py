@@ -104,7 +104,7 @@ def answer_below(bound: float, ratio: Interval | None) -> str:
 
 def _every_cell(mean: Mean, fastest: Sequence[Pair], lost: Lost) -> Judgement:
     """A place without one of its peers is missed or open."""
-    answers = {pair.place: answer_below(CELL_BOUND, pair.ratio) for pair in fastest}
+    answers = {pair.place: answer_below(CELL_BOUND, pair.joint) for pair in fastest}
     answers = {place: UNDECIDED if place in lost and answer == MET else answer for place, answer in answers.items()}
     by_answer = {answer: [place for place, found in answers.items() if found == answer] for answer in (MET, MISSED, UNDECIDED)}
     whole = len(by_answer[MET]) == mean.num_planned

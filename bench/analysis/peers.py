@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from typing import Any
 
 import pandas
 
-from bench.intervals import Interval, ratio_over_rounds
+from bench.analysis.significance import holm
+from bench.intervals import LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.measure.engines import EAGER
 from bench.running.timings import Timings
 from bench.spec import MEASURED, Part
@@ -80,7 +82,8 @@ class Excluded:
 @dataclass(frozen=True, kw_only=True)
 class Pair:
     """Ours over a peer at one place. `kind`: `SHIPPED`, or with one engine on both sides (`both_with`). `ratio`: the geometric mean over rounds with
-    its 95 % t-interval; None where fewer than two rounds have both."""
+    its 95 % t-interval; None where fewer than two rounds have both. Of the pairs against the fastest peer: `joint`, the interval that holds for all
+    of them together (Bonferroni), and `p_adjusted`, of equal times (Holm)."""
 
     place: Place
     peer: str
@@ -89,6 +92,8 @@ class Pair:
     theirs: Contender
     logs: LogRatios
     ratio: Interval | None
+    joint: Interval | None = None
+    p_adjusted: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +141,7 @@ def standing_of(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings
     if not contenders:
         return None
     pairs = [pair for place, found in contenders.items() for pair in _pairs(place, found, timings)]
-    fastest = [pair for place in contenders if (pair := _against_fastest(place, pairs, timings))]
+    fastest = _jointly([pair for place in contenders if (pair := _against_fastest(place, pairs, timings))])
     return Standing(
         places=tuple(contenders),
         contenders=contenders,
@@ -226,6 +231,19 @@ def _against_fastest(place: Place, pairs: Sequence[Pair], timings: Timings) -> P
     """Choosing the smallest of several medians makes the peer look a little faster than it is: an error against ours, never for it."""
     shipped = [pair for pair in pairs if pair.place == place and pair.kind == SHIPPED]
     return min(shipped, key=lambda pair: statistics.median(timings[pair.theirs.cell_id].values()), default=None)
+
+
+def _jointly(fastest: Sequence[Pair]) -> list[Pair]:
+    """With intervals and p-values for all of them together."""
+    means = {pair.place: mean for pair in fastest if (mean := round_mean(list(pair.logs.values())))}
+    level = 1 - (1 - LEVEL) / max(1, len(means))
+    p_values = dict(zip(means, holm([mean.p_value for mean in means.values()]), strict=True))
+    return [
+        dataclasses.replace(pair, joint=means[pair.place].interval(level).exp(), p_adjusted=p_values[pair.place])
+        if pair.place in means
+        else pair
+        for pair in fastest
+    ]
 
 
 def _means(places: Sequence[Place], pairs: Sequence[Pair], fastest: Sequence[Pair]) -> Iterator[Mean]:

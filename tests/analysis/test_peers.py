@@ -113,6 +113,20 @@ def test_ratios_are_paired_by_round() -> None:
     assert {kind for _, kind, _ in pairs} == {SHIPPED, both_with("eager"), both_with(ENGINE)}
 
 
+def test_cells_are_judged_by_intervals_that_hold_for_all_of_them() -> None:
+    """Two places, so Student's t at 97.5 %, and twice the p-value; a cell that is below 1 by its own interval alone is open."""
+    standing = Made(times={BEST_ARM: (1.0, 1.04), "timm": (1.5, 1.5), "lucidrains": (9.0, 9.0)}).standing()
+    for pair in standing.fastest:
+        middle, half = (math.log(1 / 1.5) + math.log(1.04 / 1.5)) / 2, math.log(1.04) / 2
+        assert pair.ratio is not None
+        assert pair.ratio.high < 1
+        bounds = (math.exp(middle), math.exp(middle - half * math.tan(0.4875 * math.pi)), math.exp(middle + half * math.tan(0.4875 * math.pi)))
+        assert numbers_of(pair.joint) == pytest.approx(bounds)
+        assert pair.p_adjusted == pytest.approx(2 * (1 - 2 / math.pi * math.atan(abs(middle) / half)))
+    cells = judged(standing, "every cell")
+    assert (cells.answer, cells.reason[:23]) == (UNDECIDED, "0 of 2 cells meet it; u")
+
+
 def test_a_round_that_one_side_lacks_is_no_pair() -> None:
     made = Made(times={"timm": (4.0, 4.0, 1.0)})
     ratio = next(p.ratio for p in made.standing().pairs if p.peer == "timm" and p.kind == SHIPPED)

@@ -69,7 +69,7 @@ def cells_table(found: TwoRuns) -> Table:
             f"{c.verdict} ({c.reason})" if c.reason else c.verdict,
             *("" if ms is None else f"{ms:.4g}" for ms in _latencies(c.cell_id, found)),
             numbers.ratio(c.ratio, c.low, c.high),
-            "" if c.p_adjusted is None else _p_text(c.p_adjusted),
+            "" if c.p_adjusted is None else numbers.p_value(c.p_adjusted),
             f"{c.rounds[0]}, {c.rounds[1]}",
         )
         for c in found.cells
@@ -90,7 +90,7 @@ def changes_table(found: TwoRuns) -> Table:
             c.column,
             f"{c.first:g}",
             f"{c.second:g}",
-            "" if c.p_adjusted is None else _p_text(c.p_adjusted),
+            "" if c.p_adjusted is None else numbers.p_value(c.p_adjusted),
             "" if c.shown else f"not claimed ({c.doubt})" if c.doubt else "no difference shown",
         )
         for c in found.changes
@@ -128,7 +128,3 @@ def about_cells(found: TwoRuns) -> str:
 
 def _fact_text(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else repr(value)
-
-
-def _p_text(p_value: float) -> str:
-    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"

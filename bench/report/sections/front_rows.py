@@ -61,7 +61,7 @@ def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
     return (
         *(numbers.whole(group["seq_len"]), numbers.count(group["budget"]), comparison.first, comparison.second),
         *(_difference_text(comparison, axes), difference.test, seeds, f"{difference.num_items:,}"),
-        *(_p_text(difference.p_value), _p_text(comparison.p_adjusted), comparison.verdict),
+        *(numbers.p_value(difference.p_value), numbers.p_value(comparison.p_adjusted), comparison.verdict),
     )
 
 
@@ -71,10 +71,6 @@ def _difference_text(comparison: Comparison, axes: Axes) -> str:
     if axes.y == "accuracy":
         return f"{values[0]:+.2f}{unit} [{values[1]:+.2f}, {values[2]:+.2f}]"
     return f"{values[0]:+.3g} [{values[1]:+.3g}, {values[2]:+.3g}]"
-
-
-def _p_text(p_value: float) -> str:
-    return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
 
 
 def _x_text(row: tables.Row, axes: Axes) -> str:

@@ -17,7 +17,7 @@ from bench.analysis.kernel_shares import KernelShare
 from bench.analysis.peer_bounds import BOUND_DEVICE, BOUND_DTYPE, CELL_BOUND, MET, MISSED, Judgement, answer_below, is_bound, places_text
 from bench.analysis.peers import FASTEST, SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
 from bench.analysis.study import Study
-from bench.intervals import Interval
+from bench.intervals import LEVEL, Interval
 from bench.measure.engines import EAGER
 from bench.report.charts.chart import Quantity
 from bench.report.charts.matplotlib import draw_lines
@@ -29,8 +29,8 @@ from bench.report.tables import Table
 
 BOUNDS_CAPTION = (
     "The bounds were set before anything was measured, for fp32 on a CPU. One is met where the whole 95 % interval is within it, missed where it is "
-    "wholly outside, and undecided otherwise, where cells or a peer as shipped are lost, and where the run has other places. Intervals of "
-    "single cells are not corrected for their number."
+    "wholly outside, and undecided otherwise, where cells or a peer as shipped are lost, and where the run has other places. That of every cell is "
+    "judged by intervals that hold for all cells together."
 )
 MEANS_CAPTION = (
     "Geometric means of ours over the peer's time, over as many lengths and batch sizes of a part as stand behind each; intervals are 95 % "
@@ -39,7 +39,7 @@ MEANS_CAPTION = (
 )
 CELLS_CAPTION = (
     "Ours with its best engine against the fastest peer as shipped: the one with the smallest median there. To choose the smallest makes it look a "
-    "little faster than it is: an error against ours, not for it."
+    "little faster than it is: an error against ours, not for it. Intervals hold for all rows together (Bonferroni), p is Holm's, of equal times."
 )
 PAIRS_CAPTION = (
     "Every peer at every place: ours over the peer's time. The output error is the peer's with our weights, over the largest output."
@@ -82,6 +82,8 @@ def summary(standing: Standing, judged: Sequence[Judgement]) -> str:
     counts = Counter(judgement.answer for judgement in judged)
     bounds = ", ".join(f"{counts[answer]} {answer}" for answer in (MET, MISSED, UNDECIDED) if counts[answer])
     lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
+    shown = sum(pair.joint is not None and pair.joint.estimate < 1 and (pair.p_adjusted or 0) < 1 - LEVEL for pair in standing.fastest)
+    lead += f" Shown to take less time in {shown} of {len(standing.fastest)} cells (Holm)."
     elsewhere = f"The bounds were set for {BOUND_DTYPE} on {BOUND_DEVICE}: none is judged here."
     return f"{lead} {f'Of {len(judged)} bounds: {bounds}.' if judged else elsewhere}"
 
@@ -248,12 +250,13 @@ def cell_table(fastest: Sequence[Pair], *, is_doubted: bool = False) -> Table:
             _latency(pair.ours),
             _plain(pair.peer),
             _latency(pair.theirs),
-            _ratio(pair.ratio),
-            _plain(answer_below(CELL_BOUND, pair.ratio) if is_bound(pair.place) and not is_doubted else ""),
+            _ratio(pair.joint),
+            EMPTY if pair.p_adjusted is None else (numbers.p_value(pair.p_adjusted), pair.p_adjusted),
+            _plain(answer_below(CELL_BOUND, pair.joint) if is_bound(pair.place) and not is_doubted else ""),
         )
         for pair in fastest
     ]
-    return _table(("part", "n", "batch", "engine", "ours", FASTEST, "its time", "ratio", "at most 1"), rows)
+    return _table(("part", "n", "batch", "engine", "ours", FASTEST, "its time", "ratio", "p (Holm)", "at most 1"), rows)
 
 
 def pair_table(pairs: Sequence[Pair]) -> Table:
