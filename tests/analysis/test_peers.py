@@ -120,7 +120,11 @@ def test_cells_are_judged_by_intervals_that_hold_for_all_of_them() -> None:
         middle, half = (math.log(1 / 1.5) + math.log(1.04 / 1.5)) / 2, math.log(1.04) / 2
         assert pair.ratio is not None
         assert pair.ratio.high < 1
-        bounds = (math.exp(middle), math.exp(middle - half * math.tan(0.4875 * math.pi)), math.exp(middle + half * math.tan(0.4875 * math.pi)))
+        bounds = (
+            math.exp(middle),
+            math.exp(middle - half * math.tan(0.4875 * math.pi)),
+            math.exp(middle + half * math.tan(0.4875 * math.pi)),
+        )
         assert numbers_of(pair.joint) == pytest.approx(bounds)
         assert pair.p_adjusted == pytest.approx(2 * (1 - 2 / math.pi * math.atan(abs(middle) / half)))
     cells = judged(standing, "every cell")

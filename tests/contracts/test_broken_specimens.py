@@ -53,7 +53,7 @@ def with_term(term: Term) -> Subject:
 
 
 def test_the_sound_specimen_passes() -> None:
-    for check in (checks.check_params, checks.check_flops, checks.check_train_flops):
+    for check in (checks.check_params, checks.check_flops, checks.check_profiled_flops, checks.check_train_flops):
         check(SOUND, 17)
     for check_any in (checks.check_same_cost, checks.check_one_polynomial, checks.check_gradients, checks.check_same_seed):
         check_any(SOUND)
@@ -73,7 +73,7 @@ def test_a_parameter_declared_constant_that_grows_with_n_is_noticed() -> None:
         checks.check_params(dataclasses.replace(SOUND, cost=frozen_at_17), 17)
 
 
-@pytest.mark.parametrize("check", [checks.check_flops, checks.check_train_flops])
+@pytest.mark.parametrize("check", [checks.check_flops, checks.check_profiled_flops, checks.check_train_flops])
 def test_a_wrong_cost_term_is_noticed(check: Callable[[Subject, int], None]) -> None:
     with pytest.raises(AssertionError):
         check(with_term(Term(name="extra", macs=N * N)), 17)

@@ -44,6 +44,11 @@ def test_three_flop_counts_agree(subject: Subject) -> None:
 
 
 @over_counted
+def test_the_profilers_count_of_a_real_run_agrees(subject: Subject) -> None:
+    checks.check_profiled_flops(subject, 17)
+
+
+@over_counted
 def test_train_flop_counts_agree(subject: Subject) -> None:
     for n in subject.every_day:
         checks.check_train_flops(subject, n)
