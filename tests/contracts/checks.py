@@ -57,7 +57,7 @@ def check_flops(subject: Subject, n: int) -> None:
 def check_profiled_flops(subject: Subject, n: int) -> None:
     """What torch's profiler counts in a real run on the CPU, with attention taken apart, is the closed form.
 
-    Its formulas (torch/csrc/profiler/util.cpp) are none of this project's, nor those of torch's flop counter: of the n^2 terms fvcore's count rests on
+    Its formulas (torch/csrc/profiler/util.cpp) are neither this project's nor those of torch's flop counter; fvcore's count of the n^2 terms rests on
     handles of ours.
     """
     if subject.is_stepwise:
