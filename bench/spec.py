@@ -278,13 +278,21 @@ class Prediction:
             raise ValueError(f"by must be zero or more, not {self.by:g}")
 
 
+POOLED = "pooled unless one stands out"
+"""The spread over seeds of arms that stand beside each other (docs/decisions/0014)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a plan asks, as the file in `ablations/` states it: the question, and its text with prediction and source."""
+    """What a plan asks, as the file in `ablations/` states it: the question, and its text with prediction and source.
+
+    `seed_spread`: how the spread over seeds is estimated (`POOLED`); empty in plans of before it was fixed in them.
+    """
 
     text: str
     statement: str
     predictions: tuple[Prediction, ...] = ()
+    seed_spread: str = field(default="", metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,8 +64,8 @@ class Contrast:
 class Effect:
     """The difference arm - against, or the ratio arm / against. The bounds of `estimate` hold for all effects on this measure together (Bonferroni,
     for `num_comparisons`; 1 for what was counted, which is exact); `p_adjusted` is Holm's, None for what was counted. `spread`: whose spread
-    over seeds the bounds rest on, `pooled over 19 arms` or the two arms' `own`; empty where they rest on none. `doubt`: why it says nothing of
-    models trained anew, or timed again."""
+    over seeds the bounds rest on, `pooled over 19 arms` or the two arms' `own`; empty where they rest on none. `own`: the same estimate with the
+    bounds that the two arms' own spreads give, where they are pooled. `doubt`: why it says nothing of models trained anew, or timed again."""
 
     contrast: Contrast
     measure: Measure
@@ -73,6 +73,7 @@ class Effect:
     p_adjusted: float | None = None
     doubt: str = ""
     spread: str = ""
+    own: Interval | None = None
     num_comparisons: int = 1
 
     @property
@@ -200,9 +201,17 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     elif not same_items:
         unknown = Interval(estimate=float(first.mean() - second.mean()), low=-math.inf, high=math.inf, num=num)
         return Effect(contrast=contrast, measure=measure, estimate=unknown, p_adjusted=1.0, doubt=doubt)
-    difference = (compare_scores if same_items else unpaired_test)(first, second, level, parts)
-    interval = Interval(estimate=difference.estimate, low=difference.low, high=difference.high, num=num)
-    return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=difference.p_value, doubt=doubt, spread=spread)
+    test = compare_scores if same_items else unpaired_test
+    difference, alone = test(first, second, level, parts), test(first, second, level) if parts and len(parts) == 1 else None
+    return Effect(
+        contrast=contrast,
+        measure=measure,
+        estimate=Interval(estimate=difference.estimate, low=difference.low, high=difference.high, num=num),
+        own=Interval(estimate=alone.estimate, low=alone.low, high=alone.high, num=num) if alone else None,
+        p_adjusted=difference.p_value,
+        doubt=doubt,
+        spread=spread,
+    )
 
 
 def _doubt_of_seeds(num: int, planned: int) -> str:
@@ -224,13 +233,19 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
     if num < 1:
         return None
     estimate, doubt = statistics.fmean(first) - statistics.fmean(second), _doubt_of_seeds(num, observed.num_seeds)
-    half, p_value, spread = math.inf, 1.0, ""
+    half, own_half, p_value, spread = math.inf, None, 1.0, ""
     if num >= MIN_SEEDS:
         both = _spreads_of(contrast, spreads)
-        half, p_value = t_test(estimate, variance_parts(both, (len(first), len(second))), level)
-        spread = spread_text(both)
-    interval = Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num).exp()
-    return Effect(contrast=contrast, measure=measure, estimate=interval, p_adjusted=p_value, doubt=doubt, spread=spread)
+        parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
+        half, p_value = t_test(estimate, parts, level)
+        if len(parts) == 1:
+            own_half, _ = t_test(estimate, [(statistics.variance(found) / len(found), len(found) - 1) for found in (first, second)], level)
+
+    def within(half: float) -> Interval:
+        return Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num).exp()
+
+    own = None if own_half is None else within(own_half)
+    return Effect(contrast=contrast, measure=measure, estimate=within(half), own=own, p_adjusted=p_value, doubt=doubt, spread=spread)
 
 
 def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001

@@ -12,7 +12,7 @@ from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
 from bench.planning.flags import Flags, settings_on, to_recipe, to_request
 from bench.planning.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
-from bench.spec import Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
+from bench.spec import POOLED, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _recipe(parts: Sequence[PartRequest]) -> Recipe:
 
 def _question(statement: str, ablation: Ablation) -> Question:
     text, _, rest = statement.partition("\n")
-    return Question(text=text, statement=rest.strip(), predictions=ablation.predictions)
+    return Question(text=text, statement=rest.strip(), predictions=ablation.predictions, seed_spread=POOLED)
 
 
 def _part_request(grid: Grid, flags: Flags) -> PartRequest:

@@ -128,6 +128,9 @@ def test_the_level_of_an_interval_is_divided_by_their_number() -> None:
     wanted = two_way_test(scores["c0"], scores["b"], 0.975, shared(*scores.values()))
     assert (found[0].estimate.low, found[0].estimate.high) == pytest.approx((wanted.low, wanted.high))
     assert {(effect.num_comparisons, effect.spread) for effect in found} == {(2, "pooled over 3 arms")}
+    own = two_way_test(scores["c0"], scores["b"], 0.975)
+    assert found[0].own is not None
+    assert (found[0].own.low, found[0].own.high) == pytest.approx((own.low, own.high))
 
 
 def test_the_difference_is_the_arms_minus_the_baselines() -> None:
@@ -215,6 +218,8 @@ def test_perplexity_is_compared_on_logarithms_by_student_or_welch(first: tuple[f
     assert (found.estimate.low, found.estimate.high) == pytest.approx((math.exp(low), math.exp(high)))
     assert found.estimate.estimate == pytest.approx(stats.gmean(first) / stats.gmean(second))
     assert (found.shown, found.spread) == (True, spread)
+    own = stats.ttest_ind(np.log(first), np.log(second), equal_var=False).confidence_interval(0.95)
+    assert found.own is None if not alike else (found.own.low, found.own.high) == pytest.approx((math.exp(own[0]), math.exp(own[1])))
 
 
 def test_two_arms_by_hand() -> None:

@@ -23,7 +23,7 @@ from bench.report.sections.ablation_figures import draw_effects
 from bench.report.sections.arm_facts import Known, known_table
 from bench.report.write import write_report
 from bench.running.table import SeedScores
-from bench.spec import MEASURED, MEASURES, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
+from bench.spec import MEASURED, MEASURES, POOLED, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
 from tests.report.conftest import MakeData
 from tests.timed import timings_of_rounds
 
@@ -144,6 +144,20 @@ def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
     assert any("no difference shown" in line for line in lines_with(effects, "| transformer "))
     assert f"{TRAINED}: every arm against gmlp" in effects
     assert BARE not in effects
+
+
+def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spreads(
+    make_data: MakeData, tmp_path: Path, text: str
+) -> None:
+    late = "Pooling was chosen after these data were seen"
+    assert late in text
+    assert lines_with(text, "accuracy, difference", "accuracy, by own spreads")
+    data = made(make_data)
+    fixed = dataclasses.replace(data, plan=dataclasses.replace(data.plan, question=dataclasses.replace(QUESTION, seed_spread=POOLED)))
+    write_report(fixed, tmp_path)
+    later = (tmp_path / "report.md").read_text()
+    assert late not in later
+    assert "by own spreads" not in later
 
 
 def test_intervals_are_wider_than_each_alone(told: dict[str, Any], make_data: MakeData) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -93,12 +94,13 @@ def effect_blocks(study: Study) -> tuple[Block, ...]:
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
         if not part.arms:
             continue
-        table = effect_table(part, effects, study.row_by_cell)
-        blocks.append(TableBlock(table=table, caption=_caption(part, effects)))
+        fixed = study.plan.question is not None and bool(study.plan.question.seed_spread)
+        table = effect_table(part, effects, study.row_by_cell, own=not fixed)
+        blocks.append(TableBlock(table=table, caption=_caption(part, effects, fixed)))
     return (*blocks, *known_blocks(study.plan, study.growth, study.row_by_cell))
 
 
-def _caption(part: Part, effects: Sequence[Effect]) -> str:
+def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
     """How the intervals were made: over what, from which spread, corrected for how many comparisons."""
     estimated = [effect for effect in effects if effect.p_adjusted is not None]
     numbers_of = {effect.measure.title: effect.num_comparisons for effect in estimated}
@@ -111,14 +113,17 @@ def _caption(part: Part, effects: Sequence[Effect]) -> str:
         if corrected
         else "",
         f"Spread over seeds: {spreads}." if spreads else "",
+        "Pooling was chosen after these data were seen; intervals from the arms' own spreads stand beside."
+        if spreads and not fixed
+        else "",
         "Shown: the interval excludes 0, or 1 for ratios.",
         f"Nothing is called shown where there is doubt: {doubts}." if doubts else "",
     )
     return " ".join(filter(None, sentences))
 
 
-def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row]) -> Table:
-    """One row per cell of an arm; columns that no cell has are left out."""
+def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row], *, own: bool = False) -> Table:
+    """One row per cell of an arm; columns that no cell has are left out. `own`: with the intervals that the arms' own spreads over seeds give."""
     by_cell = {(e.contrast.arm, e.contrast.first, e.measure.name): e for e in effects if e.contrast.against == part.baseline}
     cells = [(arm.name, rows[cell_id]) for arm in part.arms for cell_id in arm.cells if cell_id in rows]
     columns: list[tuple[str, Callable[[str, Row], tuple[str, float | None]]]] = [("arm", lambda arm, _: (arm, None))]
@@ -126,6 +131,7 @@ def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row])
     for name in QUALITIES:
         measure = MEASURES[name]
         columns += [(measure.value or measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
+        columns += [(f"{measure.title}, by own spreads", _effect(name, by_cell, own=True))] if own else []
     columns += [(f"{MEASURES[name].title}, ratio", _effect(name, by_cell)) for name in COSTS]
     columns += [("width / ffn_width", lambda _, row: (f"{row['width']:.0f} / {row['ffn_width']:.0f}", row["width"]))]
     columns += [("training time", lambda _, row: (numbers.duration(1e3 * row["train_s"]), row["train_s"]))]
@@ -201,6 +207,8 @@ def _effect_json(effect: Effect) -> dict[str, Any]:
         "p_adjusted": effect.p_adjusted,
         "num_comparisons": effect.num_comparisons,
         "spread": effect.spread,
+        "own_low": effect.own and effect.own.low,
+        "own_high": effect.own and effect.own.high,
         "shown": effect.shown,
         "doubt": effect.doubt,
         "cells": list(contrast.cells),
@@ -265,9 +273,13 @@ def _quality(name: str) -> Callable[[str, Row], tuple[str, float | None]]:
     return form
 
 
-def _effect(name: str, by_cell: Mapping[tuple[str, str, str], Effect]) -> Callable[[str, Row], tuple[str, float | None]]:
+def _effect(
+    name: str, by_cell: Mapping[tuple[str, str, str], Effect], *, own: bool = False
+) -> Callable[[str, Row], tuple[str, float | None]]:
     def form(arm: str, row: Row) -> tuple[str, float | None]:
         effect = by_cell.get((arm, row["cell_id"], name))
+        if own:
+            effect = dataclasses.replace(effect, estimate=effect.own) if effect and effect.own else None
         if effect is None:
             return "", None
         mark = "" if effect.p_adjusted is None or name in COSTS or effect.doubt else (", shown" if effect.shown else f", {NO_EFFECT}")
