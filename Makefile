@@ -11,7 +11,7 @@ PYTEST := .venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # the tests start Python dozens of times: what is compiled is kept, whatever the shell says
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo replicate test test-slow test-all lint bench
+.PHONY: help install demo replicate test test-slow test-all lint bench docs
 
 help:
 	@echo "make install   install into .venv, which the others do by themselves"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-slow what they leave out: whole runs that are killed, stopped and gone on with, Ray, the browser, compilers, large models"
 	@echo "make test-all  both"
 	@echo "make lint      style, types and import layers"
+	@echo "make docs      write the figures of README and docs from results/"
 	@echo "make bench     time the hot paths, hold them to their limits (docs/benchmarks.md) and compare them with the last time"
 
 install: $(INSTALLED)
@@ -46,6 +47,10 @@ lint: $(INSTALLED)
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+docs: $(INSTALLED)
+	.venv/bin/python -m tests.planning.canonical_sizes > docs/canonical-sizes.md
+	.venv/bin/python -m tests.docs.figures
 
 bench: $(INSTALLED)
 	.venv/bin/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-autosave \

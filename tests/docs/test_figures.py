@@ -1,0 +1,41 @@
+"""Measured figures of README and docs are those of results/, and stand in marked places."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.figures import FIGURES, PLACE, filled, pages
+
+INTERVAL = re.compile(r"\[[-+]?\d[\d.]*, [-+]?\d[\d.]*\]")
+"""As in `1.23 [1.20, 1.25]`: what an interval looks like."""
+OPENING = re.compile(r"<!--=([a-z0-9_]+)-->")
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_a_page_says_what_results_say(page: Path) -> None:
+    text = page.read_text()
+    assert filled(text) == text, f"{page.name} differs from results/: make docs"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_no_interval_stands_outside_a_marked_place(page: Path) -> None:
+    prose = PLACE.sub("", page.read_text())
+    assert INTERVAL.findall(prose) == []
+    assert OPENING.findall(prose) == []  # a place that is not closed
+
+
+def test_every_figure_stands_somewhere() -> None:
+    named = {name for page in pages() for name in OPENING.findall(page.read_text())}
+    assert named == set(FIGURES)
+
+
+def test_an_unknown_place_is_an_error() -> None:
+    with pytest.raises(KeyError, match="nothing"):
+        filled("It took <!--=nothing-->1.2<!--/--> s.")
+
+
+def test_a_place_keeps_its_name_and_loses_its_text() -> None:
+    assert filled("over <!--=loop_of_bound-->9<!--/-->!") == f"over <!--=loop_of_bound-->{FIGURES['loop_of_bound']()}<!--/-->!"
