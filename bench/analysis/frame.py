@@ -134,7 +134,7 @@ def _sizes(frame: pandas.DataFrame) -> list[str]:
 
 def _size(budget: float, match: str, several: bool) -> str:
     if pandas.isna(budget):
-        return "own size"
+        return match if match.startswith("width ") else "own size"
     return f"budget {count(budget)}" + (f", match {match}" if several else "")
 
 

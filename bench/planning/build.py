@@ -19,6 +19,7 @@ from bench.planning.fit import climbs
 from bench.planning.longest import LENGTHS
 from bench.planning.recipe import check_fits, check_recipe
 from bench.planning.request import MAX_COUNT, MAX_MEMORY, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
+from bench.planning.same_width import same_width
 from bench.planning.sizing import SizedModel, resolve_models, sizing_of, ways_out
 from bench.planning.timing import COMPARE, cell_groups
 from bench.planning.tuning import TUNING
@@ -67,10 +68,11 @@ WORKLOAD_WORDS = {
 class PartRequest:
     """A part of a plan as asked for: a request per arm, by its name; one without a name where the part compares nothing.
 
-    `facts`: by arm, what is known of it beforehand.
+    `match`: how its sizes are matched, where that is not what its requests say. `facts`: by arm, what is known of it beforehand.
     """
 
     name: str = ""
+    match: str = ""
     arms: Mapping[str, Request]
     baseline: str = ""
     facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -81,10 +83,20 @@ class PartRequest:
 
 
 def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = "") -> Plan:
-    """Resolve every model, length and budget. Raises RequestError where nothing in the request is feasible."""
-    return build_plan_of_parts(
-        [PartRequest(arms={"": request})], settings=settings, recipe=recipe, device=device, name=name, command=command
-    )
+    """Resolve every model, length and budget; where that makes shapes very unequal, also the same models at one width, as further parts.
+
+    Raises RequestError where nothing in the request is feasible.
+    """
+
+    def of(parts: Sequence[PartRequest]) -> Plan:
+        return build_plan_of_parts(parts, settings=settings, recipe=recipe, device=device, name=name, command=command)
+
+    asked = PartRequest(name=f"same {request.match}", arms={"": request})
+    plan = of([replace(asked, name="")])
+    beside = same_width(request, plan.cells)
+    if not beside:
+        return plan
+    return of([asked, *(PartRequest(name=(text := f"width {width}"), match=text, arms={"": wanted}) for width, wanted in beside.items())])
 
 
 def build_plan_of_parts(
@@ -231,7 +243,7 @@ def _part(part: PartRequest, found: Mapping[str, Mapping[str, PlannedCell]]) -> 
     arms = [PlannedArm(name=arm, cells=tuple(cells), facts=part.facts.get(arm, {})) for arm, cells in found.items() if arm and cells]
     return Part(
         name=part.name,
-        match=", ".join(policies),
+        match=part.match or ", ".join(policies),
         batching=f"{batch_tokens} tokens per batch" if batch_tokens else "",
         cells=tuple(dict.fromkeys(cell_id for cells in found.values() for cell_id in cells)),
         arms=tuple(arms),

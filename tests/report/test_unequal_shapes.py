@@ -20,6 +20,13 @@ def test_a_width_under_half_of_the_others_and_weights_of_the_length_are_named() 
     )
 
 
+def test_models_that_were_timed_at_one_width_too_are_pointed_to() -> None:
+    matched = [("gmlp", 513, 16, 1000, 900, "params", "budget 1.6 M"), ("vit", 513, 144, 1000, 10, "params", "budget 1.6 M")]
+    beside = [(model, 513, 144, 2000, 10, "width 144", "width 144") for model in ("gmlp", "vit")]
+    (text,) = _unequal_shapes(pandas.DataFrame([*matched, *beside], columns=COLUMNS))
+    assert text.endswith("belong to its length (see width 144).")
+
+
 def test_half_as_wide_and_half_of_the_parameters_is_not_said() -> None:
     assert said(("gmlp", 65, 72, 1000, 500), ("vit", 65, 144, 1000, 10)) == ""
 

@@ -12,15 +12,14 @@ from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed
 from bench.analysis.ranking import Pair, Ranking
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
+from bench.planning.same_width import MATCHED, MOST, are_unequal
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.tables import Table
 
 MAX_SENTENCES = 4
 MAX_CHARACTERS = 1500
 MAX_UNEQUAL = 2
-MOST = 0.5
 TOO_MANY = "Too many combinations were timed for a paragraph. The table names the fastest of each and whether the difference to the others is shown."
-MATCHED = ("params", "flops")
 NO_LATENCY = "No latency was measured, so this run does not say which model is faster."
 ACCURACY_NOTE = "Accuracy, mean and 95 % interval over seeds, differences not tested here (bench compare tests them):"
 
@@ -72,17 +71,21 @@ def _unequal_shapes(frame: pandas.DataFrame) -> list[str]:
     for (_, n), members in compared.drop_duplicates(["model", "size", "seq_len"]).groupby(["size", "seq_len"], sort=False):
         if len(members) < 2:
             continue
+        shares = members["params_seq"] / members["params"]
+        if not are_unequal(list(members["width"]), list(shares)):
+            continue
         narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
         facts = [
             f"{numbers.percent(row['params_seq'] / row['params'])} of the parameters of {row['model']} belong to its length"
-            for row in row_values(members[members["params_seq"] > MOST * members["params"]])
+            for row in row_values(members[shares > MOST])
         ]
         if narrow["width"] < MOST * wide["width"]:
             facts.insert(
                 0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
             )
-        if facts:
-            found.append(f"at n = {numbers.whole(n)} {' and '.join(facts)} (at equal width: --width {numbers.whole(wide['width'])})")
+        width = f"width {numbers.whole(wide['width'])}"
+        beside = f"see {width}" if width in set(frame["match"]) else f"at equal width: --{width}"
+        found.append(f"at n = {numbers.whole(n)} {' and '.join(facts)} ({beside})")
     more = f", and {len(found) - MAX_UNEQUAL} more" if len(found) > MAX_UNEQUAL else ""
     return [f"Shapes of equal cost are very unequal: {'; '.join(found[:MAX_UNEQUAL])}{more}."] if found else []
 
