@@ -6,7 +6,7 @@ matrix products that torch picks by default, without a fused gate or packed weig
 architecture is the same. Weights are copied from one side to the other, and outputs (in training gradients too) compared, before anything is timed: a
 cell whose answers differ is left out and named. On a CPU models have width 192 and depth 2; depth 2 weighs the embedding, the head and the cost of a
 call more than depth 6 would. Eager beside eager, and the same engine on both sides, are shown without a goal: they tell the code
-from the engine.
+from the engine. In bf16 both sides run eager, by oneDNN's products.
 
 Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
 torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).
@@ -33,6 +33,7 @@ VIT_SIZES = {**SIZES, "heads": "3", "ffn_width": str(4 * WIDTH)}
 TRANSFORMER_SIZES = {**VIT_SIZES, "heads": "6"}
 """torch's fused encoder layer refuses an odd number of heads: with three the peer would be slower than a user need have it."""
 LENGTHS, BATCHES = "17,65,197,257,1025", "1,32"
+SHORT_BF16 = {"dtype": "bf16", "seq": "65,257", "batch": "32"}
 BESIDE = {"seq": "17,257"}
 """Where peers run with our engine too: it has no goal, and every length would double the run."""
 FAMILIES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
@@ -104,13 +105,21 @@ def same_sizes(lengths: str, batches: str, beside: dict[str, str], *phases: str)
     )
 
 
+def in_bf16() -> tuple[Grid, ...]:
+    """Eager on both sides: the engine `onednn` replaces products in fp32 alone."""
+    return tuple(
+        grid(f"{title}, bf16", "infer", {**METRICS, **sizes, **SHORT_BF16}, arms(model, peers, EAGER, (EAGER,), {}))
+        for title, (model, sizes, peers) in FAMILIES.items()
+    )
+
+
 def faster(title: str, phase: str, peer: str) -> Prediction:
     because = "the same products by a faster kernel, and a large batch in pieces that fit a cache"
     return Prediction(part=f"{title}, {phase}", arm=BEST, against=peer, measure="latency_ms", expected=LOWER, because=because)
 
 
 ABLATION = Ablation(
-    cpu=same_sizes(LENGTHS, BATCHES, BESIDE, *PHASES),
+    cpu=(*same_sizes(LENGTHS, BATCHES, BESIDE, *PHASES), *in_bf16()),
     cuda=tuple(
         grid(title, phase, {**BF16, **flags}, arms(model, peers, CUDA_ENGINES[phase], (EAGER, COMPILE, GRAPH), {}))
         for title, (model, flags, peers) in PUBLISHED.items()

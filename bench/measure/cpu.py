@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ VECTOR_FLAGS = frozenset(
     }
 )
 """Flags that decide which matrix kernels a library picks: x86 (`flags` of /proc/cpuinfo), then ARM (`Features`)."""
+CAPS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY")
+"""Environment variables that keep libraries from vector instructions that the CPU has: with one of them it is another type of CPU."""
 UNKNOWN = ("", "unknown")
 BYTES = {"K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -26,7 +29,11 @@ def cpu_facts() -> dict[str, Any]:
         text = CPUINFO.read_text(errors="replace")
     except OSError:
         text = ""
-    return {**facts_in(text), "cpu_caches": cache_bytes(CACHES)}
+    found = facts_in(text)
+    caps = [f"{name}={os.environ[name]}" for name in CAPS if os.environ.get(name)]
+    if found["cpu_type"] and caps:
+        found["cpu_type"] += f", {', '.join(caps)}"
+    return {**found, "cpu_caches": cache_bytes(CACHES)}
 
 
 def facts_in(cpuinfo: str) -> dict[str, Any]:

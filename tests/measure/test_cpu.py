@@ -111,6 +111,16 @@ def test_a_part_that_says_unknown_is_hidden(name: str) -> None:
     assert cpu.facts_in(hiding)["cpu_type"] is None
 
 
+def test_a_cap_on_vector_instructions_makes_another_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpuinfo").write_text(AMD)
+    monkeypatch.setattr(cpu, "CPUINFO", tmp_path / "cpuinfo")
+    for name in cpu.CAPS:
+        monkeypatch.delenv(name, raising=False)
+    whole = cpu.cpu_facts()["cpu_type"]
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert cpu.cpu_facts()["cpu_type"] == f"{whole}, ONEDNN_MAX_CPU_ISA=AVX2"
+
+
 def test_without_cpuinfo_there_is_no_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "CPUINFO", tmp_path / "none")
     monkeypatch.setattr(cpu, "CACHES", tmp_path / "none")

@@ -82,8 +82,9 @@ def summary(standing: Standing, judged: Sequence[Judgement]) -> str:
     counts = Counter(judgement.answer for judgement in judged)
     bounds = ", ".join(f"{counts[answer]} {answer}" for answer in (MET, MISSED, UNDECIDED) if counts[answer])
     lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
-    shown = sum(pair.joint is not None and pair.joint.estimate < 1 and (pair.p_adjusted or 0) < 1 - LEVEL for pair in standing.fastest)
-    lead += f" Shown to take less time in {shown} of {len(standing.fastest)} cells (Holm)."
+    pairs = [pair for pair in standing.fastest if is_bound(pair.place)] or standing.fastest
+    shown = sum(pair.joint is not None and pair.joint.estimate < 1 and (pair.p_adjusted or 0) < 1 - LEVEL for pair in pairs)
+    lead += f" Shown to take less time in {shown} of {len(pairs)} cells (Holm)."
     elsewhere = f"The bounds were set for {BOUND_DTYPE} on {BOUND_DEVICE}: none is judged here."
     return f"{lead} {f'Of {len(judged)} bounds: {bounds}.' if judged else elsewhere}"
 
