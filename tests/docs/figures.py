@@ -9,6 +9,7 @@ where a page differs. Literature, versions, the log and decisions have no such p
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,9 +21,12 @@ import pandas
 from bench import numbers
 from bench.analysis.effects import Effect
 from bench.analysis.front import choose_axes, front_of
+from bench.analysis.peer_bounds import is_bound
+from bench.analysis.peers import FASTEST, Mean, Standing, both_with
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study, study
 from bench.intervals import LEVEL, Interval, round_mean
+from bench.report.sections.answer import answer_text
 from bench.running.store import read_run
 from tests.benchmarks.harness import interleaved as interleaved_tables
 
@@ -327,6 +331,249 @@ def span(values: Iterable[float], form: str = "{:.2f}") -> str:
     return f"{form.format(found[0])} to {form.format(found[-1])}"
 
 
+SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
+REPLICATE = "2026-11-23_cpu_replicate-amd-epyc-26-2-1-avx2-avx512-bf16-10383e"
+THREE = "2026-11-23_cpu_three_families"
+LENGTHS = (17, 65, 129, 257, 513, 1025, 2049, 4097)
+GMLP = {"model": "gmlp"}
+FUSED_VIT, EXPLICIT_VIT = {"model": "vit", "attention": "auto"}, {"model": "vit", "attention": "math"}
+CONTRASTS = ((GMLP, FUSED_VIT), (GMLP, EXPLICIT_VIT), (EXPLICIT_VIT, FUSED_VIT))
+KEPT = {"match": "shape", "budget": 252e3, "batching": "batch 4", "phase": "infer", "engine": "eager"}
+"""One shape each, kept as n grows."""
+PARAMS = {"match": "params", "batching": "batch 1"}
+"""A shape at each n; 5M, and 80M at n = 4097."""
+
+
+def kept_table() -> str:
+    """Times at one shape each; the intervals hold for all of the table together."""
+    of = len(LENGTHS) * len(CONTRASTS)
+    lines = []
+    for n in LENGTHS:
+        cells = [row(SEQ, **KEPT, **model, seq_len=n) for model in (GMLP, FUSED_VIT)]
+        ratios = [ratio(SEQ, {**KEPT, **first, "seq_len": n}, {**KEPT, **second, "seq_len": n}, of=of) for first, second in CONTRASTS]
+        lines.append([str(n), *(numbers.count(found["params"]) for found in cells), *ratios])
+    return table(("n", "gMLP's params", "ViT's", "gMLP / fused", "gMLP / explicit", "explicit / fused"), lines, left=0)
+
+
+def params_table() -> str:
+    """Times at equal parameters; the intervals hold for all of the table together."""
+    places = [(n, 5e6) for n in (17, 65, 257, 513, 1025)] + [(4097, 80e6)]
+    lines = []
+    for n, size in places:
+        cells = [row(SEQ, **PARAMS, **model, seq_len=n, budget=size) for model in (GMLP, FUSED_VIT)]
+        pairs = [[{**PARAMS, **model, "seq_len": n, "budget": size} for model in pair] for pair in CONTRASTS]
+        ratios = [ratio(SEQ, *pair, of=len(places) * len(CONTRASTS)) if all(_timed(cell) for cell in pair) else "" for pair in pairs]
+        share = numbers.percent(cells[0]["params_seq"] / cells[0]["params"])
+        lines.append([str(n), numbers.count(size), share, *(numbers.whole(found["width"]) for found in cells), *ratios])
+    headers = ("n", "params", "of gMLP's in n² weights", "gMLP's width", "ViT's", "gMLP / fused", "gMLP / explicit", "explicit / fused")
+    return table(headers, lines, left=0)
+
+
+def published_table() -> str:
+    lines = []
+    for patches in (196, 1024):
+        gmlp, fused, explicit = (
+            {"model": "gmlp-s", "seq_len": patches},
+            *({"model": "deit-s", "seq_len": patches + 1, "attention": kernel} for kernel in ("auto", "math")),
+        )
+        pairs = ((gmlp, fused), (gmlp, explicit), (explicit, fused))
+        params = [numbers.count(row(SEQ, **cell)["params"]) for cell in (gmlp, fused)]
+        lines.append([f"{patches} / {patches + 1}", *params, *(ratio(SEQ, *pair, of=6) for pair in pairs)])
+    return table(("n", "gMLP-S's params", "DeiT-S's", "gMLP-S / fused", "gMLP-S / explicit", "explicit / fused"), lines, left=0)
+
+
+def crossing_table() -> str:
+    lines = []
+    for size in ("Ti", "S", "B"):
+        (found,) = [c for c in run(PAIRS).closed_crossovers if (c.first, c.second) == (f"gmlp-{size.lower()}", f"deit-{size.lower()}")]
+        crossings = [found.flops[scope].crossings[0].n for scope in ("blocks", "whole model")]
+        ratios = [f"{found.ratios['blocks'][n]:.2f} ({found.ratios['whole model'][n]:.2f})" for n in (1025, 4097)]
+        lines.append([f"gMLP-{size} / DeiT-{size}", f"{crossings[0]:.0f}", f"{crossings[1]:.1f}", *ratios])
+    return table(("pair", "cross at n, blocks", "whole model", "gMLP / DeiT at 1025, blocks (whole)", "at 4097"), lines)
+
+
+def time_claims(name: str) -> str:
+    """`5 of 16`: verdicts on claims about time that are decided."""
+    found = [verdict.answer for verdict in run(name).verdicts if verdict.claim.timed]
+    return f"{sum(answer != 'undecided' for answer in found)} of {len(found)}"
+
+
+def twin(model: Mapping[str, Any]) -> str:
+    """Time per token at n = 257 over that at 256."""
+    cells = {found["cell_id"] for found in rows(SEQ, **KEPT, **model)}
+    (found,) = [
+        twin.ratio
+        for growth in run(SEQ).growth
+        if growth.measure.column == "latency_ms" and cells & set(growth.series.cell_ids)
+        for twin in growth.twins
+        if twin.n == 257
+    ]
+    return interval_text(found)
+
+
+def headline() -> str:
+    """Of `kept_table` and `params_table`, with their intervals."""
+    lines = []
+    for n, size in ((1025, 5e6), (4097, 80e6)):
+        lines.append([str(n), "width, the same at every n", kept_ratio(n, FUSED_VIT), kept_ratio(n, EXPLICIT_VIT)])
+        lines.append(
+            [str(n), f"parameters ({numbers.count(size)})", *(params_ratio(n, size, model) for model in (FUSED_VIT, EXPLICIT_VIT))]
+        )
+    return table(("n", "matched by", "gMLP over fused attention", "over explicit attention"), lines, left=2)
+
+
+def params_ratio(n: int, size: float, second: Mapping[str, Any]) -> str:
+    """Empty where one of the two was not timed."""
+    pair = [{**PARAMS, **model, "seq_len": n, "budget": size} for model in (GMLP, second)]
+    return ratio(SEQ, *pair, of=6 * len(CONTRASTS)) if all(_timed(cell) for cell in pair) else "over the time limit"
+
+
+def families_table() -> str:
+    lines = []
+    for found in sorted(rows(THREE), key=lambda found: (FAMILIES.index(found["model"]), found["seq_len"])):
+        line = [found["model"], numbers.whole(found["seq_len"]), numbers.exact(found["params"]), numbers.count(found["flops"])]
+        line += [numbers.percent(found["flops_quadratic_share"]), numbers.bytes_text(found["peak_memory_bytes"])]
+        time = "1" if found["model"] == "gmlp" else numbers.ratio(found["ratio"], found["ratio_low"], found["ratio_high"])
+        lines.append([*line, time, accuracy(found)])
+    return table(
+        ("model", "n", "params", "FLOPs per sample", "in n²", "peak memory", "time, over gMLP's", "accuracy (digits, 5 seeds)"), lines
+    )
+
+
+def _timed(cell: Mapping[str, Any]) -> bool:
+    return bool(row(SEQ, **cell)["status"] == "measured")
+
+
+def kept_ratio(n: int, second: Mapping[str, Any]) -> str:
+    return ratio(SEQ, {**KEPT, **GMLP, "seq_len": n}, {**KEPT, **second, "seq_len": n}, of=len(LENGTHS) * len(CONTRASTS))
+
+
+def quadratic_share(model: Mapping[str, Any]) -> str:
+    return f"{100 * row(SEQ, **KEPT, **model, seq_len=4097)['flops_quadratic_share']:.0f} %"
+
+
+def exponent_table() -> str:
+    """Of time, from each length to the next; plain intervals."""
+    models = (("gMLP", GMLP), ("ViT, fused", FUSED_VIT), ("ViT, explicit", EXPLICIT_VIT))
+    references = [
+        (name, {"model": f"metaformer+mixer={mixer}", "attention": attention})
+        for name, mixer, attention in (("windows of 16", "window_attention", "auto"), ("convolution of 9", "depthwise_convolution", "none"))
+    ]
+    steps = list(itertools.pairwise(LENGTHS))
+    lines = []
+    for name, model in (*models, *references):
+        cells = [found["cell_id"] for found in rows(SEQ, **KEPT, **model)]
+        lines.append([name, *(exponent(SEQ, shorter, cells) for shorter, _ in steps[2:])])
+    return table(("time", *(f"{shorter} to {longer}" for shorter, longer in steps[2:])), lines)
+
+
+def memory_crossing() -> str:
+    """The least n from which on gMLP's peak is below that of ViT with explicit attention, among neighbouring lengths."""
+    peaks = {
+        model: {int(found["seq_len"]): found["peak_memory_bytes"] for found in rows(CROSSING, model=model)} for model in ("gmlp", "vit")
+    }
+    below = {n: peaks["gmlp"][n] < peaks["vit"][n] for n in sorted(peaks["gmlp"])}
+    n = min(n for n, is_below in below.items() if is_below)
+    assert n - 1 in below
+    assert all(is_below == (length >= n) for length, is_below in below.items())
+    return str(n)
+
+
+PEERS, PEERS_AVX2 = "2026-11-23_cpu_peers", "2026-11-23_cpu_peers_avx2"
+TITLES = ("gMLP", "ViT", "Transformer")
+
+
+def standing(name: str) -> Standing:
+    found = run(name).peers
+    assert found is not None
+    return found
+
+
+def peers_mean(title: str, name: str = PEERS) -> Mean:
+    """Of a part against the fastest peer of each of its cells."""
+    return next(mean for mean in standing(name).means if mean.part == title and mean.peer == FASTEST)
+
+
+def interval_text(found: Interval | None) -> str:
+    return numbers.ratio(found.estimate, found.low, found.high) if found else ""
+
+
+def peers_means(name: str = PEERS) -> str:
+    answers = {(judged.part, judged.bound.split()[0]): judged.answer for judged in run(name).peer_bounds}
+
+    def text(part: str) -> str:
+        found = interval_text(peers_mean(part, name).ratio)
+        return f"{found}, {answers[part, 'geometric']}" if name == PEERS else found
+
+    lines = [[title, *(text(f"{title}, {phase}") for phase in ("infer", "train"))] for title in TITLES]
+    bounds = (" (bound 0.6)", " (bound 0.8)") if name == PEERS else ("", "")
+    return table(("ours over the fastest peer, geometric mean", f"inference{bounds[0]}", f"training{bounds[1]}"), lines)
+
+
+def peers_cells() -> str:
+    """Every cell against its fastest peer; the intervals hold for all cells of the run together."""
+    found = {(pair.place.part, pair.place.seq_len, pair.place.batch_size): pair for pair in standing(PEERS).fastest}
+    lines = []
+    for title in TITLES:
+        for n, batch in sorted({(n, batch) for part, n, batch in found if part == f"{title}, infer"}):
+            pairs = [found[f"{title}, {phase}", n, batch] for phase in ("infer", "train")]
+            lines.append([title, str(n), str(batch), *(text for pair in pairs for text in (interval_text(pair.joint), pair.peer))])
+    return table(("model", "n", "batch", "inference", "against", "training", "against"), lines)
+
+
+def peers_shown() -> str:
+    """`60 of 60`: cells in fp32 that are below 1 by Holm's test."""
+    found = [pair for pair in standing(PEERS).fastest if is_bound(pair.place)]
+    below = sum(pair.joint is not None and pair.joint.estimate < 1 and (pair.p_adjusted or 0) < 1 - LEVEL for pair in found)
+    return f"{below} of {len(found)}"
+
+
+def peers_same_engine() -> str:
+    engines = ("eager", "onednn")
+    found = {(mean.part, mean.peer, mean.kind): mean for mean in standing(PEERS).means}
+    lines = []
+    for part, peer in dict.fromkeys((part, peer) for part, peer, _ in found if peer != FASTEST and "bf16" not in part):
+        means = [found.get((part, peer, both_with(engine))) for engine in engines]
+        lines.append([part, peer, *(f"{interval_text(mean.ratio)} ({mean.num_places} cells)" if mean else "" for mean in means)])
+    return table(("part", "peer", *(f"both {engine}" for engine in engines)), lines, left=2)
+
+
+def kernels(n: int, form: str) -> str:
+    """At batch 32, inference: gMLP over ViT as timm ships both, as built here with the best engines, or the part that kernels account for."""
+    (found,) = [
+        share
+        for share in run(PEERS).kernel_shares
+        if share.place and (share.phase, share.peer, share.place.seq_len, share.place.batch_size) == ("infer", "timm", n, 32)
+    ]
+    return interval_text(getattr(found, form))
+
+
+def ceiling_share(phase: str) -> str:
+    """Of the best matrix product of this host, at n = 1025, batch 32: ours by the engine."""
+    cells = {"gmlp": "gMLP", "vit": "ViT", "transformer": "Transformer"}
+    found = rows(PEERS, phase=phase, engine="onednn", dtype="fp32", seq_len=1025, batch_size=32)
+    return ", ".join(f"{cells[line['family']]} {100 * line['mfu']:.0f} %" for line in found if line["family"] in cells)
+
+
+def peers_bf16() -> str:
+    """Eager on both sides, and our bf16 over our fp32 by the best engine (whole rounds: the two do not take turns)."""
+    lines = []
+    for title in TITLES:
+        part = f"{title}, bf16, infer"
+        for pair in (pair for pair in standing(PEERS).fastest if pair.place.part == part):
+            place = pair.place
+            (fp32,) = [
+                other.ours
+                for other in standing(PEERS).fastest
+                if other.place.part == f"{title}, infer"
+                and (other.place.seq_len, other.place.batch_size) == (place.seq_len, place.batch_size)
+            ]
+            mean = round_mean(list(run(PEERS).timings.log_ratios(pair.ours.cell_id, fp32.cell_id).values()))
+            assert mean is not None
+            lines.append([title, str(place.seq_len), interval_text(pair.joint), interval_text(mean.interval().exp())])
+    return table(("model", "n, batch 32", "ours / fastest peer, both eager in bf16", "ours in bf16, eager / ours in fp32, onednn"), lines)
+
+
 INTERLEAVED, SECONDS = RESULTS / "2026-11-23_cpu_harness_interleaved", RESULTS / "2026-11-23_cpu_harness_seconds"
 
 
@@ -391,6 +638,38 @@ FIGURES: dict[str, Callable[[], str]] = {
     "reverse_recurrent_symbols": lambda: numbers.fraction(row(REVERSE, model="recurrent_attention")["accuracy"]),
     "longer_encoder_decoder": lambda: accuracy(row(REVERSE_LONGER, model="encoder_decoder")),
     "longer_recurrent": lambda: accuracy(row(REVERSE_LONGER, model="recurrent_attention")),
+    "headline": headline,
+    "families": families_table,
+    "families_answer": lambda: answer_text(run(THREE)),
+    "published": published_table,
+    "crossings": crossing_table,
+    "time_claims_before": lambda: time_claims("2026-11-20_cpu_sequence_length"),
+    "time_claims_kept": lambda: time_claims("2026-11-22_cpu_growth_kept"),
+    "time_claims": lambda: time_claims(SEQ),
+    "twin_gmlp": lambda: twin(GMLP),
+    "twin_fused": lambda: twin(FUSED_VIT),
+    "twin_explicit": lambda: twin(EXPLICIT_VIT),
+    "kept": kept_table,
+    "same_params": params_table,
+    "share_vit": lambda: quadratic_share(FUSED_VIT),
+    "share_gmlp": lambda: quadratic_share(GMLP),
+    "exponents": exponent_table,
+    "memory_crossing": memory_crossing,
+    "peers_means": peers_means,
+    "peers_means_avx2": lambda: peers_means(PEERS_AVX2),
+    "peers_same_engine": peers_same_engine,
+    "kernels_shipped_257": lambda: kernels(257, "shipped"),
+    "kernels_ours_257": lambda: kernels(257, "ours"),
+    "kernels_share_257": lambda: kernels(257, "kernels"),
+    "kernels_shipped_1025": lambda: kernels(1025, "shipped"),
+    "kernels_ours_1025": lambda: kernels(1025, "ours"),
+    "kernels_share_1025": lambda: kernels(1025, "kernels"),
+    "ceiling_infer": lambda: ceiling_share("infer"),
+    "ceiling_train": lambda: ceiling_share("train"),
+    "peers_cells": peers_cells,
+    "peers_shown": peers_shown,
+    "peers_bf16": peers_bf16,
+    "peers_outcomes": lambda: outcomes(PEERS),
     "planted_found": lambda: f"{sum(int(text.split()[0]) for text in interleaved('truth', 'found') if text)} of 40",
     "aa_quiet": lambda: interleaved("aa", "leave out 1")[0],
     "aa_busy": lambda: interleaved("aa", "leave out 1")[1],
