@@ -27,7 +27,7 @@ Answer = Callable[..., tuple[int, str, str]]
 
 def planned(**flags: Any) -> Plan:
     seeds = flags.pop("seeds", 3)
-    wanted = {"models": "gmlp,vit", "seq": "17,65,257", "params": "600k", "metrics": "params,latency", **flags}
+    wanted = {"models": "gmlp,vit", "seq": "17,65,257", "params": "1M", "metrics": "params,latency", **flags}
     return build_plan(parse_request(**wanted), settings=Settings(seeds=seeds), recipe=Recipe(), device="cpu")
 
 
@@ -87,7 +87,7 @@ def test_the_cell_that_became_slower_is_named_and_fails_the_bound(before: Path, 
     code, out, err = answer("diff", before, after, "--fail-if", "latency_ms>1.05", "--json")
     assert code == 1
     found = verdicts(out)
-    assert [name for name, verdict in found.items() if verdict == "slower"] == ["vit, n = 65, budget 600 k"]
+    assert [name for name, verdict in found.items() if verdict == "slower"] == ["vit, n = 65, budget 1 M"]
     assert set(found.values()) == {"slower", "no difference shown"}
     assert len(json.loads(out)["failing"]) == 1
     assert "vit, n = 65" in err
@@ -200,8 +200,8 @@ def test_cells_of_one_run_alone_say_so(before: Path, tmp_path: Path, answer: Ans
     after = stored(tmp_path / "after", planned(seq="17,65"), 2)
     _, out, _ = answer("diff", before, after, "--json")
     reasons = {cell["name"]: cell["reason"] for cell in json.loads(out)["cells"]}
-    assert reasons["vit, n = 257, budget 600 k"] == "not in the second run"
-    assert reasons["vit, n = 65, budget 600 k"] == ""
+    assert reasons["vit, n = 257, budget 1 M"] == "not in the second run"
+    assert reasons["vit, n = 65, budget 1 M"] == ""
 
 
 def test_counts_and_scores_are_compared_too(tmp_path: Path, answer: Answer) -> None:
@@ -247,7 +247,7 @@ def test_markdown_for_a_pull_request(before: Path, tmp_path: Path, answer: Answe
     code, out, _ = answer("diff", before, after, "--markdown", "--fail-if", "latency_ms>1.05", "--out", tmp_path / "page")
     assert code == 1
     assert out.startswith("# after against before")
-    assert "| vit, n = 65, budget 600 k | slower |" in out
+    assert "| vit, n = 65, budget 1 M | slower |" in out
     assert (tmp_path / "page" / "comparison.md").read_text() == out.rstrip("\n") + "\n"
 
 
@@ -271,7 +271,7 @@ def test_one_run_has_no_bound_and_runs_without_common_cells_are_refused(before: 
     code, _, err = answer("diff", before, other)
     assert code == 2
     assert "no cell in common" in err
-    wider = stored(tmp_path / "wider", planned(params="1M"), 2)
+    wider = stored(tmp_path / "wider", planned(params="2M"), 2)
     _, _, err = answer("diff", before, wider)
     assert "gmlp n=17 has other width" in err
 
