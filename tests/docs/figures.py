@@ -137,7 +137,7 @@ def exponent(name: str, shorter: int, cells: Iterable[str], column: str = "laten
     (found,) = [
         step.exponent
         for growth in run(name).growth
-        if growth.measure.column == column and wanted & set(growth.series.cell_ids)
+        if growth.measure.column == column and wanted <= set(growth.series.cell_ids)
         for step in growth.exponents.exponents
         if step.shorter == shorter
     ]
@@ -246,6 +246,12 @@ def trec_table() -> str:
     return table(headers, lines)
 
 
+def trec_lead() -> str:
+    """ViT over gMLP; not significant."""
+    found = ahead(TREC, "vit", "gmlp").difference
+    return points(found.estimate, found.low, found.high)
+
+
 def control_table() -> str:
     plain, bare = "gmlp+pool=mean", "gmlp+gating=identity+pool=mean"
     lines = []
@@ -333,6 +339,7 @@ def span(values: Iterable[float], form: str = "{:.2f}") -> str:
 
 SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
 REPLICATE = "2026-11-23_cpu_replicate-amd-epyc-26-2-1-avx2-avx512-bf16-10383e"
+SEQ_BEFORE, SEQ_KEPT = "2026-11-20_cpu_sequence_length", "2026-11-22_cpu_growth_kept"
 THREE = "2026-11-23_cpu_three_families"
 LENGTHS = (17, 65, 129, 257, 513, 1025, 2049, 4097)
 GMLP = {"model": "gmlp"}
@@ -394,8 +401,23 @@ def crossing_table() -> str:
 
 def time_claims(name: str) -> str:
     """`5 of 16`: verdicts on claims about time that are decided."""
-    found = [verdict.answer for verdict in run(name).verdicts if verdict.claim.timed]
+    timed = [verdict for verdict in run(name).verdicts if verdict.claim.timed]
+    found = [verdict.answer for verdict in timed if not verdict.finding.subject.startswith(("gmlp-s", "deit-s"))]
     return f"{sum(answer != 'undecided' for answer in found)} of {len(found)}"
+
+
+def time_share(claim: str, subject: str) -> str:
+    """Of the n^2 term at the longest length, as the verdict says it."""
+    (found,) = [v.finding.reason for v in run(SEQ).verdicts if (v.claim.name, v.finding.subject) == (claim, subject)]
+    share = re.search(r"is ([\d.]+)% \(([\d.]+)% to ([\d.]+)%\)", found)
+    assert share is not None
+    return f"{share[1]} % [{share[2]}, {share[3]}]"
+
+
+def before(name: str, second: Mapping[str, Any]) -> str:
+    """gMLP over ViT at n = 4097 in a run that is superseded."""
+    cells = {"match": "shape", "budget": 150e3, "batching": "batch 4", "phase": "infer", "engine": "eager", "seq_len": 4097}
+    return ratio(name, {**cells, **GMLP}, {**cells, **second})
 
 
 def twin(model: Mapping[str, Any]) -> str:
@@ -404,7 +426,7 @@ def twin(model: Mapping[str, Any]) -> str:
     (found,) = [
         twin.ratio
         for growth in run(SEQ).growth
-        if growth.measure.column == "latency_ms" and cells & set(growth.series.cell_ids)
+        if growth.measure.column == "latency_ms" and cells <= set(growth.series.cell_ids)
         for twin in growth.twins
         if twin.n == 257
     ]
@@ -479,7 +501,7 @@ def memory_crossing() -> str:
     return str(n)
 
 
-PEERS, PEERS_AVX2 = "2026-11-23_cpu_peers", "2026-11-23_cpu_peers_avx2"
+PEERS = "2026-11-22_cpu_peers"
 TITLES = ("gMLP", "ViT", "Transformer")
 
 
@@ -489,36 +511,23 @@ def standing(name: str) -> Standing:
     return found
 
 
-def peers_mean(title: str, name: str = PEERS) -> Mean:
+def peers_mean(title: str) -> Mean:
     """Of a part against the fastest peer of each of its cells."""
-    return next(mean for mean in standing(name).means if mean.part == title and mean.peer == FASTEST)
+    return next(mean for mean in standing(PEERS).means if mean.part == title and mean.peer == FASTEST)
 
 
 def interval_text(found: Interval | None) -> str:
     return numbers.ratio(found.estimate, found.low, found.high) if found else ""
 
 
-def peers_means(name: str = PEERS) -> str:
-    answers = {(judged.part, judged.bound.split()[0]): judged.answer for judged in run(name).peer_bounds}
+def peers_means() -> str:
+    answers = {(judged.part, judged.bound.split()[0]): judged.answer for judged in run(PEERS).peer_bounds}
 
     def text(part: str) -> str:
-        found = interval_text(peers_mean(part, name).ratio)
-        return f"{found}, {answers[part, 'geometric']}" if name == PEERS else found
+        return f"{interval_text(peers_mean(part).ratio)}, {answers[part, 'geometric']}"
 
     lines = [[title, *(text(f"{title}, {phase}") for phase in ("infer", "train"))] for title in TITLES]
-    bounds = (" (bound 0.6)", " (bound 0.8)") if name == PEERS else ("", "")
-    return table(("ours over the fastest peer, geometric mean", f"inference{bounds[0]}", f"training{bounds[1]}"), lines)
-
-
-def peers_cells() -> str:
-    """Every cell against its fastest peer; the intervals hold for all cells of the run together."""
-    found = {(pair.place.part, pair.place.seq_len, pair.place.batch_size): pair for pair in standing(PEERS).fastest}
-    lines = []
-    for title in TITLES:
-        for n, batch in sorted({(n, batch) for part, n, batch in found if part == f"{title}, infer"}):
-            pairs = [found[f"{title}, {phase}", n, batch] for phase in ("infer", "train")]
-            lines.append([title, str(n), str(batch), *(text for pair in pairs for text in (interval_text(pair.joint), pair.peer))])
-    return table(("model", "n", "batch", "inference", "against", "training", "against"), lines)
+    return table(("ours over the fastest peer, geometric mean", "inference (bound 0.6)", "training (bound 0.8)"), lines)
 
 
 def peers_shown() -> str:
@@ -555,25 +564,6 @@ def ceiling_share(phase: str) -> str:
     return ", ".join(f"{cells[line['family']]} {100 * line['mfu']:.0f} %" for line in found if line["family"] in cells)
 
 
-def peers_bf16() -> str:
-    """Eager on both sides, and our bf16 over our fp32 by the best engine (whole rounds: the two do not take turns)."""
-    lines = []
-    for title in TITLES:
-        part = f"{title}, bf16, infer"
-        for pair in (pair for pair in standing(PEERS).fastest if pair.place.part == part):
-            place = pair.place
-            (fp32,) = [
-                other.ours
-                for other in standing(PEERS).fastest
-                if other.place.part == f"{title}, infer"
-                and (other.place.seq_len, other.place.batch_size) == (place.seq_len, place.batch_size)
-            ]
-            mean = round_mean(list(run(PEERS).timings.log_ratios(pair.ours.cell_id, fp32.cell_id).values()))
-            assert mean is not None
-            lines.append([title, str(place.seq_len), interval_text(pair.joint), interval_text(mean.interval().exp())])
-    return table(("model", "n, batch 32", "ours / fastest peer, both eager in bf16", "ours in bf16, eager / ours in fp32, onednn"), lines)
-
-
 INTERLEAVED, SECONDS = RESULTS / "2026-11-23_cpu_harness_interleaved", RESULTS / "2026-11-23_cpu_harness_seconds"
 
 
@@ -608,6 +598,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "digits_seconds": lambda: span((found["train_s"] for found in rows(DIGITS)), "{:.0f}"),
     "recall": recall_table,
     "trec": trec_table,
+    "trec_lead": trec_lead,
     "control": control_table,
     "training_speed": training_speed_table,
     "token_mixing": token_mixing_table,
@@ -624,16 +615,12 @@ FIGURES: dict[str, Callable[[], str]] = {
     "pooling_loss": lambda: difference(TOKEN_MIXING, IMAGES, "mean pooling", "none"),
     "vision": vision_table,
     "vision_outcomes": lambda: outcomes(VISION),
-    "teacher_gain": lambda: difference(VISION, VISION_PART, "convolutional teacher", "basic"),
-    "cutmix_loss": lambda: difference(VISION, VISION_PART, "CutMix", "basic"),
-    "batch_loss": lambda: difference(VISION, VISION_PART, "batch of 256", "basic"),
     "teacher_flops": lambda: numbers.significant(
         effect(VISION, VISION_PART, "convolutional teacher", "basic", "train_flops").estimate.estimate, 2
     ),
     "gating": gating_table,
     "gating_outcomes": lambda: outcomes(GATING),
     "identity_loss": lambda: difference(GATING, "photographs", "identity", "multiplicative, split"),
-    "toeplitz_loss": lambda: difference(GATING, "photographs", "Toeplitz W", "multiplicative, split"),
     "reverse_recurrent": lambda: exact(row(REVERSE, model="recurrent_attention")),
     "reverse_recurrent_symbols": lambda: numbers.fraction(row(REVERSE, model="recurrent_attention")["accuracy"]),
     "longer_encoder_decoder": lambda: accuracy(row(REVERSE_LONGER, model="encoder_decoder")),
@@ -643,8 +630,18 @@ FIGURES: dict[str, Callable[[], str]] = {
     "families_answer": lambda: answer_text(run(THREE)),
     "published": published_table,
     "crossings": crossing_table,
-    "time_claims_before": lambda: time_claims("2026-11-20_cpu_sequence_length"),
-    "time_claims_kept": lambda: time_claims("2026-11-22_cpu_growth_kept"),
+    "time_claims_before": lambda: time_claims(SEQ_BEFORE),
+    "time_claims_kept": lambda: time_claims(SEQ_KEPT),
+    "time_share_gmlp": lambda: time_share("gmlp_time_quadratic", "gmlp"),
+    "time_share_vit": lambda: time_share("attention_time_quadratic", "vit (auto)"),
+    "before_fused": lambda: before(SEQ_BEFORE, FUSED_VIT),
+    "before_explicit": lambda: before(SEQ_BEFORE, EXPLICIT_VIT),
+    "kept_before_fused": lambda: before(SEQ_KEPT, FUSED_VIT),
+    "kept_before_explicit": lambda: before(SEQ_KEPT, EXPLICIT_VIT),
+    "kept_fused": lambda: kept_ratio(4097, FUSED_VIT),
+    "kept_explicit": lambda: kept_ratio(4097, EXPLICIT_VIT),
+    "digits_gmlp": lambda: accuracy(row(SEQ, model="gmlp", task="digits")),
+    "digits_vit": lambda: accuracy(row(SEQ, model="vit", task="digits")),
     "time_claims": lambda: time_claims(SEQ),
     "twin_gmlp": lambda: twin(GMLP),
     "twin_fused": lambda: twin(FUSED_VIT),
@@ -656,7 +653,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "exponents": exponent_table,
     "memory_crossing": memory_crossing,
     "peers_means": peers_means,
-    "peers_means_avx2": lambda: peers_means(PEERS_AVX2),
     "peers_same_engine": peers_same_engine,
     "kernels_shipped_257": lambda: kernels(257, "shipped"),
     "kernels_ours_257": lambda: kernels(257, "ours"),
@@ -666,9 +662,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "kernels_share_1025": lambda: kernels(1025, "kernels"),
     "ceiling_infer": lambda: ceiling_share("infer"),
     "ceiling_train": lambda: ceiling_share("train"),
-    "peers_cells": peers_cells,
     "peers_shown": peers_shown,
-    "peers_bf16": peers_bf16,
     "peers_outcomes": lambda: outcomes(PEERS),
     "planted_found": lambda: f"{sum(int(text.split()[0]) for text in interleaved('truth', 'found') if text)} of 40",
     "aa_quiet": lambda: interleaved("aa", "leave out 1")[0],

@@ -76,8 +76,8 @@ def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes(sizing: s
     with pytest.raises(RequestError, match="nothing is left to compare with another: gmlp at n = 513") as refused:
         planned(models="gmlp,vit", seq="513", params="1M", sizing=sizing)
     assert "; --depth 3 or --params 2M has a size" in str(refused.value)
-    for other in ({"params": "1M", "depth": "3"}, {"params": "2M"}):
-        plan = planned(models="gmlp,vit", seq="513", sizing=sizing, **other)
+    for params, depth in (("1M", "3"), ("2M", "6")):
+        plan = planned(models="gmlp,vit", seq="513", params=params, depth=depth, sizing=sizing)
         assert len([p for p in plan.cells if p.sizing.budget]) == 2
 
 
