@@ -71,7 +71,7 @@ def test_only_the_parts_that_were_named_are_run() -> None:
     assert [part.name for part in plan.parts] == names[-1:]
     assert plan.question is not None
     assert {prediction.part for prediction in plan.question.predictions} == {names[-1]}
-    with pytest.raises(RequestError, match=f"unknown value of --part: 'nothing'; allowed: {names[0]}"):
+    with pytest.raises(RequestError, match=f"unknown value of --part: 'nothing'; allowed: {names[0]!r}"):
         plan_ablation("token_mixing", Flags(), "cpu", "", Narrowing(parts=("nothing",)))
 
 

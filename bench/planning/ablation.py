@@ -96,7 +96,7 @@ def narrowed(grids: Sequence[Grid], asked: Narrowing) -> tuple[Grid, ...]:
 def _parts(grids: Sequence[Grid], wanted: Sequence[str]) -> Sequence[Grid]:
     names = tuple(grid.name for grid in grids)
     if strays := [name for name in wanted if name not in names]:
-        raise catalog.unknown("value of --part:", strays[0], names, "bench ablate NAME --dry-run")
+        raise catalog.unknown("value of --part:", strays[0], tuple(map(repr, names)), "bench ablate NAME --dry-run")
     return [grid for grid in grids if not wanted or grid.name in wanted]
 
 
