@@ -27,6 +27,10 @@ def test_models_that_were_timed_at_one_width_too_are_pointed_to() -> None:
     assert text.endswith("belong to its length (see width 144).")
 
 
+def test_a_model_whose_parameters_of_the_length_are_not_known_hides_no_others() -> None:
+    assert "of the parameters of gmlp" in said(("outside", 513, 144, 1000, None), ("gmlp", 513, 144, 1000, 900))
+
+
 def test_half_as_wide_and_half_of_the_parameters_is_not_said() -> None:
     assert said(("gmlp", 65, 72, 1000, 500), ("vit", 65, 144, 1000, 10)) == ""
 

@@ -71,7 +71,7 @@ def _unequal_shapes(frame: pandas.DataFrame) -> list[str]:
     for (_, n), members in compared.drop_duplicates(["model", "size", "seq_len"]).groupby(["size", "seq_len"], sort=False):
         if len(members) < 2:
             continue
-        shares = members["params_seq"] / members["params"]
+        shares = (members["params_seq"] / members["params"]).fillna(0.0)
         if not are_unequal(list(members["width"]), list(shares)):
             continue
         narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
