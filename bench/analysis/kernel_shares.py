@@ -28,6 +28,7 @@ class KernelShare:
     """
 
     phase: str
+    dtype: str
     peer: str
     place: Place | None
     num_places: int
@@ -50,13 +51,13 @@ class _Logs:
 
 
 def kernel_shares(standing: Standing, timings: Timings) -> list[KernelShare]:
-    """For every peer and phase that has both families: one per place, then their mean where there are several."""
+    """For every peer, phase and dtype that has both families: one per place, then their mean where there are several."""
     shipped = [pair for pair in standing.pairs if pair.kind == SHIPPED]
-    groups: dict[tuple[str, str], list[_Logs]] = {}
+    groups: dict[tuple[str, str, str], list[_Logs]] = {}
     for pair in shipped:
         if pair.place.family == GATING and (other := _counterpart(pair, shipped)):
-            groups.setdefault((pair.place.phase, pair.peer), []).append(_logs(pair, other, timings))
-    return [share for (phase, peer), found in groups.items() for share in _shares(phase, peer, found)]
+            groups.setdefault((pair.place.phase, pair.place.dtype, pair.peer), []).append(_logs(pair, other, timings))
+    return [share for (_, _, peer), found in groups.items() for share in _shares(peer, found)]
 
 
 def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
@@ -91,20 +92,21 @@ def _flops_ratio(gating: Row, attention: Row) -> float | None:
     return None if any(is_empty(count) or not count for count in counts) else float(counts[0] / counts[1])  # type: ignore[operator]
 
 
-def _shares(phase: str, peer: str, found: Sequence[_Logs]) -> Iterator[KernelShare]:
+def _shares(peer: str, found: Sequence[_Logs]) -> Iterator[KernelShare]:
     for logs in found:
-        if share := _share(phase, peer, [logs], logs.place):
+        if share := _share(peer, [logs], logs.place):
             yield share
-    if len(found) > 1 and (share := _share(phase, peer, found, None)):
+    if len(found) > 1 and (share := _share(peer, found, None)):
         yield share
 
 
-def _share(phase: str, peer: str, found: Sequence[_Logs], place: Place | None) -> KernelShare | None:
+def _share(peer: str, found: Sequence[_Logs], place: Place | None) -> KernelShare | None:
     shipped, ours, kernels = (mean_of_logs([getattr(logs, name) for logs in found]) for name in ("shipped", "ours", "kernels"))
     if shipped is None or ours is None or kernels is None:
         return None
     return KernelShare(
-        phase=phase,
+        phase=found[0].place.phase,
+        dtype=found[0].place.dtype,
         peer=peer,
         place=place,
         num_places=len(found),

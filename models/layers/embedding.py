@@ -85,7 +85,7 @@ def sinusoidal_positions(seq_len: int, width: int) -> Tensor:
     table = torch.zeros(seq_len, width, dtype=torch.float64)
     table[:, 0::2] = torch.sin(position * frequency)
     table[:, 1::2] = torch.cos(position * frequency)[:, : width // 2]
-    return table.float()[None]
+    return table[None].float()  # a copy, not a view: torch.compile refuses a view that was cast
 
 
 def embedding_cost(shape: Shape, interface: Interface, *, pool: str, positions: str, stem: str = "linear") -> Cost:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bench.spec import Workload
 
 HIDES_OPERATORS = True
+DTYPES = ("fp32", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,9 @@ class Config:
 def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # as the other engines'
     if workload.device != "cpu":
         return "oneDNN's products are for --device cpu"
-    return "" if workload.dtype == "fp32" else f"it replaces products in fp32 alone, not in {workload.dtype}"
+    if workload.dtype == "bf16" and workload.phase == "train":
+        return "in bf16 it is for inference (--phase infer)"
+    return "" if workload.dtype in DTYPES else f"it replaces products in {' and '.join(DTYPES)}, not in {workload.dtype}"
 
 
 def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> Prepared:  # as the other engines'
@@ -47,7 +50,7 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
     from bench.measure.onednn.rewrite import rewrite
     from bench.measure.onednn.site import Choices
 
-    if reason := product.refusal():
+    if reason := product.refusal(data.dtype):
         raise RuntimeError(f"engine onednn cannot run: {reason}")
     sites: dict[int, list[Site]] = {}  # by the size of the piece that they run
     choices = Choices()

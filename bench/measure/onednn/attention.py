@@ -1,7 +1,8 @@
-"""Scaled dot-product attention by oneDNN products, one head of one sample after another, with gradients.
+"""Scaled dot-product attention by oneDNN products: in fp32 one head of one sample after another, with gradients; in bf16 some heads at a time.
 
 torch's fused kernel on a CPU multiplies small blocks by MKL. From some hundred tokens on, two large products per head and the softmax between them
 are faster, though the scores of one head, `(n, n)`, are written. They are not kept: the backward computes them again, as a fused kernel does.
+In bf16 torch's own batched product is oneDNN's, and faster at every length.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bench.measure.onednn.product import product
+
+SCORE_BYTES = 2**21
+"""Of the heads whose scores are computed at once: what the softmax reads is still in a cache."""
 
 
 def _heads(tensor: Tensor) -> Tensor:
@@ -63,3 +67,16 @@ def attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor
     """Three of `(batch, heads, n, channels)` -> the same, as `scaled_dot_product_attention` without mask and dropout."""
     found: Tensor = _Attention.apply(query, key, value, scale)
     return found
+
+
+def bf16_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """As `attention`, in bf16 and without gradients. Scores are rounded to bf16, as explicit attention's are, and not as a fused kernel's."""
+    batch, heads, n, _ = query.shape
+    queries, keys, values = _heads(query * scale), _heads(key), _heads(value)
+    mixed = torch.empty_like(values)
+    size = max(1, SCORE_BYTES // (n * n * query.element_size()))
+    for some in zip(*(part.split(size) for part in (queries, keys, values, mixed)), strict=True):
+        queries, keys, values, out = some
+        scores = torch.bmm(queries, keys.transpose(1, 2))
+        torch.bmm(torch.softmax(scores, dim=-1, out=scores), values, out=out)
+    return mixed.unflatten(0, (batch, heads))

@@ -1,4 +1,4 @@
-"""Products of dense fp32 matrices by oneDNN, forward and backward.
+"""Products of dense matrices by oneDNN: in fp32 forward and backward, in bf16 forward.
 
 torch's own `F.linear` and `torch.mm` call MKL, which on processors of other makers than Intel runs at about half of oneDNN's rate. The
 operators used here, `mkldnn::_linear_pointwise` and `_reorder_linear_weight`, are those that torch's inductor lowers linear layers to.
@@ -16,12 +16,14 @@ INNER_CHUNK = 1024
 """Terms of a sum that one product takes: a longer inner dimension leaves the caches."""
 
 
-def refusal() -> str:
+def refusal(dtype: torch.dtype = torch.float32) -> str:
     """Why there is no such product here; empty where there is."""
     if not torch.backends.mkldnn.is_available():
         return "this build of torch has no oneDNN"
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return f"torch {torch.__version__} has no oneDNN linear operator"
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return "this processor has no bf16 products"
     return ""
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from bench.measure.onednn.attention import attention
+from bench.measure.onednn.attention import attention, bf16_attention
 from bench.measure.onednn.product import linear, packed, product
 from bench.measure.onednn.shared_matrix import shared_matrix_product, with_bias
 from bench.measure.onednn.site import Candidates, Choices, Implementation, Site
@@ -26,7 +26,7 @@ HELD = ("placeholder", "get_attr")
 """Nodes that hand a tensor in, as a model's weights: what is computed anew in every call would be packed anew too."""
 LINEAR, ATTENTION, SHARED_MATRIX = "linear", "attention", "shared matrix"
 SHORTEST_ATTENTION = 96
-"""Tokens below which a call per head costs more than its product."""
+"""Tokens below which a call per head costs more than its product, in fp32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class PackedLinear:
 def linear_candidates(
     data: Tensor, weight: Tensor, _bias: Tensor | None = None, *, prepack: bool, **_: Any
 ) -> Mapping[str, Implementation]:
-    if not (_is_fp32(data, weight) and weight.dim() == 2 and _is_dense(weight)):
+    if not (_is_replaced(data, weight) and weight.dim() == 2 and _is_dense(weight)):
         return {}
     if torch.is_grad_enabled():
         return {ONEDNN: linear}
@@ -75,21 +75,23 @@ def attention_candidates(
     """None with a mask, dropout, shared keys or few tokens."""
     scale = named.pop("scale", None)
     plain = attn_mask is None and not dropout_p and not is_causal and not any(named.values())
-    if not (plain and _is_fp32(query, key, value) and query.dim() == 4 and query.shape == key.shape == value.shape):
+    if not (plain and _is_replaced(query, key, value) and query.dim() == 4 and query.shape == key.shape == value.shape):
         return {}
-    if query.shape[2] < SHORTEST_ATTENTION:
+    in_bf16 = query.dtype == torch.bfloat16
+    if query.shape[2] < SHORTEST_ATTENTION and not in_bf16:
         return {}
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    faster = bf16_attention if in_bf16 else attention
 
     def run(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
-        return attention(query, key, value, factor)
+        return faster(query, key, value, factor)
 
     return {ONEDNN: run}
 
 
 def matmul_candidates(left: Tensor, right: Tensor, **named: Any) -> Mapping[str, Implementation]:
     """For one matrix times the samples of a batch."""
-    if named or not (_is_fp32(left, right) and left.dim() == 2 and right.dim() == 3 and _is_dense(left)):
+    if named or not (_is_replaced(left, right) and left.dim() == 2 and right.dim() == 3 and _is_dense(left)):
         return {}
     return {ONEDNN: shared_matrix_product}
 
@@ -97,7 +99,7 @@ def matmul_candidates(left: Tensor, right: Tensor, **named: Any) -> Mapping[str,
 def baddbmm_candidates(bias: Tensor, left: Tensor, right: Tensor, **named: Any) -> Mapping[str, Implementation]:
     """For a product whose left matrices are one, expanded over the batch."""
     shared = left.dim() == 3 and (left.stride(0) == 0 or left.shape[0] == 1)
-    if named or not (shared and _is_fp32(bias, left, right) and _is_dense(left[0])):
+    if named or not (shared and _is_replaced(bias, left, right) and _is_dense(left[0])):
         return {}
 
     def run(bias: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -110,7 +112,7 @@ def conv1d_candidates(
     data: Tensor, weight: Tensor, _bias: Tensor | None = None, *others: Any, **named: Any
 ) -> Mapping[str, Implementation]:
     """For a convolution over single places, whose channels are the tokens."""
-    if others or named.keys() - {"bias"} or weight.shape[-1] != 1 or not _is_fp32(data, weight) or not weight.is_contiguous():
+    if others or named.keys() - {"bias"} or weight.shape[-1] != 1 or not _is_replaced(data, weight) or not weight.is_contiguous():
         return {}
 
     def run(data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -149,8 +151,12 @@ def _takes_tensors_by_place(node: fx.Node) -> bool:
     )
 
 
-def _is_fp32(*tensors: Tensor) -> bool:
-    return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+def _is_replaced(*tensors: Tensor) -> bool:
+    """All on a CPU, in fp32, or in bf16 where no gradients are taken: sums over rows would be rounded at every chunk."""
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        return False
+    dtypes = {tensor.dtype for tensor in tensors}
+    return dtypes == {torch.float32} or (dtypes == {torch.bfloat16} and not torch.is_grad_enabled())
 
 
 def _is_dense(matrix: Tensor) -> bool:

@@ -15,8 +15,9 @@ ENOUGH_S = 0.1
 """What timing one implementation takes: small calls are repeated, large ones have to do with two."""
 HANDICAP = 1.02
 """torch's own must be this much faster than the best of the others to stay."""
-CLOSE = 1e-4
-"""The largest difference from torch's own answer, as a share of the largest value, with which an implementation may take its place."""
+CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2**-5}
+"""The largest difference from torch's own answer, as a share of the largest value, with which an implementation may take its place: in bf16, which
+rounds to one part in 2^8, eight such roundings."""
 
 Implementation = Callable[..., Tensor]
 Candidates = Callable[..., Mapping[str, Implementation]]
@@ -79,10 +80,10 @@ def _right(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...],
 
 
 def is_close(found: Tensor, expected: Tensor) -> bool:
-    """Within `CLOSE`; also where both are empty."""
+    """Within what `CLOSE` says for the dtype; also where both are empty."""
     if found.shape != expected.shape or not found.numel():
         return found.shape == expected.shape
-    return bool((found - expected).abs().max() <= CLOSE * expected.abs().max())
+    return bool((found - expected).abs().max() <= CLOSE[expected.dtype] * expected.abs().max())
 
 
 def _seconds(run: Implementation, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> float:

@@ -17,7 +17,7 @@ from bench.analysis.kernel_shares import KernelShare
 from bench.analysis.peer_bounds import BOUND_DEVICE, BOUND_DTYPE, CELL_BOUND, MET, MISSED, Judgement, answer_below, is_bound, places_text
 from bench.analysis.peers import FASTEST, SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
 from bench.analysis.study import Study
-from bench.intervals import LEVEL, Interval
+from bench.intervals import Interval
 from bench.measure.engines import EAGER
 from bench.report.charts.chart import Quantity
 from bench.report.charts.matplotlib import draw_lines
@@ -83,7 +83,7 @@ def summary(standing: Standing, judged: Sequence[Judgement]) -> str:
     bounds = ", ".join(f"{counts[answer]} {answer}" for answer in (MET, MISSED, UNDECIDED) if counts[answer])
     lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
     pairs = [pair for pair in standing.fastest if is_bound(pair.place)] or standing.fastest
-    shown = sum(pair.joint is not None and pair.joint.estimate < 1 and (pair.p_adjusted or 0) < 1 - LEVEL for pair in pairs)
+    shown = sum(pair.is_shown_faster for pair in pairs)
     lead += f" Shown to take less time in {shown} of {len(pairs)} cells (Holm)."
     elsewhere = f"The bounds were set for {BOUND_DTYPE} on {BOUND_DEVICE}: none is judged here."
     return f"{lead} {f'Of {len(judged)} bounds: {bounds}.' if judged else elsewhere}"
@@ -192,6 +192,7 @@ def standing_json(standing: Standing, judged: Sequence[Judgement], shares: Seque
         "kernel_shares": [
             {
                 **(_place_json(share.place) if share.place else {"phase": share.phase}),
+                "dtype": share.dtype,
                 "peer": share.peer,
                 "as_shipped": _interval(share.shipped),
                 "ours": _interval(share.ours),
@@ -286,10 +287,10 @@ def differences(standing: Standing) -> list[str]:
 
 
 def share_table(shares: Sequence[KernelShare]) -> Table:
-    headers = ("phase", "peer", "n", "batch", "FLOPs", "as shipped", "ours, best engines", "kernels", "share of kernels")
+    headers = ("phase", "dtype", "peer", "n", "batch", "FLOPs", "as shipped", "ours, best engines", "kernels", "share of kernels")
     rows = [
         (
-            *(_plain(share.phase), _plain(share.peer)),
+            *(_plain(share.phase), _plain(share.dtype), _plain(share.peer)),
             (numbers.exact(share.place.seq_len), float(share.place.seq_len)) if share.place else _plain(f"all {share.num_places}"),
             (numbers.exact(share.place.batch_size), float(share.place.batch_size)) if share.place else EMPTY,
             ("" if share.flops is None else numbers.significant(share.flops), share.flops),

@@ -73,7 +73,9 @@ def test_nothing_but_what_cannot_run_is_a_wrong_request() -> None:
 def test_what_runs_on_a_gpu_only_is_planned_for_one() -> None:
     assert {p.cell.workload.engine for p in plan(device="cuda", engine="graph,eager", dtype="tf32").cells} == {"graph", "eager"}
     assert "for --device cpu" in engines.refusal(Workload(engine="onednn", device="cuda"))
-    assert "fp32 alone" in engines.refusal(Workload(engine="onednn", dtype="bf16"))
+    assert "fp32 and bf16" in engines.refusal(Workload(engine="onednn", dtype="bf16-autocast"))
+    assert "--phase infer" in engines.refusal(Workload(engine="onednn", dtype="bf16", phase="train"))
+    assert not engines.refusal(Workload(engine="onednn", dtype="bf16"))
 
 
 def test_every_engine_says_whether_it_hides_operators() -> None:
@@ -106,6 +108,20 @@ def test_a_model_computes_the_same_by_onednn(family: str, phase: str) -> None:
     facts = step.facts()
     assert "torch" not in facts["engine_effective"].split(";")[0]
     assert "1 graph, 0 graph breaks" in facts["engine_effective"]
+
+
+@pytest.mark.skipif(bool(product.refusal(torch.bfloat16)), reason=product.refusal(torch.bfloat16))
+@pytest.mark.usefixtures("never_torch")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_computes_the_same_by_onednn_in_bf16(family: str) -> None:
+    """As near to fp32 as eager mode in bf16 is, but for a factor of two."""
+    torch._dynamo.reset()
+    flags = {"models": family, "seq": "130", "batch": "2"}
+    exact, eager, found = (
+        build_step(cells(**flags, **more)[0], seed=3).call().float()
+        for more in ({}, {"dtype": "bf16"}, {"dtype": "bf16", "engine": "onednn"})
+    )
+    assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max()
 
 
 @pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())

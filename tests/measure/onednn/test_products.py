@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.measure.onednn import attention as attention_module
 from bench.measure.onednn import product
-from bench.measure.onednn.attention import attention
+from bench.measure.onednn.attention import attention, bf16_attention
 from bench.measure.onednn.product import INNER_CHUNK, linear
 from bench.measure.onednn.rewrite import PackedLinear
 from bench.measure.onednn.shared_matrix import shared_matrix_product, with_bias
@@ -61,6 +62,17 @@ def test_attention_of_the_strided_heads_of_one_projection() -> None:
     query, key, value = torch.randn(2, 33, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
     expected = F.scaled_dot_product_attention(query, key, value)
     torch.testing.assert_close(attention(query, key, value, 8**-0.5), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(bool(product.refusal(torch.bfloat16)), reason=product.refusal(torch.bfloat16))
+@pytest.mark.parametrize("score_bytes", [1, 3 * 33 * 33 * 2, attention_module.SCORE_BYTES])
+def test_attention_in_bf16_some_heads_at_a_time(score_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_module, "SCORE_BYTES", score_bytes)
+    query, key, value = torch.randn(2, 33, 3, 4, 8).bfloat16().permute(2, 0, 3, 1, 4).unbind(0)
+    expected = F.scaled_dot_product_attention(query.double(), key.double(), value.double(), scale=0.3)
+    found = bf16_attention(query, key, value, 0.3)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.02 * expected.abs().max().item())
 
 
 @pytest.mark.parametrize("n", [3, 65])

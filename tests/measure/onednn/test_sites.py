@@ -93,6 +93,22 @@ def test_what_has_no_other_implementation() -> None:
         assert not conv1d_candidates(data, torch.randn(5, 5, 1), None, 2)
 
 
+def test_bf16_has_another_implementation_without_gradients_alone() -> None:
+    data, heads = torch.randn(2, 5, 8).bfloat16(), torch.randn(1, 2, 9, 8).bfloat16()
+    calls: list[tuple[site.Candidates, tuple[Tensor, ...]]] = [
+        (linear_candidates, (data, torch.randn(6, 8).bfloat16())),
+        (attention_candidates, (heads, heads, heads)),
+        (matmul_candidates, (torch.randn(5, 5).bfloat16(), data)),
+    ]
+    for candidates, arguments in calls:
+        named = {"prepack": False} if candidates is linear_candidates else {}
+        assert not candidates(*arguments, **named)
+        with torch.no_grad():
+            assert set(candidates(*arguments, **named)) == {"onednn"}
+    with torch.no_grad():
+        assert not linear_candidates(data, torch.randn(6, 8), prepack=False)  # one in fp32
+
+
 @torch.no_grad()
 def test_every_other_implementation_computes_the_same() -> None:
     torch.manual_seed(0)
