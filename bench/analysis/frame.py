@@ -10,6 +10,7 @@ import pandas
 from bench import numbers
 from bench.analysis.series import by_part
 from bench.numbers import count
+from bench.planning.same_width import is_one_width
 from bench.running.roofline import COLUMNS as ROOFLINE
 from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
 
@@ -134,7 +135,7 @@ def _sizes(frame: pandas.DataFrame) -> list[str]:
 
 def _size(budget: float, match: str, several: bool) -> str:
     if pandas.isna(budget):
-        return match if match.startswith("width ") else "own size"
+        return match if is_one_width(match) else "own size"
     return f"budget {count(budget)}" + (f", match {match}" if several else "")
 
 

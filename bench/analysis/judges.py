@@ -17,11 +17,13 @@ from bench.analysis.scaling import MIN_SHARE, Decomposition, QuadraticAnswer, an
 from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval
+from bench.planning.same_width import is_one_width
 from bench.running.timings import Timings, ratio_of
 from bench.spec import MEASURED, PREDICTED
 
 FIRST, SECOND = "gmlp", "vit"
 SHAPE_ONLY = "The shape is kept, so that sizes are matched at the shortest length only: not judged."
+WIDTH_ONLY = "Widths are equal, not sizes: not judged."
 Row = Mapping[str, Any]
 
 
@@ -113,8 +115,9 @@ def _speed(claim: Claim, label: str, scope: Row, by_length: list[Finding]) -> Fi
     decided = REFUTED if where[REFUTED] else (UNDECIDED if where[UNDECIDED] else SUPPORTED)
     doubts = dict.fromkeys(finding.reason for finding in by_length if finding.answer == UNDECIDED and finding.reason != CONTAINS_ONE)
     longest, reason = by_length[-1], " ".join((f"{FIRST} is {'; '.join(texts)}.", *doubts))
-    if scope.get("match") == "shape":
-        decided, reason = UNDECIDED, f"{SHAPE_ONLY} {reason}"
+    policy = str(scope.get("match", ""))
+    if policy == "shape" or is_one_width(policy):
+        decided, reason = UNDECIDED, f"{SHAPE_ONLY if policy == 'shape' else WIDTH_ONLY} {reason}"
     return Finding(
         claim=claim,
         subject=label,

@@ -93,6 +93,10 @@ def match(model: ModelSpec, target: Target, *, rule: str = FREE, heads: int | No
     fine = replace(coarse, ffn_grain=_ffn_grain(model, FINE_GRAIN))
     if sizeless := _sizeless(coarse, grain):
         return sizeless
+    if width is not None and not fine.heads_of(width):
+        return NoMatch(reason=f"width {width} has no number of heads that {rule} sizing allows", nearest=None)
+    if rule == CANONICAL and heads is not None and heads < CANONICAL_MIN_HEADS and family_of(model.family).USES_HEADS:
+        return NoMatch(reason=f"canonical sizing has {CANONICAL_MIN_HEADS} heads or more, not {heads}", nearest=None)
     if width is not None:
         return _nearest_to_nominal(fine, _candidates_at(width, fine))
     found = _nearest_to_nominal(coarse, _candidates(coarse, grain))
@@ -150,13 +154,13 @@ def _sizeless(search: _Search, grain: int) -> Match | NoMatch | None:
     return NoMatch(reason=f"has {only.achieved:,} {what} at every width, where {target.value:,} were asked for", nearest=only)
 
 
-def nominal_shape(model: ModelSpec, *, width: int, heads: int | None, ffn_width: int | None) -> Shape:
+def nominal_shape(model: ModelSpec, *, width: int, heads: int | None, ffn_width: int | None, rule: str = FREE) -> Shape:
     """Sizes set outright, with the nominal number of heads and ffn_width where they are left open."""
     family = family_of(model.family)
     return replace(
         model.shape,
         width=width,
-        heads=(heads or nearest_heads(width)) if family.USES_HEADS else 1,
+        heads=(heads or nominal_heads(width, rule)) if family.USES_HEADS else 1,
         ffn_width=ffn_width or family.NOMINAL_FFN_RATIO * width,
     )
 
@@ -174,6 +178,11 @@ def canonical_heads(width: int) -> int | None:
     """The number of heads, two or more, whose width is the least of 32, 40, 48, 56 and 64 that divides the model's; None where none does."""
     fitting = (width // head for head in CANONICAL_HEAD_WIDTHS if width % head == 0)
     return next((heads for heads in fitting if heads >= CANONICAL_MIN_HEADS), None)
+
+
+def nominal_heads(width: int, rule: str) -> int:
+    """Canonical where the rule asks for it and the width allows it, else the nearest."""
+    return (canonical_heads(width) if rule == CANONICAL else None) or nearest_heads(width)
 
 
 class _Sizes(NamedTuple):
@@ -204,8 +213,8 @@ class _Search:
         if not family_of(self.model.family).USES_HEADS:
             return 1
         if self.heads:
-            allowed = width % self.heads == 0 and (self.rule == FREE or width // self.heads in CANONICAL_HEAD_WIDTHS)
-            return self.heads if allowed else None
+            is_canonical = self.heads >= CANONICAL_MIN_HEADS and width // self.heads in CANONICAL_HEAD_WIDTHS
+            return self.heads if width % self.heads == 0 and (self.rule == FREE or is_canonical) else None
         return canonical_heads(width) if self.rule == CANONICAL else nearest_heads(width)
 
     def error(self, sizes: _Sizes) -> float:
@@ -234,12 +243,12 @@ def _candidates(search: _Search, grain: int) -> Iterator[_Sizes | _Refused]:
     """For each width at which the target can be met, its ends and the best ffn_widths between; besides, the ends just outside."""
     first = _first_width(search, grain)
     below = next((width for width in range(first - grain, 0, -grain) if search.heads_of(width)), grain)
+    has_any = False
     for width in range(below, search.target.value + first + grain, grain):
-        if not search.heads_of(width):
-            continue
         found = list(_candidates_at(width, search))
         yield from found
-        if _is_too_wide(found, width, search):
+        has_any = has_any or bool(found)
+        if has_any and _is_too_wide(found, width, search):
             return
 
 

@@ -19,12 +19,13 @@ from bench.planning.fit import climbs
 from bench.planning.longest import LENGTHS
 from bench.planning.recipe import check_fits, check_recipe
 from bench.planning.request import MAX_COUNT, MAX_MEMORY, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
-from bench.planning.same_width import same_width
+from bench.planning.same_width import policy_of, same_width
 from bench.planning.sizing import SizedModel, resolve_models, sizing_of, ways_out
 from bench.planning.timing import COMPARE, cell_groups
 from bench.planning.tuning import TUNING
 from bench.spec import (
     ATTENTION_BACKENDS,
+    CANONICAL,
     DEVICES,
     DTYPES,
     NO_ATTENTION,
@@ -50,7 +51,7 @@ from models.layers.shape import require_positive
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
 HAS_SIZE = "has a size"
 MAX_WAYS_OUT = 6
-"""Of how many models without a size it is looked for what would give one: each takes some hundred searches."""
+"""For how many lengths and budgets without a size it is looked for one that has: each takes some hundred searches."""
 ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
 """The environment variable that lets a plan file name functions of any package."""
 OWN_FACTORIES = "bench.peers."
@@ -96,7 +97,7 @@ def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: 
     beside = same_width(request, plan.cells)
     if not beside:
         return plan
-    return of([asked, *(PartRequest(name=(text := f"width {width}"), match=text, arms={"": wanted}) for width, wanted in beside.items())])
+    return of([asked, *(PartRequest(name=policy_of(width), match=policy_of(width), arms={"": wanted}) for width, wanted in beside.items())])
 
 
 def build_plan_of_parts(
@@ -145,21 +146,19 @@ def build_plan_of_parts(
         question=question,
         ladders=tuple(dict.fromkeys(ladders)),
     )
-    if not several:
+    if len(parts) == 1 and not any(part.arms for part in planned_parts):
         _require_comparison(plan, requests[0])
     return plan
 
 
 def _require_comparison(plan: Plan, request: Request) -> None:
     """Raise RequestError where several models were asked for, and what has no size leaves none to compare with another."""
-    missing = [skipped for skipped in plan.skipped if skipped.nearest_params]
+    missing = [skipped for skipped in plan.skipped if skipped.budget]
     groups = (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE))
     if missing and len(request.models) > 1 and not any(len(cells) > 1 for cells in groups):
         first = missing[0]
-        raise RequestError(
-            f"nothing is left to compare with another: {first.model} at n = {first.seq_len}: {first.reason}",
-            "type what it says, or name one model",
-        )
+        hint = _hint(first, [request])
+        raise RequestError(f"nothing is left to compare with another: {first.model} at n = {first.seq_len}: {first.reason}", hint)
 
 
 def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> RequestError:
@@ -171,11 +170,11 @@ def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> Requ
 def _hint(first: Skipped, requests: Iterable[Request]) -> str:
     if first.reason.startswith("--"):
         return f"choose another {first.reason.split()[0]}, or leave it out"
-    if first.reason.endswith(HAS_SIZE):
-        return "type what it says, or --sizing free for shapes further from the published ones"
-    climbs_somewhere = any(request.climbs_batch or request.climbs_seq for request in requests)
-    hint = "try larger --params or shorter --seq, or another width or number of heads"
-    return f"{hint}, or more --memory" if climbs_somewhere else hint
+    requests = list(requests)
+    ways = ["type the flags that it names" if first.reason.endswith(HAS_SIZE) else "try larger --params or shorter --seq, or another width"]
+    ways += ["more --memory"] if any(request.climbs_batch or request.climbs_seq for request in requests) else []
+    ways += ["--sizing free for stranger shapes"] if any(request.sizing == CANONICAL for request in requests) else []
+    return ", or ".join(ways)
 
 
 def _in_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:
@@ -205,9 +204,10 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
 
     cells: dict[str, PlannedCell] = {}
     skipped: list[Skipped] = []
+    flags: dict[tuple[int, int], str] = {}
     for resolved in _named(request):
         if isinstance(resolved, Skipped):
-            skipped.append(_with_ways_out(resolved, request) if len(skipped) < MAX_WAYS_OUT else resolved)
+            skipped.append(_with_ways_out(resolved, request, flags))
             continue
         if request.task:
             check_trainable(resolved.model, request.task, request.recipe or recipe)
@@ -226,9 +226,14 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
     return _Resolved(cells=cells, ladders=tuple(ladders), skipped=tuple(skipped))
 
 
-def _with_ways_out(skipped: Skipped, request: Request) -> Skipped:
-    found = ways_out(request, skipped.seq_len, skipped.budget) if skipped.budget and skipped.nearest_params else ""
-    return replace(skipped, reason=f"{skipped.reason}; {found} {HAS_SIZE}") if found else skipped
+def _with_ways_out(skipped: Skipped, request: Request, known: dict[tuple[int, int], str]) -> Skipped:
+    """`known`: by length and budget, the flags that were found before; written to."""
+    if not (skipped.budget and skipped.nearest_params):
+        return skipped
+    place = skipped.seq_len, skipped.budget
+    if place not in known:
+        known[place] = ways_out(request, *place) if len(known) < MAX_WAYS_OUT else ""
+    return replace(skipped, reason=f"{skipped.reason}; {known[place]} {HAS_SIZE}") if known[place] else skipped
 
 
 def _named(request: Request) -> Iterator[SizedModel | Skipped]:
@@ -390,7 +395,7 @@ def _require_settings(plan: Plan) -> None:
 
 
 def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:
-    own = request.recipe if request.task and request.recipe != recipe else None
+    own = request.recipe if request.task and request.trains and request.recipe != recipe else None
     attentions = _attentions(sized.model, request)
     sizing = sizing_of(sized)
     axes = itertools.product(request.phases, request.dtypes, request.engines, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
@@ -402,7 +407,7 @@ def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) ->
             dtype=dtype,
             device=device,
             attention=attention,
-            task=request.task,
+            task=request.task if request.trains else "",
             recipe=own,
         )
         if not (_refusal(workload) or _mask_refusal(sized.model, workload)):

@@ -76,7 +76,7 @@ class Flags:
     budget_scope: Annotated[str, _flag("What the budget counts: all, or blocks.", "SCOPE", "Size")] = "all"
     depth: Annotated[str, _flag("Blocks of every model.", "N", "Size")] = str(DEFAULT_DEPTH)
     width: Annotated[str, _flag("Set the width outright, without a budget.", "N", "Size")] = ""
-    heads: Annotated[str, _flag("Set the number of heads (default: width / 32, rounded to a divisor).", "N", "Size")] = ""
+    heads: Annotated[str, _flag("Set the number of heads (default: of 32 channels or a little more, by --sizing).", "N", "Size")] = ""
     ffn_width: Annotated[str, _flag("Set the hidden width of the channel projection outright; needs --width.", "N", "Size")] = ""
     fixed_width: Annotated[str, _flag("Meet the budget at this width, by ffn_width alone.", "N", "Size")] = ""
     sizing: Annotated[

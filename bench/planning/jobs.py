@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from bench import catalog
+from bench.planning.request import needs_task
 from bench.planning.timing import PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
 from bench.planning.tuning import TUNING, recipe_of, trial_recipes
 from bench.serialize import content_id
@@ -284,6 +285,8 @@ def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
     found = []
     shared_already: set[tuple[str, str]] = set()
     for metric, planned in itertools.product(metrics, plan.cells):
+        if needs_task(metric) and not planned.cell.workload.task:
+            continue
         shared = _shared_id(metric, planned.cell, plan)
         if (metric, shared) not in shared_already:
             found.append(Job(cell=planned.cell, metric=metric, repeat=repeat, settings=plan.settings, shared_id=shared))

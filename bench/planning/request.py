@@ -82,7 +82,8 @@ class Sizes:
 class Request:
     """A request whose every word is known. `seq_lens` empty: published variants at their own length. `recipe`: None for that of the plan.
 
-    `climbs_batch`, `climbs_seq`: beside the sizes named, a ladder up to the largest that fits `memory_bytes` (None: the memory of the device).
+    `trains`: whether models of a task are trained on it, or only read and answer what it does. `climbs_batch`, `climbs_seq`: beside the sizes
+    named, a ladder up to the largest that fits `memory_bytes` (None: the memory of the device).
     """
 
     models: tuple[ModelRequest, ...]
@@ -107,6 +108,7 @@ class Request:
     climbs_batch: bool = False
     climbs_seq: bool = False
     memory_bytes: int | None = None
+    trains: bool = True
 
     def batch_sizes_at(self, seq_len: int) -> tuple[int, ...]:
         """Those asked for; with `batch_tokens`, the one that comes nearest to it at this length."""

@@ -10,8 +10,16 @@ from bench.spec import PlannedCell
 
 MOST = 0.5
 MATCHED = ("params", "flops")
-COMPARED = ("params", "flops", "latency", "memory")
-"""What is asked of the models at one width. Where other metrics are asked for they have no task: what has one would be trained, too."""
+"""Sizes of equal cost."""
+
+
+def policy_of(width: int) -> str:
+    """`width 288`: how sizes that are set outright are said to be matched."""
+    return f"width {width}"
+
+
+def is_one_width(policy: str) -> bool:
+    return policy.startswith("width ")
 
 
 def are_unequal(widths: Sequence[float], shares: Sequence[float]) -> bool:
@@ -32,19 +40,18 @@ def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Requ
     for (n, _), members in groups.items():
         widths = [planned.cell.model.shape.width for planned in members.values()]
         shares = [(planned.sizing.params_seq or 0) / planned.sizing.params for planned in members.values()]
-        if len(members) > 1 and are_unequal(widths, shares):
+        if len(set(widths)) > 1 and are_unequal(widths, shares):
             lengths.setdefault(max(widths), {})[n] = None
     return {width: _at_width(request, width, tuple(seq_lens)) for width, seq_lens in lengths.items()}
 
 
 def _at_width(request: Request, width: int, seq_lens: tuple[int, ...]) -> Request:
-    trains = any(metric not in COMPARED for metric in request.metrics)
+    """They read what the others read, and are not trained."""
     return dataclasses.replace(
         request,
-        task="" if trains else request.task,
+        trains=False,
         models=tuple(model for model in request.models if not model.is_published),
         seq_lens=seq_lens,
         sizes=dataclasses.replace(request.sizes, width=width, fixed_width=None, ffn_width=None),
-        metrics=tuple(metric for metric in request.metrics if metric in COMPARED),
         accuracy_seq_lens=(),
     )

@@ -17,7 +17,7 @@ from bench.planning.budget import (
     Target,
     match,
     narrowest_shape,
-    nearest_heads,
+    nominal_heads,
     nominal_shape,
 )
 from bench.planning.pooling import pool_of
@@ -70,7 +70,7 @@ def _resolve_variant(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedModel]:
     """Other people's models, sized as published or outright; what cannot be built, or counted, is a wrong request."""
     sizes = request.sizes
-    heads = sizes.heads or (nearest_heads(sizes.width) if sizes.width else None)
+    heads = sizes.heads or (nominal_heads(sizes.width, request.sizing) if sizes.width else None)
     asked = {"width": sizes.width, "depth": sizes.depth, "heads": heads, "ffn_width": sizes.ffn_width}
     for n in request.seq_lens or (None,):
         family = family_of(wanted.family)
@@ -88,7 +88,7 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 def _resolve_outright(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:
     model, sizes = _unsized(wanted, request, n), request.sizes
     assert sizes.width is not None
-    shape = nominal_shape(model, width=sizes.width, heads=sizes.heads, ffn_width=sizes.ffn_width)
+    shape = nominal_shape(model, width=sizes.width, heads=sizes.heads, ffn_width=sizes.ffn_width, rule=request.sizing)
     return _checked(replace(model, shape=shape))
 
 
@@ -155,8 +155,11 @@ def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMat
 
 def has_sizes(request: Request, n: int, budget: int) -> bool:
     """Has every family of the request a size for this budget at this length? Models that are not sized by a budget count for nothing."""
-    families = (wanted for wanted in request.models if not (wanted.is_outside or wanted.variant))
-    return all(isinstance(_sized_for(_unsized(wanted, request, n), request, budget), Match) for wanted in families)
+    return all(isinstance(_sized_for(model, request, budget), Match) for model in _families(request, n))
+
+
+def _families(request: Request, n: int) -> list[ModelSpec]:
+    return [_unsized(wanted, request, n) for wanted in request.models if not (wanted.is_outside or wanted.variant)]
 
 
 def ways_out(request: Request, n: int, budget: int) -> str:
@@ -165,8 +168,9 @@ def ways_out(request: Request, n: int, budget: int) -> str:
     depths = sorted((depth for depth in range(1, MAX_DEPTH_TRIED + 1) if depth != own), key=lambda depth: (abs(depth - own), depth))
     at_depth = ((depth, replace(request, sizes=replace(request.sizes, depth=depth))) for depth in depths)
     depth = next((depth for depth, other in at_depth if has_sizes(other, n, budget)), None)
+    fixed = max((cost_of(model).params_seq("blocks").at(n) for model in _families(request, n)), default=0)
     steps = (round(step * 10**exponent) for exponent in range(3, 9) for step in BUDGET_STEPS)
-    budgets = sorted((params for params in steps if params != budget), key=lambda params: abs(math.log(params / budget)))
+    budgets = sorted((params for params in steps if params != budget and params > fixed), key=lambda params: abs(math.log(params / budget)))
     params = next((params for params in budgets[:MAX_BUDGETS_TRIED] if has_sizes(request, n, params)), None)
     return " or ".join([*([f"--depth {depth}"] if depth else []), *([f"--params {budget_text(params)}"] if params else [])])
 

@@ -10,7 +10,19 @@ import pytest
 
 from bench.catalog import load, names
 from bench.measure.model import config_of, cost_of
-from bench.planning.budget import FLOPS_TOLERANCE, GRAIN, PARAMS_TOLERANCE, Match, NoMatch, Target, canonical_heads, match, nearest_heads
+from bench.planning import budget as budget_module
+from bench.planning.budget import (
+    FLOPS_TOLERANCE,
+    GRAIN,
+    PARAMS_TOLERANCE,
+    Match,
+    NoMatch,
+    Target,
+    _ends,
+    canonical_heads,
+    match,
+    nearest_heads,
+)
 from bench.planning.request import parse_request
 from bench.planning.sizing import SizedModel, resolve_models, ways_out
 from bench.spec import CANONICAL, FREE, SIZING_RULES, ModelSpec, RequestError, Skipped
@@ -168,6 +180,42 @@ def test_a_number_of_heads_that_is_asked_for_is_kept(rule: str) -> None:
     assert found.model.shape.heads == 4
     head_width = found.model.shape.width // 4
     assert rule == FREE or head_width in (32, 40, 48, 56, 64)
+
+
+@pytest.mark.parametrize(("heads", "width", "reason"), [(1, None, "2 heads or more, not 1"), (None, 40, "width 40 has no number of heads")])
+def test_canonical_sizes_have_no_single_head(heads: int | None, width: int | None, reason: str) -> None:
+    found = match(unsized("vit", 4, 17), params_target(300_000), rule=CANONICAL, heads=heads, width=width)
+    assert isinstance(found, NoMatch)
+    assert reason in found.reason
+
+
+def test_a_number_of_heads_too_small_for_the_budget_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two heads reach a width of 128: what is wider than the budget allows is not tried up to a width of millions."""
+    tried: list[int] = []
+
+    def ends(search: object, width: int, heads: int) -> object:
+        tried.append(width)
+        return _ends(search, width, heads)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(budget_module, "_ends", ends)
+    found = match(unsized("vit", 6, 257), params_target(8_000_000), rule=CANONICAL, heads=2)
+    assert isinstance(found, NoMatch)
+    assert found.nearest is not None
+    assert found.nearest.model.shape.width == 128
+    assert len(tried) < 500
+
+
+def test_the_nearest_of_too_small_a_budget_is_named() -> None:
+    found = match(unsized("vit", 4, 17), params_target(100_000), rule=CANONICAL)
+    assert isinstance(found, NoMatch)
+    assert found.nearest is not None
+    assert found.nearest.model.shape.width == 64
+
+
+def test_a_budget_far_above_what_the_length_needs_is_found() -> None:
+    """Six blocks have 6.3 M weights of n^2 at n = 1025."""
+    request = parse_request(models="gmlp", seq="1025", params="250k", sizing=CANONICAL)
+    assert ways_out(request, 1025, 250_000) == "--params 8M"
 
 
 @pytest.mark.parametrize("rule", SIZING_RULES)

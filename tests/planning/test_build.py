@@ -81,6 +81,13 @@ def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes(sizing: s
         assert len([p for p in plan.cells if p.sizing.budget]) == 2
 
 
+@pytest.mark.parametrize("flags", [{"batch_tokens": "4096"}, {"fixed_width": "40", "params": "84k"}, {"heads": "1"}])
+def test_one_that_is_left_alone_is_refused_in_every_form_of_a_request(flags: dict[str, str]) -> None:
+    with pytest.raises(RequestError, match="nothing is left to compare with another: vit at n = 17") as refused:
+        planned(**{"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4", "sizing": "canonical", **flags})
+    assert "--sizing free" in refused.value.hint
+
+
 def test_one_model_and_what_has_no_partner_by_request_are_no_comparison_lost() -> None:
     assert [p.cell.model.shape.seq_len for p in planned(models="gmlp", seq="65,1025", params="1M").cells] == [65]
     assert len(planned(models="gmlp,vit", seq="65,513", params="1M").cells) == 3

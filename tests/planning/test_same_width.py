@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
+from bench.planning.jobs import jobs
+from bench.planning.request import needs_task, parse_request
 from bench.planning.same_width import are_unequal
 from bench.planning.timing import COMPARE, cell_groups
 from bench.spec import CANONICAL, Plan, Recipe, Settings
@@ -50,17 +51,35 @@ def test_they_stand_in_a_part_of_their_own_at_the_wider_ones_width_and_take_turn
         {"metrics": "params,flops"},
         {"match": "shape", "seq": "17,1025"},
         {"params": "5M"},
+        {"match": "flops", "seq": "1025"},
     ],
-    ids=["alike", "one model", "nothing timed", "one shape kept", "room for n^2 weights"],
+    ids=["alike", "one model", "nothing timed", "one shape kept", "room for n^2 weights", "equal widths"],
 )
 def test_otherwise_a_plan_has_no_parts(flags: dict[str, Any]) -> None:
     assert planned(**flags).parts == ()
 
 
-def test_nothing_is_trained_at_one_width() -> None:
-    plan = planned(seq="256", params="180k", sizing="free", task="copy", metrics="params,latency,accuracy")
-    matched, beside = ({cell.cell.workload.task for cell in plan.cells if cell.cell.cell_id in part.cells} for part in plan.parts)
-    assert (matched, beside) == ({"copy"}, {""})
+def test_at_one_width_they_read_the_same_and_nothing_is_trained() -> None:
+    metrics = "params,latency,accuracy,training_speed"
+    plan = planned(seq="256", params="180k", sizing="free", task="copy", metrics=metrics)
+    matched, beside = ([cell.cell for cell in plan.cells if cell.cell.cell_id in part.cells] for part in plan.parts)
+    assert [{cell.workload.task for cell in cells} for cells in (matched, beside)] == [{"copy"}, {""}]
+    assert {cell.model.interface for cell in beside} == {cell.model.interface for cell in matched}
+    trained = {job.cell.cell_id for job in jobs(plan) if needs_task(job.metric)}
+    assert trained
+    assert trained <= {cell.cell_id for cell in matched}
+
+
+def test_heads_at_one_width_are_canonical() -> None:
+    """A width of 144 has three heads of 48, where six of 24 are nearest to 32."""
+    plan = planned(seq="513", params="1.6M", depth="6")
+    heads = {
+        (part.name, cell.cell.model.shape.heads)
+        for part in plan.parts
+        for cell in plan.cells
+        if cell.cell.cell_id in part.cells and cell.cell.model.family == "vit"
+    }
+    assert heads == {("same params", 3), ("width 144", 3)}
 
 
 @pytest.mark.parametrize(

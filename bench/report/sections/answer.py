@@ -12,7 +12,7 @@ from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed
 from bench.analysis.ranking import Pair, Ranking
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
-from bench.planning.same_width import MATCHED, MOST, are_unequal
+from bench.planning.same_width import MATCHED, MOST, are_unequal, policy_of
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.tables import Table
 
@@ -83,11 +83,17 @@ def _unequal_shapes(frame: pandas.DataFrame) -> list[str]:
             facts.insert(
                 0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
             )
-        width = f"width {numbers.whole(wide['width'])}"
-        beside = f"see {width}" if width in set(frame["match"]) else f"at equal width: --{width}"
-        found.append(f"at n = {numbers.whole(n)} {' and '.join(facts)} ({beside})")
+        found.append(f"at n = {numbers.whole(n)} {' and '.join(facts)}{_beside(frame, narrow, wide)}")
     more = f", and {len(found) - MAX_UNEQUAL} more" if len(found) > MAX_UNEQUAL else ""
     return [f"Shapes of equal cost are very unequal: {'; '.join(found[:MAX_UNEQUAL])}{more}."] if found else []
+
+
+def _beside(frame: pandas.DataFrame, narrow: pandas.Series, wide: pandas.Series) -> str:
+    """Where the same models are compared at one width; "" where they have it already."""
+    if narrow["width"] == wide["width"]:
+        return ""
+    policy = policy_of(int(wide["width"]))
+    return f" (see {policy})" if policy in set(frame["match"]) else f" (at equal width: --{policy})"
 
 
 def _place(group: Mapping[str, Any]) -> str:
