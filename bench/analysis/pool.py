@@ -19,7 +19,7 @@ from bench.analysis.frame import cells, prepare, work_text
 from bench.analysis.peers import is_empty
 from bench.analysis.series import row_values
 from bench.intervals import LEVEL, Interval, round_mean
-from bench.measure.hosts import host_type
+from bench.measure.hosts import host_type, is_capped
 from bench.running.store import StoredRun
 from bench.running.table import references_of, rows_of, times_of
 from bench.running.timings import Timings
@@ -308,6 +308,11 @@ def _hosts_of(runs: Sequence[StoredRun]) -> list[Host]:
     unknown = [str(run.folder) for run, host in zip(runs, hosts, strict=True) if host is None]
     if unknown:
         raise RequestError(f"host unknown: {', '.join(unknown)}", "measure it again to pool it")
+    if capped := [str(run.folder) for run in runs if is_capped(run.environment)]:
+        raise RequestError(
+            f"{capped[0]} was measured with a cap on vector instructions, which makes no other host of one",
+            "leave it out; bench diff shows two runs",
+        )
     first = runs[0]
     for run in runs[1:]:
         versions = [str(known.environment.get("work_version")) for known in (first, run)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from bench.measure.cpu import CAPS
 from bench.spec import MUST_AGREE, SAME_MACHINE
 
 Facts = Mapping[str, Any]
@@ -26,6 +27,11 @@ GIB = 2**30
 def host_type(facts: Facts) -> str | None:
     """Name the type of processor that was measured: the GPU's where the device is cuda, else the CPU's; None where the host is unknown."""
     return gpu_type(facts) if facts.get("device") == "cuda" else facts.get("cpu_type")
+
+
+def is_capped(facts: Facts) -> bool:
+    """Were libraries kept from vector instructions that the CPU has?"""
+    return any(f"{name}=" in (facts.get("cpu_type") or "") for name in CAPS)
 
 
 def gpu_type(facts: Facts) -> str | None:

@@ -33,19 +33,21 @@ def cost_of(name: str) -> str:
 
 
 def _last_results() -> dict[str, str]:
-    """By the name of a plan: the folder of its latest run, and how many of its report's verdicts came out how, where there is a report."""
-    created = {folder: found for folder in sorted(RESULTS.glob("*")) if (found := _name_and_time(folder / PLAN))}
-    latest = {name: folder for folder, (name, _) in sorted(created.items(), key=lambda item: item[1][1])}
+    """By the name of a plan: the folder of its latest run, of all its parts where there is one, and how many verdicts of its report, if it has one,
+    came out how."""
+    runs = {folder: found for folder in sorted(RESULTS.glob("*")) if (found := _name_and_rank(folder / PLAN))}
+    latest = {name: folder for folder, (name, _) in sorted(runs.items(), key=lambda item: item[1][1])}
     return {
         name: ": ".join(filter(None, (str(folder), _verdict_counts(REPORTS / folder.name / VERDICTS)))) for name, folder in latest.items()
     }
 
 
-def _name_and_time(path: Path) -> tuple[str, str] | None:
-    """The two facts of a plan that a list needs; reading all of it would take seconds where there are many. None where it is no plan."""
+def _name_and_rank(path: Path) -> tuple[str, tuple[bool, str]] | None:
+    """The name of a plan, and what the last of them has the highest of: a run of all its parts counts more than one of some (`--part`). None where it
+    is no plan."""
     try:
         data: Any = read_json(path)
-        return str(data["name"]), str(data["created"])
+        return str(data["name"]), (" --part " not in data["command"], str(data["created"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

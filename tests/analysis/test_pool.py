@@ -245,6 +245,14 @@ def test_arms_are_compared_with_the_baseline_at_the_same_place(tmp_path: Path) -
     assert all(pair.types[0].estimate.ratio.estimate == pytest.approx(0.5, rel=0.02) for pair in found)
 
 
+def test_a_capped_host_is_no_other_host(tmp_path: Path) -> None:
+    plan = planned(seq="17,65", models="gmlp,vit")
+    types = {"a": "zen4", "b": "zen4, ONEDNN_MAX_CPU_ISA=AVX2"}
+    runs = [read_run(stored(tmp_path / name, plan, i, cpu_type=kind, boot=name)) for i, (name, kind) in enumerate(types.items())]
+    with pytest.raises(RequestError, match="b was measured with a cap on vector instructions"):
+        pool_runs(runs)
+
+
 def test_a_run_without_pairs_is_refused(tmp_path: Path) -> None:
     plan = planned(models="gmlp", seq="17")
     runs = [read_run(stored(tmp_path / name, plan, i, boot=name)) for i, name in enumerate("ab")]

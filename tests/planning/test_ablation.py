@@ -79,6 +79,7 @@ def test_every_grid_is_feasible(name: str, kind: str) -> None:
     if kind != CUDA:
         allowed = ("the same cell", *(f"{library} is not installed" for library in LIBRARIES if importlib.util.find_spec(library) is None))
         assert [found for found in plan.skipped if not found.reason.startswith(allowed)] == []
+    assert [found for found in plan.skipped if "canonical sizing" in found.reason] == []
     check_plan(plan, name)
     assert parse_plan(json.loads(json.dumps(to_json(plan))), Path(name)) == plan
 
@@ -219,6 +220,14 @@ def test_the_listing_names_the_last_run(tmp_path: Path, monkeypatch: pytest.Monk
     plan = plan_ablation("scale", Flags(quick=True), "cpu", command="")
     start_run(Path("results/2026-01-02_cpu_x"), plan, {})
     assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-02_cpu_x"
+
+
+def test_the_listing_prefers_a_run_of_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of("scale", QUICK)
+    for day, command in (("02", "bench ablate scale"), ("03", "bench ablate scale --part 'parameters'")):
+        start_run(Path(f"results/2026-01-{day}_cpu_scale"), dataclasses.replace(plan, created=day, command=command), {})
+    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-02_cpu_scale"
 
 
 @pytest.mark.parametrize(
