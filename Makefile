@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make install   install into .venv, which the others do by themselves"
 	@echo "make demo      measure gMLP, ViT and Transformer side by side and write a report (under 3 minutes)"
-	@echo "make replicate measure the README's headline ratios on this machine, for bench pool (under 5 minutes on one thread)"
+	@echo "make replicate measure the README's headline ratios on this machine, for bench pool (about 5 minutes on one thread)"
 	@echo "make test      the everyday tests (under 4 minutes)"
 	@echo "make test-slow what they leave out: whole runs that are killed, stopped and gone on with, Ray, the browser, compilers, large models"
 	@echo "make test-all  both"
@@ -49,7 +49,7 @@ lint: $(INSTALLED)
 	.venv/bin/lint-imports
 
 docs: $(INSTALLED)
-	.venv/bin/python -m tests.planning.canonical_sizes > docs/canonical-sizes.md
+	.venv/bin/python -m tests.planning.canonical_sizes > docs/canonical-sizes.md.new && mv docs/canonical-sizes.md.new docs/canonical-sizes.md
 	.venv/bin/python -m tests.docs.figures
 
 bench: $(INSTALLED)

@@ -468,7 +468,7 @@ def replicate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Measure the README's headline ratios on this host, on one thread, in under 5 minutes; for bench pool. Once per boot of a machine."""
+    """Measure the README's headline ratios on this host, on one thread, in about 5 minutes; for bench pool. Once per boot of a machine."""
     manner = Manner(executor=DEFAULT_EXECUTOR, dry_run=dry_run, as_json=as_json)
     chosen = Flags(threads="1", quick=quick, device=device)
     commands.replicate(chosen, device_of(chosen, may_be_elsewhere=dry_run), manner)

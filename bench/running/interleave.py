@@ -62,7 +62,7 @@ def take_turns(members: Sequence[Member]) -> list[Outcome]:
 
 
 def starting_order(members: Sequence[Member]) -> list[Member]:
-    """In random order, which the next round turns round: who of two equal processes started first shows in their times (docs/decisions/0020)."""
+    """In random order, which the next round turns round: of two equal processes, the one started first is a little faster (docs/decisions/0020)."""
     return _in_drawn_order(members, members[0].job, _draw(members[0].job, "start"))
 
 

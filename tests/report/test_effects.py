@@ -149,7 +149,7 @@ def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
 def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spreads(
     make_data: MakeData, tmp_path: Path, text: str
 ) -> None:
-    late = "Pooling was chosen after these data were seen"
+    late = "The plan does not fix that spreads are pooled"
     assert late in text
     assert lines_with(text, "accuracy, difference", "accuracy, by own spreads")
     data = made(make_data)

@@ -113,7 +113,7 @@ def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
         if corrected
         else "",
         f"Spread over seeds: {spreads}." if spreads else "",
-        "Pooling was chosen after these data were seen; intervals from the arms' own spreads stand beside."
+        "The plan does not fix that spreads are pooled; intervals from the arms' own spreads stand beside."
         if spreads and not fixed
         else "",
         "Shown: the interval excludes 0, or 1 for ratios.",
