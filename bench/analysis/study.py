@@ -32,7 +32,7 @@ from bench.analysis.verdicts import Verdict, judge
 from bench.planning.timing import GROWTH, compared_lengths
 from bench.planning.tuning import recipe_of
 from bench.running.merge import merge_runs, rows_of_runs
-from bench.running.store import StoredRun
+from bench.running.store import StoredRun, superseded
 from bench.running.table import SeedScores, control_of, is_extended, item_scores_of, num_missing, times_of
 from bench.running.timings import Timings
 from bench.spec import MEASURED, Plan, Prediction, Record, training_id
@@ -45,7 +45,7 @@ class Study:
     `folders`: the names of the runs. `rows`: the table, one row per cell (docs/columns.md); missing columns count as empty. `control`: the A/A
     control, with `cell`, `ratio`, `low`, `high`, `contains_one` and `level`; None where none was run. `findings`: what there is to object to.
     `timings`: of every cell by round, and its bursts beside others'; without, ratios are of medians. `scores`: the test items' scores of
-    every trained model, by cell id. `records`: all of them.
+    every trained model, by cell id. `records`: all of them. `superseded`: what of it a later run replaces, and why; "" for none.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Study:
     folders: tuple[str, ...] = ()
     scores: Mapping[str, SeedScores] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
+    superseded: str = ""
 
     @functools.cached_property
     def frame(self) -> pandas.DataFrame:
@@ -226,6 +227,7 @@ def study(*runs: StoredRun, name: str = "") -> Study:
         timings=times_of(stored),
         scores=item_scores_of(stored),
         records=stored.records,
+        superseded="; ".join(filter(None, (superseded(run.folder.resolve()) for run in runs))),
     )
 
 

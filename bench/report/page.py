@@ -131,9 +131,9 @@ def _subtitle(study: Study) -> str:
 
 def _notice(study: Study) -> str:
     settings = study.plan.settings
-    if not settings.quick:
-        return ""
-    return f"Quick run: {_plural(settings.rounds, 'round')} and short limits. It gives a first impression; do not publish these numbers."
+    quick = f"Quick run: {_plural(settings.rounds, 'round')} and short limits. It gives a first impression; do not publish these numbers."
+    later = f"{study.superseded[:1].upper()}{study.superseded[1:]}."
+    return " ".join((*([later] if study.superseded else []), *([quick] if settings.quick else [])))
 
 
 def _trust(study: Study) -> tuple[Block, ...]:

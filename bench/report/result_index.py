@@ -17,12 +17,9 @@ from bench.report.console_views import writing
 from bench.report.markdown import escape
 from bench.report.sections.answer import ACCURACY_NOTE, NO_LATENCY, answer_text
 from bench.running.folder import report_folder
-from bench.running.store import ENVIRONMENT, holds_records, is_stored, read_environment, read_plan, read_run
+from bench.running.store import ENVIRONMENT, NOTES, holds_records, is_stored, read_environment, read_plan, read_run
 from bench.spec import PLAN, Plan, RequestError
 
-NOTES = "notes.json"
-"""In the folder of results, by run: `superseded_by`, `part` (of the run that is superseded; absent: all of it) and `why`; `question` and
-`answer` where the run's own files hold none."""
 PAGE = "README.md"
 NOTHING_DECIDED = "This run decides none"
 LONGEST_ANSWER = 400

@@ -32,6 +32,9 @@ from bench.serialize import canonical_json, from_json, to_json
 from bench.spec import PLAN, PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RecordKey, RequestError
 
 ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
+NOTES = "notes.json"
+"""Beside the folders of runs, by run: `superseded_by`, `part` (of the run that is superseded; absent: all of it) and `why`; `question` and `answer`
+where the run's own files hold none."""
 CORRUPT = "records.corrupt"
 """Where lines that cannot be read are put aside, as they are, before their jobs are run again."""
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -238,6 +241,16 @@ def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
 def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
     """Each folder once, however often and in whatever form it is named."""
     return [read_run(folder) for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values()]
+
+
+def superseded(folder: Path) -> str:
+    """`times superseded by RUN: why`, as the notes beside the run say; "" where they do not, or cannot be read."""
+    try:
+        notes: Any = read_json(folder.parent / NOTES)
+        note = notes[folder.name]
+        return f"{note.get('part', 'all of it')} superseded by {note['superseded_by']}: {note['why']}"
+    except (RequestError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from bench import cli
-from bench.report.result_index import NOTES, PAGE, entries_of, index_text
-from bench.running.store import is_stored
+from bench.analysis.study import study
+from bench.report.result_index import PAGE, entries_of, index_text
+from bench.report.write import write_report
+from bench.running.store import NOTES, is_stored, read_run, superseded
 from bench.spec import PLAN, RequestError
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -102,3 +104,19 @@ def test_wrong_notes_are_refused(notes: str, message: str, results: Path) -> Non
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="there is no folder"):
         index_text(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(("facts", "text"), [({"part": "times"}, "times"), ({}, "all of it")])
+def test_a_superseded_run_says_so_on_its_page(facts: dict[str, str], text: str, results: Path, tmp_path: Path) -> None:
+    note(results, **facts, superseded_by=FIRST, why="another clock")
+    for name in (FIRST, SECOND):
+        write_report(study(read_run(results / name)), tmp_path / name)
+    notice = f"> **{text[0].upper()}{text[1:]} superseded by {FIRST}: another clock.**"
+    assert notice in (tmp_path / SECOND / "report.md").read_text()
+    assert "superseded" not in (tmp_path / FIRST / "report.md").read_text()
+
+
+def test_notes_that_cannot_be_read_are_no_reason_to_refuse_a_page(results: Path) -> None:
+    for content in ("torn", "[]", json.dumps({SECOND: "x"})):
+        (results / NOTES).write_text(content)
+        assert superseded(results / SECOND) == ""
