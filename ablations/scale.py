@@ -34,7 +34,7 @@ ABLATION = Ablation(
         Grid(name=DEPTH, flags={**TRAINED, "params": "600k"}, arms=depths(DEPTHS), baseline="2 blocks"),
     ),
     cuda=(
-        Grid(name=SIZE, flags={**LARGE, "depth": "6"}, arms=sizes(("300k", "1M", "3M", "10M")), baseline="1M"),
+        Grid(name=SIZE, flags={**LARGE, "depth": "6"}, arms=sizes(("300k", "1.2M", "3M", "10M")), baseline="1.2M"),
         Grid(name=DEPTH, flags={**LARGE, "params": "2M"}, arms=depths(("1", "2", "4", "8", "16")), baseline="2 blocks"),
     ),
     quick=(
