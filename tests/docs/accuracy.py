@@ -1,0 +1,255 @@
+"""Figures about accuracy, training and mixers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from bench import numbers
+from bench.analysis.front import choose_axes, front_of
+from bench.analysis.significance import Comparison
+from tests.docs.reading import (
+    FAMILIES,
+    Figures,
+    accuracy,
+    arm_rows,
+    arms,
+    budget,
+    difference,
+    effect,
+    exact,
+    exponent,
+    interval_text,
+    outcomes,
+    own_bounds,
+    points,
+    row,
+    rows,
+    run,
+    span,
+    table,
+)
+
+CIFAR_17, CIFAR_65 = "2026-11-20_cpu_cifar10_17", "2026-11-20_cpu_cifar10_65"
+CIFAR_17_TIMES, CIFAR_65_TIMES = "2026-11-23_cpu_cifar10_17_times", "2026-11-23_cpu_cifar10_65_times"
+CONTROL, CONTROL_CIFAR = "2026-11-20_cpu_control", "2026-11-20_cpu_control_cifar10"
+DIGITS, RECALL, TREC = "2026-11-20_cpu_digits", "2026-11-20_cpu_recall", "2026-11-20_cpu_trec"
+TRAINING_SPEED = "2026-11-20_cpu_training_speed"
+TOKEN_MIXING, TOKEN_MIXING_TIMES = "2026-11-21_cpu_token_mixing", "2026-11-23_cpu_token_mixing"
+VISION, GATING = "2026-11-21_cpu_vision_recipe", "2026-11-21_cpu_spatial_gating"
+REVERSE, REVERSE_LONGER = "2026-11-21_cpu_reverse", "2026-11-21_cpu_reverse_longer"
+
+
+@functools.cache
+def comparisons(name: str) -> tuple[Comparison, ...]:
+    """`bench compare RUN --x params --y accuracy`."""
+    return front_of(run(name), choose_axes("params", "accuracy"), {}).comparisons
+
+
+def ahead(name: str, first: str, second: str, **group: Any) -> Comparison:
+    (found,) = [
+        c
+        for c in comparisons(name)
+        if (c.first, c.second) == (first, second) and all(c.group[key] == value for key, value in group.items())
+    ]
+    return found
+
+
+def lead(name: str, first: str, second: str, **group: Any) -> str:
+    """By how much the first is ahead; its interval is not corrected, its test is (Holm)."""
+    found = ahead(name, first, second, **group)
+    assert found.significant
+    return points(found.difference.estimate, found.difference.low, found.difference.high)
+
+
+def leads() -> str:
+    """Of gMLP over both others in every group of CIFAR-10, in points; each is shown."""
+    groups = ((CIFAR_17, 105e3), (CIFAR_17, 300e3), (CIFAR_65, 105e3))
+    found = [ahead(name, "gmlp", other, budget=size) for name, size in groups for other in ("vit", "transformer")]
+    assert all(comparison.significant for comparison in found)
+    return span((100 * comparison.difference.estimate for comparison in found), "{:.1f}")
+
+
+def cifar_table(*, wide: bool) -> str:
+    cells = [(CIFAR_17, CIFAR_17_TIMES, b, model) for b in (105e3, 300e3) for model in FAMILIES]
+    cells += [(CIFAR_65, CIFAR_65_TIMES, 105e3, model) for model in FAMILIES]
+    lines = []
+    for name, times, size, model in cells:
+        found, timed = row(name, model=model, budget=size), row(times, model=model, budget=size)
+        assert found["params"] == timed["params"]
+        line = [model, budget(found), numbers.whole(found["seq_len"]), accuracy(found), numbers.fraction(found["train_accuracy"])]
+        line += [
+            numbers.count(found["flops"]),
+            "1" if model == "gmlp" else numbers.ratio(timed["ratio"], timed["ratio_low"], timed["ratio_high"]),
+        ]
+        if wide:
+            line += [numbers.count(found["train_flops"]), numbers.whole(found["train_s"]), numbers.whole(found["num_seeds"])]
+        lines.append(line)
+    headers = ["model", "budget", "n", "accuracy", "on training data", "FLOPs per sample", "time, over gMLP's"]
+    return table([*headers, *(["training FLOPs", "seconds per training", "seeds"] if wide else [])], lines)
+
+
+def digits_table() -> str:
+    sizes = (105e3, 300e3, 1e6)
+    lines = [[model, *(accuracy(row(DIGITS, model=model, budget=size)) for size in sizes)] for model in FAMILIES]
+    return table(["model", *(numbers.count(size) for size in sizes)], lines)
+
+
+def recall_table() -> str:
+    lengths = (12, 20, 32)
+    lines = [[model, *(accuracy(row(RECALL, model=model, seq_len=n)) for n in lengths)] for model in FAMILIES]
+    return table(["model", *(f"n = {n}" for n in lengths)], lines)
+
+
+def trec_table() -> str:
+    lines = []
+    for model in FAMILIES:
+        found = row(TREC, model=model)
+        line = [model, numbers.exact(found["params"]), accuracy(found), numbers.fraction(found["train_accuracy"])]
+        line += [f"{found['learning_rate']:.2e}", numbers.fraction(found["tuned_validation"])]
+        lines.append([*line, numbers.count(found["flops"]), numbers.count(found["train_flops"])])
+    headers = (
+        "model",
+        "params",
+        "accuracy",
+        "on training data",
+        "learning rate chosen",
+        "its validation score",
+        "FLOPs per sample",
+        "training FLOPs",
+    )
+    return table(headers, lines)
+
+
+def trec_lead() -> str:
+    """ViT over gMLP; not significant."""
+    found = ahead(TREC, "vit", "gmlp").difference
+    return points(found.estimate, found.low, found.high)
+
+
+def control_table() -> str:
+    plain, bare = "gmlp+pool=mean", "gmlp+gating=identity+pool=mean"
+    lines = []
+    for title, name in (("CIFAR-10, 3 seeds", CONTROL_CIFAR), ("digits, 5 seeds", CONTROL)):
+        lines.append([title, accuracy(row(name, model=plain)), accuracy(row(name, model=bare)), lead(name, plain, bare)])
+    return table(("task", "gMLP", "without mixing", "difference"), lines)
+
+
+def training_speed_table() -> str:
+    lines = []
+    for model in FAMILIES:
+        found = row(TRAINING_SPEED, model=model)
+        pair = [[found[f"{column}{end}"] for end in ("", "_low", "_high")] for column in ("loop_of_bound", "loop_over_plain")]
+        lines.append([model, *(numbers.ratio(*values) for values in pair)])
+    return table(("model", "loop / bare steps", "loop / plain loop"), lines)
+
+
+COST, COPY, IMAGES, FUSED = "cost against n", "copy from n / 2 tokens away", "images", "attention, fused"
+
+
+def mixer_cost(arm: str, measure: str, name: str = TOKEN_MIXING_TIMES) -> str:
+    """At n = 1024, over fused attention."""
+    if arm == FUSED:
+        return "1"
+    found = effect(name, COST, arm, FUSED, measure, seq_len=1024)
+    return interval_text(found.estimate) if measure == "latency_ms" else numbers.significant(found.estimate.estimate)
+
+
+def token_mixing_table() -> str:
+    trained, timed = arms(TOKEN_MIXING, COPY), arms(TOKEN_MIXING_TIMES, COST)
+    lines = []
+    for arm in dict.fromkeys([*timed, *trained]):
+        found = [*arm_rows(TOKEN_MIXING, COPY, arm), *arm_rows(TOKEN_MIXING, IMAGES, arm)] if arm in trained else []
+        line = [numbers.fraction(row["accuracy"]) for row in found] or [""] * 4
+        if arm in timed:
+            cells = [row["cell_id"] for row in arm_rows(TOKEN_MIXING_TIMES, COST, arm)]
+            line += [mixer_cost(arm, "latency_ms"), mixer_cost(arm, "activation_bytes"), exponent(TOKEN_MIXING_TIMES, 512, cells)]
+        lines.append([arm, *line, *[""] * (7 - len(line))])
+    return table(("mixer", "copy, n = 16", "32", "64", "digits", "time", "activations", "exponent of time"), lines)
+
+
+VISION_PART = "added to the basic recipe"
+
+
+def vision_table() -> str:
+    lines = []
+    for arm in (
+        "basic",
+        "convolutional teacher",
+        "2 blocks",
+        "convolutional stem",
+        "crop and flip",
+        "RandAugment",
+        "CutMix",
+        "batch of 256",
+    ):
+        (found,) = arm_rows(VISION, VISION_PART, arm)
+        against = ["", ""] if arm == "basic" else [form(VISION, VISION_PART, arm, "basic") for form in (difference, own_bounds)]
+        lines.append([arm, accuracy(found), *against, numbers.count(found["train_flops"])])
+    return table(("arm", "accuracy", "against basic", "by own spreads", "training FLOPs"), lines)
+
+
+def gating_table() -> str:
+    part, base = "photographs", "multiplicative, split"
+    titles = {
+        "multiplicative": "multiplicative, no split",
+        "tiny attention, 64": "tiny attention of 64 beside",
+        "identity": "identity (no mixing)",
+    }
+    found = {arm: arm_rows(GATING, part, arm)[0] for arm in arms(GATING, part)}
+    order = sorted(found, key=lambda arm: (arm != base, -found[arm]["accuracy"]))
+    forms = (difference, own_bounds)
+    lines = [
+        [titles.get(arm, arm), accuracy(found[arm]), *("" if arm == base else form(GATING, part, arm, base) for form in forms)]
+        for arm in order
+    ]
+    return table(("s(Z), photographs", "accuracy", "against multiplicative with split", "by own spreads"), lines)
+
+
+FIGURES: Figures = {
+    "cifar": lambda: cifar_table(wide=True),
+    "cifar_short": lambda: cifar_table(wide=False),
+    "cifar_lead_vit_17": lambda: lead(CIFAR_17, "gmlp", "vit", budget=105e3),
+    "cifar_lead_vit_65": lambda: lead(CIFAR_65, "gmlp", "vit", budget=105e3),
+    "cifar_lead_transformer_17": lambda: lead(CIFAR_17, "gmlp", "transformer", budget=105e3),
+    "cifar_lead_transformer_65": lambda: lead(CIFAR_65, "gmlp", "transformer", budget=105e3),
+    "cifar_lead_vit_300k": lambda: lead(CIFAR_17, "gmlp", "vit", budget=300e3),
+    "cifar_lead_transformer_300k": lambda: lead(CIFAR_17, "gmlp", "transformer", budget=300e3),
+    "cifar_leads": leads,
+    "digits": digits_table,
+    "digits_seconds": lambda: span((found["train_s"] for found in rows(DIGITS)), "{:.0f}"),
+    "recall": recall_table,
+    "trec": trec_table,
+    "trec_lead": trec_lead,
+    "control": control_table,
+    "training_speed": training_speed_table,
+    "loop_of_bound": lambda: span(found["loop_of_bound"] for found in rows(TRAINING_SPEED)),
+    "loop_over_plain": lambda: span(found["loop_over_plain"] for found in rows(TRAINING_SPEED)),
+    "vision": vision_table,
+    "vision_outcomes": lambda: outcomes(VISION),
+    "teacher_flops": lambda: numbers.significant(
+        effect(VISION, VISION_PART, "convolutional teacher", "basic", "train_flops").estimate.estimate, 2
+    ),
+    "gating": gating_table,
+    "gating_outcomes": lambda: outcomes(GATING),
+    "identity_loss": lambda: difference(GATING, "photographs", "identity", "multiplicative, split"),
+    "reverse_recurrent": lambda: exact(row(REVERSE, model="recurrent_attention")),
+    "reverse_recurrent_symbols": lambda: numbers.fraction(row(REVERSE, model="recurrent_attention")["accuracy"]),
+    "reverse_flops": lambda: numbers.significant(
+        row(REVERSE, model="recurrent_attention")["flops"] / row(REVERSE, model="encoder_decoder")["flops"]
+    ),
+    "longer_encoder_decoder": lambda: accuracy(row(REVERSE_LONGER, model="encoder_decoder")),
+    "longer_recurrent": lambda: accuracy(row(REVERSE_LONGER, model="recurrent_attention")),
+    "token_mixing": token_mixing_table,
+    "token_mixing_outcomes": lambda: outcomes(TOKEN_MIXING),
+    "token_mixing_cost_outcomes": lambda: outcomes(TOKEN_MIXING_TIMES),
+    "additive_time": lambda: mixer_cost("additive attention", "latency_ms"),
+    "additive_activations": lambda: mixer_cost("additive attention", "activation_bytes"),
+    "additive_time_before": lambda: mixer_cost("additive attention", "latency_ms", TOKEN_MIXING),
+    "explicit_time_before": lambda: mixer_cost("attention, explicit", "latency_ms", TOKEN_MIXING),
+    "explicit_time": lambda: mixer_cost("attention, explicit", "latency_ms"),
+    "causal_time": lambda: mixer_cost("causal attention", "latency_ms"),
+    "gating_time": lambda: mixer_cost("spatial gating", "latency_ms"),
+    "gating_params": lambda: mixer_cost("spatial gating", "params"),
+    "pooling_loss": lambda: difference(TOKEN_MIXING, IMAGES, "mean pooling", "none"),
+}

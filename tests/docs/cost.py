@@ -1,0 +1,231 @@
+"""Figures about cost against n: gMLP, fused and explicit attention, at one width and at equal parameters."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from bench import numbers
+from bench.analysis.growth import Growth
+from bench.report.sections.answer import answer_text
+from tests.docs.reading import FAMILIES, Figures, accuracy, exponent, interval_text, ratio, row, rows, run, table
+
+SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
+SEQ_BEFORE, SEQ_KEPT = "2026-11-20_cpu_sequence_length", "2026-11-22_cpu_growth_kept"
+THREE = "2026-11-23_cpu_three_families"
+LENGTHS = (17, 65, 129, 257, 513, 1025, 2049, 4097)
+GMLP = {"model": "gmlp"}
+FUSED_VIT, EXPLICIT_VIT = {"model": "vit", "attention": "auto"}, {"model": "vit", "attention": "math"}
+CONTRASTS = ((GMLP, FUSED_VIT), (GMLP, EXPLICIT_VIT), (EXPLICIT_VIT, FUSED_VIT))
+KEPT = {"match": "shape", "budget": 252e3, "batching": "batch 4", "phase": "infer", "engine": "eager"}
+"""One shape each, kept as n grows."""
+PARAMS = {"match": "params", "batching": "batch 1"}
+"""A shape at each n."""
+PARAMS_PLACES = {**dict.fromkeys((17, 65, 257, 513, 1025), (SEQ, 5e6)), 4097: (SEQ, 80e6)}
+"""By n, the run and the budget."""
+
+
+def kept_ratio(n: int, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """At one shape each; the intervals hold for the whole of `kept_table`."""
+    cells = ({**KEPT, **model, "seq_len": n} for model in (first, second))
+    return ratio(SEQ, *cells, of=len(LENGTHS) * len(CONTRASTS))
+
+
+def kept_table() -> str:
+    lines = []
+    for n in LENGTHS:
+        params = [numbers.count(row(SEQ, **KEPT, **model, seq_len=n)["params"]) for model in (GMLP, FUSED_VIT)]
+        lines.append([str(n), *params, *(kept_ratio(n, *pair) for pair in CONTRASTS)])
+    return table(("n", "gMLP's params", "ViT's", "gMLP / fused", "gMLP / explicit", "explicit / fused"), lines, left=0)
+
+
+def params_ratio(n: int, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """At equal parameters; the intervals hold for the whole of `params_table`."""
+    name, size = PARAMS_PLACES[n]
+    cells = [{**PARAMS, **model, "seq_len": n, "budget": size} for model in (first, second)]
+    if any(row(name, **cell)["status"] != "measured" for cell in cells):
+        return "over the time limit"
+    return ratio(name, *cells, of=len(PARAMS_PLACES) * len(CONTRASTS))
+
+
+def params_table() -> str:
+    lines = []
+    for n, (name, size) in PARAMS_PLACES.items():
+        gmlp, vit = (row(name, **PARAMS, **model, seq_len=n, budget=size) for model in (GMLP, FUSED_VIT))
+        share = numbers.percent(gmlp["params_seq"] / gmlp["params"])
+        widths = (numbers.whole(found["width"]) for found in (gmlp, vit))
+        lines.append([str(n), numbers.count(size), share, *widths, *(params_ratio(n, *pair) for pair in CONTRASTS)])
+    headers = ("n", "params", "of gMLP's in n² weights", "gMLP's width", "ViT's", "gMLP / fused", "gMLP / explicit", "explicit / fused")
+    return table(headers, lines, left=0)
+
+
+def headline() -> str:
+    """Of `kept_table` and `params_table`, with their intervals."""
+    lines = []
+    for n in (1025, 4097):
+        name, size = PARAMS_PLACES[n]
+        kept, matched = {**KEPT, "seq_len": n}, {**PARAMS, "seq_len": n, "budget": size}
+        forms = (("parameters at n = 17, shape kept", SEQ, kept, kept_ratio), ("parameters at this n", name, matched, params_ratio))
+        for text, of, cell, form in forms:
+            pair = [row(of, **cell, **model) for model in (GMLP, FUSED_VIT)]
+            sizes = (numbers.count(found["params"]) for found in pair)
+            ratios = (form(n, GMLP, model) for model in (FUSED_VIT, EXPLICIT_VIT))
+            lines.append([str(n), text, numbers.whole(pair[0]["batch_size"]), *sizes, *ratios])
+    headers = ("n", "equal", "batch", "gMLP's params", "ViT's", "gMLP / fused attention", "gMLP / explicit attention")
+    return table(headers, lines, left=2)
+
+
+def matched_table() -> str:
+    """The same two families at n = 1025 and about 5M parameters, by what is matched; the intervals hold for the three together."""
+    policies = (("parameters at n = 17, shape kept", "shape"), ("FLOPs", "flops"), ("parameters", "params"))
+    lines = []
+    for text, policy in policies:
+        cells = [{"match": policy, "budget": 5e6, "seq_len": 1025, **model} for model in (GMLP, FUSED_VIT)]
+        pair = [row(SEQ, **cell) for cell in cells]
+        sizes = (f"{numbers.whole(found['width'])}, {numbers.count(found['params'])}, {numbers.count(found['flops'])}" for found in pair)
+        lines.append([text, *sizes, ratio(SEQ, *cells, of=len(policies))])
+    return table(("equal", "gMLP's width, params, FLOPs", "ViT's", "gMLP / fused"), lines)
+
+
+def published_table() -> str:
+    lines = []
+    for patches in (196, 1024):
+        gmlp, fused, explicit = (
+            {"model": "gmlp-s", "seq_len": patches},
+            *({"model": "deit-s", "seq_len": patches + 1, "attention": kernel} for kernel in ("auto", "math")),
+        )
+        pairs = ((gmlp, fused), (gmlp, explicit), (explicit, fused))
+        params = [numbers.count(row(SEQ, **cell)["params"]) for cell in (gmlp, fused)]
+        lines.append([f"{patches} / {patches + 1}", *params, *(ratio(SEQ, *pair, of=6) for pair in pairs)])
+    return table(("n", "gMLP-S's params", "DeiT-S's", "gMLP-S / fused", "gMLP-S / explicit", "explicit / fused"), lines, left=0)
+
+
+def crossing_table() -> str:
+    lines = []
+    for size in ("Ti", "S", "B"):
+        (found,) = [c for c in run(PAIRS).closed_crossovers if (c.first, c.second) == (f"gmlp-{size.lower()}", f"deit-{size.lower()}")]
+        crossings = [found.flops[scope].crossings[0].n for scope in ("blocks", "whole model")]
+        ratios = [f"{found.ratios['blocks'][n]:.2f} ({found.ratios['whole model'][n]:.2f})" for n in (1025, 4097)]
+        lines.append([f"gMLP-{size} / DeiT-{size}", f"{crossings[0]:.0f}", f"{crossings[1]:.1f}", *ratios])
+    return table(("pair", "cross at n, blocks", "whole model", "gMLP / DeiT at 1025, blocks (whole)", "at 4097"), lines)
+
+
+def time_claims(name: str, *, survives: bool = False) -> str:
+    """`5 of 12`: verdicts on claims about time of the three families that are decided; `survives`: those on whether another choice changes them."""
+    found = [
+        verdict.answer
+        for verdict in run(name).verdicts
+        if verdict.claim.timed
+        and verdict.claim.name.startswith("survives_") == survives
+        and not verdict.finding.subject.startswith(("gmlp-s", "deit-s"))
+    ]
+    return f"{sum(answer != 'undecided' for answer in found)} of {len(found)}"
+
+
+def wide_times() -> str:
+    """`29 of 142`: medians whose interval is wider than a tenth of them."""
+    found = run(SEQ).frame.drop_duplicates("cell_id").dropna(subset=["latency_ms"])
+    wide = found["latency_high_ms"] - found["latency_low_ms"] > 0.1 * found["latency_ms"]
+    return f"{wide.sum()} of {len(found)}"
+
+
+def kept_growth(model: Mapping[str, Any]) -> Growth:
+    """Of time at one shape, as n grows."""
+    cells = {found["cell_id"] for found in rows(SEQ, **KEPT, **model)}
+    (found,) = [of for of in run(SEQ).growth if of.measure.column == "latency_ms" and cells <= set(of.series.cell_ids)]
+    return found
+
+
+def time_share(model: Mapping[str, Any]) -> str:
+    """Of the n^2 term at the longest length."""
+    share = kept_growth(model).decomposition.shares[-1].quadratic
+    return f"{100 * share.estimate:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]"
+
+
+def before(name: str, second: Mapping[str, Any]) -> str:
+    """gMLP over ViT at n = 4097 in a run that is superseded."""
+    cells = {"match": "shape", "budget": 150e3, "batching": "batch 4", "phase": "infer", "engine": "eager", "seq_len": 4097}
+    return ratio(name, {**cells, **GMLP}, {**cells, **second})
+
+
+def twin(model: Mapping[str, Any]) -> str:
+    """Time per token at n = 257 over that at 256."""
+    return interval_text(next(twin.ratio for twin in kept_growth(model).twins if twin.n == 257))
+
+
+def families_table() -> str:
+    lines = []
+    for found in sorted(rows(THREE), key=lambda found: (FAMILIES.index(found["model"]), found["seq_len"])):
+        line = [found["model"], numbers.whole(found["seq_len"]), numbers.exact(found["params"]), numbers.count(found["flops"])]
+        line += [numbers.percent(found["flops_quadratic_share"]), numbers.bytes_text(found["peak_memory_bytes"])]
+        time = "1" if found["model"] == "gmlp" else numbers.ratio(found["ratio"], found["ratio_low"], found["ratio_high"])
+        lines.append([*line, time, accuracy(found)])
+    return table(
+        ("model", "n", "params", "FLOPs per sample", "in n²", "peak memory", "time, over gMLP's", "accuracy (digits, 5 seeds)"), lines
+    )
+
+
+def quadratic_share(model: Mapping[str, Any]) -> str:
+    return f"{100 * row(SEQ, **KEPT, **model, seq_len=4097)['flops_quadratic_share']:.0f} %"
+
+
+def exponent_table() -> str:
+    """Of time, from each length to the next; plain intervals."""
+    models = (("gMLP", GMLP), ("ViT, fused", FUSED_VIT), ("ViT, explicit", EXPLICIT_VIT))
+    references = [
+        (name, {"model": f"metaformer+mixer={mixer}", "attention": attention})
+        for name, mixer, attention in (("windows of 16", "window_attention", "auto"), ("convolution of 9", "depthwise_convolution", "none"))
+    ]
+    steps = list(itertools.pairwise(LENGTHS))
+    lines = []
+    for name, model in (*models, *references):
+        cells = [found["cell_id"] for found in rows(SEQ, **KEPT, **model)]
+        lines.append([name, *(exponent(SEQ, shorter, cells) for shorter, _ in steps[2:])])
+    return table(("time", *(f"{shorter} to {longer}" for shorter, longer in steps[2:])), lines)
+
+
+def memory_crossing() -> str:
+    """The least n from which on gMLP's peak is below that of ViT with explicit attention, among neighbouring lengths."""
+    peaks = {
+        model: {int(found["seq_len"]): found["peak_memory_bytes"] for found in rows(CROSSING, model=model)} for model in ("gmlp", "vit")
+    }
+    below = {n: peaks["gmlp"][n] < peaks["vit"][n] for n in sorted(peaks["gmlp"])}
+    n = min(n for n, is_below in below.items() if is_below)
+    assert n - 1 in below
+    assert all(is_below == (length >= n) for length, is_below in below.items())
+    return str(n)
+
+
+FIGURES: Figures = {
+    "headline": headline,
+    "families": families_table,
+    "families_answer": lambda: answer_text(run(THREE)),
+    "published": published_table,
+    "crossings": crossing_table,
+    "time_claims_before": lambda: time_claims(SEQ_BEFORE),
+    "time_claims_kept": lambda: time_claims(SEQ_KEPT),
+    "time_share_gmlp": lambda: time_share(GMLP),
+    "time_share_vit": lambda: time_share(FUSED_VIT),
+    "before_fused": lambda: before(SEQ_BEFORE, FUSED_VIT),
+    "before_explicit": lambda: before(SEQ_BEFORE, EXPLICIT_VIT),
+    "kept_before_fused": lambda: before(SEQ_KEPT, FUSED_VIT),
+    "kept_before_explicit": lambda: before(SEQ_KEPT, EXPLICIT_VIT),
+    "kept_fused": lambda: kept_ratio(4097, GMLP, FUSED_VIT),
+    "kept_explicit": lambda: kept_ratio(4097, GMLP, EXPLICIT_VIT),
+    "digits_gmlp": lambda: accuracy(row(SEQ, model="gmlp", task="digits")),
+    "digits_vit": lambda: accuracy(row(SEQ, model="vit", task="digits")),
+    "time_claims": lambda: time_claims(SEQ),
+    "twin_gmlp": lambda: twin(GMLP),
+    "twin_fused": lambda: twin(FUSED_VIT),
+    "twin_explicit": lambda: twin(EXPLICIT_VIT),
+    "wide_times": wide_times,
+    "survive_claims": lambda: time_claims(SEQ, survives=True),
+    "matched": matched_table,
+    "kept": kept_table,
+    "same_params": params_table,
+    "share_vit": lambda: quadratic_share(FUSED_VIT),
+    "share_gmlp": lambda: quadratic_share(GMLP),
+    "exponents": exponent_table,
+    "memory_crossing": memory_crossing,
+}

@@ -1,0 +1,163 @@
+"""Figures of ours beside the peers."""
+
+from __future__ import annotations
+
+import statistics
+
+from bench import numbers
+from bench.analysis.peer_bounds import is_bound
+from bench.analysis.peers import FASTEST, Pair, Standing, both_with
+from tests.docs.reading import Figures, interval_text, outcomes, ratio_of_cells, row, rows, run, span, table
+
+PEERS, PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers", "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
+PEERS_BEFORE = "2026-11-22_cpu_peers"
+TITLES = {"gmlp": "gMLP", "vit": "ViT", "transformer": "Transformer"}
+
+
+def standing(name: str = PEERS) -> Standing:
+    found = run(name).peers
+    assert found is not None
+    return found
+
+
+def fastest(part: str) -> dict[tuple[int, int], Pair]:
+    """By n and batch size, ours against the fastest peer there."""
+    return {(pair.place.seq_len, pair.place.batch_size): pair for pair in standing().fastest if pair.place.part == part}
+
+
+def mean(part: str, name: str = PEERS) -> str:
+    """Over the cells of a part, each against its fastest peer."""
+    return interval_text(next(mean.ratio for mean in standing(name).means if (mean.part, mean.peer) == (part, FASTEST)))
+
+
+def mean_over_families(phase: str) -> str:
+    parts = [f"{title}, {phase}" for title in TITLES.values()]
+    means = [mean.ratio for mean in standing().means if mean.part in parts and mean.peer == FASTEST]
+    return f"{statistics.geometric_mean(ratio.estimate for ratio in means if ratio):.2f}"
+
+
+def page_faults() -> str:
+    """The most that a cell takes at every step."""
+    return numbers.exact(round(run(PEERS).frame["page_faults"].max()))
+
+
+def means() -> str:
+    answers = {(judged.part, judged.bound.split()[0]): judged.answer for judged in run(PEERS).peer_bounds}
+    lines = [
+        [title, *(f"{mean(part)}, {answers[part, 'geometric']}" for part in (f"{title}, infer", f"{title}, train"))]
+        for title in TITLES.values()
+    ]
+    return table(("ours over the fastest peer, geometric mean", "inference (bound 0.6)", "training (bound 0.8)"), lines)
+
+
+def means_avx2() -> str:
+    """Beside the same cells of the whole run."""
+    lines = []
+    for title in TITLES.values():
+        line = [title]
+        for part in (f"{title}, infer", f"{title}, train"):
+            places = {(pair.place.seq_len, pair.place.batch_size) for pair in standing(PEERS_AVX2).fastest if pair.place.part == part}
+            line += [mean(part, PEERS_AVX2), *(interval_text(found.ratio) for place, found in fastest(part).items() if place in places)]
+        lines.append(line)
+    return table(("n = 257, batch 32", "inference, AVX2", "AVX-512", "training, AVX2", "AVX-512"), lines)
+
+
+def ratios_avx2() -> str:
+    """Of every model and phase in fp32, with the cap on vector instructions."""
+    return span(pair.ratio.estimate for pair in standing(PEERS_AVX2).fastest if is_bound(pair.place) and pair.ratio)
+
+
+def cells() -> str:
+    """Every cell in fp32 against its fastest peer; the intervals hold for all cells of the run together."""
+    lines = []
+    for title in TITLES.values():
+        inference, training = fastest(f"{title}, infer"), fastest(f"{title}, train")
+        for (n, batch), pair in sorted(inference.items()):
+            sides = (text for found in (pair, training[n, batch]) for text in (interval_text(found.joint), found.peer))
+            lines.append([title, str(n), str(batch), *sides])
+    return table(("model", "n", "batch", "inference", "against", "training", "against"), lines)
+
+
+def shown(name: str = PEERS) -> str:
+    """`60 of 60`: cells in fp32 that are shown to take less time."""
+    found = [pair.is_shown_faster for pair in standing(name).fastest if is_bound(pair.place)]
+    return f"{sum(found)} of {len(found)}"
+
+
+def output_error() -> str:
+    """The largest of all compared cells in fp32."""
+    errors = (contender.output_error for place, found in standing().contenders.items() if is_bound(place) for contender in found)
+    return f"{max(error for error in errors if error is not None):.1e}"
+
+
+def same_engine() -> str:
+    engines = ("eager", "onednn")
+    found = {(mean.part, mean.peer, mean.kind): mean for mean in standing().means}
+    lines = []
+    for part, peer in dict.fromkeys((part, peer) for part, peer, _ in found if peer != FASTEST and "bf16" not in part):
+        means = [found.get((part, peer, both_with(engine))) for engine in engines]
+        lines.append([part, peer, *(f"{interval_text(mean.ratio)} ({mean.num_places} cells)" if mean else "" for mean in means)])
+    return table(("part", "peer", *(f"both {engine}" for engine in engines)), lines, left=2)
+
+
+def bf16() -> str:
+    """Against the fastest peer as shipped: ours by the engine and eager; and the engine's own gain. The intervals are plain."""
+    lines = []
+    for pair in standing(PEERS_BF16).fastest:
+        place = pair.place
+        arms = {name: row(PEERS_BF16, model=pair.ours.row["model"], seq_len=place.seq_len, engine=name) for name in ("eager", "onednn")}
+        against = [ratio_of_cells(PEERS_BF16, arms[name]["cell_id"], pair.theirs.cell_id) for name in ("eager", "onednn")]
+        gain = ratio_of_cells(PEERS_BF16, arms["onednn"]["cell_id"], arms["eager"]["cell_id"])
+        lines.append([TITLES[place.family], str(place.seq_len), pair.peer, *against, gain])
+    return table(("model, bf16", "n, batch 32", "fastest peer", "ours, eager / it", "ours, onednn / it", "onednn / eager"), lines)
+
+
+def products(name: str) -> str:
+    """`119 by torch, 246 by oneDNN`: GFLOP/s of the best matrix product when the run began."""
+    found = run(name).environment["ceilings_at_start"]
+    return f"{found['torch_mm_flops_per_s'] / 1e9:.0f} by torch, {found['onednn_flops_per_s'] / 1e9:.0f} by oneDNN"
+
+
+def kernels(n: int, form: str) -> str:
+    """At batch 32, inference: gMLP over ViT as timm ships both, as built here with the best engines, or the part that kernels account for."""
+    (found,) = [
+        share
+        for share in run(PEERS).kernel_shares
+        if share.place
+        and (share.phase, share.dtype, share.peer) == ("infer", "fp32", "timm")
+        and (share.place.seq_len, share.place.batch_size) == (n, 32)
+    ]
+    return interval_text(getattr(found, form))
+
+
+def ceiling_share(phase: str) -> str:
+    """Of the best matrix product of this host, at n = 1025, batch 32: ours by the engine."""
+    found = rows(PEERS, phase=phase, engine="onednn", dtype="fp32", seq_len=1025, batch_size=32)
+    return ", ".join(f"{TITLES[line['family']]} {100 * line['mfu']:.0f} %" for line in found if line["family"] in TITLES)
+
+
+FIGURES: Figures = {
+    "peers_means": means,
+    "peers_means_avx2": means_avx2,
+    "peers_mean_infer": lambda: mean_over_families("infer"),
+    "peers_mean_train": lambda: mean_over_families("train"),
+    "peers_faults": page_faults,
+    "peers_avx2": ratios_avx2,
+    "peers_cells": cells,
+    "peers_shown": shown,
+    "peers_shown_before": lambda: shown(PEERS_BEFORE),
+    "peers_outcomes": lambda: outcomes(PEERS),
+    "peers_output_error": output_error,
+    "peers_same_engine": same_engine,
+    "peers_bf16": bf16,
+    "products_avx512": lambda: products(PEERS),
+    "products_avx2": lambda: products(PEERS_AVX2),
+    "kernels_shipped_257": lambda: kernels(257, "shipped"),
+    "kernels_ours_257": lambda: kernels(257, "ours"),
+    "kernels_share_257": lambda: kernels(257, "kernels"),
+    "kernels_shipped_1025": lambda: kernels(1025, "shipped"),
+    "kernels_ours_1025": lambda: kernels(1025, "ours"),
+    "kernels_share_1025": lambda: kernels(1025, "kernels"),
+    "ceiling_infer": lambda: ceiling_share("infer"),
+    "ceiling_train": lambda: ceiling_share("train"),
+}

@@ -1,0 +1,144 @@
+"""Rows, effects and ratios of committed runs as text: what the figures of README and docs are made of."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import numbers
+from bench.analysis.effects import Effect
+from bench.analysis.study import Study, study
+from bench.intervals import LEVEL, Interval, round_mean
+from bench.running.store import read_run
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+FAMILIES = ("gmlp", "vit", "transformer")
+Row = Mapping[str, Any]
+Figures = Mapping[str, Callable[[], str]]
+"""By the name of a place, its text."""
+
+
+@functools.cache
+def run(name: str) -> Study:
+    return study(read_run(RESULTS / name))
+
+
+def rows(name: str, **where: Any) -> list[Row]:
+    """The rows of a run in which these columns have these values."""
+    frame = run(name).frame
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    return [row._asdict() for row in frame.itertuples(index=False)]
+
+
+def row(name: str, **where: Any) -> Row:
+    """The only such row. Raises LookupError for none or several."""
+    found = {found["cell_id"]: found for found in rows(name, **where)}
+    if len(found) != 1:
+        raise LookupError(f"{name}: {len(found)} rows with {where}, not one")
+    return next(iter(found.values()))
+
+
+def ratio(name: str, first: Mapping[str, Any], second: Mapping[str, Any], *, of: int = 1) -> str:
+    """The time of one cell over that of another, paired by round; its interval holds for `of` such ratios together (Bonferroni)."""
+    return ratio_of_cells(name, row(name, **first)["cell_id"], row(name, **second)["cell_id"], of=of)
+
+
+def ratio_of_cells(name: str, first: str, second: str, *, of: int = 1) -> str:
+    mean = round_mean(list(run(name).timings.log_ratios(first, second).values()))
+    assert mean is not None
+    return interval_text(mean.interval(1 - (1 - LEVEL) / of).exp())
+
+
+def effect(name: str, part: str, arm: str, against: str, measure: str, seq_len: int | None = None) -> Effect:
+    """The only such effect of an ablation, or that at this length."""
+    found = [
+        effect
+        for effect in run(name).effects
+        if (effect.contrast.part, effect.contrast.arm, effect.contrast.against, effect.measure.name) == (part, arm, against, measure)
+        and seq_len in (None, effect.contrast.seq_len)
+    ]
+    if len(found) != 1:
+        raise LookupError(f"{name}: {len(found)} effects of {arm} against {against} in {part}, not one")
+    return found[0]
+
+
+def difference(name: str, part: str, arm: str, against: str) -> str:
+    """`-4.2 points [-7.6, -0.9]`, with an interval that holds for all comparisons of the run on this measure together."""
+    found = effect(name, part, arm, against, "accuracy").estimate
+    return f"{100 * found.estimate:+.1f} points {_bounds(found)}"
+
+
+def own_bounds(name: str, part: str, arm: str, against: str) -> str:
+    """`[-9.1, +0.7]`: of the same difference, from the two arms' own spreads over seeds."""
+    found = effect(name, part, arm, against, "accuracy")
+    return _bounds(found.own or found.estimate)
+
+
+def _bounds(found: Interval) -> str:
+    return f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+
+
+def arm_rows(name: str, part: str, arm: str) -> list[Row]:
+    """The rows of one arm of a part, shortest first."""
+    (cells,) = [found.cells for of in run(name).plan.parts if of.name == part for found in of.arms if found.name == arm]
+    return sorted((run(name).row_by_cell[cell] for cell in cells), key=lambda found: found["seq_len"])
+
+
+def arms(name: str, part: str) -> list[str]:
+    return [arm.name for of in run(name).plan.parts if of.name == part for arm in of.arms]
+
+
+def exponent(name: str, shorter: int, cells: Iterable[str], column: str = "latency_ms") -> str:
+    """The local exponent from this length to the next, of the series that has these cells."""
+    wanted = set(cells)
+    (found,) = [
+        step.exponent
+        for growth in run(name).growth
+        if growth.measure.column == column and wanted <= set(growth.series.cell_ids)
+        for step in growth.exponents.exponents
+        if step.shorter == shorter
+    ]
+    return f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def outcomes(name: str) -> str:
+    """`18 supported, 6 undecided`."""
+    counts = Counter(found.answer for found in run(name).outcomes)
+    return ", ".join(f"{counts[answer]} {answer}" for answer in ("supported", "refuted", "undecided") if counts[answer])
+
+
+def table(headers: Sequence[str], lines: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """A Markdown table, on lines of its own; the first `left` columns are text."""
+    rule = "|" + "".join("---|" if i < left else "---:|" for i in range(len(headers)))
+    return "\n" + "\n".join(["| " + " | ".join(headers) + " |", rule, *("| " + " | ".join(line) + " |" for line in lines)]) + "\n"
+
+
+def accuracy(found: Row) -> str:
+    return numbers.fraction(found["accuracy"], found["accuracy_low"], found["accuracy_high"])
+
+
+def exact(found: Row) -> str:
+    return numbers.fraction(found["exact_accuracy"], found["exact_accuracy_low"], found["exact_accuracy_high"])
+
+
+def budget(found: Row) -> str:
+    return numbers.count(found["budget"]).replace(" ", "")
+
+
+def points(estimate: float, low: float, high: float) -> str:
+    """A difference of accuracies in percentage points."""
+    return f"{100 * estimate:.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def span(values: Iterable[float], form: str = "{:.2f}") -> str:
+    """`0.98 to 1.00`."""
+    found = sorted(values)
+    return f"{form.format(found[0])} to {form.format(found[-1])}"
+
+
+def interval_text(found: Interval | None) -> str:
+    return numbers.ratio(found.estimate, found.low, found.high) if found else ""
