@@ -82,9 +82,9 @@ def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes(sizing: s
 
 
 @pytest.mark.parametrize("flags", [{"batch_tokens": "4096"}, {"fixed_width": "40", "params": "84k"}, {"heads": "1"}])
-def test_one_that_is_left_alone_is_refused_in_every_form_of_a_request(flags: dict[str, str]) -> None:
+def test_one_that_is_left_alone_is_refused_in_every_form_of_a_request(flags: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match="nothing is left to compare with another: vit at n = 17") as refused:
-        planned(**{"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4", "sizing": "canonical", **flags})
+        planned(**{"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4", "sizing": "canonical"} | flags)
     assert "--sizing free" in refused.value.hint
 
 

@@ -79,4 +79,5 @@ def bf16_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> T
         queries, keys, values, out = some
         scores = torch.bmm(queries, keys.transpose(1, 2))
         torch.bmm(torch.softmax(scores, dim=-1, out=scores), values, out=out)
-    return mixed.unflatten(0, (batch, heads))
+    found: Tensor = mixed.unflatten(0, (batch, heads))
+    return found
