@@ -171,7 +171,11 @@ def _hint(first: Skipped, requests: Iterable[Request]) -> str:
     if first.reason.startswith("--"):
         return f"choose another {first.reason.split()[0]}, or leave it out"
     requests = list(requests)
-    ways = ["type the flags that it names" if first.reason.endswith(HAS_SIZE) else "try larger --params or shorter --seq, or another width"]
+    ways = [
+        "type the flags that it names"
+        if first.reason.endswith(HAS_SIZE)
+        else "try larger --params or shorter --seq, or another width or number of heads"
+    ]
     ways += ["more --memory"] if any(request.climbs_batch or request.climbs_seq for request in requests) else []
     ways += ["--sizing free for stranger shapes"] if any(request.sizing == CANONICAL for request in requests) else []
     return ", or ".join(ways)

@@ -18,7 +18,7 @@ BUSY = {"gpu_clock_mhz": 1980, "gpu_memory_clock_mhz": 2619, "gpu_throttle_reaso
 
 def test_readings_are_taken_while_the_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device is busy inside the block alone: a reading after it would find idle clocks."""
-    state: dict[str, Any] = {"now": IDLE}
+    state: dict[str, Any] = {}
     enough = threading.Event()
     num_asked = 0
 
@@ -35,8 +35,8 @@ def test_readings_are_taken_while_the_block_runs(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(gpu_monitor, "visible_gpu", planted)
     readings: gpu_monitor.Readings = []
+    state["now"] = BUSY
     with watched_gpu(readings, interval_s=0.001):
-        state["now"] = BUSY
         assert enough.wait(timeout=60.0)
     state["now"] = IDLE
     found = summary(readings)
