@@ -12,6 +12,7 @@ from bench.report.sections.answer import answer_text
 from tests.docs.reading import FAMILIES, Figures, accuracy, exponent, interval_text, ratio, row, rows, run, table
 
 SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
+EXPLICIT = "2026-11-23_cpu_explicit_4097"
 SEQ_BEFORE, SEQ_KEPT = "2026-11-20_cpu_sequence_length", "2026-11-22_cpu_growth_kept"
 THREE = "2026-11-23_cpu_three_families"
 LENGTHS = (17, 65, 129, 257, 513, 1025, 2049, 4097)
@@ -22,7 +23,7 @@ KEPT = {"match": "shape", "budget": 252e3, "batching": "batch 4", "phase": "infe
 """One shape each, kept as n grows."""
 PARAMS = {"match": "params", "batching": "batch 1"}
 """A shape at each n."""
-PARAMS_PLACES = {**dict.fromkeys((17, 65, 257, 513, 1025), (SEQ, 5e6)), 4097: (SEQ, 80e6)}
+PARAMS_PLACES = {**dict.fromkeys((17, 65, 257, 513, 1025), (SEQ, 5e6)), 4097: (EXPLICIT, 80e6)}
 """By n, the run and the budget."""
 
 
