@@ -13,6 +13,7 @@ import pandas
 from numpy.typing import NDArray
 
 from bench.intervals import LEVEL, Interval, round_mean
+from bench.planning.same_width import is_one_width
 from bench.running.timings import Timings
 from bench.spec import Part
 
@@ -57,6 +58,8 @@ def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
     found = []
     for part in parts:
         members = rows[rows["cell_id"].isin(part.cells)]
+        if is_one_width(part.match):  # a cell that meets a budget too stands beside those that meet none
+            members = members.assign(budget=None)
         found.append(members.assign(match=part.match, batching=part.batching or _batch_texts(members)))
     whole = pandas.concat(found) if found else rows
     return whole.drop_duplicates(["cell_id", "match", "batching"]).reset_index(drop=True)

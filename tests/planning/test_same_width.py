@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas
 import pytest
 
+from bench.analysis.frame import prepare
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.planning.request import needs_task, parse_request
@@ -68,6 +70,21 @@ def test_at_one_width_they_read_the_same_and_nothing_is_trained() -> None:
     trained = {job.cell.cell_id for job in jobs(plan) if needs_task(job.metric)}
     assert trained
     assert trained <= {cell.cell_id for cell in matched}
+
+
+def test_a_cell_that_meets_the_budget_at_that_width_stands_beside_the_others_there() -> None:
+    """ViT is 144 wide by its budget already: one cell, in both parts."""
+    plan = planned(seq="513", params="1.6M", depth="6")
+    assert len(plan.cells) == 3
+    rows = pandas.DataFrame(
+        {"cell_id": p.cell.cell_id, "model": p.cell.model.name, "budget": p.sizing.budget, "batch_size": 4, "seq_len": 513}
+        for p in plan.cells
+    )
+    frame = prepare(rows, plan.parts)
+    beside = frame[frame["match"] == "width 144"]
+    assert sorted(beside["model"]) == ["gmlp", "vit"]
+    assert set(beside["size"]) == {"width 144"}
+    assert set(frame[frame["match"] == "params"]["size"]) == {"budget 1.60 M"}
 
 
 def test_heads_at_one_width_are_canonical() -> None:
