@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
+import itertools
 import os
 import platform
 import time
+import tokenize
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -206,13 +209,32 @@ def code_facts() -> dict[str, Any]:
 
 
 def work_version() -> str:
-    """Hash everything of this program that determines a time: the bytes of TIMED_CODE and the version of torch. 16 hexadecimal digits."""
+    """Hash the code that determines a time (TIMED_CODE, without its prose) and the version of torch. 16 hexadecimal digits."""
     folder = Path(bench.__file__).resolve().parent.parent
     found = hashlib.sha256(str(_version("torch")).encode())
     for path in sorted({path for pattern in TIMED_CODE for path in folder.glob(pattern)}):
-        content = path.read_bytes()
+        content = without_prose(path.read_text(encoding="utf-8")).encode()
         found.update(f"\n{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return found.hexdigest()[:16]
+
+
+def without_prose(source: str) -> str:
+    """Remove comments, docstrings and blank lines: rewording them changes no time.
+
+    The text is cut, not printed from a syntax tree, so that every version of Python gives the same result.
+    """
+    lines, starts = source.splitlines(), True
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type != tokenize.NL]
+    cut = []
+    for token, following in itertools.pairwise(tokens):
+        is_docstring = starts and token.type == tokenize.STRING and following.type in (tokenize.NEWLINE, tokenize.COMMENT)
+        if is_docstring or token.type == tokenize.COMMENT:
+            cut.append((token.start, token.end))
+        elif token.type not in (tokenize.INDENT, tokenize.DEDENT):
+            starts = token.type == tokenize.NEWLINE
+    for (first, left), (last, right) in reversed(cut):
+        lines[first - 1 : last] = [lines[first - 1][:left] + lines[last - 1][right:]]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

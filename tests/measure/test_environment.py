@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tokenize
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,12 +71,60 @@ def test_the_version_of_the_timed_code_follows_its_files(path: str, checkout: Pa
     assert environment.work_version() == before
     (checkout / path).write_text("1")
     written = environment.work_version()
+    (checkout / path).write_text('"""A docstring."""\n\n# a comment\n1  # why\n')
+    assert environment.work_version() == written
     (checkout / path).write_text("2")
     assert len({before, written, environment.work_version()}) == 3
     (checkout / path).unlink()
     assert environment.work_version() == before
     monkeypatch.setattr(environment, "_version", lambda _: "another")
     assert environment.work_version() != before
+
+
+PROSE = '''"""Of the module."""
+
+# a comment
+X = "# not a comment"  # one
+"""Of X."""
+
+
+def f(a: str = """kept
+# too""") -> str:
+    """Of f.
+
+    # more
+    """
+    # why
+
+    return f"{a} # kept"
+'''
+CODE = '''X = "# not a comment"
+def f(a: str = """kept
+# too""") -> str:
+    return f"{a} # kept"'''
+
+
+def test_prose_is_no_part_of_the_timed_code() -> None:
+    assert environment.without_prose(PROSE) == CODE
+
+
+def test_the_timed_code_without_prose_is_the_same_code() -> None:
+    folder = Path(environment.__file__).parents[2]
+    for source in (path.read_text() for pattern in environment.TIMED_CODE for path in folder.glob(pattern)):
+        prose = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+        num_docstrings = sum(isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) for node in prose)
+        before, after = words_of(source), words_of(environment.without_prose(source))
+        assert after[tokenize.COMMENT] == []
+        assert len(after[tokenize.STRING]) == len(before[tokenize.STRING]) - num_docstrings
+        assert all(after[kind] == before[kind] for kind in (tokenize.NAME, tokenize.NUMBER, tokenize.OP))
+
+
+def words_of(source: str) -> dict[int, list[str]]:
+    """The tokens by type."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        found[token.type].append(token.string)
+    return found
 
 
 def test_every_file_of_the_timed_code_is_there() -> None:
