@@ -1,1 +1,1 @@
-"""Parts that every family shares: sizes, closed-form cost, embedding, feed-forward, head."""
+"""The parts that all families share: sizes, cost, embedding, feed-forward, head."""

@@ -1,4 +1,7 @@
-"""Additive scores of queries and keys: a small network in place of the scaled dot product (Bahdanau et al., arXiv 1409.0473, App. A.1.2)."""
+"""Additive scores compare queries and keys with a small network.
+
+They replace the scaled dot product (Bahdanau et al., arXiv 1409.0473, App. A.1.2).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,14 @@ from models.layers.shape import require_positive
 
 
 class AdditiveScore(nn.Module):
-    """`(batch, queries, query_width)` and `(batch, keys, key_width)` -> scores `(batch, queries, keys)`: w tanh(W_q q + W_k k), without biases.
+    """Score queries against keys by a network with one hidden layer.
 
-    Queries and keys may differ in width. Keys that stay while queries change are projected once: `score(queries, project_keys(keys))`.
+    `(batch, queries, query_width)` and `(batch, keys, key_width)` -> `(batch, queries, keys)`: w tanh(W_q q + W_k k), without biases.
+
+    Queries and keys may differ in width. If the keys stay fixed while the queries change, project them once:
+    `score(queries, project_keys(keys))`.
+
+    Raises ValueError if a width is not a positive integer.
     """
 
     def __init__(self, query_width: int, key_width: int, hidden: int) -> None:
@@ -26,22 +34,28 @@ class AdditiveScore(nn.Module):
         return self.score(queries, self.project_keys(keys))
 
     def project_keys(self, keys: Tensor) -> Tensor:
-        """`(batch, keys, key_width)` -> `(batch, keys, hidden)`."""
+        """Project keys: `(batch, keys, key_width)` -> `(batch, keys, hidden)`."""
         projected: Tensor = self.key(keys)
         return projected
 
     def score(self, queries: Tensor, projected_keys: Tensor) -> Tensor:
-        """`(batch, queries, query_width)` and `(batch, keys, hidden)` -> `(batch, queries, keys)`."""
-        # every pair is held at once, (batch, queries, keys, hidden): a sum before a tanh is no product of two factors; in place, so that it is once
+        """Score queries against keys that are already projected.
+
+        `(batch, queries, query_width)` and `(batch, keys, hidden)` -> `(batch, queries, keys)`.
+        """
+        # (batch, queries, keys, hidden): the sum inside tanh does not factor, so every pair is stored; in place, to store it only once
         pairs = (self.query(queries)[:, :, None] + projected_keys[:, None]).tanh_()
         scores: Tensor = self.combine(pairs).squeeze(-1)
         return scores
 
 
 def additive_score_cost(query_width: int, key_width: int, hidden: int, *, queries: Polynomial, keys: Polynomial) -> Cost:
-    """Both projections, then queries x keys x hidden multiply-adds with w; the tanh of as many entries is no matrix product and is left out.
+    """Return the cost of `AdditiveScore`: both projections and the scores.
 
-    `queries` and `keys` are their numbers, in n; keys are projected once.
+    The scores take queries x keys x hidden multiply-adds. The tanh of the same number of entries is not a matrix product and is not
+    counted.
+
+    `queries`, `keys`: their numbers, as polynomials in n. Keys are projected once.
     """
     return Cost(
         (

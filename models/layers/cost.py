@@ -1,7 +1,9 @@
-"""Closed-form cost: named terms, each with exact integer polynomials in the sequence length n. Imports no torch.
+"""The closed-form cost of a model is a sum of named terms.
 
-Multiply-adds count matrix products only (one multiply-add is two FLOPs): normalisation, activation, softmax and element-wise work are left
-out, here and in the counters that must agree with it.
+Each term is a polynomial in the sequence length n with exact integer coefficients. Imports no torch.
+
+Multiply-adds count matrix products only (one multiply-add is two FLOPs). Normalisation, activations, softmax and other element-wise work
+are not counted, neither here nor by the counters that must agree with these terms.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ FLOPS_PER_MAC = 2
 
 
 class Polynomial:
-    """An integer polynomial in n: `coefficients[i]` multiplies n**i, and the last one is not 0. Not to be changed."""
+    """An immutable polynomial in n with integer coefficients.
+
+    `coefficients`: `coefficients[i]` multiplies n**i; trailing zeros are removed.
+    """
 
     __slots__ = ("coefficients",)
     coefficients: tuple[int, ...]
@@ -48,14 +53,15 @@ class Polynomial:
     __rmul__ = __mul__
 
     def degree(self, i: int) -> int:
-        """The coefficient of n**i."""
+        """Return the coefficient of n**i."""
         return self.coefficients[i] if i < len(self.coefficients) else 0
 
     def at(self, n: int) -> int:
+        """Return the value at sequence length `n`."""
         return sum(c * n**i for i, c in enumerate(self.coefficients))
 
     def varying(self) -> Polynomial:
-        """The part that depends on n."""
+        """Return the part that depends on n."""
         return Polynomial((0, *self.coefficients[1:]))
 
 
@@ -72,9 +78,12 @@ def constant(value: int) -> Polynomial:
 class Term:
     """One named part of a model's cost.
 
-    `macs`: forward multiply-adds of one sample. `backward_products`: how many products of the same size backward does (2: for the input and
-    for the weight; 1 where the input needs no gradient). `recompute_macs`: what a fused kernel's backward computes a second time; it belongs to
-    hardware FLOPs, not to model FLOPs.
+    `scope`: part of the model: `embedding`, `blocks` or `head`.
+    `params`: number of parameters.
+    `macs`: forward multiply-adds of one sample.
+    `backward_products`: products of the same size in the backward: 2 (input and weight gradients), 1 if the input needs no gradient, 0 if
+        neither does.
+    `recompute_macs`: multiply-adds that a fused kernel repeats in its backward. They count as hardware FLOPs, not as model FLOPs.
     """
 
     name: str
@@ -93,11 +102,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Cost:
-    """All terms of a module."""
+    """All cost terms of a module."""
 
     terms: tuple[Term, ...]
 
     def params(self, scope: str | None = None) -> Polynomial:
+        """Return the number of parameters, in one scope or in all."""
         return self._all_params if scope is None else _sum(t.params for t in self.terms if t.scope == scope)
 
     @functools.cached_property
@@ -105,10 +115,14 @@ class Cost:
         return _sum(t.params for t in self.terms)
 
     def params_seq(self, scope: str | None = None) -> Polynomial:
-        """Parameters of the terms that hold more of them at a greater n: all of those, a constant such as the -1 of 2 n - 1 included."""
+        """Return the parameters of all terms that grow with n.
+
+        A term counts in full, with its constant part, such as the -1 of 2 n - 1.
+        """
         return _sum(t.params for t in self.terms if scope in (None, t.scope) and t.params.varying() != ZERO)
 
     def macs(self, scope: str | None = None) -> Polynomial:
+        """Return one sample's forward multiply-adds, in one scope or in all."""
         return self._all_macs if scope is None else _sum(t.macs for t in self.terms if t.scope == scope)
 
     @functools.cached_property
@@ -116,7 +130,7 @@ class Cost:
         return _sum(t.macs for t in self.terms)
 
     def flops(self, scope: str | None = None) -> Polynomial:
-        """Forward FLOPs of one sample."""
+        """Return one sample's forward FLOPs, in one scope or in all."""
         return self._all_flops if scope is None else self.macs(scope) * FLOPS_PER_MAC
 
     @functools.cached_property
@@ -124,17 +138,25 @@ class Cost:
         return self._all_macs * FLOPS_PER_MAC
 
     def train_flops(self) -> Polynomial:
-        """Model FLOPs of one sample's forward and backward, without what a fused kernel recomputes."""
+        """Return the model FLOPs of one sample's forward and backward.
+
+        They exclude the products that a fused kernel recomputes.
+        """
         return _sum(t.macs * (1 + t.backward_products) for t in self.terms) * FLOPS_PER_MAC
 
     def recompute_flops(self) -> Polynomial:
-        """What fused attention's backward computes again (hardware FLOPs beyond the model FLOPs)."""
+        """Return the FLOPs that fused attention recomputes in its backward.
+
+        These are the hardware FLOPs beyond the model FLOPs.
+        """
         return _sum(t.recompute_macs for t in self.terms) * FLOPS_PER_MAC
 
     def repeated(self, times: int) -> Cost:
+        """Return the cost of `times` copies."""
         return Cost(tuple(t.times(times) for t in self.terms))
 
     def within(self, prefix: str) -> Cost:
+        """Prefix the name of each term with `prefix` and a dot."""
         return Cost(tuple(t.within(prefix) for t in self.terms))
 
     def __add__(self, other: Cost) -> Cost:
@@ -142,7 +164,10 @@ class Cost:
 
 
 def linear(name: str, inputs: int, outputs: int, *, scope: str = "blocks", tokens: Polynomial = N, backward_products: int = 2) -> Term:
-    """A linear layer with bias, applied to `tokens` rows: inputs x outputs weights, one multiply-add per weight and row."""
+    """Return the cost of a linear layer with bias.
+
+    It has inputs x outputs weights and takes one multiply-add per weight and row; `tokens` is the number of rows.
+    """
     return Term(
         name=name,
         scope=scope,
@@ -153,7 +178,7 @@ def linear(name: str, inputs: int, outputs: int, *, scope: str = "blocks", token
 
 
 def layer_norm(name: str, width: int, *, scope: str = "blocks") -> Term:
-    """A LayerNorm with scale and shift: parameters only, no matrix product."""
+    """Return the cost of a LayerNorm: scale and shift, no matrix product."""
     return Term(name=name, scope=scope, params=constant(2 * width))
 
 

@@ -1,4 +1,7 @@
-"""Cross-attention: every token of one sequence reads all tokens of another, the memory (arXiv 1706.03762, Sec. 3.2.3)."""
+"""In cross-attention, every token reads all tokens of another sequence.
+
+The other sequence is called the memory (arXiv 1706.03762, Sec. 3.2.3).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from models.layers.padding import readable, zero_padding
 
 
 class CrossAttention(nn.Module):
-    """`(batch, queries, width)` and a memory `(batch, keys, width)` -> `(batch, queries, width)`.
+    """Multi-head attention from the tokens of one sequence to a memory.
 
-    Queries are projected apart, keys and values in one product. `valid`: `(batch, keys)` bool, True where the memory is data. A memory that is all
-    padding is read as zeros.
+    `(batch, queries, width)` and a memory `(batch, keys, width)` -> `(batch, queries, width)`. Queries have their own projection; keys and
+    values share one product.
+
+    `valid`: `(batch, keys)` bool, True where the memory is data. A memory that consists of padding only is read as zeros.
     """
 
     DROPS_AT = "attention"
@@ -29,7 +34,7 @@ class CrossAttention(nn.Module):
     def forward(self, tokens: Tensor, memory: Tensor, valid: Tensor | None = None) -> Tensor:
         mask = None
         if valid is not None:
-            # a masked score is added to minus infinity and a masked value multiplied by zero: both must be finite first
+            # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
             memory, mask = zero_padding(memory, valid), readable(valid)[:, None, None]
         key, value = self.key_value(memory).chunk(2, dim=-1)
         query, key, value = (self._split(part) for part in (self.query(tokens), key, value))
@@ -38,12 +43,15 @@ class CrossAttention(nn.Module):
         return self.project(mixed.transpose(1, 2).reshape(tokens.shape))
 
     def _split(self, tokens: Tensor) -> Tensor:
-        """`(batch, n, width)` -> `(batch, heads, n, width / heads)`."""
+        """Split heads: `(batch, n, width)` -> `(batch, heads, n, width / heads)`."""
         return tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 def cross_attention_cost(width: int, *, queries: Polynomial, keys: Polynomial) -> Cost:
-    """Scores and weighted sum each take queries x keys x width multiply-adds; a fused kernel's backward computes the scores a second time."""
+    """Return the cost of `CrossAttention`.
+
+    Scores and weighted sum each take queries x keys x width multiply-adds. A fused kernel recomputes the scores in its backward.
+    """
     pairs = queries * keys * width
     return Cost(
         (

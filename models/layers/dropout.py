@@ -1,15 +1,18 @@
-"""Dropout as a matter of training: no option of an architecture, none of its cost, and off unless a training recipe turns it on.
+"""Dropout belongs to the training recipe, not to the architecture.
 
-A module that drops holds a float attribute `dropout`, 0.0 when built, and may say where in a model that is in its class attribute `DROPS_AT`:
+It is off unless a recipe turns it on, and it does not count in a model's cost.
 
-embedding  the embedding's output, positions added (arXiv 1706.03762, Sec. 5.4)
-residual   the update that each sub-layer adds to its residual (the same section); what a module without `DROPS_AT` drops
-attention  the attention weights, so that a query misses some of its keys (as the authors' own code and torch.nn.MultiheadAttention do)
-head       the vector that the classifier reads (arXiv 1207.0580: the last hidden layer)
+A module that supports dropout has a float attribute `dropout`, 0.0 when built. The class attribute `DROPS_AT` names its place in the model;
+the default is `residual`:
 
-Modules of torch itself are left alone: what `torch.nn.GRU` calls its dropout lies between its layers, where it has several.
+- embedding: the output of the embedding, positions included (arXiv 1706.03762, Sec. 5.4)
+- residual: the update that each sub-layer adds to its residual (same section)
+- attention: the attention weights, so that a query misses some keys (as in the authors' code and torch.nn.MultiheadAttention)
+- head: the input of the classifier (arXiv 1207.0580: the last hidden layer)
 
-Imports no torch: recipes name the places.
+Modules of torch itself are left unchanged: the dropout of `torch.nn.GRU` lies between its layers.
+
+Imports no torch, because recipes use the names of the places.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ UNNAMED_PLACE = "residual"
 
 
 def set_dropout(model: nn.Module, share: float, places: tuple[str, ...] = DEFAULT_PLACES) -> None:
-    """Drop this share at the named places of `model`, and nothing at the others.
+    """Set the dropout probability at `places`, and 0 everywhere else.
 
-    Raises ValueError for a share outside 0 <= share < 1, and for a place that is unknown or, where something is to be dropped, that the model
-    does not have.
+    `share`: the probability of dropping an entry.
+
+    Raises ValueError if `share` is outside 0 <= share < 1, if a place is unknown, or if `share` is positive and the model lacks a place.
     """
     if not 0.0 <= share < 1.0:
         raise ValueError(f"dropout must be at least 0 and below 1, not {share!r}")
@@ -39,25 +43,25 @@ def set_dropout(model: nn.Module, share: float, places: tuple[str, ...] = DEFAUL
         require_one_of("dropout_at", place, DROPOUT_PLACES)
     if share:
         _require_places(dropping_places(model), places)
-    for module in _dropping(model):
+    for module in _modules_with_dropout(model):
         module.dropout = float(share) if _place_of(module) in places else 0.0  # type: ignore[assignment]  # torch types attributes as tensors
 
 
 def dropping_places(model: nn.Module) -> tuple[str, ...]:
-    """The places at which `model` can drop, in the order of `DROPOUT_PLACES`."""
-    found = {_place_of(module) for module in _dropping(model)}
+    """Return the places where `model` supports dropout, in the order of `DROPOUT_PLACES`."""
+    found = {_place_of(module) for module in _modules_with_dropout(model)}
     return tuple(place for place in DROPOUT_PLACES if place in found)
 
 
 def _require_places(found: tuple[str, ...], asked: tuple[str, ...]) -> None:
     absent = [place for place in asked if place not in found]
     if absent and not found:
-        raise ValueError(f"dropout must be 0 for a model without modules that drop, not asked for at {absent[0]!r}")
+        raise ValueError(f"dropout must be 0 for a model without dropout modules; it was requested at {absent[0]!r}")
     if absent:
-        raise ValueError(f"dropout_at must be among the places where this model drops ({', '.join(found)}), not {absent[0]!r}")
+        raise ValueError(f"dropout_at must be one of {', '.join(found)} for this model, not {absent[0]!r}")
 
 
-def _dropping(model: nn.Module) -> Iterable[nn.Module]:
+def _modules_with_dropout(model: nn.Module) -> Iterable[nn.Module]:
     own = (module for module in model.modules() if not type(module).__module__.startswith("torch."))
     return [module for module in own if isinstance(getattr(module, "dropout", None), float)]
 

@@ -1,4 +1,7 @@
-"""From patches or token ids to the `seq_len` vectors that the blocks see: projection, class token, positions."""
+"""The embedding turns patches or token ids into the blocks' input vectors.
+
+It projects them, prepends the class token and adds positions.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,18 @@ POSITIONS = ("none", "learned", "sinusoidal")
 
 
 class Embedding(nn.Module):
-    """`(batch, data tokens, patch_dim)` floats, `(batch, data tokens)` ids or `(batch, channels, height, width)` images -> `(batch, seq_len, width)`.
+    """Embed patches, token ids or images as `seq_len` vectors.
 
-    Patches, cut beforehand or here, meet one linear layer, the same mathematics as ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Token
-    embeddings are scaled by sqrt(width) where positions are sinusoidal (arXiv 1706.03762, Sec. 3.4). The class token, if any, comes first. With
-    `stem` convolution the patches are one image, so that none can be padding; `convolution` is its formulation (`models.layers.stem`).
-    `num_tokens`: of a part of the sequence, how many vectors it takes up (None: all of them).
+    `(batch, data tokens, patch_dim)` floats, `(batch, data tokens)` ids or `(batch, channels, height, width)` images ->
+    `(batch, seq_len, width)`.
+
+    Patches, whether cut beforehand or here, pass through one linear layer, which equals ViT's strided convolution (arXiv 2010.11929,
+    Sec. 3.1). With sinusoidal positions, token embeddings are scaled by sqrt(width) (arXiv 1706.03762, Sec. 3.4). With pool=cls, the class
+    token comes first.
+
+    `stem`: with `convolution`, the patches form one image, so none can be padding.
+    `convolution`: formulation of that stem (`models.layers.stem`).
+    `num_tokens`: number of output vectors if the embedding covers part of the sequence (None: all of it).
     """
 
     DROPS_AT = "embedding"
@@ -79,7 +88,10 @@ class Embedding(nn.Module):
 
 
 def sinusoidal_positions(seq_len: int, width: int) -> Tensor:
-    """`(1, seq_len, width)`: sines in the even and cosines in the odd channels (arXiv 1706.03762, Sec. 3.5)."""
+    """Return the table of sinusoidal positions, `(1, seq_len, width)`.
+
+    Even channels hold sines and odd channels cosines (arXiv 1706.03762, Sec. 3.5).
+    """
     position = torch.arange(seq_len, dtype=torch.float64)[:, None]
     frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))
     table = torch.zeros(seq_len, width, dtype=torch.float64)
@@ -89,7 +101,10 @@ def sinusoidal_positions(seq_len: int, width: int) -> Tensor:
 
 
 def embedding_cost(shape: Shape, interface: Interface, *, pool: str, positions: str, stem: str = "linear") -> Cost:
-    """Data needs no gradient, so the projection's backward is one product, not two; looking ids up costs no product."""
+    """Return the cost of `Embedding`.
+
+    Data needs no gradient, so the projection's backward is one product, not two. Looking up ids takes no product.
+    """
     data_tokens: Polynomial = N + constant(-1) if pool == "cls" else N
     width = shape.width
     if stem == "convolution":

@@ -13,7 +13,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.
 
 
 class FeedForward(nn.Module):
-    """`(batch, n, width)` -> `(batch, n, width)` through `ffn_width` hidden channels."""
+    """Two linear layers with an activation between them, applied to each token.
+
+    `(batch, n, width)` -> `(batch, n, width)` through `ffn_width` hidden channels.
+    """
 
     def __init__(self, width: int, ffn_width: int, *, activation: str) -> None:
         super().__init__()

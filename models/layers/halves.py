@@ -1,7 +1,8 @@
-"""One sequence as two: the first half of its tokens is a source, the second half the target as a decoder reads it.
+"""Encoder-decoders read one sequence as two halves: source, then target.
 
-Of n tokens, ceil(n / 2) are the source and floor(n / 2) the target, shifted right: its first token is a start symbol, and the answer at token t is
-the target's token t + 1 (arXiv 1706.03762, Sec. 3). So an encoder-decoder reads and answers what an encoder does, `(batch, n)` in one piece.
+Of n tokens, ceil(n / 2) are the source and floor(n / 2) the target. The target is shifted right: its first token is a start symbol, and the
+answer at token t predicts the target's token t + 1 (arXiv 1706.03762, Sec. 3). The input and output shapes thus match an encoder's:
+`(batch, n)` in one tensor.
 """
 
 from __future__ import annotations
@@ -17,38 +18,52 @@ from models.layers.padding import readable, zero_padding
 from models.layers.shape import NO_POOL, Interface, Shape, require_non_negative
 
 POOLS = ("mean",)
-"""How one answer comes about: the mean over all valid tokens, those of the source too, since a short item may be nothing else."""
+"""Poolings over both halves.
+
+The mean includes valid source tokens, because a short item may have no target.
+"""
 GRAIN = 4
-"""What widths are a multiple of: with n = 2 m or 2 m + 1, products of m^2 pairs are then whole multiples of n^2, n and 1."""
+"""Widths must be multiples of this.
+
+Costs of m^2 pairs, with n = 2 m or 2 m + 1, then have integer coefficients in n.
+"""
 
 
 def num_source_tokens(num_tokens: int) -> int:
+    """Return the number of source tokens, ceil(num_tokens / 2)."""
     return num_tokens - num_tokens // 2
 
 
 def split(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """`(batch, n, ...)` -> the source `(batch, ceil(n / 2), ...)` and the target `(batch, floor(n / 2), ...)`."""
+    """Split tokens into source and target.
+
+    `(batch, n, ...)` -> `(batch, ceil(n / 2), ...)` and `(batch, floor(n / 2), ...)`.
+    """
     middle = num_source_tokens(tokens.shape[1])
     return tokens[:, :middle], tokens[:, middle:]
 
 
 def split_valid(valid: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """`(batch, n)` bool, split like the tokens; None where all are valid."""
+    """Split `valid`, `(batch, n)` bool or None, like the tokens."""
     return (None, None) if valid is None else split(valid)
 
 
 def masked_half(tokens: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """`(batch, tokens, width)` without what padded ones hold, and which to read: of a half that is all padding, zeros, since there is nothing else.
+    """Zero one half's padding, and return the mask of readable tokens.
 
-    An item may be shorter than its source, or have none.
+    `(batch, tokens, width)` -> the same. An item may end within its source or have an empty half; a half that consists of padding only is
+    read as zeros, so that no softmax is empty.
     """
     return (tokens, None) if valid is None else (zero_padding(tokens, valid), readable(valid))
 
 
 class HalvesEmbedding(nn.Module):
-    """Both halves have a table (or a projection of patches) and positions of their own, the positions of either counted from its first token.
+    """Separate embeddings for source and target.
 
-    `source`: `(batch, source tokens)` ids, or patches, -> `(batch, source tokens, width)`; `target` likewise.
+    Each half has its own table (or projection of patches) and its own positions, counted from its first token.
+
+    `source`: `(batch, source tokens)` ids, or patches -> `(batch, source tokens, width)`.
+    `target`: likewise, for the target tokens.
     """
 
     def __init__(self, shape: Shape, interface: Interface, *, positions: str, target_vocab: int = 0) -> None:
@@ -60,41 +75,48 @@ class HalvesEmbedding(nn.Module):
 
 
 def target_interface(interface: Interface, target_vocab: int) -> Interface:
-    """What the target half reads: ids of its own vocabulary (0: that of the source).
+    """Return the interface of the target half, with its own vocabulary.
 
-    Raises ValueError for images, which have no halves, for a vocabulary of patches, and for one that lacks ids which the data may hold.
+    `target_vocab`: number of ids in the target (0: as many as in the source).
+
+    Raises ValueError for images, for a target vocabulary with patches, and for one that is smaller than the vocabulary of the data.
     """
     if interface.input == "images":
-        raise ValueError("input must be patches or tokens where the data have a source and a target, not 'images'")
+        raise ValueError("input must be patches or tokens for an encoder-decoder, not 'images'")
     require_non_negative("target_vocab", target_vocab)
     if target_vocab and interface.input != "tokens":
-        raise ValueError(f"target_vocab must be 0 with input={interface.input}, which has no vocabulary, not {target_vocab}")
+        raise ValueError(f"target_vocab must be 0 with input={interface.input}, not {target_vocab}: only tokens have a vocabulary")
     if 0 < target_vocab < interface.vocab_size:
-        raise ValueError(f"target_vocab must be 0 or at least the {interface.vocab_size} ids that data may hold, not {target_vocab}")
+        raise ValueError(f"target_vocab must be 0 or at least {interface.vocab_size}, the vocabulary of the data, not {target_vocab}")
     return replace(interface, vocab_size=target_vocab) if target_vocab else interface
 
 
 def halves_embedding_cost(shape: Shape, interface: Interface, *, positions: str, target_vocab: int = 0) -> Cost:
-    """In the number of target tokens; see `in_tokens`."""
+    """Return the embeddings' cost, in the number of target tokens (see `in_tokens`)."""
     source = embedding_cost(shape, interface, pool=NO_POOL, positions=positions)
     target = embedding_cost(shape, target_interface(interface, target_vocab), pool=NO_POOL, positions=positions)
     return of_source(source, shape.seq_len).within("source") + target.within("target")
 
 
 def num_source(seq_len: int) -> Polynomial:
-    """The number of source tokens as a polynomial in the number m of target tokens: m, or m + 1 where n is odd."""
+    """Return the number of source tokens in terms of m target tokens.
+
+    It is m if n is even and m + 1 if n is odd.
+    """
     return N + constant(seq_len % 2)
 
 
 def of_source(cost: Cost, seq_len: int) -> Cost:
-    """A cost in the number of source tokens, as one in the number of target tokens."""
+    """Convert a cost in source tokens to one in target tokens."""
     return _substituted(cost, slope=1, offset=seq_len % 2, divisor=1)
 
 
 def in_tokens(cost: Cost, seq_len: int) -> Cost:
-    """A cost in the number m of target tokens, as one in all n tokens: m = n / 2, or (n - 1) / 2 where n is odd.
+    """Convert a cost in target tokens to one in all n tokens.
 
-    So the polynomials hold for every n of the same parity. Raises ValueError where a coefficient would not be a whole number.
+    The number of target tokens is n / 2 if n is even and (n - 1) / 2 if n is odd, so the polynomials hold for every n of the same parity.
+
+    Raises ValueError if a coefficient would not be an integer.
     """
     return _substituted(cost, slope=1, offset=-(seq_len % 2), divisor=2)
 
@@ -108,12 +130,12 @@ def _substituted(cost: Cost, *, slope: int, offset: int, divisor: int) -> Cost:
 
 
 def _compose(outer: Polynomial, slope: int, offset: int, divisor: int) -> Polynomial:
-    """outer((slope n + offset) / divisor), exactly."""
+    """Return outer((slope n + offset) / divisor), exactly."""
     highest = max(len(outer.coefficients) - 1, 0)
     sums = [0] * (highest + 1)
     for power, coefficient in enumerate(outer.coefficients):
         for i in range(power + 1):
             sums[i] += coefficient * comb(power, i) * slope**i * offset ** (power - i) * divisor ** (highest - power)
     if any(total % divisor**highest for total in sums):
-        raise ValueError(f"cost must have whole coefficients in n: {outer.coefficients} of m = (n {offset:+d}) / {divisor} has not")
+        raise ValueError(f"cost must have integer coefficients in n: {outer.coefficients} in m = (n {offset:+d}) / {divisor} does not")
     return Polynomial(tuple(total // divisor**highest for total in sums))

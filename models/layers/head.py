@@ -1,4 +1,7 @@
-"""From tokens to logits: pooling, or none where every token answers, and a linear layer, with an optional hidden one."""
+"""The head turns tokens into logits.
+
+It pools the tokens, unless every token answers, and applies a linear layer, optionally after a hidden one.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,12 @@ from models.layers.shape import NO_POOL
 
 
 class Head(nn.Module):
-    """`(batch, n, width)` -> `(batch, num_classes)`; `pool` takes the class token (the first) or the mean over valid tokens.
+    """Pool tokens and classify them.
 
-    With `pool` none, every token answers: `(batch, n, num_classes)`. What the classifier reads is what may be dropped of.
+    `(batch, n, width)` -> `(batch, num_classes)`, or `(batch, n, num_classes)` with `pool` none. Dropout applies to the classifier's input.
+
+    `pool`: `cls` takes the class token (the first), `mean` averages valid tokens, `none` classifies every token.
+    `hidden`: width of a hidden layer with GELU (0: none).
     """
 
     DROPS_AT = "head"

@@ -1,4 +1,4 @@
-"""Weight initialisation, the same for every family so that none is favoured."""
+"""All families share one weight initialisation, so that none has an advantage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ EMBEDDING_STD = 0.02
 
 
 def initialise_linears(module: nn.Module) -> None:
-    """Xavier-uniform weights and zero biases in every linear layer below `module` (Glorot and Bengio 2010)."""
+    """Initialise every linear layer below `module`.
+
+    Weights are Xavier-uniform (Glorot and Bengio 2010), biases zero.
+    """
     for child in module.modules():
         if isinstance(child, nn.Linear):
             nn.init.xavier_uniform_(child.weight)

@@ -1,6 +1,7 @@
-"""Masks of attention: which keys a query may read, as `bool` with True where it may, and a softmax over those alone.
+"""Attention masks say which keys a query may read.
 
-Valid lengths are those of "Dive into Deep Learning" (Zhang et al., Sec. 11.3.2.1): one per item of a batch, or one per query of each item.
+A mask is bool, True where a query may read a key. Valid lengths follow "Dive into Deep Learning" (Zhang et al., Sec. 11.3.2.1): one per
+item of a batch, or one per query of each item.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from torch import Tensor
 
 
 def length_mask(lengths: Tensor, num_keys: int) -> Tensor:
-    """Whole numbers `(batch,)` -> `(batch, 1, num_keys)`, or `(batch, queries)` -> `(batch, queries, num_keys)`: the first keys, as many as valid.
+    """Allow the first keys, up to each valid length.
 
-    Raises ValueError for lengths of another rank or that are no whole numbers. With a dimension for heads: `length_mask(...)[:, None]`.
+    Integer lengths `(batch,)` -> `(batch, 1, num_keys)`, or `(batch, queries)` -> `(batch, queries, num_keys)`. To add a dimension for
+    heads: `length_mask(...)[:, None]`.
+
+    Raises ValueError for lengths of another rank or that are not integers.
     """
     if lengths.dim() not in (1, 2):
         raise ValueError(f"lengths must be one per item or one per query, (batch,) or (batch, queries), not {tuple(lengths.shape)}")
@@ -23,23 +27,32 @@ def length_mask(lengths: Tensor, num_keys: int) -> Tensor:
 
 
 def causal_lengths(n: int, device: torch.device) -> Tensor:
-    """`(1, n)`: token i may read the i + 1 tokens up to itself, the valid lengths per query that make attention causal."""
+    """Return the valid lengths that make attention causal, `(1, n)`.
+
+    Token i may read the i + 1 tokens up to and including itself.
+    """
     return torch.arange(1, n + 1, device=device)[None]
 
 
 def reading_itself(mask: Tensor) -> Tensor:
-    """`(..., n, n)` -> the same: every token may read itself as well, so that no softmax runs over nothing."""
+    """Let every token read itself, so that no softmax is empty.
+
+    `(..., n, n)` -> `(..., n, n)`.
+    """
     n = mask.shape[-1]
     return mask | torch.eye(n, dtype=torch.bool, device=mask.device)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """`(..., queries, keys)` -> weights of the same shape, that sum to one over the keys which `mask` allows (None: all) and are zero elsewhere.
+    """Apply softmax over the allowed keys; other weights are zero.
 
-    A query that may read nothing has weights of zero, not NaN, and stops the gradient. Masked scores may hold anything.
+    Scores `(..., queries, keys)` -> weights of the same shape. Masked scores may hold any value, NaN included. A query without allowed keys
+    gets weights of zero, not NaN, and passes no gradient.
+
+    `mask`: True where a query may read a key (None: everywhere).
     """
     if mask is None:
         return scores.softmax(dim=-1)
-    # the lowest finite number: the exponential is zero beside any valid score, and a row of it alone is still a row of numbers
+    # the lowest finite number, not -inf: its weight is zero beside any valid score, and a fully masked row stays finite
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)

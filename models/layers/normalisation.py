@@ -1,4 +1,7 @@
-"""Normalisation of tokens: over the channels of each (LayerNorm, arXiv 1607.06450), or over all tokens of a batch (BatchNorm, arXiv 1502.03167)."""
+"""Normalisation of tokens: LayerNorm and BatchNorm.
+
+LayerNorm normalises over the channels of each token (arXiv 1607.06450), BatchNorm over all tokens of a batch (arXiv 1502.03167).
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,20 @@ MOMENTUM = 0.1
 
 
 class LayerNorm(nn.LayerNorm):
-    """`(batch, n, width)` -> the same, each token for itself: padding, which `valid` tells, makes no difference."""
+    """LayerNorm that accepts and ignores `valid`.
+
+    `(batch, n, width)` -> the same. Each token is normalised by itself, so padding does not matter.
+    """
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:  # noqa: ARG002 - every norm takes `valid`
         return F.layer_norm(tokens, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class BatchNorm(nn.Module):
-    """`(batch, n, width)` -> the same, each channel over the valid tokens of the batch (Sec. 3); in evaluation, by its running statistics.
+    """Normalise each channel over the valid tokens of the batch.
 
-    What `torch.nn.BatchNorm1d` does to `(tokens, width)`, with the parameters of a LayerNorm.
+    `(batch, n, width)` -> the same (arXiv 1502.03167, Sec. 3); evaluation uses the running statistics. Equals `torch.nn.BatchNorm1d` on
+    `(tokens, width)`, with the parameters of a LayerNorm.
     """
 
     running_mean: Tensor
@@ -38,13 +45,16 @@ class BatchNorm(nn.Module):
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         if valid is not None and self.training:
             return self._over_valid(tokens, valid)
-        # tokens of all items in one column: (batch x n, width)
+        # (batch x n, width)
         flat = tokens.reshape(-1, tokens.shape[-1])
         means, variances = self.running_mean, self.running_variance
         return F.batch_norm(flat, means, variances, self.weight, self.bias, self.training, MOMENTUM, EPSILON).view_as(tokens)
 
     def _over_valid(self, tokens: Tensor, valid: Tensor) -> Tensor:
-        """As in training without padding. Without indexing by `valid`, whose number of tokens would have to be waited for; in 32 bits at least."""
+        """Normalise over valid tokens only, in training, at 32 bits or more.
+
+        Indexing by `valid` would synchronise the device to learn the number of tokens, so padding is zeroed instead.
+        """
         count = valid.sum()
         wide = zero_padding(tokens, valid).to(torch.promote_types(tokens.dtype, torch.float32))
         mean = wide.sum(dim=(0, 1)) / count
@@ -52,11 +62,14 @@ class BatchNorm(nn.Module):
         squares = centred.square().sum(dim=(0, 1))
         with torch.no_grad():
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), MOMENTUM)
-            # one token has no variance: as if it were zero
+            # a single token has no variance: use zero
             self.running_variance.lerp_((squares / (count - 1).clamp(min=1)).to(self.running_variance.dtype), MOMENTUM)
         normed = centred * torch.rsqrt(squares / count + EPSILON) * self.weight + self.bias
         return normed.to(tokens.dtype)
 
 
 NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batch": BatchNorm}
-"""By name: `NORMS[name](width)` is a module `(tokens, valid)` with a scale and a shift per channel, whichever it is."""
+"""Norms by name.
+
+`NORMS[name](width)` is a module called as `(tokens, valid)`, with a scale and a shift per channel.
+"""

@@ -1,6 +1,7 @@
-"""Padding: which tokens are data, and what keeps the others out of every answer.
+"""Padding: masks of valid tokens, and functions that ignore the others.
 
-`valid` is `(batch, tokens)` bool, True where a token is data; an item has at least one such token. None means that all are, and costs nothing.
+`valid` is `(batch, tokens)` bool, True where a token is data; each item has at least one valid token. None means that all tokens are valid
+and adds no work.
 """
 
 from __future__ import annotations
@@ -10,22 +11,31 @@ from torch import Tensor
 
 
 def with_class_token(valid: Tensor | None, pool: str) -> Tensor | None:
-    """Which of the tokens that the blocks see are valid: the class token, where there is one, comes first and always is."""
+    """Extend `valid` by the class token if there is one.
+
+    The class token comes first and is always valid.
+    """
     return F.pad(valid, (1, 0), value=True) if valid is not None and pool == "cls" else valid
 
 
 def zero_padding(tokens: Tensor, valid: Tensor) -> Tensor:
-    """Zeros in place of padded tokens; filled, not multiplied, because zero times NaN or infinity would be NaN."""
+    """Replace padded tokens by zeros.
+
+    They are filled, not multiplied, because zero times NaN or infinity is NaN.
+    """
     return tokens.masked_fill(~valid[..., None], 0.0)
 
 
 def readable(valid: Tensor) -> Tensor:
-    """`(items, tokens)` -> the same: an item of padding alone reads itself. No valid token sees it, and a softmax over nothing would be NaN."""
+    """Make items that consist of padding only readable.
+
+    `(items, tokens)` -> the same. The softmax over such an item would otherwise be NaN; no valid token reads it.
+    """
     return valid | ~valid.any(dim=1, keepdim=True)
 
 
 def mean_over_valid(tokens: Tensor, valid: Tensor | None) -> Tensor:
-    """`(batch, n, width)` -> `(batch, width)`: the mean over the tokens that are data."""
+    """Average the valid tokens: `(batch, n, width)` -> `(batch, width)`."""
     if valid is None:
         return tokens.mean(dim=1)
     return zero_padding(tokens, valid).sum(dim=1) / valid.sum(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Cutting images into patches inside a model, and putting them together again: views and one copy, no product."""
+"""Cut images into patches, and reassemble them: views and one copy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from models.layers.shape import image_grid
 
 
 def cut_patches(images: Tensor, side: int) -> Tensor:
-    """`(batch, channels, rows x side, columns x side)` -> `(batch, rows x columns, channels x side x side)`.
+    """Cut images into square patches of `side` pixels.
 
-    Patches run row by row over the image; inside one the order is channel, row, column, that of a convolution's flattened weight, so that a linear
-    layer on patches is ViT's strided convolution (arXiv 2010.11929, Sec. 3.1).
+    `(batch, channels, rows x side, columns x side)` -> `(batch, rows x columns, channels x side x side)`.
+
+    Patches run row by row over the image. Inside a patch the order is channel, row, column, as in a flattened convolution weight, so that a
+    linear layer on patches equals ViT's strided convolution (arXiv 2010.11929, Sec. 3.1).
     """
     # (batch, channels, rows, side, columns, side)
     grid = images.unflatten(3, (-1, side)).unflatten(2, (-1, side))
@@ -19,7 +21,10 @@ def cut_patches(images: Tensor, side: int) -> Tensor:
 
 
 def fold_patches(patches: Tensor, channels: int, side: int) -> Tensor:
-    """The inverse of `cut_patches` on a grid that is a square where there is one and otherwise one row (`image_grid`)."""
+    """Invert `cut_patches`.
+
+    The grid is a square if the number of patches is a perfect square, otherwise a single row (`image_grid`).
+    """
     rows, columns = image_grid(patches.shape[1])
     grid = patches.unflatten(2, (channels, side, side)).unflatten(1, (rows, columns))
     return grid.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)

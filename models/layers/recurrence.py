@@ -1,4 +1,7 @@
-"""Gated recurrent units over tokens, padded ones left out (Cho et al., arXiv 1409.1259, Sec. 3.2, in the form of `torch.nn.GRU`)."""
+"""Gated recurrent units that skip padded tokens.
+
+Cho et al., arXiv 1409.1259, Sec. 3.2, in the form of `torch.nn.GRU`.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,12 @@ GATES = 3
 
 
 def run_gru(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """`(batch, n, inputs)` -> states after every token `(batch, n, directions x hidden)`, and the last of each layer and direction.
+    """Run `gru` over the valid tokens.
 
-    `gru` is batch-first. A padded token leaves the state as it is, and zeros stand in its place in the answer; wherever the padding lies, the valid
-    tokens are moved together, and each item runs over its own number of them. Moved back, every state lies where its token does.
+    `(batch, n, inputs)` -> states after every token `(batch, n, directions x hidden)`, and the last state of each layer and direction.
+
+    `gru` is batch-first. A padded token leaves the state unchanged, and its own output is zero. Padding may lie anywhere: valid tokens are
+    moved to the front, packed and run, and their states are moved back.
     """
     if valid is None:
         states, last = gru(tokens)
@@ -33,7 +38,10 @@ def run_gru(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[T
 
 
 def run_gru_in_products(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The same answers from linear layers, step by step: what the FLOP counters see whole."""
+    """Compute `run_gru` step by step from linear layers.
+
+    FLOP counters see all of these products.
+    """
     directions = 2 if gru.bidirectional else 1
     states, last = tokens if valid is None else zero_padding(tokens, valid), []
     for layer in range(gru.num_layers):
@@ -48,30 +56,37 @@ def run_gru_in_products(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None
 
 
 def _run_direction(tokens: Tensor, valid: Tensor | None, weights: Sequence[Tensor], *, backwards: bool) -> list[Tensor]:
-    """The states `(batch, hidden)` after every token, by the token's place."""
+    """Return the state `(batch, hidden)` after each token, in token order."""
     input_weight, state_weight, input_bias, state_bias = weights
-    driven = F.linear(tokens, input_weight, input_bias)
+    input_gates = F.linear(tokens, input_weight, input_bias)
     state = tokens.new_zeros(len(tokens), state_weight.shape[1])
     places = range(tokens.shape[1])
     states = {}
     for place in reversed(places) if backwards else places:
-        following = gru_step(driven[:, place], F.linear(state, state_weight, state_bias), state)
+        following = gru_step(input_gates[:, place], F.linear(state, state_weight, state_bias), state)
         state = following if valid is None else torch.where(valid[:, place, None], following, state)
         states[place] = state
     return [states[place] for place in places]
 
 
-def gru_step(driven: Tensor, recalled: Tensor, state: Tensor) -> Tensor:
-    """The next state `(batch, hidden)`, from the products of the input and of the state with the weights of all gates, `(batch, 3 hidden)` each."""
-    reset_in, update_in, candidate_in = driven.chunk(GATES, dim=-1)
-    reset_state, update_state, candidate_state = recalled.chunk(GATES, dim=-1)
+def gru_step(input_gates: Tensor, state_gates: Tensor, state: Tensor) -> Tensor:
+    """Return the next state, `(batch, hidden)`.
+
+    `input_gates`: the input times the weights of all gates, `(batch, 3 hidden)`.
+    `state_gates`: the state times the weights of all gates, `(batch, 3 hidden)`.
+    """
+    reset_in, update_in, candidate_in = input_gates.chunk(GATES, dim=-1)
+    reset_state, update_state, candidate_state = state_gates.chunk(GATES, dim=-1)
     update = torch.sigmoid(update_in + update_state)
     candidate = torch.tanh(candidate_in + torch.sigmoid(reset_in + reset_state) * candidate_state)
     return (1 - update) * candidate + update * state
 
 
 def initialise_gru(gru: nn.GRU | nn.GRUCell) -> None:
-    """Xavier-uniform weights, gate by gate, and zero biases: as in every linear layer."""
+    """Initialise a GRU as every linear layer: Xavier-uniform weights, zero biases.
+
+    Each gate is drawn by itself.
+    """
     for name, parameter in gru.named_parameters():
         if name.startswith("weight"):
             for gate in parameter.chunk(GATES):
@@ -81,9 +96,10 @@ def initialise_gru(gru: nn.GRU | nn.GRUCell) -> None:
 
 
 def gru_cost(inputs: int, hidden: int, *, tokens: Polynomial = N) -> Cost:
-    """One layer in one direction: three gates, each a product of the input and one of the state, with a bias to each.
+    """Return the cost of one GRU layer in one direction.
 
-    The first state is zero and needs no gradient: its backward is one product, not two.
+    Each of three gates takes one product with the input and one with the state, each with a bias. The first state is zero and needs no
+    gradient, so its backward is one product, not two.
     """
     weights = GATES * hidden * hidden
     return Cost(

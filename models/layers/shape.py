@@ -1,4 +1,7 @@
-"""Sizes of a model and of what it reads and answers. Imports no torch: planning needs these before any tensor exists."""
+"""Model sizes, and the shapes of inputs and outputs.
+
+Imports no torch, because planning needs these before any tensor exists.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,28 @@ OUTPUTS = ("class", "tokens")
 POOLS = ("cls", "mean")
 NO_POOL = "none"
 COLOURS = (3, 1)
-"""Channels that an image may have: a patch of p x p pixels holds 3 p^2 numbers or, where there is no such p, p^2."""
+"""Channels that an image may have, the preferred number first.
+
+A patch of p x p pixels holds 3 p^2 numbers, or p^2 if no such p exists.
+"""
 ADDED_LATER = {"added_later": True}
-"""Metadata of a field that older plans do not have: at its default it is left out of JSON, so that their ids stand."""
+"""Metadata of a field that older plans lack.
+
+At its default the field is left out of JSON, so that the ids of those plans stay valid.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """The sizes of an encoder.
 
-    `seq_len` counts the tokens that the blocks see, the class token included; `ffn_width` is the hidden width of the channel
-    projection; `heads` is unused by families without attention.
+    `seq_len`: tokens that the blocks see, class token included; at least 2.
+    `width`: channels of a token.
+    `depth`: number of blocks.
+    `heads`: attention heads; unused by families without attention.
+    `ffn_width`: hidden width of the channel projection.
+
+    Raises ValueError if a size is not a positive integer or `seq_len` is below 2.
     """
 
     seq_len: int
@@ -38,11 +52,17 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """What goes in and what comes out.
+    """The inputs and outputs of a model.
 
-    In: `(batch, data tokens, patch_dim)` floats, `(batch, data tokens)` ids, or `(batch, channels, height, width)` images of patches of `patch_dim`
-    numbers (`image_sides`). Out: `(batch, num_classes)` for `class`; for `tokens`, an answer at
-    every token, `(batch, data tokens, num_classes)`, without pooling or class token.
+    `input`: `patches`, `(batch, data tokens, patch_dim)` floats; `tokens`, `(batch, data tokens)` ids; or `images`,
+        `(batch, channels, height, width)` (`image_sides`).
+    `patch_dim`: numbers in a patch.
+    `vocab_size`: number of token ids.
+    `num_classes`: number of logits per answer.
+    `output`: `class`, `(batch, num_classes)`; or `tokens`, an answer at every token, `(batch, data tokens, num_classes)`, without pooling
+        or class token.
+
+    Raises ValueError for an unknown value, a size that is not a positive integer, or images without square patches.
     """
 
     input: str = "patches"
@@ -60,51 +80,64 @@ class Interface:
             patch_of(self.patch_dim)
 
     def pooling(self, pool: str) -> str:
-        """The pooling that a family's option `pool` comes to: none where every token answers for itself."""
+        """Return the pooling in effect: `none` if every token answers, else `pool`."""
         return NO_POOL if self.output == "tokens" else pool
 
 
 def patch_of(patch_dim: int) -> tuple[int, int]:
-    """(channels, side in pixels) of a square patch of `patch_dim` numbers. Raises ValueError where there is none."""
+    """Return (channels, side in pixels) of a square patch.
+
+    Raises ValueError if `patch_dim` is neither a square nor three times a square.
+    """
     for channels in COLOURS:
         side = math.isqrt(patch_dim // channels)
         if channels * side * side == patch_dim:
             return channels, side
-    raise ValueError(f"patch_dim must be a square, or three times one, to be a patch of an image, not {patch_dim}")
+    raise ValueError(f"patch_dim must be a square or three times a square, not {patch_dim}: images have square patches")
 
 
 def image_grid(data_tokens: int) -> tuple[int, int]:
-    """(rows, columns) of the patches of an image: a square where one holds them, otherwise one row."""
+    """Return (rows, columns) of an image's patches.
+
+    The grid is a square if `data_tokens` is a perfect square, otherwise a single row.
+    """
     rows = math.isqrt(data_tokens)
     return (rows, rows) if rows * rows == data_tokens else (1, data_tokens)
 
 
 def image_sides(data_tokens: int, patch_dim: int) -> tuple[int, int, int]:
-    """(channels, height, width) in pixels of the image whose patches are the data tokens."""
+    """Return (channels, height, width) of an image with `data_tokens` patches.
+
+    Height and width are in pixels.
+    """
     (rows, columns), (channels, side) = image_grid(data_tokens), patch_of(patch_dim)
     return channels, rows * side, columns * side
 
 
 def num_data_tokens(seq_len: int, pool: str) -> int:
-    """Tokens that come from the data: all but the class token with `cls`, otherwise all of them."""
+    """Return the number of data tokens: all but the class token."""
     return seq_len - 1 if pool == "cls" else seq_len
 
 
 def require_positive(name: str, value: int) -> None:
+    """Raise ValueError unless `value` is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
 
 
 def require_non_negative(name: str, value: int) -> None:
+    """Raise ValueError unless `value` is zero or a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} must be zero or a positive whole number, not {value!r}")
 
 
 def require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError unless `value` is one of `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
 
 def require_divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:
+    """Raise ValueError unless `value` is a multiple of `divisor`."""
     if value % divisor:
         raise ValueError(f"{name} must be a multiple of {divisor_name}: {value} is not a multiple of {divisor}")

@@ -1,8 +1,10 @@
-"""The convolutional stem: overlapping convolutions in the place of ViT's one linear layer per patch (Xiao et al., arXiv 2106.14881, Sec. 3).
+"""The convolutional stem replaces ViT's linear patch layer by overlapping convolutions.
 
-Patches come cut beforehand, as to every family: the stem puts the image together again, halves it until one pixel is left of each patch, and ends in
-a 1x1 convolution. The source's batch normalisation is left out: an item's answer would depend on its batch, and the first block begins with a norm
-of its own. Weights are drawn after He et al. (arXiv 1502.01852), which keeps the spread through any number of ReLUs without one.
+Xiao et al., arXiv 2106.14881, Sec. 3. As for every family, patches are cut beforehand: the stem reassembles the image, halves it until each
+patch is one pixel, and ends in a 1x1 convolution.
+
+The paper's batch normalisation is left out, because an item's answer would depend on its batch; the first block begins with its own norm.
+Weights follow He et al. (arXiv 1502.01852), which keeps the variance through ReLUs without normalisation.
 """
 
 from __future__ import annotations
@@ -32,40 +34,51 @@ def _products(image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 STEM_CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {"native": _native, "products": _products}
-"""Formulations over images of even sides: `(batch, channels, height, width)`, `(out, channels, 3, 3)`, `(out,)` -> half as high and wide.
+"""Equivalent formulations of the convolution, for images of even sides.
 
-`products` is the reference: fvcore cannot trace a convolution on `meta`.
+`(batch, channels, height, width)`, `(out, channels, 3, 3)`, `(out,)` -> `(batch, out, height / 2, width / 2)`. `products` is the reference,
+because fvcore cannot trace a convolution on the `meta` device.
 """
 
 
 def require_stem(stem: str, interface: Interface) -> None:
-    """Raises ValueError, naming the rule, for an unknown stem, or a convolutional one on anything but patches with a side of 2, 4, 8, ... pixels."""
+    """Raise ValueError, naming the rule, if `interface` does not allow `stem`.
+
+    A convolutional stem needs patches with a side of 2, 4, 8, ... pixels.
+    """
     require_one_of("stem", stem, STEMS)
     if stem == "linear":
         return
     if interface.input != "patches":
-        raise ValueError(f"stem must be linear with input={interface.input}, not {stem!r}: only patches make an image")
+        raise ValueError(f"stem must be linear with input={interface.input}, not {stem!r}: only patches form an image")
     _, side = patch_of(interface.patch_dim)
     if side < STRIDE or side & (side - 1):
-        raise ValueError(f"the side of a patch must be a power of two, 2 or more, with stem={stem}, not {side}: each convolution halves it")
+        raise ValueError(f"patch side must be a power of two, 2 or more, with stem={stem}, not {side}: each convolution halves the patch")
 
 
 def grid_of(data_tokens: int) -> tuple[int, int]:
-    """(rows, columns) of the grid that the patches fill: a square where one does, otherwise as near to one as whole rows come (1 x 17)."""
+    """Return (rows, columns) of the grid that the patches fill.
+
+    The grid is a square if `data_tokens` is a perfect square, otherwise as close to one as full rows allow (17 patches: 1 x 17).
+    """
     rows = next(rows for rows in range(math.isqrt(data_tokens), 0, -1) if data_tokens % rows == 0)
     return rows, data_tokens // rows
 
 
 def stage_channels(patch_side: int, width: int) -> list[int]:
-    """The channels of each convolution, one for every halving of the patch: doubling up to `width` (rounded up where it does not halve)."""
+    """Return the output channels of each convolution.
+
+    Each convolution halves the patch. Channels double up to `width`, rounded up if they do not halve evenly.
+    """
     halvings = patch_side.bit_length() - 1
     return [-(-width // 2**left) for left in reversed(range(halvings))]
 
 
 class ConvolutionStem(nn.Module):
-    """`(batch, data tokens, patch_dim)` -> `(batch, data tokens, width)`, through `log2(patch side)` convolutions of 3x3 pixels and stride 2.
+    """Embed patches by log2(patch side) convolutions and a 1x1 convolution.
 
-    Patches lie row by row in the grid, and inside one the order is channel, row, column, as `bench` cuts them. There are zeros around the image.
+    `(batch, data tokens, patch_dim)` -> `(batch, data tokens, width)`. Convolutions are 3x3 with stride 2 and zeros around the image.
+    Patches lie row by row in the grid; inside a patch the order is channel, row, column, as `bench` cuts them.
     """
 
     def __init__(self, interface: Interface, *, data_tokens: int, width: int, convolution: str) -> None:
@@ -88,16 +101,21 @@ class ConvolutionStem(nn.Module):
         return self.project(image.flatten(2).transpose(1, 2))
 
     def image(self, patches: Tensor) -> Tensor:
-        """`(batch, data tokens, patch_dim)` -> `(batch, channels, height, width)`, channels last in memory, as fast kernels want them."""
+        """Reassemble the image from its patches.
+
+        `(batch, data tokens, patch_dim)` -> `(batch, channels, height, width)`, channels last in memory, the layout that fast kernels
+        prefer.
+        """
         grid = patches.view(-1, self.rows, self.columns, self.channels, self.side, self.side)
         pixels = grid.permute(0, 1, 4, 2, 5, 3).reshape(-1, self.rows * self.side, self.columns * self.side, self.channels)
         return pixels.permute(0, 3, 1, 2)
 
 
 def convolution_stem_cost(interface: Interface, width: int, *, data_tokens: Polynomial) -> Cost:
-    """Nine multiply-adds per weight-reading pixel, those with the zeros around the image included, as kernels and counters do.
+    """Return the cost of `ConvolutionStem`.
 
-    A stage leaves `(side / 2^stage)^2` pixels of each patch, whatever the grid. The image needs no gradient.
+    Each weight takes one multiply-add per output pixel; products with the zeros around the image count too, as in kernels and counters.
+    Stage s leaves `(side / 2^s)^2` pixels of each patch, whatever the grid. The image needs no gradient.
     """
     channels, side = patch_of(interface.patch_dim)
     terms: list[Term] = []

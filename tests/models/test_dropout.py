@@ -48,7 +48,7 @@ def test_a_share_that_is_none_is_refused(share: float) -> None:
 
 def test_a_model_that_cannot_drop_is_refused() -> None:
     set_dropout(nn.Linear(2, 2), 0.0)
-    with pytest.raises(ValueError, match="without modules that drop"):
+    with pytest.raises(ValueError, match="for a model without dropout modules"):
         set_dropout(nn.Linear(2, 2), 0.1)
 
 
@@ -66,7 +66,7 @@ def test_places_that_a_model_does_not_have_are_refused_by_name() -> None:
         with pytest.raises(ValueError, match="dropout_at must be one of embedding, residual, attention, head, not 'everywhere'"):
             set_dropout(model, share, places)
     without_head = nn.ModuleList(module for name, module in model.named_children() if name != "head")
-    with pytest.raises(ValueError, match=r"drops \(embedding, residual.*\), not 'head'"):
+    with pytest.raises(ValueError, match=r"dropout_at must be one of embedding, residual.* for this model, not 'head'"):
         set_dropout(without_head, 0.1, ("embedding", "head"))
     set_dropout(without_head, 0.0, ("head",))
 

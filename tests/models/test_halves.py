@@ -40,7 +40,7 @@ def test_a_cost_of_halves_is_that_of_the_whole_at_every_length_of_the_same_parit
 @pytest.mark.parametrize("polynomial", [N, N * N * 2, N * N * 4 + N, constant(3) + N])
 def test_a_cost_with_broken_coefficients_is_refused(polynomial: Polynomial) -> None:
     cost = Cost((Term(name="odd", macs=polynomial),))
-    with pytest.raises(ValueError, match="cost must have whole coefficients in n"):
+    with pytest.raises(ValueError, match="cost must have integer coefficients in n"):
         in_tokens(cost, 17)
 
 
@@ -59,7 +59,7 @@ def test_a_half_of_padding_is_read_as_zeros() -> None:
     ("interface", "target_vocab", "rule"),
     [
         (Interface(), 300, "target_vocab must be 0 with input=patches"),
-        (Interface(input="tokens", vocab_size=256), 255, "target_vocab must be 0 or at least the 256 ids"),
+        (Interface(input="tokens", vocab_size=256), 255, "target_vocab must be 0 or at least 256, the vocabulary of the data"),
         (Interface(input="tokens"), -1, "target_vocab must be zero or a positive whole number"),
     ],
 )

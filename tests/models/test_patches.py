@@ -68,5 +68,5 @@ def test_what_reads_no_images_says_so(family: str) -> None:
 
 
 def test_an_image_is_made_of_square_patches() -> None:
-    with pytest.raises(ValueError, match="patch_dim must be a square, or three times one, to be a patch of an image, not 13"):
+    with pytest.raises(ValueError, match="patch_dim must be a square or three times a square, not 13"):
         Interface(patch_dim=13, input="images")

@@ -119,9 +119,9 @@ def test_the_native_convolution_costs_what_is_counted(n: int) -> None:
     ("interface", "rule"),
     [
         (Interface(input="tokens"), "stem must be linear with input=tokens, not 'convolution'"),
-        (Interface(patch_dim=3 * 6 * 6), "the side of a patch must be a power of two, 2 or more, with stem=convolution, not 6"),
-        (Interface(patch_dim=3), "the side of a patch must be a power of two, 2 or more, with stem=convolution, not 1"),
-        (Interface(patch_dim=50), "patch_dim must be a square, or three times one, to be a patch of an image, not 50"),
+        (Interface(patch_dim=3 * 6 * 6), "patch side must be a power of two, 2 or more, with stem=convolution, not 6"),
+        (Interface(patch_dim=3), "patch side must be a power of two, 2 or more, with stem=convolution, not 1"),
+        (Interface(patch_dim=50), "patch_dim must be a square or three times a square, not 50"),
     ],
 )
 def test_what_is_no_image_is_refused(interface: Interface, rule: str) -> None:
