@@ -1,19 +1,28 @@
 """Token mixers, one per file.
 
-A mixer module holds a frozen `Config` (at least `seq_len` and `width`, everything else with a default), `build(config)` returning a
-module with `forward(tokens, valid=None)` that maps `(batch, seq_len, width)` to `(batch, seq_len, width out)`, and `cost(config)`, its
-closed-form `Cost`. `valid` is `(batch, seq_len)` bool, True where a token is data: no valid token's output depends on what a padded one
-holds, be it NaN (`models.layers.padding`). None means that all are valid, and costs nothing more.
+In these modules, n is the sequence length, `seq_len`.
 
-A mixer that calls `scaled_dot_product_attention` gives its scores as `recompute_macs`. One in which a token reads a fixed number of others may
-name the field of `Config` that holds it in `REACH`; one in which no token reads a later one has `causal` true in its `Config`; one that
-answers with another width than it reads says `KEEPS_WIDTH = False`. `models.metaformer` builds a family from every mixer that keeps the width:
-the fields of `Config` are options of the mixer there (strings, whole numbers and booleans), but for `seq_len`, `width`, `heads` and
-`out_width`, which are the block's own.
+A mixer module defines:
 
-`REFERENCE_OPTIONS`, where the FLOP counters do not see the whole of what runs, are the options of a formulation of equal answers and equal cost
-that they do see, in matrix products. `STEPWISE = True`: that one takes the tokens one after another. It is too slow to count where n is large,
-and is counted at small lengths, which fix the polynomial in n.
+- `Config`: a frozen dataclass with `seq_len`, `width` and other fields, which need defaults.
+- `build(config)`: a module with `forward(tokens, valid=None)`, `(batch, seq_len, width)` -> `(batch, seq_len, output width)`.
+- `cost(config)`: the closed-form `Cost`. A mixer that calls `scaled_dot_product_attention` gives its scores as `recompute_macs`.
 
-The module may have `token_weights(tokens)`, `(batch, seq_len, width)` -> `(heads, seq_len, seq_len)`: how much of token j reaches token i.
+`valid` is `(batch, seq_len)` bool, True where a token is data. The output at a valid token must not depend on padded tokens, even if they
+hold NaN (`models.layers.padding`). None means that all tokens are valid and adds no work.
+
+Optional attributes of the module or of `Config`:
+
+- `REACH`: the `Config` field with the number of tokens that each token reads, if that number is fixed.
+- `Config.causal`: True if no token reads a later one.
+- `KEEPS_WIDTH = False`: the output width differs from the input width.
+- `REFERENCE_OPTIONS`: options of an equivalent formulation in matrix products, for mixers with operators that FLOP counters miss. It has
+    the same answers and the same cost.
+- `STEPWISE = True`: that reference takes one token after another. It is too slow to count at large n, so it is counted at small n, which
+    determines the polynomial.
+- `token_weights(tokens)`, a method of the built module: `(batch, seq_len, width)` -> `(heads, seq_len, seq_len)`, how much of token j
+    reaches token i.
+
+`models.metaformer` builds a family from every mixer that keeps the width. The fields of `Config` (strings, integers and booleans) become
+options of the mixer, except `seq_len`, `width`, `heads` and `out_width`, which the block sets.
 """

@@ -1,4 +1,7 @@
-"""Additive attention: every token reads every other one, weighted by a small network of both (Bahdanau et al., arXiv 1409.0473, App. A.1.2)."""
+"""Additive attention weighs tokens by a small network of query and key.
+
+Every token reads every other one (Bahdanau et al., arXiv 1409.0473, App. A.1.2).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,13 @@ from models.layers.shape import require_non_negative, require_positive
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`hidden`: width of the scoring network (0: `width`).
+    """Sizes of additive attention, which has a single head.
 
-    `query_width` and `key_width`: queries and keys are projections of the tokens to so many channels, which may differ (0: the tokens themselves,
-    whose only projection is the scoring network's). There is one head, as in the source.
+    `hidden`: width of the scoring network (0: `width`).
+    `query_width`: width of a query projection (0: none, tokens enter the scoring network directly).
+    `key_width`: width of a key projection, likewise; it may differ from `query_width`.
+
+    Raises ValueError if a size is not an integer or is too small.
     """
 
     seq_len: int
@@ -37,14 +43,16 @@ class Config:
 
     @property
     def scoring(self) -> tuple[int, int, int]:
-        """Widths of queries, of keys, and of the layer that joins them."""
+        """Widths of queries, of keys and of the scoring network's hidden layer."""
         return self.query_width or self.width, self.key_width or self.width, self.hidden or self.width
 
 
 class AdditiveAttention(nn.Module):
-    """`(batch, n, width)` -> the same: additive scores, softmax, weighted sum of the values, output projection. `dropout`: of the weights.
+    """Additive scores, softmax, weighted sum of the values, output projection.
 
-    No fused kernel exists: the scoring network's hidden layer is held for every pair of tokens, `(batch, n, n, hidden)`.
+    `(batch, n, width)` -> `(batch, n, width)`. `dropout` applies to the attention weights.
+
+    No fused kernel exists: the scoring network stores its hidden layer for every pair of tokens, `(batch, n, n, hidden)`.
     """
 
     DROPS_AT = "attention"
@@ -61,7 +69,7 @@ class AdditiveAttention(nn.Module):
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         mask = None
         if valid is not None:
-            # a weight of zero times NaN would be NaN
+            # zero times NaN is NaN
             tokens, mask = zero_padding(tokens, valid), valid[:, None]
         weights = masked_softmax(self._scores(tokens), mask)
         if self.dropout:
@@ -69,7 +77,10 @@ class AdditiveAttention(nn.Module):
         return self.project(weights @ self.value(tokens))
 
     def token_weights(self, tokens: Tensor) -> Tensor:
-        """`(batch, n, width)` -> `(1, n, n)`: the softmax of the scores, averaged over a batch without padding."""
+        """Return the attention weights, averaged over a batch without padding.
+
+        `(batch, n, width)` -> `(1, n, n)`: the softmax of the scores.
+        """
         return masked_softmax(self._scores(tokens), None).mean(dim=0, keepdim=True)
 
     def _scores(self, tokens: Tensor) -> Tensor:
@@ -84,7 +95,11 @@ def build(config: Config) -> AdditiveAttention:
 
 
 def cost(config: Config) -> Cost:
-    """n^2 x hidden multiply-adds for the scores and n^2 x width for the weighted sum; the tanh of n^2 x hidden numbers is no matrix product."""
+    """Return the cost of `AdditiveAttention`.
+
+    Scores take n^2 x hidden multiply-adds and the weighted sum n^2 x width. The tanh of n^2 x hidden entries is not a matrix product and is
+    not counted.
+    """
     given = (("query", config.query_width), ("key", config.key_width))
     projections = tuple(linear(name, config.width, size) for name, size in given if size)
     return (

@@ -1,4 +1,7 @@
-"""Multi-head self-attention: every token reads every other one, weighted by scaled dot products (arXiv 1706.03762, Sec. 3.2)."""
+"""Multi-head self-attention weighs tokens by scaled dot products.
+
+Every token reads every other one (arXiv 1706.03762, Sec. 3.2).
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,17 @@ MASKS = ("none", "sample", "query")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`inner_width` is the width of queries, keys and values together over heads (0: `width`); `out_width` likewise (0: `width`).
+    """Sizes and options of self-attention.
 
-    causal: a token reads itself and earlier ones alone. scaling: what scores are multiplied by; `sqrt`: one over the root of the head width;
-    `none`: one; `learned`: one factor per head that starts at that of `sqrt`. mask: `none`: no mask where no token is padded; `sample` and `query`
-    pass one that says the same, to measure what it costs: a row of valid keys per sample, or `(n, n)` from a valid length per query.
+    `inner_width`: width of queries, keys and values over all heads (0: `width`).
+    `out_width`: width of the output (0: `width`).
+    `causal`: a token reads only itself and earlier tokens.
+    `scaling`: factor of the scores: `sqrt`, 1 / sqrt(head width); `none`, 1; `learned`, one factor per head that starts at the factor of
+        `sqrt`.
+    `mask`: `none` passes no mask unless tokens are padded. `sample` and `query` pass a mask that allows the same keys, to measure its cost:
+        a row of valid keys per sample, or `(n, n)` from a valid length per query.
+
+    Raises ValueError for an unknown value, or if the heads do not divide the inner width.
     """
 
     seq_len: int
@@ -54,13 +63,15 @@ class Config:
 
     @property
     def root_scale(self) -> float:
+        """The factor 1 / sqrt(head width)."""
         return 1 / math.sqrt(self.inner // self.heads)
 
 
 class SelfAttention(nn.Module):
-    """`(batch, n, width)` -> `(batch, n, out)`: fused query-key-value projection, `scaled_dot_product_attention`, output projection.
+    """Self-attention with one query-key-value projection and an output projection.
 
-    Which kernel runs is the caller's choice, through `torch.nn.attention.sdpa_kernel`. `dropout`: of the weights, in training.
+    `(batch, n, width)` -> `(batch, n, out)`. The caller selects the kernel with `torch.nn.attention.sdpa_kernel`. `dropout` applies to the
+    attention weights in training.
     """
 
     DROPS_AT = "attention"
@@ -80,7 +91,7 @@ class SelfAttention(nn.Module):
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         batch, n, _ = tokens.shape
         if valid is not None:
-            # a masked score is added to minus infinity and a masked value multiplied by zero: both must be finite first
+            # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
             tokens = zero_padding(tokens, valid)
         query, key, value = self._split(tokens)
         mask = self._explicit_mask(tokens, valid)
@@ -96,7 +107,10 @@ class SelfAttention(nn.Module):
         return self.project(mixed.transpose(1, 2).reshape(batch, n, self.inner))
 
     def token_weights(self, tokens: Tensor) -> Tensor:
-        """`(batch, n, width)` -> `(heads, n, n)`: the softmax of the scaled scores, averaged over a batch without padding."""
+        """Return the attention weights, averaged over a batch without padding.
+
+        `(batch, n, width)` -> `(heads, n, n)`: the softmax of the scaled scores.
+        """
         query, key, _ = self._split(tokens)
         n = tokens.shape[1]
         scores = self._scaled(query) @ key.transpose(-2, -1) * self.scale
@@ -104,11 +118,14 @@ class SelfAttention(nn.Module):
         return masked_softmax(scores, mask).mean(dim=0)
 
     def _scaled(self, query: Tensor) -> Tensor:
-        """Queries times the learned factors; a fixed one is left to the kernel."""
+        """Multiply queries by the learned factors; the kernel applies a fixed one."""
         return query if self.head_scales is None else query * self.head_scales[:, None, None]
 
     def _explicit_mask(self, tokens: Tensor, valid: Tensor | None) -> Tensor | None:
-        """Which keys a query may read, over `(batch, heads, n, n)`; None where the kernel knows without a mask."""
+        """Return the mask, which broadcasts to `(batch, heads, n, n)`.
+
+        It is None if the kernel needs none.
+        """
         batch, n, _ = tokens.shape
         if valid is None and self.mask == "sample":
             valid = torch.ones(batch, n, dtype=torch.bool, device=tokens.device)
@@ -116,12 +133,12 @@ class SelfAttention(nn.Module):
         if self.mask != "query" and (keys is None or not self.causal):
             return keys
         lengths = causal_lengths(n, tokens.device) if self.causal else torch.full((1, n), n, device=tokens.device)
-        queries = length_mask(lengths, n)[0]  # (n, n): fused kernels take no mask of three dimensions
-        # a padded token may precede all that are valid: nothing of what it answers is used, but NaN would reach the gradients
+        queries = length_mask(lengths, n)[0]  # (n, n): fused kernels reject masks of three dimensions
+        # a padded token before all valid ones would read nothing: its output is unused, but its NaN would reach the gradients
         return queries if keys is None else reading_itself(queries & keys)
 
     def _split(self, tokens: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values: three of `(batch, heads, n, inner / heads)`."""
+        """Return queries, keys and values, each `(batch, heads, n, inner / heads)`."""
         batch, n, _ = tokens.shape
         qkv = self.qkv(tokens).view(batch, n, 3, self.heads, self.inner // self.heads)
         return qkv.permute(2, 0, 3, 1, 4).unbind(0)
@@ -134,10 +151,13 @@ def build(config: Config) -> SelfAttention:
 
 
 def cost(config: Config) -> Cost:
-    """Scores (query x key) and their product with the values each take n^2 x inner multiply-adds, whatever the number of heads.
+    """Return the cost of `SelfAttention`.
 
-    A fused kernel's backward computes the scores a second time. Causal attention counts in full, as both counters do, though half of its scores are
-    zero: a fused causal kernel may leave that half out, and so do less work than this says.
+    Scores (query x key) and their product with the values each take n^2 x inner multiply-adds, whatever the number of heads. A fused kernel
+    recomputes the scores in its backward.
+
+    Causal attention counts in full, as both counters do, although half of its scores are zero. A fused causal kernel may skip that half,
+    and then does less work than this count.
     """
     pairs = N * N * config.inner
     scales = constant(config.heads if config.scaling == "learned" else 0)

@@ -1,6 +1,7 @@
-"""Depthwise convolution: every channel is a weighted sum over `kernel_size` neighbouring tokens, so that cost is linear in n.
+"""A depthwise convolution mixes `kernel_size` neighbouring tokens in each channel.
 
-ConvMixer's spatial step (arXiv 2201.09792, Sec. 2) along one dimension; ConvFormer (arXiv 2210.13452) puts projections around it.
+Its cost is linear in n. This is ConvMixer's spatial step (arXiv 2201.09792, Sec. 2) in one dimension; ConvFormer (arXiv 2210.13452) adds
+projections around it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from models.layers.padding import zero_padding
 from models.layers.shape import require_one_of, require_positive
 
 REACH = "kernel_size"
-"""The field of `Config` that says how far a token reads."""
+"""`Config` field with the number of tokens that each token reads."""
 REFERENCE_OPTIONS = {"convolution": "products"}
 
 
 def _native(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    # an image of height one: seen this way tokens already lie channels-last, which the two-dimensional kernels read and write without a copy
+    # as an image of height one the tokens are already channels-last, which two-dimensional kernels read and write without a copy
     image = tokens.transpose(1, 2).unsqueeze(2)
     mixed = F.conv2d(image, weight.unsqueeze(2), bias, padding=(0, weight.shape[-1] // 2), groups=weight.shape[0])
     return mixed.squeeze(2).transpose(1, 2)
@@ -37,15 +38,22 @@ def _products(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"native": _native, "products": _products}
-"""Formulations over tokens: `(batch, n, width)`, `(width, 1, kernel_size)`, `(width,)` -> `(batch, n, width)`.
+"""Equivalent formulations of the convolution over tokens.
 
-`products` is the reference: fvcore cannot trace a convolution on `meta`, and torch's counter takes the backward of a depthwise one for a dense one.
+`(batch, n, width)`, `(width, 1, kernel_size)`, `(width,)` -> `(batch, n, width)`. `products` is the reference, because fvcore cannot trace
+a convolution on the `meta` device and torch's counter treats the backward of a depthwise convolution as dense.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`kernel_size`: tokens that each one reads, itself in the middle. `convolution`: formulation, of equal answers."""
+    """Sizes of the convolution.
+
+    `kernel_size`: tokens that each token reads, with itself in the middle; odd and at least 3.
+    `convolution`: one of `CONVOLUTIONS`; all give the same answers.
+
+    Raises ValueError for an unknown value or an invalid size.
+    """
 
     seq_len: int
     width: int
@@ -56,17 +64,22 @@ class Config:
         for name in ("seq_len", "width", "kernel_size"):
             require_positive(name, getattr(self, name))
         if self.kernel_size < 3 or self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd and at least 3, not {self.kernel_size}: a token reads as many before it as after it")
+            raise ValueError(
+                f"kernel_size must be odd and at least 3, not {self.kernel_size}: a token reads equally far before and after it"
+            )
         require_one_of("convolution", self.convolution, tuple(CONVOLUTIONS))
 
 
 class DepthwiseConvolution(nn.Module):
-    """`(batch, n, width)` -> the same; beyond both ends there are zeros, as there are in place of padding."""
+    """Convolve each channel over tokens, with zeros beyond both ends.
+
+    `(batch, n, width)` -> `(batch, n, width)`. Padded tokens are read as zeros.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.convolve = CONVOLUTIONS[config.convolution]
-        # Xavier-uniform, as in every linear layer, with as many tokens in as out
+        # Xavier-uniform, as in every linear layer: fan-in and fan-out are both kernel_size
         bound = math.sqrt(6 / (2 * config.kernel_size))
         self.weight = nn.Parameter(torch.empty(config.width, 1, config.kernel_size).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(config.width))
@@ -82,6 +95,9 @@ def build(config: Config) -> DepthwiseConvolution:
 
 
 def cost(config: Config) -> Cost:
-    """`kernel_size` multiply-adds per token and channel, those with the zeros beyond both ends included, as kernels and counters do."""
+    """Return the cost: `kernel_size` multiply-adds per token and channel.
+
+    Products with the zeros beyond both ends count too, as in kernels and counters.
+    """
     weights = config.kernel_size * config.width
     return Cost((Term(name="convolution", params=constant(weights + config.width), macs=N * weights),))

@@ -1,7 +1,7 @@
-"""Gated projection: spatial gating as a token mixer of a MetaFormer block, a projection before it and one after it keeping the width.
+"""A gated projection is spatial gating that keeps the width.
 
-The block of gMLP (arXiv 2105.08050, Fig. 1) without its norm and residual, at twice the width in the middle: where attention would stand in a
-MetaFormer (arXiv 2111.11418, Sec. 3.1).
+It is gMLP's block (arXiv 2105.08050, Fig. 1) without norm and residual, with twice the width in the middle. It takes the place of attention
+in a MetaFormer block (arXiv 2111.11418, Sec. 3.1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ REFERENCE_OPTIONS = spatial_gating.REFERENCE_OPTIONS
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`spatial_heads`: groups of channels, each with a spatial matrix of its own. `kernel`: formulation of the spatial projection."""
+    """Sizes and options of the gated projection.
+
+    `spatial_heads`: groups of channels, each with its own spatial matrix.
+    `kernel`: formulation of the spatial projection (`models.mixers.spatial_gating`).
+
+    Raises ValueError for an unknown value, or if `spatial_heads` does not divide `width`.
+    """
 
     seq_len: int
     width: int
@@ -40,9 +46,10 @@ class Config:
 
 
 class GatedProjection(nn.Module):
-    """`(batch, n, width)` -> the same: V (gate(GELU(U x))), with 2 x `width` channels before the gate and `width` after it.
+    """Compute V gate(GELU(U x)).
 
-    How much of one token reaches another is what the gating inside says, `gating.token_weights`.
+    `(batch, n, width)` -> `(batch, n, width)`, with 2 x `width` channels before the gate and `width` after it. For the weights between
+    tokens, see `gating.token_weights`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -63,7 +70,10 @@ def build(config: Config) -> GatedProjection:
 
 
 def cost(config: Config) -> Cost:
-    """3 width^2 multiply-adds per token in the projections, and n^2 per channel in the gate."""
+    """Return the cost of `GatedProjection`.
+
+    The projections take 3 width^2 multiply-adds per token, the gate n^2 per channel.
+    """
     width = config.width
     return (
         Cost((linear("expand", width, 2 * width),))

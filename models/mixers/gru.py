@@ -1,6 +1,7 @@
-"""GRU: every token reads the state that the tokens before it have left, one step after another, so that cost is linear in n (arXiv 1409.1259).
+"""A GRU mixes tokens through a state, token by token.
 
-Recurrence as the table of Vaswani et al. has it (arXiv 1706.03762, Table 1): n d^2 products, n sequential steps, path length n.
+Its cost is linear in n (arXiv 1409.1259). In the terms of Vaswani et al. (arXiv 1706.03762, Table 1), recurrence takes n d^2 products, n
+sequential steps and a path of length n.
 """
 
 from __future__ import annotations
@@ -18,12 +19,21 @@ STEPWISE = True
 """The reference takes one token after another."""
 REFERENCE_OPTIONS = {"recurrence": "products"}
 RECURRENCES: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"native": run_gru, "products": run_gru_in_products}
-"""Formulations of equal answers. `products` is the reference: fvcore sees nothing of a GRU."""
+"""Equivalent formulations of the recurrence.
+
+`products` is the reference, because fvcore does not count a GRU.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`bidirectional`: half of the channels are states of a run from the last token to the first. `recurrence`: formulation, of equal answers."""
+    """Sizes and options of the GRU.
+
+    `bidirectional`: half of the channels are states of a second run, from the last token to the first.
+    `recurrence`: one of `RECURRENCES`; all give the same answers.
+
+    Raises ValueError for an unknown value, or for an odd width with `bidirectional`.
+    """
 
     seq_len: int
     width: int
@@ -34,12 +44,12 @@ class Config:
         for name in ("seq_len", "width"):
             require_positive(name, getattr(self, name))
         if self.bidirectional:
-            require_divisible("width", self.width, "2 directions", 2)
+            require_divisible("width", self.width, "2 with bidirectional=true", 2)
         require_one_of("recurrence", self.recurrence, tuple(RECURRENCES))
 
     @property
     def causal(self) -> bool:
-        """Whether no token reads a later one."""
+        """True if no token reads a later one."""
         return not self.bidirectional
 
     @property
@@ -48,7 +58,10 @@ class Config:
 
 
 class RecurrentMixer(nn.Module):
-    """`(batch, n, width)` -> the same: `torch.nn.GRU`, of `width` hidden units, or of `width / 2` in each of two directions."""
+    """Mix tokens by `torch.nn.GRU`.
+
+    `(batch, n, width)` -> `(batch, n, width)`. The GRU has `width` hidden units, or `width / 2` in each of two directions.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -65,5 +78,8 @@ def build(config: Config) -> RecurrentMixer:
 
 
 def cost(config: Config) -> Cost:
-    """3 (d d + d d) multiply-adds per token; in two directions 2 x 3 (d d/2 + d/2 d/2), three quarters of that."""
+    """Return the cost of `RecurrentMixer`.
+
+    With d channels, it takes 3 (d d + d d) multiply-adds per token; two directions take 2 x 3 (d d/2 + d/2 d/2), three quarters as many.
+    """
     return gru_cost(config.width, config.width // config.directions).repeated(config.directions)

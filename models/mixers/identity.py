@@ -1,4 +1,7 @@
-"""No mixing: tokens pass unchanged and none meets another, s(Z) = Z (arXiv 2105.08050, Sec. 2.1); the control for every other mixer."""
+"""The identity mixes nothing: tokens pass unchanged, s(Z) = Z.
+
+It is the control for every other mixer (arXiv 2105.08050, Sec. 2.1).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Config:
 
 
 class Identity(nn.Module):
-    """`(batch, n, width)` -> the same."""
+    """Return the tokens unchanged, `(batch, n, width)`."""
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:  # noqa: ARG002 - every mixer takes `valid`
         return tokens

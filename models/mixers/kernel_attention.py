@@ -1,6 +1,7 @@
-"""Kernel attention: every token reads every other one, weighted by a Gaussian of the distance between query and key.
+"""Kernel attention weighs tokens by a Gaussian of the query-key distance.
 
-Kernel regression (Nadaraya 1964; Watson 1964) as attention, with projected queries and keys ("Dive into Deep Learning", Zhang et al., Sec. 11.2).
+Every token reads every other one. This is kernel regression (Nadaraya 1964; Watson 1964) with projected queries and keys ("Dive into Deep
+Learning", Zhang et al., Sec. 11.2).
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ BANDWIDTHS = ("fixed", "learned")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """bandwidth: h of exp(-|q - k|^2 / (2 h^2)); `fixed`, or `learned`, one per head.
+    """Sizes and options of kernel attention.
 
-    Its square is, or starts at, the root of the head width: then scores spread as scaled dot products do.
+    `bandwidth`: h in exp(-|q - k|^2 / (2 h^2)): `fixed`, or `learned`, one per head. h^2 is, or starts at, sqrt(head width), so that scores
+        spread like scaled dot products.
+
+    Raises ValueError for an unknown value, or if the heads do not divide the width.
     """
 
     seq_len: int
@@ -40,15 +44,17 @@ class Config:
 
     @property
     def initial_square(self) -> float:
-        """h^2 where it is fixed, or before it is learned."""
+        """The fixed h^2, or the initial value of a learned one."""
         return math.sqrt(self.width // self.heads)
 
 
 class KernelAttention(nn.Module):
-    """`(batch, n, width)` -> the same: the projections of `attention`, and weights softmax_j(-|q_i - k_j|^2 / (2 h^2)).
+    """Attention with weights softmax_j(-|q_i - k_j|^2 / (2 h^2)).
 
-    -|q - k|^2 / 2 = q.k - |k|^2 / 2 - |q|^2 / 2, and the last is the same for all keys, so that the softmax cancels it. What is left is a dot product
-    and one number per key, which `scaled_dot_product_attention` takes as an additive mask. `dropout`: of the weights, in training.
+    `(batch, n, width)` -> `(batch, n, width)`, with the projections of `attention`. `dropout` applies to the weights in training.
+
+    -|q - k|^2 / 2 = q.k - |k|^2 / 2 - |q|^2 / 2. The last term is the same for all keys, so the softmax cancels it. The rest is a dot
+    product plus one number per key, which `scaled_dot_product_attention` takes as an additive mask.
     """
 
     DROPS_AT = "attention"
@@ -57,7 +63,7 @@ class KernelAttention(nn.Module):
         super().__init__()
         self.heads = config.heads
         self.scale = 1 / config.initial_square if config.bandwidth == "fixed" else 1.0
-        # the logarithm, so that a bandwidth stays positive however it is trained
+        # a logarithm keeps the bandwidth positive during training
         logarithms = torch.full((config.heads,), math.log(config.initial_square) / 2)
         self.log_bandwidths = nn.Parameter(logarithms) if config.bandwidth == "learned" else None
         self.qkv = nn.Linear(config.width, 3 * config.width)
@@ -66,30 +72,37 @@ class KernelAttention(nn.Module):
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         if valid is not None:
-            # a masked score is added to minus infinity and a masked value multiplied by zero: both must be finite first
+            # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
             tokens = zero_padding(tokens, valid)
-        query, key, value, of_key = self._parts(tokens)
+        query, key, value, key_bias = self._parts(tokens)
         if valid is not None:
-            of_key = of_key.masked_fill(~valid[:, None, None], -math.inf)
+            key_bias = key_bias.masked_fill(~valid[:, None, None], -math.inf)
         share = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=of_key, dropout_p=share, scale=self.scale)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=key_bias, dropout_p=share, scale=self.scale)
         return self.project(mixed.transpose(1, 2).reshape(tokens.shape))
 
     def token_weights(self, tokens: Tensor) -> Tensor:
-        """`(batch, n, width)` -> `(heads, n, n)`: the normalised kernel, averaged over a batch without padding."""
-        query, key, _, of_key = self._parts(tokens)
-        return (query @ key.transpose(-2, -1) * self.scale + of_key).softmax(dim=-1).mean(dim=0)
+        """Return the normalised kernel, averaged over a batch without padding.
+
+        `(batch, n, width)` -> `(heads, n, n)`.
+        """
+        query, key, _, key_bias = self._parts(tokens)
+        return (query @ key.transpose(-2, -1) * self.scale + key_bias).softmax(dim=-1).mean(dim=0)
 
     def _parts(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k and v, `(batch, heads, n, width / heads)`, and -|k|^2 / (2 h^2), `(batch, heads, 1, n)`; learned bandwidths have divided q, too."""
+        """Return q, k, v and -|k|^2 / (2 h^2).
+
+        q, k and v are `(batch, heads, n, width / heads)`; the last is `(batch, heads, 1, n)`. If bandwidths are learned, q is divided by
+        h^2.
+        """
         batch, n, width = tokens.shape
         qkv = self.qkv(tokens).view(batch, n, 3, self.heads, width // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        of_key = -0.5 * self.scale * key.square().sum(dim=-1)[:, :, None]
+        key_bias = -0.5 * self.scale * key.square().sum(dim=-1)[:, :, None]
         if self.log_bandwidths is not None:
             precisions = (-2 * self.log_bandwidths).exp()[:, None, None]
-            query, of_key = query * precisions, of_key * precisions
-        return query, key, value, of_key
+            query, key_bias = query * precisions, key_bias * precisions
+        return query, key, value, key_bias
 
 
 def build(config: Config) -> KernelAttention:
@@ -99,7 +112,10 @@ def build(config: Config) -> KernelAttention:
 
 
 def cost(config: Config) -> Cost:
-    """As `attention`: n^2 x width multiply-adds for the scores and as many for the weighted sum. |k|^2 is element-wise work, and left out."""
+    """Return the cost of `KernelAttention`, the same as of `attention`.
+
+    Scores and weighted sum each take n^2 x width multiply-adds. |k|^2 is element-wise work and is not counted.
+    """
     pairs = N * N * config.width
     bandwidths = constant(config.heads if config.bandwidth == "learned" else 0)
     return Cost(

@@ -1,6 +1,6 @@
-"""Mean pooling: every token receives the mean of all, the plainest mixing there is.
+"""Mean pooling gives every token the mean of all: the simplest mixing.
 
-PoolFormer's pooling (arXiv 2111.11418, Sec. 3.2) taken over all tokens instead of a window, and without its subtraction of the token itself.
+It is PoolFormer's pooling (arXiv 2111.11418, Sec. 3.2) over all tokens instead of a window, without subtracting the token itself.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ class Config:
 
 
 class MeanPooling(nn.Module):
-    """`(batch, n, width)` -> the same: the mean over the tokens that are data, at every token."""
+    """Replace every token by the mean of the valid tokens.
+
+    `(batch, n, width)` -> `(batch, n, width)`.
+    """
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         return mean_over_valid(tokens, valid)[:, None].expand_as(tokens)
 
     def token_weights(self, tokens: Tensor) -> Tensor:
-        """`(batch, n, width)` -> `(1, n, n)`: the same share of every token, whatever they hold."""
+        """Return equal weights: `(batch, n, width)` -> `(1, n, n)`."""
         n = tokens.shape[1]
         return torch.full((1, n, n), 1 / n, dtype=tokens.dtype, device=tokens.device)
 
@@ -42,5 +45,5 @@ def build(config: Config) -> MeanPooling:
 
 
 def cost(config: Config) -> Cost:
-    """No parameters and no matrix product."""
+    """Return an empty cost: pooling has neither parameters nor matrix products."""
     return Cost(())

@@ -1,7 +1,7 @@
-"""Spatial gating: half of the channels gate the other half through one learned n x n matrix over tokens (arXiv 2105.08050, Sec. 2.1).
+"""Spatial gating multiplies half the channels by the token-mixed other half.
 
-Its variants, as the paper compares them: linear, additive and multiplicative gating without a split, and a matrix that is constant along its
-diagonals (Sec. 4 and App. C).
+A learned n x n matrix mixes the tokens (arXiv 2105.08050, Sec. 2.1). The paper's variants are included: linear, additive and multiplicative
+gating without a split, and a matrix that is constant along its diagonals (Sec. 4 and App. C).
 """
 
 from __future__ import annotations
@@ -21,13 +21,22 @@ from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_one_of, require_positive
 
 KEEPS_WIDTH = False
-"""With the default gating half of the channels come out: `gmlp` is built around that. `gated_projection` is the mixer that keeps the width."""
+"""The default gating returns half of the channels, as `gmlp` expects.
+
+`gated_projection` is the mixer that keeps the width.
+"""
 REFERENCE_OPTIONS = {"kernel": "linear"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gating:
-    """One form of s(Z), which is `combine(u, f(v))` with f(v) = W norm(v) + b. `splits`: u and v are the halves of Z; otherwise each is all of Z."""
+    """One form of the gate s(Z).
+
+    s(Z) = `combine(u, f(v))`, with f(v) = W norm(v) + b.
+
+    `splits`: u and v are the two halves of Z; otherwise both are Z.
+    `combine`: function of u and f(v).
+    """
 
     splits: bool
     combine: Callable[[Tensor, Tensor], Tensor]
@@ -45,7 +54,10 @@ GATINGS = {
 }
 HEAD_MIXES = ("split", "mean")
 WEIGHT_STDS = {"1e-6": 1e-6, "1e-3": 1e-3, "0.05": 0.05}
-"""Near zero a fresh block is close to a feed-forward layer (arXiv 2105.08050, Sec. 2.1)."""
+"""Initial standard deviations of W, by name.
+
+Near zero, a new block is close to a feed-forward layer (arXiv 2105.08050, Sec. 2.1).
+"""
 WEIGHT_INITS = (*WEIGHT_STDS, "default")
 BIAS_INITS = (0, 1)
 
@@ -77,21 +89,33 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "einsum": _einsum,
     "conv1d": _conv1d,
 }
-"""Formulations of `weight @ v + bias` over tokens: `(batch, n, c)`, `(n, n)`, `(n,)` -> `(batch, n, c)`. `linear` is the reference."""
+"""Equivalent formulations of `weight @ v + bias` over tokens.
+
+`(batch, n, c)`, `(n, n)`, `(n,)` -> `(batch, n, c)`. `linear` is the reference.
+"""
 
 FUSED = "fused"
-"""Normalisation, product and gate in one kernel (`models.kernels.fused_spatial_gating`): not a formulation of the product alone."""
+"""One kernel for normalisation, product and gate.
+
+See `models.kernels.fused_spatial_gating`. `KERNELS` compute the product alone.
+"""
 KERNEL_NAMES = ("auto", *KERNELS, FUSED)
 CHOOSING_DEVICES = ("cpu", "cuda")
-"""Where `auto` chooses; elsewhere it is the reference, on `meta` too, where work is counted and autocast does not exist."""
+"""Devices for which `auto` chooses a formulation; elsewhere it is `linear`.
+
+That includes `meta`, on which FLOPs are counted and autocast does not exist.
+"""
 
 
 def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, channels: int) -> str:
-    """The formulation that was fastest on CPU, or within noise of it, and makes no n x n matrix per sample (docs/log.md, spatial projection).
+    """Return the formulation that `auto` uses.
 
-    The batched product never transposes v, and wins nearly everywhere. But its weight gradient passes through one n x n matrix per sample, so for
-    training at n > channels, where that would be the largest tensor of the block, another one is taken. And where the weight is cast (autocast) or
-    repacked (bf16 on CPU), the copy is made per sample: only fp32 takes it. On CUDA this is a guess, not a measurement.
+    On CPU it was measured as fastest, or within noise of the fastest, among formulations without an n x n matrix per sample (docs/log.md,
+    spatial projection). On CUDA it is a guess, not a measurement.
+
+    The batched product never transposes v and is fastest nearly everywhere. But its weight gradient takes one n x n matrix per sample,
+    which at n > channels would be the largest tensor of the block, so training avoids it there. It also copies the weight per sample if the
+    weight is cast (autocast) or repacked (bf16 on CPU), so only fp32 uses it.
     """
     if device_type not in CHOOSING_DEVICES or not fp32:
         return "linear"
@@ -102,14 +126,21 @@ def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, chan
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`width` channels come in; as many go out, or half of them with gating=spatial.
+    """Sizes and options of spatial gating.
 
-    gating: `spatial`, u * f(v) over two halves; `linear`, f(Z); `additive`, Z + f(Z); `multiplicative`, Z * f(Z) (arXiv 2105.08050, Sec. 2.1).
-    heads: spatial matrices. head_mix: `split` gives each a group of the channels; `mean` lets all act on every channel and averages their answers,
-    which is one product with the mean matrix. weight_init: standard deviation of the normal that W is drawn from, or `default`, torch's uniform for
-    a linear layer of n inputs. bias_init: 0 or 1. gate_norm: LayerNorm on v. toeplitz: W is constant along each diagonal. kernel: formulation of
-    the product; `fused` is one with everything around it, and where it cannot run (`SpatialGating.fused_refusal`) stands for `auto`, which never
-    takes it: it was not measured on a GPU.
+    `width`: channels in; gating=spatial returns half as many, the other forms return all.
+    `heads`: number of spatial matrices.
+    `kernel`: formulation of the product. `fused` includes normalisation and gate; where it cannot run (`SpatialGating.fused_refusal`),
+        `auto` takes over. `auto` never chooses `fused`, which was not measured on a GPU.
+    `gating`: `spatial`, u * f(v) over two halves; `linear`, f(Z); `additive`, Z + f(Z); `multiplicative`, Z * f(Z) (Sec. 2.1).
+    `head_mix`: `split` gives each matrix a group of channels; `mean` applies all matrices to every channel and averages the results,
+        computed as one product with the mean matrix.
+    `weight_init`: standard deviation of normally distributed W, or `default`, torch's uniform distribution of a layer with n inputs.
+    `bias_init`: initial b, 0 or 1.
+    `gate_norm`: apply LayerNorm to v.
+    `toeplitz`: W is constant along each diagonal.
+
+    Raises ValueError for an unknown value, or if the heads, or the two halves, do not divide the width.
     """
 
     seq_len: int
@@ -145,17 +176,20 @@ class Config:
 
     @property
     def channels(self) -> int:
-        """Channels that W mixes, and that come out."""
+        """Channels that W mixes, which is also the output width."""
         return self.width // 2 if self.form.splits else self.width
 
     @property
     def groups(self) -> int:
-        """Groups of channels with a matrix of their own."""
+        """Number of channel groups with their own matrix."""
         return self.heads if self.head_mix == "split" else 1
 
 
 class SpatialGating(nn.Module):
-    """`(batch, n, width)` -> `(batch, n, channels)`: s(Z) of `Config.gating`, by default u * (W norm(v) + b [+ extra])."""
+    """Gate tokens by a learned mix of tokens.
+
+    `(batch, n, width)` -> `(batch, n, channels)`: by default u * (W norm(v) + b [+ extra]). `Config` describes the other forms.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -164,15 +198,18 @@ class SpatialGating(nn.Module):
         self.gating, self.kernel = config.gating, config.kernel
         self.toeplitz = config.toeplitz
         if HAS_TRITON and self.kernel == FUSED:
-            importlib.import_module(OPERATOR)  # before the first forward, as a FLOP counter only knows what was there when it was made
+            importlib.import_module(OPERATOR)  # registers it now: a FLOP counter only knows operators that existed when it was created
         self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
-        # one row, not a vector: it multiplies its input, as a matrix does, and is decayed like one
+        # one row, not a vector, so that weight decay applies to it as to a matrix
         sizes = (1, 2 * n - 1) if config.toeplitz else (n, n)
-        self.weights = nn.ParameterList(nn.Parameter(_fresh_weight(sizes, config)) for _ in range(config.heads))
+        self.weights = nn.ParameterList(nn.Parameter(_initial_weight(sizes, config)) for _ in range(config.heads))
         self.biases = nn.ParameterList(nn.Parameter(torch.full((n,), float(config.bias_init))) for _ in range(config.heads))
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None, extra: Tensor | None = None) -> Tensor:
-        """`extra`, `(batch, n, channels)`, is added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3)."""
+        """Return the gated tokens, `(batch, n, channels)`.
+
+        `extra`: `(batch, n, channels)`, added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3).
+        """
         if self.effective_kernel(tokens) == FUSED:
             return self._fused(tokens, valid, extra)
         u, v = tokens.chunk(2, dim=-1) if self.form.splits else (tokens, tokens)
@@ -185,7 +222,7 @@ class SpatialGating(nn.Module):
         return self.form.combine(u, gate)
 
     def mix_tokens(self, v: Tensor) -> Tensor:
-        """W v + b over tokens: `(batch, n, channels)` -> the same."""
+        """Compute W v + b over tokens, `(batch, n, channels)`."""
         project = KERNELS[self._projection_kernel(v)]
         matrices, biases = self._matrices(), self._one_per_group(self.biases)
         if self.groups == 1:
@@ -194,12 +231,15 @@ class SpatialGating(nn.Module):
         mixed = [project(group, w, b) for group, w, b in zip(groups, matrices, biases, strict=True)]
         return torch.cat(mixed, dim=-1)
 
-    def token_weights(self, tokens: Tensor) -> Tensor:  # noqa: ARG002  # as mixers' whose weights do depend on them
-        """The matrices W, `(groups, n, n)`, as they act on a group of channels each: the same whatever the tokens."""
+    def token_weights(self, tokens: Tensor) -> Tensor:  # noqa: ARG002  # the contract of mixers
+        """Return the matrices W, `(groups, n, n)`, whatever the tokens.
+
+        Each acts on one group of channels.
+        """
         return torch.stack(self._matrices())
 
     def effective_kernel(self, tokens: Tensor) -> str:
-        """The formulation that takes these tokens, `(batch, n, width)`."""
+        """Return the formulation used for these tokens, `(batch, n, width)`."""
         return FUSED if self.kernel == FUSED and not self.fused_refusal(tokens) else self._projection_kernel(tokens)
 
     def _projection_kernel(self, v: Tensor) -> str:
@@ -216,15 +256,18 @@ class SpatialGating(nn.Module):
         )
 
     def fused_refusal(self, tokens: Tensor) -> str:
-        """Why the fused kernel cannot take these tokens; empty where it can. The first tokens of a kind try it out (`kernel_failure`)."""
+        """Return why the fused kernel cannot run; empty if it can.
+
+        `tokens`: `(batch, n, width)`. The first tokens of each kind trigger a trial run (`kernel_failure`).
+        """
         device = tokens.device.type
         if device in CHOOSING_DEVICES and torch.is_autocast_enabled(device) and tokens.dtype != torch.get_autocast_dtype(device):
-            return f"the tokens are not {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}, as autocast wants them"
-        stated = fused_refusal(
+            return f"the tokens are not {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}, the type of autocast"
+        reason = fused_refusal(
             device_type=device, dtype=tokens.dtype, gating=self.gating, num_matrices=len(self.weights), toeplitz=self.toeplitz
         )
-        if stated:
-            return stated
+        if reason:
+            return reason
         weight, has_norm = self.weights[0], isinstance(self.norm, nn.LayerNorm)
         return kernel_failure(tokens.device, tokens.dtype, weight.dtype, len(weight), self.channels, has_norm, torch.is_grad_enabled())
 
@@ -237,23 +280,26 @@ class SpatialGating(nn.Module):
         return [toeplitz_matrix(weight[0]) for weight in weights] if self.toeplitz else weights
 
     def _one_per_group(self, of_heads: nn.ParameterList) -> list[Tensor]:
-        """Averaging answers is averaging what they are linear in: one product, whatever the number of heads."""
+        """Average parameters of heads that share a group.
+
+        The result is linear in them, so averaging first takes one product for any number of heads.
+        """
         held = list(of_heads)
         return held if len(held) == self.groups else [torch.stack(held).mean(dim=0)]
 
 
 def toeplitz_matrix(diagonals: Tensor) -> Tensor:
-    """`(2 n - 1,)` -> `(n, n)`, constant along each diagonal, without an index per entry.
+    """Build a matrix that is constant along each diagonal.
 
-    The main diagonal comes first, then by distance from it, each time the one below and the one above: so a model of fewer tokens holds the first
-    of them.
+    `(2 n - 1,)` -> `(n, n)`, without an index per entry. The main diagonal comes first, then the diagonals by distance from it, each time
+    the one below before the one above. The leading entries thus form the vector of a model with fewer tokens.
     """
-    # by column minus row, from the lower left corner to the upper right one; row i is then the n in a row that start at n - 1 - i
+    # sorted by column minus row, from the lower left to the upper right corner; row i is the slice of length n that starts at n - 1 - i
     in_order = torch.cat((diagonals[1::2].flip(0), diagonals[::2]))
     return in_order.unfold(0, (len(diagonals) + 1) // 2, 1).flip(0)
 
 
-def _fresh_weight(sizes: tuple[int, int], config: Config) -> Tensor:
+def _initial_weight(sizes: tuple[int, int], config: Config) -> Tensor:
     weight = torch.empty(sizes)
     if config.weight_init in WEIGHT_STDS:
         return weight.normal_(std=WEIGHT_STDS[config.weight_init])
@@ -266,9 +312,10 @@ def build(config: Config) -> SpatialGating:
 
 
 def cost(config: Config) -> Cost:
-    """n^2 weights per head whatever the batch, and n^2 multiply-adds per mixed channel.
+    """Return the cost of `SpatialGating`.
 
-    With `toeplitz` 2 n - 1 weights per head; the product, with the full matrix they make, takes as many multiply-adds as any.
+    Each head has n^2 weights, whatever the batch, and each mixed channel takes n^2 multiply-adds. With `toeplitz` a head has 2 n - 1
+    weights; the product uses the full matrix, so the multiply-adds stay the same.
     """
     weights = N * 2 + constant(-1) if config.toeplitz else N * N
     product = Term(name="spatial_projection", params=(weights + N) * config.heads, macs=N * N * config.channels)

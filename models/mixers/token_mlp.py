@@ -1,6 +1,7 @@
-"""Token MLP: a hidden layer over tokens, the same for every channel: MLP-Mixer's token mixing (Tolstikhin et al., arXiv 2105.01601, Sec. 2).
+"""A token MLP mixes tokens through a hidden layer over tokens.
 
-In a MetaFormer block (`metaformer+mixer=token_mlp+positions=none`) it is MLP-Mixer.
+All channels share it. This is MLP-Mixer's token mixing (Tolstikhin et al., arXiv 2105.01601, Sec. 2);
+`metaformer+mixer=token_mlp+positions=none` is MLP-Mixer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from models.layers.shape import require_non_negative, require_positive
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`token_hidden`: hidden tokens (0: half of the width, as in all published sizes; arXiv 2105.01601, Table 1, D_S)."""
+    """Sizes of the token MLP.
+
+    `token_hidden`: hidden tokens (0: half of the width, as in all published sizes; arXiv 2105.01601, Table 1, D_S).
+    """
 
     seq_len: int
     width: int
@@ -35,7 +39,10 @@ class Config:
 
 
 class TokenMLP(nn.Module):
-    """`(batch, n, width)` -> the same: W2 GELU(W1 x) over tokens, each channel for itself."""
+    """Compute W2 GELU(W1 x) over tokens, in each channel.
+
+    `(batch, n, width)` -> `(batch, n, width)`.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -56,7 +63,11 @@ def build(config: Config) -> TokenMLP:
 
 
 def cost(config: Config) -> Cost:
-    """Two products of n x hidden weights for every channel: linear in n, unlike spatial gating, as long as the hidden layer does not grow with it."""
+    """Return the cost of `TokenMLP`.
+
+    Each channel takes two products of n x hidden weights. Unlike spatial gating, that is linear in n, provided the hidden layer does not
+    grow with n.
+    """
     hidden, products = config.hidden, N * (config.hidden * config.width)
     return Cost(
         (

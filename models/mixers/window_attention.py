@@ -1,6 +1,7 @@
-"""Window attention: every token reads the tokens of its own block of `window`, so that cost is linear in n.
+"""Window attention lets every token read the tokens of the same block.
 
-The windows of Swin (arXiv 2103.14030, Sec. 3.2) along one dimension and without shift; Longformer (arXiv 2004.05150, Sec. 3.1) slides them instead.
+Blocks have `window` tokens, so the cost is linear in n. These are Swin's windows (arXiv 2103.14030, Sec. 3.2) in one dimension and without
+shift; Longformer (arXiv 2004.05150, Sec. 3.1) uses sliding windows.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from models.layers.padding import readable, zero_padding
 from models.layers.shape import require_divisible, require_positive
 
 REACH = "window"
-"""The field of `Config` that says how far a token reads."""
+"""`Config` field with the number of tokens that each token reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`window`: tokens in a block, of which the last may hold fewer."""
+    """Sizes of window attention.
+
+    `window`: tokens in a block, at least 2; the last block may be shorter.
+
+    Raises ValueError for an invalid size, or if the heads do not divide the width.
+    """
 
     seq_len: int
     width: int
@@ -44,10 +50,12 @@ class Config:
 
 
 class WindowAttention(nn.Module):
-    """`(batch, n, width)` -> the same: self-attention within blocks of tokens, with the weights of `attention` of the same width and heads.
+    """Self-attention within blocks of tokens.
 
-    All full blocks go through one call; the tokens left over are a shorter block apart. So nothing is padded, and without `valid` nothing is masked:
-    fused kernels stay available, and no product is computed that is thrown away.
+    `(batch, n, width)` -> `(batch, n, width)`, with the same parameters as `attention` of this width and these heads.
+
+    All full blocks go through one call, and the remaining tokens form a shorter block in a second call. Nothing is padded, and nothing is
+    masked without `valid`, so fused kernels remain available and no product is wasted.
     """
 
     def __init__(self, config: Config) -> None:
@@ -68,11 +76,14 @@ class WindowAttention(nn.Module):
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=1)
 
     def _mix_blocks(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
-        """Full blocks, or one that is shorter: `(batch, tokens, width)` -> the same."""
+        """Mix several full blocks, or one shorter block.
+
+        `(batch, tokens, width)` -> `(batch, tokens, width)`.
+        """
         block, width = min(self.window, tokens.shape[1]), tokens.shape[-1]
         mask = None
         if valid is not None:
-            # a masked score is added to minus infinity and a masked value multiplied by zero: both must be finite first
+            # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
             tokens, mask = zero_padding(tokens, valid), readable(valid.reshape(-1, block))[:, None, None]
         # (batch, blocks x block, width) -> three of (batch x blocks, heads, block, width / heads)
         qkv = self.qkv(tokens.reshape(-1, block, width)).view(-1, block, 3, self.heads, width // self.heads)
@@ -88,10 +99,11 @@ def build(config: Config) -> WindowAttention:
 
 
 def cost(config: Config) -> Cost:
-    """Scores and weighted sum take `window` x width multiply-adds per token of a full block, and remainder^2 x width for the tokens left over.
+    """Return the cost of `WindowAttention`.
 
-    So the polynomials hold for every n with the same remainder: 17, 33, ..., 257, ... with a window of 16. Backward recomputes the scores where a
-    fused kernel ran.
+    Scores and weighted sum each take `window` x width multiply-adds per token of a full block, and remainder^2 x width for the remaining
+    tokens. The polynomials hold for every n with the same remainder: 17, 33, ..., 257, ... with a window of 16. A fused kernel recomputes
+    the scores in its backward.
     """
     full = N + constant(-config.remainder)
     pairs: Polynomial = (full * config.window + constant(config.remainder**2)) * config.width

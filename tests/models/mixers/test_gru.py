@@ -127,5 +127,5 @@ def test_three_gates_of_two_products_each() -> None:
 
 
 def test_an_odd_width_has_no_two_halves() -> None:
-    with pytest.raises(ValueError, match="width must be a multiple of 2 directions"):
+    with pytest.raises(ValueError, match="width must be a multiple of 2 with bidirectional=true"):
         Config(seq_len=N, width=7, bidirectional=True)
