@@ -1,1 +1,4 @@
-"""Operators written for one device, beside the formulations in plain torch that they must equal. Importing it needs no compiler of them."""
+"""Device-specific operators that must equal formulations in plain torch.
+
+Importing this package needs no compiler.
+"""

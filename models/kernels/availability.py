@@ -1,4 +1,4 @@
-"""What of Triton there is here. Importing this module needs none."""
+"""Flags for Triton: installed, and interpreted. Importing this module needs no Triton."""
 
 from __future__ import annotations
 
@@ -7,4 +7,7 @@ import os
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-"""Triton reads this when it is imported, and then runs kernels on CPU, slowly: for tests."""
+"""Triton reads this variable at import.
+
+If it is 1, kernels run slowly on CPU, for tests.
+"""

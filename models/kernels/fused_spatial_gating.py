@@ -1,6 +1,8 @@
-"""Fused spatial gating: u * (W norm(v) + b) in one kernel and statistics before it, nothing else written (arXiv 2105.08050, Sec. 2.1).
+"""Fused spatial gating normalises, mixes and gates tokens in one kernel.
 
-Where it cannot run, `fused_refusal` says why, and the caller takes a formulation in plain torch. Importing this module needs no Triton.
+It computes u * (W norm(v) + b) (arXiv 2105.08050, Sec. 2.1). A small kernel computes the statistics of the norm first; no other
+intermediate result is written. If the kernel cannot run, `fused_refusal` says why, and the caller uses a formulation in plain torch.
+Importing this module needs no Triton.
 """
 
 from __future__ import annotations
@@ -15,17 +17,21 @@ from models.kernels.availability import HAS_TRITON, IS_INTERPRETED
 from models.kernels.tiling import tiles_of_product
 
 OPERATOR = "models.kernels.spatial_gating_operator"
-"""Registered when it is imported. That takes a while where Triton is installed, so it waits until somebody may want it."""
+"""Importing this module registers the operator.
+
+The import is slow if Triton is installed, so it is deferred until the operator may be needed.
+"""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ALIGNMENT = 16
-"""Triton compiles a kernel anew where a size stops being a multiple of this."""
+"""Triton compiles another kernel for sizes that are not multiples of this."""
 MAX_REASON = 300
 
 
 def fused_refusal(*, device_type: str, dtype: torch.dtype, gating: str = "spatial", num_matrices: int = 1, toeplitz: bool = False) -> str:
-    """Why the fused kernel cannot take the place of the plain formulation; empty where it can. `dtype`: of the tokens.
+    """Return why the fused kernel cannot run; empty if it can.
 
-    Weights, and what is added to the gate, may have another type of DTYPES: they are converted while loading, as autocast would beforehand.
+    `dtype`: of the tokens. Weights, and the addend of the gate, may have another type of DTYPES; loading converts them, as autocast would
+        beforehand.
     """
     names = ", ".join(str(allowed).removeprefix("torch.") for allowed in DTYPES)
     refusals = {
@@ -43,13 +49,17 @@ def fused_refusal(*, device_type: str, dtype: torch.dtype, gating: str = "spatia
 def kernel_failure(
     device: torch.device, dtype: torch.dtype, weight_dtype: torch.dtype, n: int, channels: int, has_norm: bool, trains: bool
 ) -> str:
-    """The first line of what the kernels raise on small tensors; empty where they run. Tried once per process and kind of tensor.
+    """Return the first line of the kernels' error; empty if they run.
 
-    A failure in the backward cannot be caught in the forward, nor one inside compiled code at all, so both directions (without `trains` the forward
-    alone) are compiled and launched before the first use: at the fewest tokens and channels that have the tiles and the alignment of `n` and
-    `channels`, which is the same program to Triton's compiler; once as one item, once as two with padding and an addend. Modes that count or meter
-    operators see nothing of it, and tracing takes the answer as a constant. Memory that runs out is no failure of a kernel, and is raised; a fault
-    that arrives after the launch leaves CUDA unusable, and no formulation would help. Among fake tensors nothing is tried or remembered.
+    They run on small tensors, once per process and kind of tensor.
+
+    The forward cannot catch a failure of the backward, and compiled code cannot catch any. So the forward and, with `trains`, the backward
+    are compiled and launched before the first use. The trial takes the fewest tokens and channels with the same tiles and alignment as `n`
+    and `channels`, for which Triton compiles the same program: one item first, then two with padding and an addend.
+
+    Modes that count or meter operators do not see the trial, tracing treats the result as a constant, and fake tensors skip the trial.
+    Out-of-memory errors are raised, because they are not failures of a kernel. A fault that arrives after the launch makes CUDA unusable
+    for every formulation.
     """
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         return ""
@@ -85,7 +95,10 @@ def _launch(
     *,
     is_full: bool,
 ) -> None:
-    """Forward and backward of zeros. `is_full`: two items, whose gradients of W are summed, with padding and an addend."""
+    """Run forward and backward on zeros.
+
+    `is_full`: two items, with padding and an addend, to cover the sum of W's gradients over items.
+    """
     from models.kernels.spatial_gating_operator import backward, forward
 
     batch = 2 if is_full else 1
@@ -102,7 +115,11 @@ def _launch(
 
 
 def smallest_alike(size: int, num_bytes: int) -> int:
-    """The fewest tokens, or channels, for which the kernels are compiled as for these: the same side of a tile, the same alignment."""
+    """Return the smallest size that compiles to the same kernels as `size`.
+
+    `size`: tokens or channels; the result has the same tile side and alignment.
+    `num_bytes`: bytes per entry.
+    """
 
     def side(length: int) -> int:
         return tiles_of_product(length, length, num_bytes).rows
@@ -119,11 +136,16 @@ def fused_spatial_gating(
     extra: Tensor | None = None,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """u * (W norm(v) + b [+ extra]) for the halves u and v of z: `(batch, n, 2 channels)` -> `(batch, n, channels)`, in z's type.
+    """Gate z by the fused kernel: u * (W norm(v) + b).
 
-    weight: `(n, n)`; bias: `(n,)`. norm: LayerNorm's scale and shift over channels, `(channels,)` each, and epsilon; None: v as it is. extra:
-    `(batch, n, channels)`. valid: `(batch, n)` bool; norm(v) is zero elsewhere. z and extra may be strided. Gradients reach all but `valid`, once:
-    there is no second derivative. Raises ValueError where it cannot run.
+    `z`: `(batch, n, 2 channels)`, the halves u and v; may be strided. The result is `(batch, n, channels)`, of the same type.
+    `weight`: W, `(n, n)`.
+    `bias`: b, `(n,)`.
+    `norm`: LayerNorm's scale and shift, `(channels,)` each, and epsilon; None uses v unnormalised.
+    `extra`: `(batch, n, channels)`, added to b; may be strided.
+    `valid`: `(batch, n)` bool; norm(v) is zero at other tokens.
+
+    All inputs but `valid` get gradients; second derivatives are not supported. Raises ValueError if the kernel cannot run.
     """
     if reason := fused_refusal(device_type=z.device.type, dtype=z.dtype):
         raise ValueError(f"fused spatial gating cannot run: {reason}")

@@ -1,4 +1,7 @@
-"""The gradient through the normalisation of v, in place: it needs sums over whole rows of d norm(v), which the tiles of a product do not see."""
+"""The backward of the normalisation of v, computed in place.
+
+It needs sums over whole rows of d norm(v), which a tile of a matrix product does not cover.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from torch import Tensor
 from models.kernels.normalised_tile import load_channels, standardised, without_padding
 
 TOKENS_PER_PROGRAM, CHANNELS_AT_A_TIME = 32, 128
-"""Large enough that no entry is held by two threads: one might overwrite what the other has yet to read."""
+"""Large enough that no entry belongs to two threads.
+
+Otherwise one thread might overwrite an entry before the other reads it.
+"""
 
 
 @triton.jit
@@ -31,7 +37,10 @@ def _normalisation_gradient(
     block_tokens: tl.constexpr,
     block_channels: tl.constexpr,
 ):
-    """d norm(v) -> dv in place, for some tokens, and what they add to the gradients of scale and shift."""
+    """Turn d norm(v) into dv in place, for one program's tokens.
+
+    Also store these tokens' part of the gradients of scale and shift.
+    """
     tokens = tl.program_id(0) * block_tokens + tl.arange(0, block_tokens)
     within = tokens < num_tokens
     row = v + (tokens // n).to(tl.int64) * batch_stride + (tokens % n) * row_stride
@@ -65,7 +74,12 @@ def _normalisation_gradient(
 def normalisation_gradient(
     z: Tensor, norm_weight: Tensor, statistics: Tensor, valid: Tensor | None, grad_z: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Turns the gradient of norm(v) in `grad_z` into that of v; gradients of scale and shift in fp32."""
+    """Turn the gradient of norm(v) in `grad_z` into the gradient of v.
+
+    `z`, `grad_z`: `(batch, n, 2 channels)`; only the second halves are used, and `grad_z` changes in place.
+
+    Returns the gradients of scale and shift, `(channels,)` each, in fp32.
+    """
     batch, n, width = z.shape
     channels = width // 2
     programs = triton.cdiv(batch * n, TOKENS_PER_PROGRAM)

@@ -1,7 +1,10 @@
-"""Spatial gating backward: a kernel for the gradients of the halves, one for those of W and b. Sums run in a fixed order: no atomics.
+"""Spatial gating backward: gradients of z, W, b and the gate's addend.
 
-With dg = dout * u: du = dout * gate, d norm(v) = W^T dg, dW = sum over items of dg norm(v)^T, db = sum of dg, dextra = dg. dg is made while loading,
-and norm(v) as in the forward kernel; neither is written. d norm(v) is, into the place of dv: `normalisation_gradient` turns one into the other.
+One kernel handles the halves of z, another W and b. Sums run in a fixed order, without atomics.
+
+With dg = dout * u: du = dout * gate, d norm(v) = W^T dg, dW = sum over items of dg norm(v)^T, db = sum of dg, dextra = dg. Both kernels
+compute dg, and the second also norm(v), while loading, without writing them. d norm(v) is written in place of dv, and
+`normalisation_gradient` turns it into dv.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ def _gradients_of_halves(
     block_columns: tl.constexpr,
     block_inner: tl.constexpr,
 ):
-    """One tile of du, of d norm(v) (into the second half of `grad_z`) and of dextra, if asked for."""
+    """Compute one tile of du, d norm(v) and, if requested, dextra.
+
+    d norm(v) goes into the second half of `grad_z`.
+    """
     row_blocks, column_blocks = tl.cdiv(n, block_rows), tl.cdiv(channels, block_columns)
     rows = tl.program_id(0) % row_blocks * block_rows + tl.arange(0, block_rows)
     columns = tl.program_id(0) // row_blocks % column_blocks * block_columns + tl.arange(0, block_columns)
@@ -90,7 +96,10 @@ def _weight_gradient(
     block_columns: tl.constexpr,
     block_inner: tl.constexpr,
 ):
-    """One tile of dW summed over a slice of the batch, and that slice's db for its rows."""
+    """Sum one tile of dW over a slice of the batch.
+
+    Also sum the slice's db for the rows of the tile.
+    """
     row_blocks, column_blocks = tl.cdiv(n, block_rows), tl.cdiv(n, block_columns)
     rows = tl.program_id(0) % row_blocks * block_rows + tl.arange(0, block_rows)
     column_block = tl.program_id(0) // row_blocks % column_blocks
@@ -122,7 +131,10 @@ def _weight_gradient(
 def gradients_of_halves(
     upstream: Tensor, z: Tensor, weight: Tensor, gate: Tensor, extra_type: torch.dtype | None, valid: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """The gradient of z, with that of norm(v) in place of v's, and that of what was added to the gate, if anything was."""
+    """Return the gradients of z and of the gate's addend.
+
+    The second half of z's gradient holds d norm(v) instead of dv. The addend's gradient is None if `extra_type` is None.
+    """
     batch, n, channels = gate.shape
     grad_z = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     grad_extra = torch.empty_like(gate, dtype=extra_type) if extra_type is not None else None
@@ -151,15 +163,19 @@ def weight_gradient(
     valid: Tensor | None,
     types: tuple[torch.dtype, torch.dtype],
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of W, `(n, n)`, and b, `(n,)`, in their `types`. `norm` as in the forward kernel.
+    """Return the gradients of W and b, in their `types`.
 
-    Several slices of the batch are written in fp32 and summed; a single one is the result, and is written as such.
+    Their shapes are `(n, n)` and `(n,)`.
+
+    `norm`: as in the forward kernel (`mix_and_gate`).
+
+    Several slices of the batch are written in fp32 and summed. A single slice is the result and is written in the final types.
     """
     batch, n, width = z.shape
     tiles = tiles_of_product(n, n, z.element_size())
     num_tiles = triton.cdiv(n, tiles.rows) * triton.cdiv(n, tiles.columns)
     items = max(1, triton.cdiv(batch, num_slices(num_tiles, batch, _num_processors(z.device))))
-    slices = max(1, triton.cdiv(batch, items))  # each holds an item, unless there is none at all
+    slices = max(1, triton.cdiv(batch, items))  # no slice is empty, unless the batch is
     written = types if slices == 1 else (torch.float32, torch.float32)
     partial_weight = torch.empty(slices, n, n, dtype=written[0], device=z.device)
     partial_bias = torch.empty(slices, n, dtype=written[1], device=z.device)

@@ -1,6 +1,7 @@
-"""Spatial gating forward in two kernels: statistics of every token, then product, bias and gate in one.
+"""Spatial gating forward in two kernels.
 
-Importing this module needs Triton. It runs on CUDA, or on CPU under Triton's interpreter.
+The first computes the statistics of every token, the second the product, bias and gate. Importing this module needs Triton. It runs on
+CUDA, or on CPU under Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def _token_statistics(
     block_tokens: tl.constexpr,
     block_channels: tl.constexpr,
 ):
-    """Mean and inverse deviation over the channels of each token. Two passes, as a sum of squares alone cancels; the second one hits the cache."""
+    """Compute mean and inverse deviation over the channels of each token.
+
+    Two passes, because the one-pass sum of squares suffers from cancellation; the second pass hits the cache.
+    """
     tokens = tl.program_id(0) * block_tokens + tl.arange(0, block_tokens)
     within = tokens < num_tokens
     row = v + (tokens // n).to(tl.int64) * batch_stride + (tokens % n) * row_stride
@@ -78,7 +82,10 @@ def _mix_and_gate(
     block_columns: tl.constexpr,
     block_inner: tl.constexpr,
 ):
-    """One tile of u * (W norm(v) + b [+ extra]). Neighbouring programs differ in their rows, and share the tile of v in the cache."""
+    """Compute one tile of u * (W norm(v) + b [+ extra]).
+
+    Neighbouring programs differ in their rows, so they share the tile of v in the cache.
+    """
     row_blocks, column_blocks = tl.cdiv(n, block_rows), tl.cdiv(channels, block_columns)
     rows = tl.program_id(0) % row_blocks * block_rows + tl.arange(0, block_rows)
     columns = tl.program_id(0) // row_blocks % column_blocks * block_columns + tl.arange(0, block_columns)
@@ -106,7 +113,10 @@ def _mix_and_gate(
 
 
 def product_options(tiles: Tiles) -> dict[str, Any]:
-    """How a kernel takes its product. fp32 operands are multiplied exactly, unless torch's own products may be TF32 too."""
+    """Return the precision and tile sizes of a kernel's product.
+
+    fp32 operands are multiplied exactly, unless torch allows TF32 for its own products.
+    """
     return {
         "precision": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
         "in_fp32": IS_INTERPRETED,
@@ -119,12 +129,18 @@ def product_options(tiles: Tiles) -> dict[str, Any]:
 
 
 def rows_in_memory(tensor: Tensor) -> Tensor:
-    """The same values, the entries of a row side by side; a copy only where they are not. Rows and items may lie anywhere."""
+    """Return `tensor` with contiguous rows, copied only if they are not.
+
+    Rows and items themselves may lie anywhere.
+    """
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def token_statistics(z: Tensor, epsilon: float) -> Tensor:
-    """`(batch, n, 2 channels)` -> `(2, batch, n)` in fp32: mean and inverse deviation of the second half of each token."""
+    """Return mean and inverse deviation of each token's second half.
+
+    `(batch, n, 2 channels)` -> `(2, batch, n)` in fp32.
+    """
     batch, n, width = z.shape
     v = z[..., width // 2 :]
     statistics = torch.empty(2, batch, n, dtype=torch.float32, device=z.device)
@@ -151,9 +167,11 @@ def mix_and_gate(
     valid: Tensor | None,
     keep_gate: bool,
 ) -> tuple[Tensor, Tensor]:
-    """u * (W norm(v) + b [+ extra]) and, where it is kept, the gate: `(batch, n, channels)` each.
+    """Return u * (W norm(v) + b [+ extra]) and the gate.
 
-    `norm`: scale and shift over channels, and the statistics; None: v as it is.
+    Each is `(batch, n, channels)`; the gate is empty without `keep_gate`.
+
+    `norm`: scale and shift over channels, and the statistics; None uses v unnormalised.
     """
     batch, n, width = z.shape
     channels = width // 2

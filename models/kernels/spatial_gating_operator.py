@@ -1,10 +1,12 @@
-"""Fused spatial gating as two operators that torch knows: with shapes, FLOPs and a gradient, so compilation, counters and memory meters see them.
+"""Register fused spatial gating as two torch operators.
 
-Importing this module registers them and needs no Triton; running them does. The bare operators check nothing: `fused_spatial_gating` does.
+They have shapes, FLOPs and a gradient, so that compilation, FLOP counters and memory meters see them. Importing this module needs no
+Triton; running the operators does. They do not check their arguments: `fused_spatial_gating` does.
 
-For its gradient the forward operator keeps the gate, b n c entries. The plain formulation keeps norm(v) besides, twice as many. Computing the gate
-again instead would keep none, for a third product in the backward: 2 b n^2 c FLOPs against 2 b n c entries written and read again. On an H100 (some
-1e15 bf16 FLOP/s, 3.35e12 bytes/s) that only pays below n of about 600 at peak rates; and FLOPs that ran would no longer be those of the model.
+For its gradient, the forward stores the gate, b n c entries. The plain formulation also stores norm(v), twice as many entries. Recomputing
+the gate would store nothing, at the price of a third product in the backward: 2 b n^2 c FLOPs instead of 2 b n c entries written and read.
+On an H100 (about 1e15 bf16 FLOP/s, 3.35e12 bytes/s) that pays off only below n of about 600 at peak rates, and the executed FLOPs would
+exceed the model FLOPs.
 """
 
 from __future__ import annotations
@@ -35,14 +37,18 @@ def forward(
     epsilon: float,
     keep_gate: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`(batch, n, 2 channels)` -> s(Z), `(batch, n, channels)`; the gate, the same or empty; statistics, `(2, batch, n)` fp32, or empty."""
+    """Return s(Z), the gate and the statistics for `(batch, n, 2 channels)`.
+
+    s(Z) is `(batch, n, channels)`; the gate has the same shape, or is empty without `keep_gate`; the statistics are `(2, batch, n)` fp32,
+    or empty without norm.
+    """
     from models.kernels import spatial_gating_forward as kernels
 
     z = kernels.rows_in_memory(z)
     statistics = kernels.token_statistics(z, epsilon) if norm_weight is not None else _no_statistics(z)
     norm = _norm(norm_weight, norm_bias, statistics)
     extra = kernels.rows_in_memory(extra) if extra is not None else None
-    out, gate = kernels.mix_and_gate(z, weight.contiguous(), bias.contiguous(), norm, extra, _bytes(valid), keep_gate)
+    out, gate = kernels.mix_and_gate(z, weight.contiguous(), bias.contiguous(), norm, extra, _as_bytes(valid), keep_gate)
     return out, gate, statistics
 
 
@@ -64,15 +70,15 @@ def backward(
     gate: Tensor,
     statistics: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of z, W, b, scale, shift and extra, each in its tensor's shape and type; empty for one that there is not.
+    """Return the gradients of z, W, b, scale, shift and extra.
 
-    Of extra only the type is needed: None without it.
+    Each has its tensor's shape and type; it is empty if the tensor is None. `extra_type` is the type of extra, or None without extra.
     """
     from models.kernels import spatial_gating_backward as kernels
     from models.kernels.normalisation_gradient import normalisation_gradient
     from models.kernels.spatial_gating_forward import rows_in_memory
 
-    upstream, z, valid = rows_in_memory(upstream), rows_in_memory(z), _bytes(valid)
+    upstream, z, valid = rows_in_memory(upstream), rows_in_memory(z), _as_bytes(valid)
     norm = _norm(norm_weight, norm_bias, statistics)
     grad_z, grad_extra = kernels.gradients_of_halves(upstream, z, weight.contiguous(), gate, extra_type, valid)
     weights = kernels.weight_gradient(upstream, z, norm, valid, (weight.dtype, bias.dtype))
@@ -119,7 +125,7 @@ def _(
     return *gradients, gate.new_empty(gate.shape, dtype=extra_type) if extra_type is not None else z.new_empty(0)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     *given, extra, valid, _epsilon, keep_gate = inputs
     _, gate, statistics = output
     ctx.mark_non_differentiable(gate, statistics)
@@ -128,30 +134,33 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
     ctx.save_for_backward(*given, valid, gate, statistics)
 
 
-def _gradients(ctx: Any, upstream: Tensor | None, *_unused: Tensor | None) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, upstream: Tensor | None, *_unused: Tensor | None) -> tuple[Tensor | None, ...]:
     if upstream is None:
         return (None,) * 9
     if not ctx.keeps_gate:
-        raise RuntimeError("fused spatial gating was run without keep_gate, and has no gradient")
+        raise RuntimeError("fused spatial gating ran without keep_gate, so it has no gradient")
     *given, valid, gate, statistics = ctx.saved_tensors
     *found, grad_extra = backward(upstream, *given, ctx.extra_type, valid, gate, statistics)
     gradients = (gradient if value is not None else None for gradient, value in zip(found, given, strict=True))
     return *gradients, grad_extra if ctx.extra_type is not None else None, None, None, None
 
 
-forward.register_autograd(_gradients, setup_context=_keep)
+forward.register_autograd(_differentiate, setup_context=_save_for_backward)
 
 
 @register_flop_formula(torch.ops.gmlp_bench.fused_spatial_gating)
 def forward_flops(z: Any, *_shapes: Any, **_results: Any) -> int:
-    """FLOPs of the product W v, from shapes: 2 b n^2 c."""
+    """Return the FLOPs of W v from shapes: 2 b n^2 c."""
     batch, n, width = z
     return int(FLOPS_PER_MAC * batch * n * n * (width // 2))
 
 
 @register_flop_formula(torch.ops.gmlp_bench.fused_spatial_gating_backward)
 def backward_flops(_upstream: Any, z: Any, *_shapes: Any, **_results: Any) -> int:
-    """FLOPs of W^T dg and dg norm(v)^T: twice the forward's. The gate is kept, not computed again."""
+    """Return the FLOPs of W^T dg and dg norm(v)^T: twice the forward's.
+
+    The gate is stored, not recomputed.
+    """
     return 2 * forward_flops(z)
 
 
@@ -160,7 +169,7 @@ def _norm(scale: Tensor | None, shift: Tensor | None, statistics: Tensor) -> tup
 
 
 def _or_empty(value: Tensor | None, z: Tensor) -> Tensor:
-    """An operator returns tensors only: an empty one stands for none."""
+    """Return an empty tensor for None, because operators return only tensors."""
     return value if value is not None else z.new_empty(0)
 
 
@@ -168,5 +177,5 @@ def _no_statistics(z: Tensor) -> Tensor:
     return z.new_empty(0, dtype=torch.float32)
 
 
-def _bytes(valid: Tensor | None) -> Tensor | None:
+def _as_bytes(valid: Tensor | None) -> Tensor | None:
     return valid.contiguous().view(torch.uint8) if valid is not None else None
