@@ -1,10 +1,21 @@
-"""Architectures: one family per file, built from the token mixers in `models.mixers` and the parts in `models.layers`.
+"""Model families, one per file, built from `models.mixers` and `models.layers`.
 
-A family module holds a frozen `Config`, the `nn.Module`s, `build(config)` and `cost(config)`; nothing here knows `bench`.
+Nothing here imports `bench`. A family module defines:
 
-A `Config` refuses, with a ValueError, an `Interface` that the family cannot read or answer. A model that cannot tell padding from data holds
-`takes_padding` False and refuses `valid`.
+- `Config`: a frozen dataclass with `shape`, `interface` and options. It raises ValueError for an `Interface` that the family does not
+    support.
+- `build(config)`: the model, with `forward(data, valid=None)`. A model that cannot distinguish padding from data sets `takes_padding` to
+    False and raises ValueError if `valid` is given.
+- `cost(config)`: the closed-form `Cost`.
+- `uses_attention(config)`: True if the model calls `scaled_dot_product_attention`.
+- `NOMINAL_FFN_RATIO`: the usual ffn_width, in multiples of `width`.
+- `USES_HEADS`: True if `Shape.heads` matters.
+- `REFERENCE_OPTIONS`: options of an equivalent formulation that FLOP counters see completely.
+- `VARIANTS`: published sizes by name: shape, interface, options.
 
-A family that reads its tokens as a source and a target says `SOURCE_AND_TARGET = True` (`models.layers.halves`); a `Config` whose answers depend on
-no later token has `causal` True; a family whose reference takes one token after another has `is_stepwise(config)`.
+Optional attributes:
+
+- `SOURCE_AND_TARGET = True`: the family reads its tokens as a source and a target (`models.layers.halves`).
+- `Config.causal`: True if no answer depends on a later token.
+- `is_stepwise(config)`: True if the reference takes one token after another.
 """

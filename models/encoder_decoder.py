@@ -1,6 +1,6 @@
-"""Encoder-decoder Transformer: a decoder writes the target token by token and reads what an encoder made of the source.
+"""The encoder-decoder Transformer writes a target from an encoded source.
 
-Vaswani et al., arXiv 1706.03762, Sec. 3.1. Both read one sequence, of which the first half is the source (`models.layers.halves`).
+Vaswani et al., arXiv 1706.03762, Sec. 3.1. Source and target are the two halves of one sequence (`models.layers.halves`).
 """
 
 from __future__ import annotations
@@ -43,11 +43,16 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options. `shape.depth` blocks in the encoder and as many in the decoder.
+    """Sizes and options of the encoder-decoder Transformer.
 
-    pool: `mean`, over the valid tokens of both halves. positions: `sinusoidal`, `learned` or `none`, in either half from its first token on.
-    norm_first: x + f(norm(x)) and a norm at the end of encoder and decoder, instead of the paper's norm(x + f(x)). target_vocab: ids that the
-    target may hold (0: as many as the source). activation: `relu` or `gelu`.
+    `shape.depth`: blocks in each of encoder and decoder.
+    `pool`: `mean`, over the valid tokens of both halves.
+    `positions`: `sinusoidal`, `learned` or `none`, counted from the first token of each half.
+    `norm_first`: x + f(norm(x)) and a norm at the end of encoder and decoder, instead of the paper's norm(x + f(x)).
+    `target_vocab`: number of ids in the target (0: as many as in the source).
+    `activation`: `relu` or `gelu`.
+
+    Raises ValueError for an unknown value, an unsuitable vocabulary, a width that is not a multiple of 4, or heads that do not divide it.
     """
 
     shape: Shape
@@ -62,9 +67,9 @@ class Config:
         require_one_of("pool", self.pool, POOLS)
         require_one_of("positions", self.positions, POSITIONS)
         require_one_of("activation", self.activation, tuple(ACTIVATIONS))
-        target_interface(self.interface, self.target_vocab)  # refuses a vocabulary that does not fit the data
-        require_divisible("width", self.shape.width, "the grain of two halves", GRAIN)
-        _ = self.encoder_attention, self.decoder_attention  # refuse heads that do not divide the width
+        target_interface(self.interface, self.target_vocab)  # raises for an unsuitable vocabulary
+        require_divisible("width", self.shape.width, f"{GRAIN} in an encoder-decoder", GRAIN)
+        _ = self.encoder_attention, self.decoder_attention  # raise if the heads do not divide the width
 
     @property
     def encoder_attention(self) -> attention.Config:
@@ -78,7 +83,10 @@ class Config:
 
 
 class SubLayer(nn.Module):
-    """norm(x + f(x)), or x + f(norm(x)) with `norm_first`: `(batch, n, width)` -> the same. What else f reads is passed on."""
+    """Wrap an update f in a residual and a norm.
+
+    `(batch, n, width)` -> `(batch, n, width)`: norm(x + f(x)), or x + f(norm(x)) with `norm_first`. Further arguments go to f.
+    """
 
     def __init__(self, update: nn.Module, config: Config) -> None:
         super().__init__()
@@ -96,7 +104,10 @@ class SubLayer(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """`(batch, source tokens, width)` -> the same: self-attention, then feed-forward."""
+    """An encoder block: self-attention, then feed-forward.
+
+    `(batch, source tokens, width)` -> `(batch, source tokens, width)`.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -109,7 +120,10 @@ class EncoderBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """`(batch, target tokens, width)` -> the same: causal self-attention, attention to the memory, feed-forward."""
+    """A decoder block: causal self-attention, cross-attention, feed-forward.
+
+    `(batch, target tokens, width)` -> `(batch, target tokens, width)`.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -125,10 +139,12 @@ class DecoderBlock(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    """Encode the source and decode the target in one teacher-forced pass.
 
-    Teacher-forced, in one pass: source tokens answer from the encoder, target tokens from the decoder, each of the latter from all of the source and
-    from target tokens up to itself. `blocks` holds those of the encoder and then those of the decoder.
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+
+    Source tokens answer from the encoder and target tokens from the decoder. A target token reads the whole source, itself and earlier
+    target tokens. `blocks` holds the encoder's blocks, then the decoder's.
     """
 
     def __init__(self, config: Config) -> None:
@@ -146,7 +162,10 @@ class EncoderDecoder(nn.Module):
         initialise_linears(self)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        """Return the logits.
+
+        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
+        """
         source, target = split(data)
         source_valid, target_valid = split_valid(valid)
         memory = self.encode(source, source_valid)
@@ -154,27 +173,34 @@ class EncoderDecoder(nn.Module):
         return self.head(torch.cat((memory, decoded), dim=1), valid)
 
     def translate(self, source: Tensor, target: Tensor, source_valid: Tensor | None = None, target_valid: Tensor | None = None) -> Tensor:
-        """`(batch, source tokens)` and `(batch, target tokens)`, ids or patches -> `(batch, target tokens, num_classes)`: the two halves apart.
+        """Decode a target from a separate source.
+
+        `(batch, source tokens)` and `(batch, target tokens)`, ids or patches -> `(batch, target tokens, num_classes)`.
 
         Raises ValueError for a model that gives one answer per item.
         """
         if self.pool != NO_POOL:
-            raise ValueError("output must be tokens for a model that translates, not class")
+            raise ValueError("output must be tokens to translate, not class: translate answers every target token")
         decoded = self.decode(target, self.encode(source, source_valid), target_valid, source_valid)
         answers: Tensor = self.head(decoded)
         return answers
 
     def encode(self, source: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Source ids or patches -> the memory, `(batch, source tokens, width)`. Decoding token by token needs it once."""
+        """Encode the source into the memory, `(batch, source tokens, width)`.
+
+        `source`: ids or patches. Decoding token by token needs the memory only once.
+        """
         tokens, valid = masked_half(self.embedding.source(source), valid)
         for block in self.blocks[: self.depth]:
             tokens = block(tokens, valid)
         return self.norm_source(tokens)
 
     def decode(self, target: Tensor, memory: Tensor, valid: Tensor | None = None, memory_valid: Tensor | None = None) -> Tensor:
-        """Target ids or patches, as many as the model has, -> `(batch, target tokens, width)`: what the head reads.
+        """Decode the target into the head's input, `(batch, target tokens, width)`.
 
-        Whatever stands after token t, its answer is the same: a target that is written token by token may hold anything there.
+        `target`: ids or patches, as many tokens as the model has.
+
+        The answer at token t does not depend on later tokens, so a target that is written token by token may hold anything there.
         """
         tokens, valid = masked_half(self.embedding.target(target), valid)
         for block in self.blocks[self.depth :]:
@@ -187,7 +213,7 @@ def _feed_forward(config: Config) -> FeedForward:
 
 
 def _last_norm(config: Config) -> nn.Module:
-    """A block that ends in a norm needs none after the last."""
+    """Return the final norm; post-norm blocks already end in one."""
     return nn.LayerNorm(config.shape.width) if config.norm_first else nn.Identity()
 
 
@@ -196,9 +222,10 @@ def build(config: Config) -> EncoderDecoder:
 
 
 def cost(config: Config) -> Cost:
-    """Polynomials that hold for every n of the same parity: the halves are floor(n / 2) and ceil(n / 2) tokens.
+    """Return the cost of `EncoderDecoder`.
 
-    Causal self-attention counts in full, as both counters do.
+    The halves have ceil(n / 2) and floor(n / 2) tokens, so the polynomials hold for every n of the same parity. Causal self-attention
+    counts in full, as both counters do.
     """
     shape, interface, width, n = config.shape, config.interface, config.shape.width, config.shape.seq_len
     feed_forward = _within_sub_layer(feed_forward_cost(width, shape.ffn_width), "feed_forward", width)

@@ -1,4 +1,7 @@
-"""gMLP: blocks of channel projections around spatial gating, without attention (Liu et al., "Pay Attention to MLPs", arXiv 2105.08050)."""
+"""gMLP stacks channel projections around spatial gating, without attention.
+
+Liu et al., "Pay Attention to MLPs", arXiv 2105.08050.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from models.mixers import attention, identity, spatial_gating
 IDENTITY = "identity"
 GATINGS = (IDENTITY, *spatial_gating.GATINGS)
 MIXING_OPTIONS = ("spatial_heads", "tiny_attention", "head_mix", "weight_init", "bias_init", "gate_norm", "toeplitz")
-"""Options that mean nothing where no token meets another."""
+"""Options without effect if no tokens are mixed."""
 NOMINAL_FFN_RATIO = 6
 USES_HEADS = False
 REFERENCE_OPTIONS = {"kernel": "linear"}
@@ -33,17 +36,32 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options.
+    """Sizes and options of gMLP.
 
-    pool: `cls` (a class token) or `mean`. spatial_heads: spatial matrices in each block, by default with a group of channels each. tiny_attention:
-    width of the single-head attention added to the gate, aMLP (0: none). activation_after: GELU after the last projection of each block.
-    head_hidden: width of a hidden layer in the head (0: none). kernel: formulation of the spatial projection. gating: s(Z) of arXiv 2105.08050,
-    Sec. 2.1, with f(Z) = W norm(Z) + b: `spatial`, u * f(v) over the halves of Z, of which one comes out; `linear`, f(Z); `additive`, Z + f(Z);
-    `multiplicative`, Z * f(Z); or `identity`, Z: no token meets another, in a plain feed-forward block of the same ffn_width. That is the control
-    for token mixing, to use with pool=mean: a class token that meets no other one answers the same to everything. head_mix: `split` into groups of
-    channels, or `mean`: every matrix acts on all channels and the answers are averaged. weight_init: standard deviation of the fresh W (`1e-6`,
-    `1e-3`, `0.05`), or torch's `default` for a linear layer of n inputs. bias_init: the fresh b, 0 or 1. gate_norm: LayerNorm before W. toeplitz: W
-    is constant along its diagonals, 2 n - 1 weights (App. C). positions: `none`, `learned` or `sinusoidal`.
+    `pool`: `cls` (a class token) or `mean`.
+    `spatial_heads`: spatial matrices in each block, by default one per group of channels.
+    `tiny_attention`: width of a single-head attention that is added to the gate, aMLP (0: none).
+    `activation_after`: apply GELU after the last projection of each block.
+    `head_hidden`: width of a hidden layer in the head (0: none).
+    `kernel`: formulation of the spatial projection.
+    `gating`: form of the gate; see below.
+    `head_mix`: `split` gives each matrix a group of channels; `mean` applies every matrix to all channels and averages the results.
+    `weight_init`: standard deviation of the initial W (`1e-6`, `1e-3`, `0.05`), or `default`, torch's for a linear layer of n inputs.
+    `bias_init`: initial b, 0 or 1.
+    `gate_norm`: apply LayerNorm before W.
+    `toeplitz`: W is constant along its diagonals, 2 n - 1 weights (App. C).
+    `positions`: `none`, `learned` or `sinusoidal`.
+
+    Forms of `gating`, with f(Z) = W norm(Z) + b (arXiv 2105.08050, Sec. 2.1):
+
+    - `spatial`: u * f(v) over the halves u and v of Z; returns half of the channels.
+    - `linear`: f(Z).
+    - `additive`: Z + f(Z).
+    - `multiplicative`: Z * f(Z).
+    - `identity`: Z, a plain feed-forward block of the same ffn_width: the control for token mixing. Use it with pool=mean, because a class
+        token that never meets another token gives the same answer to every input.
+
+    Raises ValueError for an unknown value, an ffn_width that does not split, or a mixing option with gating=identity.
     """
 
     shape: Shape
@@ -69,9 +87,9 @@ class Config:
         require_one_of("gating", self.gating, GATINGS)
         require_one_of("positions", self.positions, POSITIONS)
         if self.gating == IDENTITY:
-            _refuse_mixing(self)
+            _require_default_mixing(self)
         require_one_of("kernel", self.kernel, spatial_gating.KERNEL_NAMES)
-        _ = self.spatial  # refuses an ffn_width that does not split
+        _ = self.spatial  # raises if ffn_width does not split
 
     @property
     def spatial(self) -> spatial_gating.Config | None:
@@ -92,7 +110,7 @@ class Config:
 
     @property
     def gated_width(self) -> int:
-        """Channels that come out of the gate."""
+        """Output channels of the gate."""
         return self.spatial.channels if self.spatial else self.shape.ffn_width
 
     @property
@@ -107,22 +125,25 @@ class Config:
         )
 
 
-def _refuse_mixing(config: Config) -> None:
+def _require_default_mixing(config: Config) -> None:
     for option in fields(config):
         value = getattr(config, option.name)
         if option.name in MIXING_OPTIONS and value != option.default:
-            raise ValueError(f"{option.name} must be {option.default} with gating={IDENTITY}, which mixes no tokens, not {value!r}")
+            raise ValueError(f"{option.name} must be {option.default} with gating={IDENTITY}, not {value!r}: {IDENTITY} mixes no tokens")
 
 
 class GatedBlock(nn.Module):
-    """`(batch, n, width)` -> the same: x + V (gate(GELU(U norm(x)))) (arXiv 2105.08050, Fig. 1)."""
+    """A gMLP block: x + V gate(GELU(U norm(x))) (arXiv 2105.08050, Fig. 1).
+
+    `(batch, n, width)` -> `(batch, n, width)`.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         width, ffn_width = config.shape.width, config.shape.ffn_width
         self.norm = nn.LayerNorm(width)
         self.expand = nn.Linear(width, ffn_width)
-        self.gating: nn.Module = spatial_gating.build(config.spatial) if config.spatial else identity.build(_ungated(config))
+        self.gating: nn.Module = spatial_gating.build(config.spatial) if config.spatial else identity.build(_identity_config(config))
         self.attention = attention.build(config.attention) if config.attention else None
         self.contract = nn.Linear(config.gated_width, width)
         self.activation_after = config.activation_after
@@ -139,14 +160,15 @@ class GatedBlock(nn.Module):
         return tokens + update
 
 
-def _ungated(config: Config) -> identity.Config:
+def _identity_config(config: Config) -> identity.Config:
     return identity.Config(seq_len=config.shape.seq_len, width=config.shape.ffn_width)
 
 
 class GMLP(nn.Module):
-    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    """Classify a sequence, or each token, with gMLP.
 
-    By default without positions: the spatial matrices know where each token is.
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens. By default there are no
+    position embeddings, because the spatial matrices already depend on position.
     """
 
     def __init__(self, config: Config) -> None:
@@ -160,7 +182,10 @@ class GMLP(nn.Module):
         initialise_linears(self)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        """Return the logits.
+
+        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
+        """
         valid = with_class_token(valid, self.pool)
         tokens = self.embedding(data)
         for block in self.blocks:
@@ -176,7 +201,7 @@ def cost(config: Config) -> Cost:
     width, ffn_width = config.shape.width, config.shape.ffn_width
     pool = config.interface.pooling(config.pool)
     block = Cost((layer_norm("norm", width), linear("expand", width, ffn_width)))
-    block = block + (spatial_gating.cost(config.spatial) if config.spatial else identity.cost(_ungated(config))).within("gating")
+    block = block + (spatial_gating.cost(config.spatial) if config.spatial else identity.cost(_identity_config(config))).within("gating")
     if config.attention:
         block = block + attention.cost(config.attention).within("tiny_attention")
     block = block + Cost((linear("contract", config.gated_width, width),))

@@ -1,8 +1,11 @@
-"""Kernel regression: the Gaussian-weighted mean of the observed values (Nadaraya 1964, Watson 1964; Dive into Deep Learning, Sec. 11.2).
+"""Kernel regression predicts Gaussian-weighted means of observed values.
 
-Attention before it had the name: the answer at x is the sum over the observed (x_i, y_i) of K((x - x_i) / h) y_i, divided by the sum of
-K((x - x_i) / h), with K the Gaussian. It holds nothing by heart, and learns at most its bandwidth h. Each token is (x, y, is y asked for), as in the
-task curve_fitting. Width, depth, heads and ffn_width play no role: there are no blocks to give them to.
+Nadaraya 1964, Watson 1964; "Dive into Deep Learning", Sec. 11.2. It is attention before the name: the answer at x is the sum over observed
+(x_i, y_i) of K((x - x_i) / h) y_i, divided by the sum of K((x - x_i) / h), with K the Gaussian. Its only parameter, if any, is the
+bandwidth h.
+
+Each token is (x, y, query flag), as in the task curve_fitting; the flag is nonzero if y is to be predicted. Width, depth, heads and
+ffn_width have no effect.
 """
 
 from __future__ import annotations
@@ -24,14 +27,18 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 BANDWIDTHS = ("fixed", "learned")
 NARROWEST_PERCENT = 10
 TOKEN_CHANNELS = 3
-"""x, y and whether y is asked for; what a token holds beside them is not read."""
+"""Channels read from each token (x, y, query flag); others are ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options. bandwidth: `fixed`, or `learned` from there on. bandwidth_percent: h, in hundredths of the unit of x.
+    """Options of kernel regression.
 
-    Of a bandwidth below a tenth hardly more than the nearest point would count, and gradients would vanish: it is refused.
+    `bandwidth`: `fixed`, or `learned`, starting at `bandwidth_percent`.
+    `bandwidth_percent`: h in hundredths of the unit of x, at least 10. With a smaller h, almost only the nearest point would count, and
+        gradients would vanish.
+
+    Raises ValueError for an invalid option, or an interface other than points (x, y, query flag) with one number per token.
     """
 
     shape: Shape
@@ -52,7 +59,7 @@ class Config:
 
 
 def _require_points(interface: Interface) -> None:
-    needed = "kernel regression reads points (x, y, is y asked for) and answers each with one number"
+    needed = "kernel regression reads points (x, y, query flag) and predicts one number per point"
     if interface.input != "patches":
         raise ValueError(f"input must be patches, not {interface.input!r}: {needed}")
     if interface.output != "tokens":
@@ -64,10 +71,10 @@ def _require_points(interface: Interface) -> None:
 
 
 class KernelSmoothing(nn.Module):
-    """`(batch, n, channels)` -> `(batch, n, 1)`: at every token the weighted mean of what is observed, its own value included where it is.
+    """Predict the weighted mean of the observed values at every token.
 
-    The weights are a softmax of -(x - x_i)^2 / 2 h^2: the same quotient, which far from all points does not become 0 / 0. Where an item observes
-    nothing, the answer is 0.
+    `(batch, n, channels)` -> `(batch, n, 1)`. An observed token counts in its own mean. The weights are a softmax of -(x - x_i)^2 / 2 h^2,
+    which equals the quotient but does not become 0 / 0 far from all points. The answer is 0 for an item without observed tokens.
     """
 
     log_bandwidth: Tensor
@@ -88,32 +95,44 @@ class KernelSmoothing(nn.Module):
         return self._weights(points, observed) @ values
 
     def token_weights(self, points: Tensor) -> Tensor:
-        """`(batch, n, channels)` -> `(1, n, n)`: how much of the value at token j reaches the answer at token i, averaged over a batch without
-        padding. Rows sum to one; what is asked for has no weight."""
+        """Return the weights, averaged over a batch without padding.
+
+        `(batch, n, channels)` -> `(1, n, n)`: the share of the value at token j in the answer at token i. Rows sum to one; queried tokens
+        have no weight.
+        """
         return self._weights(points, _observed(points, None)).mean(dim=0, keepdim=True)
 
     def _weights(self, points: Tensor, observed: Tensor) -> Tensor:
-        """`(batch, n, n)`; over all tokens alike where nothing is observed, so that no row is 0 / 0."""
+        """Return the weights, `(batch, n, n)`.
+
+        They are equal over all tokens if none is observed, so that no row is 0 / 0.
+        """
         x = points[..., 0] / self.log_bandwidth.exp()
         scores = -0.5 * (x[:, :, None] - x[:, None]).square()
         return scores.masked_fill(~observed[:, None], torch.finfo(scores.dtype).min).softmax(dim=-1)
 
 
 def _observed(points: Tensor, valid: Tensor | None) -> Tensor:
-    """`(batch, n)` bool: the tokens whose y is known."""
+    """Return a `(batch, n)` bool mask of tokens with a known y."""
     known = points[..., 2] == 0
     return known if valid is None else known & valid
 
 
 class KernelRegression(nn.Module):
-    """Points -> values: `(batch, data tokens, channels)` -> `(batch, data tokens, 1)`. One block, without embedding or head."""
+    """Predict a value at every point.
+
+    `(batch, data tokens, channels)` -> `(batch, data tokens, 1)`. There is one block, without embedding or head.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([KernelSmoothing(config)])
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        """Return the predicted values.
+
+        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
+        """
         for block in self.blocks:
             data = block(data, valid)
         return data
@@ -124,9 +143,10 @@ def build(config: Config) -> KernelRegression:
 
 
 def cost(config: Config) -> Cost:
-    """Weights x values: n^2 multiply-adds for the one channel of y. Distances on a line are differences, no matrix product.
+    """Return the cost of `KernelRegression`.
 
-    Values need no gradient, and weights only for a bandwidth to learn.
+    Weights times values take n^2 multiply-adds, for the single channel of y. Distances on a line are differences, not matrix products.
+    Values need no gradient, and weights need one only if the bandwidth is learned.
     """
     is_learned = config.bandwidth == "learned"
     return Cost(

@@ -1,4 +1,7 @@
-"""MetaFormer: the pre-norm encoder with any token mixer in the place of attention (Yu et al., arXiv 2111.11418, Sec. 3.1)."""
+"""MetaFormer is the pre-norm encoder with any token mixer replacing attention.
+
+Yu et al., arXiv 2111.11418, Sec. 3.1.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,22 @@ USES_HEADS = True
 REFERENCE_OPTIONS = {"formulation": "reference"}
 VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 FORMULATIONS = ("native", "reference")
-SIZES_OF_THE_BLOCK = ("seq_len", "width", "heads", "out_width")
-"""Fields of a mixer's config that are no options of it here: a residual adds equal widths, and heads are those of the shape."""
+BLOCK_FIELDS = ("seq_len", "width", "heads", "out_width")
+"""Fields of a mixer's `Config` that the block sets.
+
+They are not options here: the residual adds equal widths, and the heads come from `Shape`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:
-    """Where a block's norm stands, and whether the update is added to what came in."""
+    """Placement of a block's norm, and whether the block has a residual.
+
+    `adds`: add the update to the block's input.
+    `norms_input`: normalise the input of the update.
+    `norms_update`: normalise the update.
+    `norms_sum`: normalise the result.
+    """
 
     adds: bool = True
     norms_input: bool = False
@@ -50,20 +62,32 @@ RESIDUALS = {
     "inner": Residual(norms_update=True),
     "none": Residual(adds=False, norms_input=True),
 }
-"""`pre`: x + f(norm(x)). `post`: norm(x + f(x)) (arXiv 1706.03762, Sec. 3.1). `inner`: x + norm(f(x)) (arXiv 2111.09883, Sec. 3.2).
-`none`: f(norm(x))."""
+"""Residuals by name.
+
+- `pre`: x + f(norm(x)).
+- `post`: norm(x + f(x)) (arXiv 1706.03762, Sec. 3.1).
+- `inner`: x + norm(f(x)) (arXiv 2111.09883, Sec. 3.2).
+- `none`: f(norm(x)).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options.
+    """Sizes and options of a MetaFormer.
 
-    pool: `mean`, or `cls` (a class token). mixer: a file of `models/mixers` that keeps the width, alone or with options of its own,
-    `window_attention:window=8`. reach: `window` or `kernel_size` of a mixer with one (0: the mixer's own default). positions: `learned`,
-    `none` or `sinusoidal`. convolution: formulation of the depthwise one, of equal answers. norm: `layer` or `batch`. residual: `pre`, `post`,
-    `inner` or `none` (RESIDUALS); a last norm follows the blocks unless they end in one. activation: `gelu` or `relu`, in the feed-forward layers.
-    head_hidden: width of a hidden layer in the head (0: none). formulation: `reference` is that of the mixer which the FLOP counters see whole.
-    With mixer=identity and pool=cls the class token meets no other one and answers the same to everything.
+    `pool`: `mean`, or `cls` (a class token). With mixer=identity the class token never meets another token and gives the same answer to
+        every input.
+    `mixer`: a file of `models/mixers` that keeps the width, optionally with its own options: `window_attention:window=8`.
+    `reach`: `window` or `kernel_size` of a mixer that has one (0: the mixer's default).
+    `positions`: `learned`, `none` or `sinusoidal`.
+    `convolution`: formulation of a depthwise convolution; all give the same answers.
+    `norm`: `layer` or `batch`.
+    `residual`: `pre`, `post`, `inner` or `none` (`RESIDUALS`). A final norm follows the blocks, except with `post`.
+    `activation`: `gelu` or `relu`, in the feed-forward layers.
+    `head_hidden`: width of a hidden layer in the head (0: none).
+    `formulation`: `reference` uses the mixer's formulation that FLOP counters see completely.
+
+    Raises ValueError for an unknown or invalid option, also of the mixer.
     """
 
     shape: Shape
@@ -90,13 +114,13 @@ class Config:
         require_one_of("activation", self.activation, tuple(ACTIVATIONS))
         require_non_negative("head_hidden", self.head_hidden)
         require_one_of("formulation", self.formulation, FORMULATIONS)
-        # held for every mixer, so that any can take the place of another at the same sizes
+        # also for mixers without heads, so that mixers can replace each other at the same sizes
         require_divisible("width", self.shape.width, "heads", self.shape.heads)
-        _ = self.mixing  # refuses options that the mixer does not have, or not at these sizes
+        _ = self.mixing  # raises if the mixer lacks an option, or does not support it at these sizes
 
     @property
     def mixer_name(self) -> str:
-        """The mixer's file, without its options."""
+        """The mixer's file name, without options."""
         return split_choice(self.mixer)[0]
 
     @property
@@ -105,10 +129,13 @@ class Config:
 
     @property
     def mixing(self) -> Any:
-        """The mixer's own config: its sizes, those of the family's options that it knows, and the options given with its name."""
+        """The mixer's own config.
+
+        It combines the block's sizes, the family's options that the mixer has, and the options given with the mixer's name.
+        """
         mixer = self.mixer_module
         known: dict[str, Any] = {field.name: field.default for field in fields(mixer.Config)}
-        own = {name: default for name, default in known.items() if name not in SIZES_OF_THE_BLOCK}
+        own = {name: default for name, default in known.items() if name not in BLOCK_FIELDS}
         given = read_settings(f"mixer={self.mixer_name}", split_choice(self.mixer)[1], own)
         shared = {"heads": self.shape.heads, "convolution": self.convolution}
         chosen = {name: value for name, value in shared.items() if name in known} | self._reach_of(mixer, given) | given
@@ -120,15 +147,18 @@ class Config:
         if not self.reach:
             return {}
         if not hasattr(mixer, "REACH"):
-            raise ValueError(f"reach must be 0 with mixer={self.mixer}, which has no window or kernel size, not {self.reach}")
+            raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer has no window or kernel size")
         if mixer.REACH in given:
-            raise ValueError(f"reach must be 0 with mixer={self.mixer}, which says it itself, not {self.reach}")
+            raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer's own option sets it")
         return {mixer.REACH: self.reach}
 
 
 @functools.cache
 def mixer_names() -> tuple[str, ...]:
-    """The mixers that a block can hold, sorted: all files of the folder but those that change the width, which a residual cannot take."""
+    """Return the names of all mixers that keep the width, sorted.
+
+    A residual cannot add tokens of another width.
+    """
     found = sorted(module.name for module in pkgutil.iter_modules(mixers.__path__) if not module.name.startswith("_"))
     return tuple(name for name in found if getattr(_load(name), "KEEPS_WIDTH", True))
 
@@ -138,7 +168,10 @@ def _load(mixer: str) -> ModuleType:
 
 
 class MixerBlock(nn.Module):
-    """`(batch, n, width)` -> the same: the mixer's update, then the feed-forward layer's, each with a norm and a residual."""
+    """Mixer and feed-forward layer, each with a norm and a residual.
+
+    `(batch, n, width)` -> `(batch, n, width)`.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -151,10 +184,10 @@ class MixerBlock(nn.Module):
         self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        tokens = self._updated(tokens, lambda x: self.mixer(x, valid), lambda x: self.norm_mixer(x, valid))
-        return self._updated(tokens, self.feed_forward, lambda x: self.norm_feed_forward(x, valid))
+        tokens = self._sublayer(tokens, lambda x: self.mixer(x, valid), lambda x: self.norm_mixer(x, valid))
+        return self._sublayer(tokens, self.feed_forward, lambda x: self.norm_feed_forward(x, valid))
 
-    def _updated(self, tokens: Tensor, layer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]) -> Tensor:
+    def _sublayer(self, tokens: Tensor, layer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]) -> Tensor:
         residual = self.residual
         update = layer(norm(tokens) if residual.norms_input else tokens)
         if residual.norms_update:
@@ -167,7 +200,10 @@ class MixerBlock(nn.Module):
 
 
 class MetaFormer(nn.Module):
-    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens."""
+    """Classify a sequence, or each token, with a MetaFormer.
+
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -180,7 +216,10 @@ class MetaFormer(nn.Module):
         initialise_linears(self)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        """Return the logits.
+
+        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
+        """
         valid = with_class_token(valid, self.pool)
         tokens = self.embedding(data)
         for block in self.blocks:
@@ -195,7 +234,10 @@ def build(config: Config) -> MetaFormer:
 
 
 def cost(config: Config) -> Cost:
-    """A norm's terms are the same whichever it is: a scale and a shift per channel."""
+    """Return the cost of `MetaFormer`.
+
+    Both norms have the same cost: a scale and a shift per channel.
+    """
     width, ffn_width = config.shape.width, config.shape.ffn_width
     pool = config.interface.pooling(config.pool)
     mixing: Cost = config.mixer_module.cost(config.mixing)
@@ -215,10 +257,13 @@ def cost(config: Config) -> Cost:
 
 
 def uses_attention(config: Config) -> bool:
-    """Whether the mixer calls `scaled_dot_product_attention`: only its terms have something that a fused backward recomputes."""
+    """Return True if the mixer calls `scaled_dot_product_attention`.
+
+    Only such mixers have cost terms that a fused backward recomputes.
+    """
     return any(term.recompute_macs.coefficients for term in cost(config).terms)
 
 
 def is_stepwise(config: Config) -> bool:
-    """Whether the mixer's reference takes one token after another."""
+    """Return True if the mixer's reference takes one token after another."""
     return getattr(config.mixer_module, "STEPWISE", False)

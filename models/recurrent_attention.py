@@ -1,7 +1,7 @@
-"""Recurrent encoder-decoder with additive attention: before each step the decoder looks up what it needs in the source (Bahdanau et al., 2015).
+"""A recurrent encoder-decoder attends to the source before each step.
 
-arXiv 1409.0473, in the form of "Dive into Deep Learning" (Zhang et al., Sec. 11.4): stacked gated recurrent units in one direction on either side.
-Both read one sequence, of which the first half is the source (`models.layers.halves`).
+Bahdanau et al., 2015, arXiv 1409.0473, in the form of "Dive into Deep Learning" (Zhang et al., Sec. 11.4): encoder and decoder are stacks
+of unidirectional gated recurrent units. Source and target are the two halves of one sequence (`models.layers.halves`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 
 def _step_in_products(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
-    driven = F.linear(inputs, cell.weight_ih, cell.bias_ih)
-    return gru_step(driven, F.linear(state, cell.weight_hh, cell.bias_hh), state)
+    input_gates = F.linear(inputs, cell.weight_ih, cell.bias_ih)
+    return gru_step(input_gates, F.linear(state, cell.weight_hh, cell.bias_hh), state)
 
 
 def _step(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
@@ -54,17 +54,27 @@ def _step(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
 Run = Callable[..., tuple[Tensor, Tensor]]
 Step = Callable[..., Tensor]
 RECURRENCES: dict[str, tuple[Run, Step]] = {"native": (run_gru, _step), "products": (run_gru_in_products, _step_in_products)}
-"""Formulations of equal answers: over a whole source, and of one step. `products` is the reference: fvcore sees nothing of a GRU."""
+"""Equivalent formulations: a run over a whole source, and one step.
+
+`products` is the reference, because fvcore does not count a GRU.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options. `shape.depth` layers of units in the encoder and as many in the decoder, each of `width` units.
+    """Sizes and options of the recurrent encoder-decoder.
 
-    `shape.ffn_width` is the hidden width of the head, in the place of the paper's deep output (App. A.2.2, there as wide as the state): wide,
-    because sizes are matched by it, and two layers of units per depth lie far apart from one width to the next. `shape.heads` is unused, and there
-    are no positions. The score's hidden width is `width`. pool: `mean`, over the valid tokens of both halves. target_vocab: ids that the target may
-    hold (0: as many as the source). recurrence: formulation, of equal answers.
+    `shape.depth`: layers in each of encoder and decoder, with `shape.width` units per layer.
+    `shape.ffn_width`: hidden width of the head, in place of the paper's deep output (App. A.2.2), which is as wide as the state. The head
+        is wide because size matching adjusts it: with two layers of units per depth, models of neighbouring widths are far apart in size.
+    `shape.heads`: unused.
+    `pool`: `mean`, over the valid tokens of both halves.
+    `target_vocab`: number of ids in the target (0: as many as in the source).
+    `recurrence`: one of `RECURRENCES`; all give the same answers.
+
+    The family has no positions. The scores' hidden width is `width`.
+
+    Raises ValueError for an unknown value, an unsuitable vocabulary, or a width that is not a multiple of 4.
     """
 
     shape: Shape
@@ -76,17 +86,20 @@ class Config:
     def __post_init__(self) -> None:
         require_one_of("pool", self.pool, POOLS)
         require_one_of("recurrence", self.recurrence, tuple(RECURRENCES))
-        target_interface(self.interface, self.target_vocab)  # refuses a vocabulary that does not fit the data
-        require_divisible("width", self.shape.width, "the grain of two halves", GRAIN)
+        target_interface(self.interface, self.target_vocab)  # raises for an unsuitable vocabulary
+        require_divisible("width", self.shape.width, f"{GRAIN} in an encoder-decoder", GRAIN)
 
     @property
     def causal(self) -> bool:
-        """No answer depends on a later token: neither side reads ahead."""
+        """True: no answer depends on a later token."""
         return True
 
 
 class RecurrentEncoder(nn.Module):
-    """`(batch, source tokens, width)` -> the states of the top layer after every token, and of each layer after the last valid one."""
+    """Encode the source by a stack of GRUs.
+
+    `(batch, source tokens, width)` -> the top layer's state after every token, and each layer's state after the last valid token.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -96,7 +109,10 @@ class RecurrentEncoder(nn.Module):
         self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        """The latter are as many of `(batch, width)` as there are layers. A padded token leaves every state as it is."""
+        """Return the top layer's states and a list of last states.
+
+        The list has one `(batch, width)` tensor per layer. A padded token leaves every state unchanged.
+        """
         last = []
         for layer in self.layers:
             tokens, state = self.run(layer, tokens, valid)
@@ -107,9 +123,10 @@ class RecurrentEncoder(nn.Module):
 
 
 class RecurrentDecoder(nn.Module):
-    """`(batch, target tokens, width)` -> the states of the top layer after every token.
+    """Decode the target by GRU cells that attend to the memory.
 
-    At each step, the top layer's last state asks all of the memory (additive scores, softmax) and the weighted sum is read beside the token.
+    `(batch, target tokens, width)` -> the top layer's state after every token. At each step, the top layer's last state queries the whole
+    memory (additive scores, softmax), and the first layer reads the weighted sum beside the token.
     """
 
     def __init__(self, config: Config) -> None:
@@ -121,7 +138,10 @@ class RecurrentDecoder(nn.Module):
         self.dropout = 0.0
 
     def forward(self, tokens: Tensor, memory: Tensor, states: list[Tensor], valid: Tensor | None, memory_valid: Tensor | None) -> Tensor:
-        """`states`: where each layer begins, `(batch, width)`. A padded token leaves every state as it is."""
+        """Return the top layer's states, `(batch, target tokens, width)`.
+
+        `states`: initial state of each layer, `(batch, width)`. A padded token leaves every state unchanged.
+        """
         keys = self.score.project_keys(memory)
         read = None if memory_valid is None else memory_valid[:, None]
         answers = []
@@ -135,7 +155,7 @@ class RecurrentDecoder(nn.Module):
         return F.dropout(found, self.dropout, self.training) if self.dropout else found
 
     def _advance(self, inputs: Tensor, states: list[Tensor], valid: Tensor | None) -> list[Tensor]:
-        """All layers by one token; the lower layer's new state, dropped of, is what the one above it reads."""
+        """Advance all layers by one token; dropout applies between layers."""
         advanced = []
         for cell, state in zip(self.layers, states, strict=True):
             following = self.step(cell, inputs, state)
@@ -145,9 +165,11 @@ class RecurrentDecoder(nn.Module):
 
 
 class RecurrentAttention(nn.Module):
-    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    """Encode the source and decode the target in one teacher-forced pass.
 
-    Teacher-forced: source tokens answer from the encoder's states, target tokens from the decoder's, which begin where the encoder's end.
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+
+    Source tokens answer from the encoder's states and target tokens from the decoder's, which start from the encoder's last states.
     """
 
     def __init__(self, config: Config) -> None:
@@ -163,7 +185,10 @@ class RecurrentAttention(nn.Module):
                 initialise_gru(module)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        """Return the logits.
+
+        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
+        """
         source, target = split(data)
         source_valid, target_valid = split_valid(valid)
         memory, states = self.encode(source, source_valid)
@@ -171,18 +196,23 @@ class RecurrentAttention(nn.Module):
         return self.head(torch.cat((memory, decoded), dim=1), valid)
 
     def translate(self, source: Tensor, target: Tensor, source_valid: Tensor | None = None, target_valid: Tensor | None = None) -> Tensor:
-        """`(batch, source tokens)` and `(batch, target tokens)`, ids or patches -> `(batch, target tokens, num_classes)`: the two halves apart.
+        """Decode a target from a separate source.
+
+        `(batch, source tokens)` and `(batch, target tokens)`, ids or patches -> `(batch, target tokens, num_classes)`.
 
         Raises ValueError for a model that gives one answer per item.
         """
         if self.pool != NO_POOL:
-            raise ValueError("output must be tokens for a model that translates, not class")
+            raise ValueError("output must be tokens to translate, not class: translate answers every target token")
         memory, states = self.encode(source, source_valid)
         answers: Tensor = self.head(self.decode(target, memory, states, target_valid, source_valid))
         return answers
 
     def encode(self, source: Tensor, valid: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-        """Source ids or patches -> the memory, `(batch, source tokens, width)`, and each layer's state at its end, `(batch, width)`."""
+        """Encode the source into the memory and each layer's last state.
+
+        `source`: ids or patches -> memory `(batch, source tokens, width)`, states `(batch, width)`.
+        """
         tokens, valid = masked_half(self.embedding.source(source), valid)
         memory, states = self.blocks["encoder"](tokens, valid)
         return memory, states
@@ -190,7 +220,11 @@ class RecurrentAttention(nn.Module):
     def decode(
         self, target: Tensor, memory: Tensor, states: list[Tensor], valid: Tensor | None = None, memory_valid: Tensor | None = None
     ) -> Tensor:
-        """Target ids or patches, any number of them, and what `encode` found -> `(batch, target tokens, width)`: what the head reads."""
+        """Decode the target into the head's input, `(batch, target tokens, width)`.
+
+        `target`: ids or patches, any number of tokens.
+        `memory`, `states`: the results of `encode`.
+        """
         tokens, valid = masked_half(self.embedding.target(target), valid)
         memory, memory_valid = masked_half(memory, memory_valid)
         decoded: Tensor = self.blocks["decoder"](tokens, memory, states, valid, memory_valid)
@@ -202,9 +236,11 @@ def build(config: Config) -> RecurrentAttention:
 
 
 def cost(config: Config) -> Cost:
-    """Polynomials that hold for every n of the same parity: the halves are floor(n / 2) and ceil(n / 2) tokens.
+    """Return the cost of `RecurrentAttention`.
 
-    A unit takes 3 (inputs + width) x width multiply-adds per token; the attention, source x target x 2 width: its n^2 / 4.
+    The halves have ceil(n / 2) and floor(n / 2) tokens, so the polynomials hold for every n of the same parity. A layer of units takes 3
+    (inputs + width) x width multiply-adds per token. Attention takes source x target x 2 width, the only term in n^2, with about n^2 / 4
+    pairs.
     """
     shape, interface, width, n = config.shape, config.interface, config.shape.width, config.shape.seq_len
     encoder = gru_cost(width, width).within("units").repeated(shape.depth)
@@ -222,18 +258,21 @@ def cost(config: Config) -> Cost:
 
 
 def _attention_cost(width: int, seq_len: int) -> Cost:
-    """In the number of target tokens."""
+    """Return the cost of attention, in the number of target tokens."""
     source = num_source(seq_len)
     return additive_score_cost(width, width, width, queries=N, keys=source) + Cost((Term(name="weighted_sum", macs=N * source * width),))
 
 
 def _cell_cost(inputs: int, width: int) -> Cost:
-    """One layer, of which every state, the first too, comes from the source and has a gradient."""
+    """Return the cost of one decoder layer.
+
+    Every state has a gradient, even the first, which comes from the source.
+    """
     return Cost((linear("inputs", inputs, GATES * width), linear("states", width, GATES * width)))
 
 
 def uses_attention(config: Config) -> bool:
-    """Additive scores do not go through `scaled_dot_product_attention`."""
+    """Return False: additive scores bypass `scaled_dot_product_attention`."""
     return False
 
 

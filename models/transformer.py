@@ -1,4 +1,7 @@
-"""Transformer encoder: the post-norm, ReLU stack of the original paper (Vaswani et al., arXiv 1706.03762, Sec. 3)."""
+"""The Transformer encoder is the original post-norm ReLU stack.
+
+Vaswani et al., arXiv 1706.03762, Sec. 3.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,14 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options. pool: `cls` (a class token) or `mean`. positions: `sinusoidal`, `learned` or `none`. head_hidden: width of a hidden layer in the
-    head (0: none), GELU after it."""
+    """Sizes and options of the Transformer encoder.
+
+    `pool`: `cls` (a class token) or `mean`.
+    `positions`: `sinusoidal`, `learned` or `none`.
+    `head_hidden`: width of a hidden layer in the head, with GELU (0: none).
+
+    Raises ValueError for an unknown value, or heads that do not divide the width.
+    """
 
     shape: Shape
     interface: Interface = Interface()
@@ -37,7 +46,7 @@ class Config:
         require_one_of("pool", self.pool, POOLS)
         require_one_of("positions", self.positions, POSITIONS)
         require_non_negative("head_hidden", self.head_hidden)
-        _ = self.attention  # refuses heads that do not divide the width
+        _ = self.attention  # raises if the heads do not divide the width
 
     @property
     def attention(self) -> attention.Config:
@@ -45,7 +54,10 @@ class Config:
 
 
 class PostNormBlock(nn.Module):
-    """`(batch, n, width)` -> the same: norm(x + attention(x)), then norm(x + feed_forward(x))."""
+    """A post-norm block: self-attention, then feed-forward.
+
+    `(batch, n, width)` -> `(batch, n, width)`: norm(x + attention(x)), then norm(x + feed_forward(x)).
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -68,9 +80,10 @@ class PostNormBlock(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    """Classify a sequence, or each token, with a Transformer encoder.
 
-    The last block already ends in a norm, so none follows it.
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens. The last block already ends
+    in a norm, so no norm follows the blocks.
     """
 
     def __init__(self, config: Config) -> None:
@@ -83,7 +96,10 @@ class TransformerEncoder(nn.Module):
         initialise_linears(self)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are."""
+        """Return the logits.
+
+        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
+        """
         valid = with_class_token(valid, self.pool)
         tokens = self.embedding(data)
         for block in self.blocks:

@@ -1,4 +1,7 @@
-"""ViT: the pre-norm attention encoder with learned positions and a class token (Dosovitskiy et al., arXiv 2010.11929; DeiT, arXiv 2012.12877)."""
+"""ViT is the pre-norm attention encoder with a class token.
+
+Positions are learned (Dosovitskiy et al., arXiv 2010.11929; DeiT, arXiv 2012.12877).
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,15 @@ VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options.
+    """Sizes and options of ViT.
 
-    pool: `cls` (the class token) or `mean` (none, the mean over tokens). stem: `linear`, or `convolution` (arXiv 2106.14881). positions: `learned`,
-    `none` or `sinusoidal`. head_hidden: width of a hidden layer in the head (0: none), GELU after it. convolution: formulation of the stem's, of
-    equal answers.
+    `pool`: `cls` (the class token) or `mean` (over tokens, without a class token).
+    `stem`: `linear`, or `convolution` (arXiv 2106.14881).
+    `positions`: `learned`, `none` or `sinusoidal`.
+    `head_hidden`: width of a hidden layer in the head, with GELU (0: none).
+    `convolution`: formulation of the stem's convolutions; all give the same answers.
+
+    Raises ValueError for an unknown value, an unsuitable stem, or heads that do not divide the width.
     """
 
     shape: Shape
@@ -53,7 +60,7 @@ class Config:
         require_one_of("positions", self.positions, POSITIONS)
         require_non_negative("head_hidden", self.head_hidden)
         require_one_of("convolution", self.convolution, tuple(STEM_CONVOLUTIONS))
-        _ = self.attention  # refuses heads that do not divide the width
+        _ = self.attention  # raises if the heads do not divide the width
 
     @property
     def attention(self) -> attention.Config:
@@ -61,7 +68,10 @@ class Config:
 
 
 class PreNormBlock(nn.Module):
-    """`(batch, n, width)` -> the same: x + attention(norm(x)), then x + feed_forward(norm(x))."""
+    """A pre-norm block: self-attention, then feed-forward.
+
+    `(batch, n, width)` -> `(batch, n, width)`: x + attention(norm(x)), then x + feed_forward(norm(x)).
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -84,7 +94,10 @@ class PreNormBlock(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches or token ids -> logits: `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens."""
+    """Classify a sequence, or each token, with ViT.
+
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -100,9 +113,14 @@ class VisionTransformer(nn.Module):
         initialise_linears(self)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid`: `(batch, data tokens)` bool, True where a token is data; None where all are, as they must be with a convolutional stem."""
+        """Return the logits.
+
+        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
+
+        Raises ValueError if `valid` is given with a convolutional stem.
+        """
         if valid is not None and not self.takes_padding:
-            raise ValueError("valid must be None with stem=convolution, which reads the patches as one image: an image has no padding")
+            raise ValueError("valid must be None with stem=convolution: the patches form one image, which has no padding")
         valid = with_class_token(valid, self.pool)
         tokens = self.embedding(data)
         for block in self.blocks:

@@ -211,7 +211,7 @@ def test_greedy_decoding_needs_the_encoder_once_and_teacher_forcing_repeats_it(s
 
 def test_a_model_that_answers_once_cannot_translate() -> None:
     model = encoder_decoder.build(Config(shape=SHAPE, interface=dataclasses.replace(TOKENS, output="class")))
-    with pytest.raises(ValueError, match="output must be tokens for a model that translates, not class"):
+    with pytest.raises(ValueError, match="output must be tokens to translate, not class"):
         model.translate(*split(ids(13)))
 
 
@@ -247,7 +247,7 @@ def test_per_target_token_the_decoder_holds_an_attention_more_than_the_encoder()
         ({"shape": dataclasses.replace(SHAPE, width=18, heads=1)}, "width must be a multiple of .*: 18 is not a multiple of 4"),
         ({"shape": dataclasses.replace(SHAPE, heads=3)}, "width must be a multiple of heads"),
         ({"pool": "cls"}, "pool must be one of mean, not 'cls'"),
-        ({"target_vocab": 3}, "target_vocab must be 0 or at least the 11 ids"),
+        ({"target_vocab": 3}, "target_vocab must be 0 or at least 11, the vocabulary of the data"),
     ],
 )
 def test_what_cannot_be_built_is_refused(change: dict[str, Any], rule: str) -> None:

@@ -185,7 +185,7 @@ def test_reach_is_the_size_that_the_mixer_names(mixer: str, field: str) -> None:
         ({"mixer": "window_attention:window=08"}, "not '08'"),
         ({"mixer": "window_attention:window"}, "whole number, not ''"),
         ({"mixer": "window_attention:window=1"}, "window must be at least 2"),
-        ({"mixer": "window_attention:window=8", "reach": 4}, "which says it itself"),
+        ({"mixer": "window_attention:window=8", "reach": 4}, "the mixer's own option sets it"),
         ({"mixer": "gru:bidirectional=yes"}, "option bidirectional of mixer=gru must be one of true, false, not 'yes'"),
         ({"mixer": "gru:recurrence="}, "option recurrence of mixer=gru must be a word"),
         ({"mixer": "gru:recurrence=magic"}, "recurrence must be one of native, products"),

@@ -174,7 +174,7 @@ def test_greedy_decoding_needs_the_encoder_once_and_may_write_a_target_of_any_le
 
 def test_a_model_that_answers_once_cannot_translate() -> None:
     model = recurrent_attention.build(Config(shape=SHAPE, interface=dataclasses.replace(TOKENS, output="class")))
-    with pytest.raises(ValueError, match="output must be tokens for a model that translates, not class"):
+    with pytest.raises(ValueError, match="output must be tokens to translate, not class"):
         model.translate(*split(ids(13)))
 
 
@@ -199,7 +199,7 @@ def test_attention_is_all_that_is_quadratic() -> None:
         ({"shape": dataclasses.replace(SHAPE, width=10)}, "width must be a multiple of .*: 10 is not a multiple of 4"),
         ({"pool": "cls"}, "pool must be one of mean, not 'cls'"),
         ({"recurrence": "unrolled"}, "recurrence must be one of native, products, not 'unrolled'"),
-        ({"target_vocab": 3}, "target_vocab must be 0 or at least the 11 ids"),
+        ({"target_vocab": 3}, "target_vocab must be 0 or at least 11, the vocabulary of the data"),
     ],
 )
 def test_what_cannot_be_built_is_refused(change: dict[str, Any], rule: str) -> None:
