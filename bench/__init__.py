@@ -1,4 +1,4 @@
-"""gmlp-bench: what token mixing costs and buys at matched size, as sequences grow."""
+"""Measure what token mixing costs and buys at matched size."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ __version__ = "0.1.0"
 
 
 def load(*runs: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
-    """The table of a run, one row per cell with the columns of docs/columns.md that its metrics have, from its records; of several runs, named one by
-    one or in a list, that of all, if the keys that must agree do.
+    """Return the table of one or more runs, built from their records.
+
+    One row per configuration (a cell); docs/columns.md describes the columns, which depend on the run's metrics. Runs are given
+    one by one or in a list; the keys that must agree between runs are checked.
 
     Example: bench.load("results/2026-11-20_cpu_main_job").query("seq_len == 257")[["model", "latency_ms"]]
 
-    Raises ValueError (`bench.spec.RequestError`), saying what is wrong with which file.
+    Raises RequestError (`bench.spec`), a ValueError that names the file and its problem. Raises TypeError without a run.
     """
     named = [run for entry in runs for run in ((entry,) if isinstance(entry, str | Path) else entry)]
     if not named:
         raise TypeError("load needs the folder of a run, such as results/2026-11-20_cpu_main_job")
-    # by name: all of the program imports this package first, and imports run down the layers
-    merge, record = (importlib.import_module(f"bench.{name}") for name in ("running.merge", "running.store"))
-    found: pandas.DataFrame = merge.rows_of_runs(record.read_runs(named))
+    # imported by name: every module imports this package first, and the layers forbid imports upwards from here
+    merge, store = (importlib.import_module(f"bench.{name}") for name in ("running.merge", "running.store"))
+    found: pandas.DataFrame = merge.rows_of_runs(store.read_runs(named))
     return found

@@ -1,6 +1,7 @@
-"""Where the program starts: `bench`, `gmlp-bench` and `python -m bench`.
+"""Start the program: `bench`, `gmlp-bench` and `python -m bench`.
 
-`models` and `ablations` are common names: nothing that imports them is imported before they are known to belong to this `bench`.
+`models` and `ablations` are common names of packages. Nothing is imported that needs them until they are known to belong to this
+`bench`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the command line. Exits with 2 and one line where another `models` is in the way."""
+    """Run the command line; exit with 2 if another `models` shadows ours."""
     try:
         require_own_models()
     except ForeignPackageError as error:
@@ -21,7 +22,7 @@ def main() -> None:
         sys.exit(2)
     from bench import cli
 
-    atexit.register(gc.freeze)  # what is left at the end is not searched for cycles once more
+    atexit.register(gc.freeze)  # skips the garbage collection of remaining objects at exit
     cli.main()
 
 
@@ -29,27 +30,33 @@ OWN_PACKAGES = ("models", "ablations")
 
 
 class ForeignPackageError(ImportError):
-    """Another module of the same name comes first on sys.path. The message names both paths and what to do."""
+    """Another module of the same name comes first on sys.path.
+
+    The message names both paths and the remedy.
+    """
 
 
 def require_own_models(own_folder: Path = Path(__file__).parents[1]) -> None:
-    """Raise ForeignPackageError where a package of `OWN_PACKAGES` would not be imported from `own_folder`; nothing of it is executed."""
+    """Check that OWN_PACKAGES would be imported from `own_folder`.
+
+    Raises ForeignPackageError otherwise. No code of the packages runs.
+    """
     for name in OWN_PACKAGES:
         own = (own_folder / name).resolve()
         found = _location(name)
         if found != own:
             raise ForeignPackageError(
                 f"`{name}` would be imported from {found or 'nowhere'}, not from {own}, which belongs to bench; "
-                "rename the former, or start bench from another folder and without it on PYTHONPATH"
+                "rename the former, or take it off PYTHONPATH and start bench from another folder"
             )
 
 
 def _location(name: str) -> Path | None:
-    """The folder of a package, or the file of a plain module."""
+    """Return the folder of a package, or the file of a module."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None
-    if spec.submodule_search_locations:  # a package, or a folder without __init__.py, which has no origin
+    if spec.submodule_search_locations:  # a package; a folder without __init__.py has no origin
         return Path(next(iter(spec.submodule_search_locations))).resolve()
     return Path(spec.origin).resolve() if spec.origin else None
 

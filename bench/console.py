@@ -1,6 +1,7 @@
-"""What the command line shows: tables, progress with the time left, one-line errors. Data goes to stdout, everything else to stderr.
+"""Print tables, progress and one-line errors to the terminal.
 
-rich is imported by what draws with it: every start of the program would wait for it.
+Data goes to stdout, everything else to stderr. Functions that need rich import it themselves, since its import would slow every
+start of the program.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ P = ParamSpec("P")
 MIN_WIDTH = 160
 MINUTE_S = 60.0
 PLAIN_REPORT_S = 15.0
+"""Least seconds between two lines of progress where stderr is not a terminal."""
+
+CONTROL_CHARACTERS = {code: None for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
 
 
-CONTROL = {code: None for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
+def _without_control_characters(text: str) -> str:
+    """Remove control characters.
 
-
-def harmless(text: str) -> str:
-    """Without control characters: text from records or from others' programs must not steer the terminal."""
-    return text.translate(CONTROL)
+    Text from records or from other programs must not control the terminal.
+    """
+    return text.translate(CONTROL_CHARACTERS)
 
 
 def print_json(data: Any) -> None:
@@ -39,7 +43,10 @@ def print_json(data: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] | None = None, title: str = "") -> None:
-    """A plain table on stdout, below its title; as wide as it needs where stdout is not a terminal. Empty headers are not shown."""
+    """Print a plain table with its title to stdout.
+
+    The table is as wide as its content if stdout is not a terminal. A row of empty headers is not shown.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table as RichTable
@@ -48,33 +55,37 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
     for i, header in enumerate(headers):
         table.add_column(escape(header), justify="right" if numeric and numeric[i] else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(harmless(text)) for text in row))
+        table.add_row(*(escape(_without_control_characters(text)) for text in row))
     console = Console(width=None if sys.stdout.isatty() else MIN_WIDTH, soft_wrap=not sys.stdout.isatty(), highlight=False)
     console.print(table)
 
 
 def print_text(text: str) -> None:
-    """A sentence of the result, on stdout."""
-    sys.stdout.write(harmless(text) + "\n")
+    """Print a line of the result to stdout."""
+    sys.stdout.write(_without_control_characters(text) + "\n")
 
 
 def say(text: str) -> None:
-    """A remark: a path, a warning, a finding. Where nobody can read it any more, as on a terminal that has gone, it is lost."""
+    """Print a remark to stderr: a path, a warning, a finding.
+
+    The text is dropped if the terminal has been closed.
+    """
     with contextlib.suppress(OSError):
-        sys.stderr.write(harmless(text) + "\n")
+        sys.stderr.write(_without_control_characters(text) + "\n")
 
 
 def notice(text: str) -> None:
-    """A remark from within a signal handler, past every buffer."""
+    """Print a remark from a signal handler, bypassing all buffers."""
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode())
 
 
 def error(message: str, hint: str = "") -> None:
-    one_line = harmless(" ".join(message.split()))
+    """Print an error as one line, and a hint as another."""
+    one_line = _without_control_characters(" ".join(message.split()))
     sys.stderr.write(f"error: {one_line}\n")
     if hint:
-        sys.stderr.write(f"hint: {harmless(' '.join(hint.split()))}\n")
+        sys.stderr.write(f"hint: {_without_control_characters(' '.join(hint.split()))}\n")
 
 
 def duration_text(seconds: float) -> str:
@@ -83,8 +94,8 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / MINUTE_S:.0f} min" if seconds < 60 * MINUTE_S else f"{seconds / 3600:.1f} h"
 
 
-def _heard_or_lost(method: Callable[P, None]) -> Callable[P, None]:
-    """What cannot be shown any more, since the terminal has gone, must not end the run."""
+def _ignoring_closed_terminal(method: Callable[P, None]) -> Callable[P, None]:
+    """Suppress OSError: a closed terminal must not end the run."""
 
     @functools.wraps(method)
     def attempt(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -95,7 +106,11 @@ def _heard_or_lost(method: Callable[P, None]) -> Callable[P, None]:
 
 
 class JobProgress:
-    """A bar on a terminal, a line now and then elsewhere; each cell's figure as soon as its last round is in, each failure at once."""
+    """Shows the progress of a run.
+
+    On a terminal: a bar. Elsewhere: a line every PLAIN_REPORT_S seconds. In both, a failure is shown at once, and a
+    configuration's latency when its last round is done.
+    """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         from rich.console import Console
@@ -125,30 +140,30 @@ class JobProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._bar.stop()
 
-    @_heard_or_lost
+    @_ignoring_closed_terminal
     def starting(self, job: Job) -> None:
-        self._job = _job_text(job, " and those it takes turns with" if job.group else "")
+        self._job = _job_text(job, " and others in turn" if job.group else "")
         self._bar.update(self._task, description=_escaped(self._job))
 
-    @_heard_or_lost
+    @_ignoring_closed_terminal
     def told(self, text: str) -> None:
-        """What the job in hand says of itself, behind its name; elsewhere than on a terminal a line now and then."""
+        """Show a job's own progress message behind the job's name."""
         self._bar.update(self._task, description=_escaped(f"{self._job}: {text}"))
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_REPORT_S:
             self._last_line = time.monotonic()
             say(f"{self._num_done} of {self._num_jobs} jobs; {self._job}: {text}")
 
-    @_heard_or_lost
+    @_ignoring_closed_terminal
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
         self._num_done += 1
         left = f"{duration_text(left_s)} left" if left_s > 0 else ""
         self._bar.update(self._task, advance=1, left=left)
-        self._show_figure(job, outcome)
+        self._show_result(job, outcome)
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_REPORT_S:
             self._last_line = time.monotonic()
             say(f"{self._num_done} of {self._num_jobs} jobs, {left or 'done'}")
 
-    def _show_figure(self, job: Job, outcome: Outcome) -> None:
+    def _show_result(self, job: Job, outcome: Outcome) -> None:
         if outcome.status != MEASURED:
             self._line(f"{_job_text(job)}: {outcome.status}: {outcome.reason}")
             return
@@ -177,14 +192,14 @@ class JobProgress:
 def _escaped(text: str) -> str:
     from rich.markup import escape
 
-    return escape(harmless(text))
+    return escape(_without_control_characters(text))
 
 
 def _job_text(job: Job, others: str = "") -> str:
-    return f"{cell_text(job)}{others}: {job.metric}{' (control)' if job.control else ''}, {_repeat_word(job)} {job.repeat + 1}"
+    return f"{cell_text(job)}{others}: {job.metric}{' (control)' if job.control else ''}, {_repeat_name(job)} {job.repeat + 1}"
 
 
-def _repeat_word(job: Job) -> str:
+def _repeat_name(job: Job) -> str:
     if job.recipe is None:
         return "round"
     return "trial" if job.metric == TUNING else "seed"

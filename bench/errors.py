@@ -1,22 +1,27 @@
-"""What an exception means for a job: running out of memory, or failing; and how to say it in one line."""
+"""Classify exceptions of a job, and put them in one line."""
 
 from __future__ import annotations
 
 OUT_OF_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "not enough memory", "alloc_failed")
 MAX_REASON = 300
+"""Longest reason, in characters."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA raises OutOfMemoryError, a RuntimeError; the CPU allocator raises a plain RuntimeError that is known by its words."""
+    """Return whether an exception means that memory ran out.
+
+    CUDA raises OutOfMemoryError, a RuntimeError. The CPU allocator raises a plain RuntimeError, recognised by its message.
+    """
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in OUT_OF_MEMORY_SIGNS)
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of the message that says something, shortened; the kind of error where there is none.
+    """Return the first non-empty line of the message, shortened.
 
-    What is no Unicode, as in the name of a file, becomes a question mark: no file takes it otherwise.
+    An error without a message gives its type. Characters that cannot be encoded, as in a file's name, become question marks,
+    because they cannot be written to a file.
     """
     text = str(error).encode(errors="replace").decode()
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,4 +1,7 @@
-"""Writing whole files: to a temporary name beside the target, then renamed, so that a reader never sees half a file. Packing them with xz."""
+"""Write whole files atomically, and pack them with xz.
+
+A file is written to a temporary name beside the target and then renamed, so that a reader never sees half a file.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from typing import Any
 TEMPORARY = ".tmp"
 PACKED = ".xz"
 LEAST_DICTIONARY_BYTES = 4096
-"""The smallest that xz allows."""
+"""The smallest dictionary that xz allows."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then, once the disk has it, put it in the place of `path`. Leaves nothing behind where that fails."""
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file, then replace `path` with it.
+
+    The file is on disk before it replaces `path`. The temporary file is removed if anything fails.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         write(temporary)
@@ -28,7 +34,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    write_atomically(path, lambda temporary: _write(temporary, content))
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -36,7 +42,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_text_below(folder: Path, name: str, text: str) -> None:
-    """In a folder that is made where it is not there."""
+    """Write a text file into a folder, creating the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / name, text)
 
@@ -45,31 +51,33 @@ def write_json(path: Path, data: Any) -> None:
     write_text(path, json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-
-
 def packed_path(path: Path) -> Path:
-    """The name of a file once it is packed."""
+    """Return the path of a file once it is packed."""
     return path.with_name(path.name + PACKED)
 
 
 def pack(content: bytes) -> bytes:
-    """As an xz stream; equal content gives equal bytes. A dictionary no longer than the content saves memory, and costs nothing."""
+    """Compress to an xz stream; equal content gives equal bytes.
+
+    The dictionary is as long as the content: a longer one would take memory without any gain.
+    """
     dictionary = max(LEAST_DICTIONARY_BYTES, len(content))
     settings = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": dictionary}]
     return lzma.compress(content, format=lzma.FORMAT_XZ, filters=settings)
 
 
 def unpack(packed: bytes) -> bytes:
-    """The content of one xz stream. Raises ValueError if it is damaged, cut short, or followed by anything else."""
+    """Return the content of one xz stream.
+
+    Raises ValueError if the stream is damaged, cut short or followed by other bytes.
+    """
     reader = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
     try:
         content = reader.decompress(packed)
     except lzma.LZMAError as error:
         raise ValueError(str(error)) from error
     if not reader.eof:
-        raise ValueError("it ends too early")
+        raise ValueError("the stream ends too early")
     if reader.unused_data:
-        raise ValueError("something follows its end")
+        raise ValueError("other bytes follow the end of the stream")
     return content

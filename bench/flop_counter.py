@@ -1,6 +1,7 @@
-"""Two counts of matrix-product FLOPs that know nothing of the closed forms: torch's flop counter and, where it is installed, fvcore; both on `meta`.
+"""Count FLOPs of matrix products with torch's counter and fvcore.
 
-Either raises `CountError` for matrix work that it would miss: a count that is silently too small is worse than none.
+Neither count uses the closed forms of `models`. torch's counter runs on the `meta` device; fvcore on `fvcore_device`. Both raise
+CountError for matrix work that they cannot count: a count that is silently too small is worse than none.
 """
 
 from __future__ import annotations
@@ -24,51 +25,71 @@ import models.kernels.spatial_gating_operator  # noqa: F401  # registers the FLO
 from models.layers.cost import FLOPS_PER_MAC
 
 with warnings.catch_warnings():
-    # fvcore scripts a function on import, which torch announces as deprecated
+    # importing fvcore scripts a function, for which torch warns of deprecation
     warnings.simplefilter("ignore", FutureWarning)
     warnings.simplefilter("ignore", DeprecationWarning)
     try:
         from fvcore.nn import FlopCountAnalysis
-    except ImportError:  # absent, or a package that it needs is
+    except ImportError:  # fvcore, or a package that it needs, is missing
         FlopCountAnalysis = None
 
 HAS_FVCORE = FlopCountAnalysis is not None
-"""Without it the other counts are compared, and say so (`bench.metrics.flops`)."""
+"""Without fvcore `bench.metrics.flops` compares the other two counts and says so."""
 _MATRIX_WORK = re.compile(
     r"(?:^|_)(?:[a-z0-9]*(?:mm|mv|matmul|dot|linear|einsum|rnn|gru|lstm|fft)|conv(?!ert)[a-z0-9]*|attention|transformer|cdist|pdist|inner"
     r"|matrix_(?:exp|power)|linalg(?!.*norm)|cov|corrcoef|inverse|solve|cholesky)(?:_|$)"
 )
-"""Whole words of an operator's name that betray matrix work: `mm` as in `addmm` (not `gamma`), `linear` (not `bilinear2d`, an upsampling)."""
+"""Whole words in an operator's name that indicate matrix work.
+
+`mm` matches in `addmm` but not in `gamma`; `linear` does not match in `bilinear2d`, an upsampling.
+"""
 _TRANSPARENT_NAMESPACES = ("aten", "prim", "prims")
 _FITTED, _CHECKED = (2, 4, 6), 16
-"""Lengths at which a stepwise reference is counted, or one more where n is odd: costs may depend on halves of n, rounded."""
+"""Small lengths at which a stepwise reference is counted.
+
+One is added to each if n is odd: FLOPs may depend on n // 2, so all lengths share the parity of n.
+"""
 
 
 class CountError(ValueError):
-    """Counts disagree, or a counter met matrix work that it cannot count; one line naming both sides or the operator."""
+    """Two counts disagree, or a counter cannot count an operator.
+
+    The message is one line that names both counts or the operator.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchCount:
-    """`flops`: all matrix products that ran; `by_operator`: the same by aten operator, summing to `flops`."""
+    """FLOPs found by torch's counter.
+
+    `flops`: all matrix products that ran.
+    `by_operator`: FLOPs by aten operator; they sum to `flops`.
+    """
 
     flops: int
     by_operator: Mapping[str, int]
 
 
 def count_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
-    """FLOPs of one forward of `data` through `module`, both on `meta`. Raises CountError for matrix work outside the counter's registry."""
-    inert = data.detach()  # the counter's module hooks fail on views of data that wants a gradient where none is taken
+    """Count the FLOPs of one forward pass with torch's counter.
+
+    `module` and `data` are on `meta`. Raises CountError for matrix work that the counter has no formula for.
+    """
+    inert = data.detach()  # under no_grad the counter's module hooks fail on views of data that requires a gradient
     with torch.no_grad():
         return _count_call_with_torch(lambda: module(inert))
 
 
 def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
-    """FLOPs of forward and backward of a cross-entropy loss, without the optimizer's (no matrix products). Leaves no gradients behind."""
+    """Count the FLOPs of one forward and backward pass.
+
+    The loss is cross-entropy. The optimizer is left out: it multiplies no matrices. The gradients are cleared afterwards. Raises
+    CountError as `count_with_torch` does.
+    """
 
     def step() -> None:
-        answers = module(data).flatten(0, -2)  # one row per answer: per item, or per token
-        loss = F.cross_entropy(answers, torch.zeros(len(answers), dtype=torch.long, device=data.device))
+        logits = module(data).flatten(0, -2)  # one row per item, or per token
+        loss = F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long, device=data.device))
         if loss.requires_grad:  # a model without parameters has no backward
             loss.backward()
 
@@ -80,14 +101,20 @@ def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
 
 
 def fvcore_device(module: nn.Module) -> str:
-    """Where fvcore can trace the module: on `meta`, or, where there is a convolution, on the CPU (torch 2.14)."""
+    """Return the device on which fvcore can trace the module.
+
+    It is `meta`, or `cpu` for a module with convolutions, which fvcore cannot trace on `meta` (torch 2.14).
+    """
     has_convolution = any(isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) for part in module.modules())
     return "cpu" if has_convolution else "meta"
 
 
 def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
-    """FLOPs of one forward of `data` through `module`, both on `fvcore_device`. Needs HAS_FVCORE. Raises CountError for what it cannot trace or
-    count."""
+    """Count the FLOPs of one forward pass with fvcore.
+
+    `module` and `data` are on `fvcore_device(module)`. Requires HAS_FVCORE. Raises CountError if fvcore cannot trace the model or
+    cannot count its matrix work.
+    """
     analysis = FlopCountAnalysis(module, data).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     try:
@@ -95,32 +122,33 @@ def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
             macs_by_operator = analysis.by_operator()
     except (RuntimeError, TypeError) as error:
         raise CountError(f"fvcore cannot trace the model on {data.device}: {_first_line(error)}") from error
-    _require_seen("fvcore", (name for name in analysis.unsupported_ops() if is_matrix_work(name)))
+    _require_none_uncounted("fvcore", (name for name in analysis.unsupported_ops() if is_matrix_work(name)))
     return FLOPS_PER_MAC * sum(int(macs) for name, macs in macs_by_operator.items() if name in _MATRIX_PRODUCTS)
 
 
 def count_at(n: int, count: Callable[[int], int], *, stepwise: bool) -> int:
-    """FLOPs at length n, where `count(length)` counts a reference of any length.
+    """Return the FLOPs of a reference at sequence length n.
 
-    A reference that takes one token after another is too slow to count at a large n: three small lengths with the parity of n fix the polynomial of
-    degree two, which holds at a fourth and is read at n. Raises CountError for counts that are no such polynomial.
+    `count(length)` counts the reference at any length. A stepwise reference processes one token after another, too slowly to be
+    counted at large n. Its FLOPs are then a polynomial of degree two, fitted at three small lengths, checked at a fourth and
+    evaluated at n. Raises CountError if the fourth count does not fit or the value at n is not an integer.
     """
     lengths = [length + n % 2 for length in (*_FITTED, _CHECKED)]
     if not stepwise or n <= lengths[-1]:
         return count(n)
     *fitted, checked = ((length, count(length)) for length in lengths)
-    expected = _through(fitted, checked[0])
+    expected = _interpolate(fitted, checked[0])
     if expected != checked[1]:
         counts = ", ".join(f"{flops} at seq_len {length}" for length, flops in (*fitted, checked))
-        raise CountError(f"FLOPs of a stepwise reference are no polynomial of degree two in seq_len: {counts}, not {expected}")
-    found = _through(fitted, n)
+        raise CountError(f"FLOPs of a stepwise reference are not a polynomial of degree two in seq_len: {counts}; expected {expected}")
+    found = _interpolate(fitted, n)
     if found.denominator != 1:
-        raise CountError(f"FLOPs of a stepwise reference at seq_len {n} come to {found}, which is no whole number")
+        raise CountError(f"FLOPs of a stepwise reference at seq_len {n} must be a whole number, not {found}")
     return found.numerator
 
 
-def _through(points: Sequence[tuple[int, int]], n: int) -> Fraction:
-    """The polynomial through the points, at n (Lagrange)."""
+def _interpolate(points: Sequence[tuple[int, int]], n: int) -> Fraction:
+    """Evaluate the polynomial through the points at n (Lagrange)."""
     return sum(
         (value * prod((Fraction(n - other, at - other) for other, _ in points if other != at), start=Fraction(1)) for at, value in points),
         start=Fraction(0),
@@ -129,7 +157,7 @@ def _through(points: Sequence[tuple[int, int]], n: int) -> Fraction:
 
 @contextlib.contextmanager
 def fused_encoder_path_disabled() -> Iterator[None]:
-    """Without torch's fused attention and encoder layers, of which both counters see nothing."""
+    """Disable torch's fused attention and encoder layers, which neither counter sees."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -139,42 +167,45 @@ def fused_encoder_path_disabled() -> Iterator[None]:
 
 
 def is_matrix_work(name: str) -> bool:
-    """Whether `namespace::operator` multiplies matrices or may do so unseen (a custom operator, a Python or scripted function)."""
+    """Return whether the operator `namespace::operator` may multiply matrices.
+
+    Custom operators and Python or scripted functions count as matrix work, because their products are invisible.
+    """
     namespace, _, operator = name.partition("::")
     if namespace not in _TRANSPARENT_NAMESPACES or operator.startswith(("PythonOp", "CallFunction")):
         return True
     return _MATRIX_WORK.search(operator) is not None
 
 
-class _Watch(TorchDispatchMode):
-    """Names the operators that really run and that `counter` has no formula for.
+class _UncountedOperators(TorchDispatchMode):
+    """Collects the operators that ran and that `counter` has no formula for.
 
-    Entered before the counter, it is asked after it, and so sees what is left when the counter has decomposed what it can.
+    Enter it before the counter: torch asks the last mode first, so only operators that the counter did not decompose arrive here.
     """
 
     def __init__(self, counter: FlopCounterMode) -> None:
         super().__init__()
         self.counter = counter
-        self.uncounted: set[str] = set()
+        self.names: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._overloadpacket not in self.counter.flop_registry:
-            self.uncounted.add(func._schema.name)
+            self.names.add(func._schema.name)
         return func(*args, **(kwargs or {}))
 
 
 def _count_call_with_torch(call: Callable[[], object]) -> TorchCount:
     counter = FlopCounterMode(display=False)
-    watch = _Watch(counter)
-    with fused_encoder_path_disabled(), watch, counter:
+    uncounted = _UncountedOperators(counter)
+    with fused_encoder_path_disabled(), uncounted, counter:
         call()
-    _require_seen("torch's flop counter", filter(is_matrix_work, watch.uncounted))
+    _require_none_uncounted("torch's flop counter", filter(is_matrix_work, uncounted.names))
     by_operator = {str(operator): int(flops) for operator, flops in counter.get_flop_counts().get("Global", {}).items()}
     return TorchCount(flops=sum(by_operator.values()), by_operator=by_operator)
 
 
-def _require_seen(counter: str, unseen: Iterable[str]) -> None:
-    names = sorted(unseen)
+def _require_none_uncounted(counter: str, uncounted: Iterable[str]) -> None:
+    names = sorted(uncounted)
     if names:
         raise CountError(f"{counter} cannot count {', '.join(names)}: write it as matrix products in the reference formulation")
 
@@ -184,7 +215,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _sizes(value: Any) -> list[int]:
-    """The shape of a traced tensor."""
+    """Return the shape of a traced tensor. Raises CountError if unknown."""
     if not value.isCompleteTensor():
         raise CountError(f"fvcore does not know the shape of %{value.debugName()}")
     sizes: list[int] = value.type().sizes()
@@ -192,7 +223,10 @@ def _sizes(value: Any) -> list[int]:
 
 
 def _matmul_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """fvcore's own counts `W @ v` once whatever the batch of v; every entry of the product takes one sum over the inner dimension."""
+    """Count every entry of the product as one sum.
+
+    fvcore's own formula counts `W @ v` once, whatever the batch of v.
+    """
     return prod(_sizes(outputs[0])) * _sizes(inputs[0])[-1]
 
 
@@ -201,18 +235,25 @@ def _baddbmm_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
 
 
 def _attention_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """Query x key and weights x value: `(..., n, d) x (..., m, d)`, then `(..., n, m) x (..., m, d')`."""
+    """Count query x key and weights x value.
+
+    Shapes: `(..., n, d) x (..., m, d)`, then `(..., n, m) x (..., m, d')`.
+    """
     query, key, value = (_sizes(tensor) for tensor in inputs[:3])
     return prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
 def _einsum_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """fvcore's own rounds to three digits and allocates the operands; exact for two operands whose letters all survive or are summed over."""
+    """Count a product of two operands with named indices.
+
+    fvcore's own formula rounds to three digits and allocates the operands. This one is exact if every index is either kept or
+    summed over both operands. Raises CountError for other forms.
+    """
     equation = str(inputs[0].toIValue()).replace(" ", "")
     operands, arrow, result = equation.partition("->")
     letters = operands.split(",")
     if len(letters) != 2 or not arrow or "." in equation:
-        raise CountError(f"fvcore cannot count einsum {equation!r}: only two operands with named indices and a result are exact")
+        raise CountError(f"fvcore cannot count einsum {equation!r}: only two operands with named indices and a named result are exact")
     size = {
         letter: extent
         for names, operand in zip(letters, inputs[1].node().inputs(), strict=True)
@@ -239,4 +280,4 @@ _MATRIX_PRODUCTS = (
     "mm",
     "scaled_dot_product_attention",
 )
-"""What counts: fvcore also adds up norms and upsampling."""
+"""Operators that are summed; fvcore also counts norms and upsampling."""

@@ -1,4 +1,8 @@
-"""Intervals and paired ratios over repeated measurements. The unit of replication is the round: samples within one process are not independent."""
+"""Compute intervals and paired ratios over repeated measurements.
+
+The unit of replication is the round, in which every configuration is measured once in a fresh process: samples within one process
+are not independent.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,11 @@ LARGEST_LOG = math.log(sys.float_info.max)
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """An estimate with its confidence interval, in the unit of the values; `num` values went in."""
+    """An estimate with its confidence interval.
+
+    `estimate`, `low`, `high`: in the unit of the values.
+    `num`: number of values.
+    """
 
     estimate: float
     low: float
@@ -36,17 +44,17 @@ class Interval:
         return self.high / self.low - 1.0
 
     def exp(self) -> Interval:
-        """Of logarithms: that of what they are the logarithms of. A bound beyond floating point is infinite."""
+        """Transform an interval of logarithms; bounds that overflow become infinite."""
         low, high = (math.exp(bound) if bound < LARGEST_LOG else math.inf for bound in (self.low, self.high))
         return Interval(estimate=math.exp(self.estimate), low=low, high=high, num=self.num)
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """Student's t-interval of the mean; None for fewer than two values."""
+    """Return Student's t-interval of the mean; None below two values."""
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)
-    # statistics.stdev reckons in fractions, which takes ten times as long
+    # statistics.stdev computes with fractions, which takes ten times as long
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     half = _t_quantile(level, len(values) - 1) * deviation / math.sqrt(len(values))
     return Interval(estimate=mean, low=mean - half, high=mean + half, num=len(values))
@@ -54,7 +62,12 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | N
 
 @dataclass(frozen=True, kw_only=True)
 class RoundMean:
-    """The mean over rounds, its standard error and degrees of freedom, of values on the log scale; `num` rounds went in."""
+    """The mean over rounds of values on the log scale.
+
+    `error`: standard error.
+    `degrees`: degrees of freedom.
+    `num`: number of rounds.
+    """
 
     mean: float
     error: float
@@ -62,24 +75,25 @@ class RoundMean:
     num: int
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """The t-interval, on the log scale."""
+        """Return the t-interval on the log scale."""
         half = _t_quantile(level, self.degrees) * self.error
         return Interval(estimate=self.mean, low=self.mean - half, high=self.mean + half, num=self.num)
 
     @property
     def p_value(self) -> float:
-        """Of a mean of 0, two-sided."""
+        """The two-sided p-value against a mean of 0."""
         from scipy import special
 
         return 2 * float(special.stdtr(self.degrees, -abs(self.mean) / self.error)) if self.error else float(not self.mean)
 
 
 def round_mean(logs: Sequence[float]) -> RoundMean | None:
-    """The mean of log-ratios over rounds, without the highest and the lowest of every seven; None for fewer than two.
+    """Return the trimmed mean of log-ratios; None below two rounds.
 
-    In one or two of a hundred pairs of equal processes, one is 1.2 to 1.7 times slower for its whole life (docs/decisions/0020). The interval is
-    Tukey and McLaughlin's (1963): Student's t with the winsorized variance and n - 2 g - 1 degrees of freedom. Below seven rounds nothing is left
-    out.
+    Of every seven rounds the highest and the lowest are left out: in 1 to 2 % of pairs of equal processes, one process is 1.2 to
+    1.7 times slower for its whole life (docs/decisions/0020). Below seven rounds all are kept. The interval follows Tukey and
+    McLaughlin (1963): Student's t with the winsorized variance and n - 2 g - 1 degrees of freedom, with g rounds left out at each
+    end.
     """
     num = len(logs)
     if num < 2:
@@ -94,33 +108,44 @@ def round_mean(logs: Sequence[float]) -> RoundMean | None:
 
 
 def trimmed_rounds(num: int) -> int:
-    """How many rounds are left out at each end."""
+    """Return how many rounds are left out at each end."""
     return num // ROUNDS_PER_TRIM
 
 
 def ratio_over_rounds(logs: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """The ratio and its bounds, from log-ratios by round (`round_mean`); None for fewer than two."""
+    """Return the ratio and its bounds, from log-ratios by round.
+
+    See `round_mean`. None below two rounds.
+    """
     found = round_mean(logs)
     return found.interval(level).exp() if found else None
 
 
 def geometric_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """Student's t-interval on the log scale, as the geometric mean and its bounds; for positive values with multiplicative noise."""
+    """Return the geometric mean with its t-interval on the log scale.
+
+    For positive values with multiplicative noise. None below two values.
+    """
     interval = mean_interval([math.log(v) for v in values], level)
     return interval.exp() if interval else None
 
 
 def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """t-interval of the geometric mean of the ratios, paired by round, so that what slows a whole round down cancels."""
+    """Return the geometric mean of paired ratios with its t-interval.
+
+    Each pair comes from one round, so that a slowdown of the whole round cancels. None below two pairs. Raises ValueError for
+    unequal lengths.
+    """
     if len(numerators) != len(denominators):
         raise ValueError(f"pairs need equal lengths, not {len(numerators)} and {len(denominators)}")
     return geometric_interval([a / b for a, b in zip(numerators, denominators, strict=True)], level)
 
 
 def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """Distribution-free interval of the median from order statistics, by the normal approximation to the binomial ranks.
+    """Return a distribution-free interval of the median, or None.
 
-    None where too few samples bracket the median at this level (Conover, Practical Nonparametric Statistics, Sec. 3.2).
+    The bounds are order statistics, their ranks taken from the normal approximation to the binomial (Conover, Practical
+    Nonparametric Statistics, Sec. 3.2). None if too few samples bracket the median at this level.
     """
     num = len(samples)
     half = statistics.NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(num) / 2
@@ -133,24 +158,27 @@ def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[flo
 
 
 def drifts(values: Sequence[float]) -> bool:
-    """Do values rise or fall steadily over the rounds?
+    """Return whether values steadily rise or fall over the rounds.
 
-    A significant rank correlation (p < 0.01), and a fitted change from the first round to the last (Theil-Sen slope on the log scale) of more than
-    half of `MAX_STABLE_WIDTH`.
+    True if the rank correlation is significant (p < 0.01) and the fitted change from the first round to the last (Theil-Sen slope
+    on the log scale) exceeds half of `MAX_STABLE_WIDTH`. Always false below four rounds.
     """
     if len(values) < 4:
         return False
     rounds, logs = range(len(values)), [math.log(v) for v in values]
     slope = statistics.median((logs[j] - logs[i]) / (j - i) for i, j in itertools.combinations(rounds, 2))
     if abs(slope) * (len(values) - 1) <= math.log1p(MAX_STABLE_WIDTH / 2):
-        return False  # most cells, and the test below takes a hundred times as long
+        return False  # most configurations end here; the test below takes a hundred times as long
     from scipy import stats
 
     return bool(stats.spearmanr(rounds, logs).pvalue < DRIFT_P_VALUE)
 
 
 def is_stable(values: Sequence[float]) -> bool | None:
-    """False when the rounds drift or their interval is wider than 10 %; None where one round cannot tell."""
+    """Return whether the rounds neither drift nor spread.
+
+    The spread is too wide if the interval is wider than 10 %. None for a single round.
+    """
     interval = geometric_interval(values)
     if interval is None:
         return None
@@ -158,7 +186,7 @@ def is_stable(values: Sequence[float]) -> bool | None:
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics; `share` in 0..1."""
+    """Interpolate linearly between order statistics; `share` is in 0..1."""
     ordered = sorted(samples)
     position = share * (len(ordered) - 1)
     below = math.floor(position)
@@ -168,6 +196,6 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 @functools.cache
 def _t_quantile(level: float, degrees_of_freedom: int) -> float:
-    from scipy.special import stdtrit  # that of scipy.stats, whose import takes a second
+    from scipy.special import stdtrit  # importing scipy.stats would take a second
 
     return float(stdtrit(degrees_of_freedom, 0.5 + level / 2))

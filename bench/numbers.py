@@ -1,4 +1,7 @@
-"""Numbers as text: one rule each, shared by Markdown, HTML, the terminal and the figures. An empty value is an empty text."""
+"""Format numbers as text for Markdown, HTML, terminal and figures.
+
+All formats of the program are here, one function per kind of number. An empty value (None, NaN) becomes an empty text.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,30 @@ DIGITS = 3
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 COUNT_UNITS = ("", "k", "M", "G", "T", "P", "E")
 TIME_UNITS = ((1e-3, 1e-6, "ns"), (1.0, 1e-3, "us"), (1e3, 1.0, "ms"), (math.inf, 1e3, "s"))
-"""Upper bound, size of the unit (both in ms) and its name."""
-
+"""Per unit: the upper bound and the size, both in ms, and the name."""
 
 LARGEST_PLAIN, LARGEST_FIXED = 1e15, 1e6
-"""Numbers from here on, and from here on those with an interval, are shown in powers of ten: a bound may have three hundred digits."""
+"""From these on, numbers are shown in powers of ten.
+
+LARGEST_FIXED applies to numbers with an interval: a bound may have three hundred digits.
+"""
 
 LARGEST_SPAN = 1e4
-"""A ratio's interval that spans more than this factor says nothing of the ratio."""
+"""A ratio's interval wider than this factor carries no information."""
 
 
 def is_empty(value: Any) -> bool:
-    if isinstance(value, (float, int, str)):  # nearly all of them, and there are many: NaN alone differs from itself
+    """Return whether a value is missing: None, NaN or pandas.NA."""
+    if isinstance(value, (float, int, str)):  # the fast path for nearly all values; only NaN differs from itself
         return value != value
     return value is None or bool(pandas.isna(value))
 
 
 def significant(value: float, digits: int = DIGITS) -> str:
-    """Rounded to `digits` digits, never in powers of ten below 10^15, trailing zeros kept: 4.20, 12.3, 123."""
+    """Round to `digits` significant digits, keeping trailing zeros: 4.20, 12.3, 123.
+
+    Powers of ten appear only from 10^15 on.
+    """
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     if abs(value) >= LARGEST_PLAIN:
@@ -38,7 +47,7 @@ def significant(value: float, digits: int = DIGITS) -> str:
 
 
 def count(value: Any) -> str:
-    """1.23 M; whole numbers below 10,000 in full."""
+    """Format as 1.23 M; whole numbers below 10,000 in full."""
     if is_empty(value):
         return ""
     if abs(value) < 10_000 and float(value).is_integer():
@@ -52,7 +61,7 @@ def count(value: Any) -> str:
 
 
 def exact(value: Any) -> str:
-    """A whole number in full, with thousands separated."""
+    """Format a whole number in full, with thousands separators."""
     return "" if is_empty(value) else f"{value:,.0f}"
 
 
@@ -61,7 +70,7 @@ def whole(value: Any) -> str:
 
 
 def bytes_text(value: Any, digits: int = DIGITS) -> str:
-    """12.3 MiB."""
+    """Format bytes as 12.3 MiB."""
     if is_empty(value):
         return ""
     power = min(int(math.log2(abs(value)) // 10), len(BYTE_UNITS) - 1) if abs(value) >= 1 else 0
@@ -74,7 +83,10 @@ def duration(value_ms: Any) -> str:
 
 
 def interval_ms(value_ms: Any, low_ms: Any, high_ms: Any) -> str:
-    """4.2 ms [4.1, 4.3]: as many digits as the interval supports, all three in one unit."""
+    """Format as 4.2 ms [4.1, 4.3], all three in one unit.
+
+    The interval's width decides the number of digits.
+    """
     if is_empty(value_ms):
         return ""
     scale, unit = next((scale, unit) for bound, scale, unit in TIME_UNITS if abs(value_ms) < bound)
@@ -86,7 +98,7 @@ def interval_ms(value_ms: Any, low_ms: Any, high_ms: Any) -> str:
 
 
 def fraction(value: Any, low: Any = None, high: Any = None) -> str:
-    """0.972 [0.960, 0.984]."""
+    """Format as 0.972 [0.960, 0.984]."""
     if is_empty(value):
         return ""
     bounds = "" if is_empty(low) or is_empty(high) else f" [{_fixed(low, 3)}, {_fixed(high, 3)}]"
@@ -94,8 +106,11 @@ def fraction(value: Any, low: Any = None, high: Any = None) -> str:
 
 
 def ratio(value: Any, low: Any = None, high: Any = None) -> str:
-    """1.42 [1.38, 1.46], and with three decimals where the interval is narrow: 1.002 [0.990, 1.014]. Where it excludes nothing, as of two rounds
-    among many comparisons, it is not spelled out."""
+    """Format as 1.42 [1.38, 1.46].
+
+    A narrow interval gets three decimals: 1.002 [0.990, 1.014]. An interval that excludes nothing, as of two rounds among many
+    comparisons, is shown as "interval open".
+    """
     if is_empty(value):
         return ""
     if is_empty(low) or is_empty(high):
@@ -107,17 +122,17 @@ def ratio(value: Any, low: Any = None, high: Any = None) -> str:
 
 
 def percent(value: Any) -> str:
-    """A fraction as 12.3 %."""
+    """Format a fraction as 12.3 %."""
     return "" if is_empty(value) else f"{significant(100 * value)} %"
 
 
 def signed_percent(value: Any) -> str:
-    """A fraction as +0.12 %."""
+    """Format a fraction as +0.12 %."""
     return "" if is_empty(value) else f"{100 * value:+.2f} %"
 
 
 def p_value(value: float) -> str:
-    """0.0123, or < 0.0001."""
+    """Format as 0.0123, or < 0.0001."""
     return "< 0.0001" if value < 1e-4 else f"{value:.4f}"
 
 
@@ -126,7 +141,10 @@ def _fixed(value: float, decimals: int) -> str:
 
 
 def _decimals(value: float, width: float) -> int:
-    """Enough to show one digit of the interval's width, within two to four significant digits of the value."""
+    """Return the decimals that show one digit of the interval's width.
+
+    They keep two to four significant digits of the value.
+    """
     magnitude = math.floor(math.log10(abs(value))) if value else 0
     wanted = -math.floor(math.log10(width)) if width > 0 else DIGITS - magnitude
     return max(0, min(max(wanted, 1 - magnitude), DIGITS - magnitude))

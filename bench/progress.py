@@ -1,4 +1,7 @@
-"""How a job says how far it is while it runs: whoever runs it listens; without a listener nothing is said."""
+"""Pass progress messages from a running job to its runner.
+
+Messages are dropped without a listener.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 
 def tell(text: str) -> None:
-    """Say one line of progress."""
+    """Send one line of progress to the listener."""
     listener = _listener.get()
     if listener:
         listener(text)
@@ -21,7 +24,7 @@ def tell(text: str) -> None:
 
 @contextlib.contextmanager
 def listening(listener: Callable[[str], None]) -> Iterator[None]:
-    """Within this context, what is told reaches `listener`."""
+    """Send messages to `listener` within this context."""
     token = _listener.set(listener)
     try:
         yield
@@ -30,7 +33,12 @@ def listening(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Progress(Protocol):
-    """Told what is about to run, what it says while it runs, what became of it, and how much (in estimated seconds) is left."""
+    """Receives the progress of a run.
+
+    `starting`: the job is about to run.
+    `told`: a message from the running job.
+    `finished`: the job's outcome, and the estimated time left in seconds.
+    """
 
     def starting(self, job: Job) -> None: ...
 

@@ -104,7 +104,7 @@ class Repeated(nn.Module):
 @pytest.mark.parametrize("check", [checks.check_flops, checks.check_train_flops])
 def test_a_stepwise_reference_that_is_no_polynomial_is_noticed(check: Callable[[Subject, int], None]) -> None:
     check(STEPWISE, 4097)
-    with pytest.raises(CountError, match="no polynomial of degree two in seq_len"):
+    with pytest.raises(CountError, match="not a polynomial of degree two in seq_len"):
         check(dataclasses.replace(STEPWISE, reference=lambda n: Repeated(STEPWISE.reference(n), n)), 4097)
 
 
