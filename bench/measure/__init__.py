@@ -1,1 +1,4 @@
-"""Measures one step in one process: the model, its engine, the timer, the memory tracker, the environment."""
+"""Measure one step in one process.
+
+Modules: the model and its step, the engines that run it, the timer, the memory tracker, and facts about machine and software.
+"""

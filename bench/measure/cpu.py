@@ -1,4 +1,7 @@
-"""Facts about the CPU: model, family, stepping, microcode, vector flags, caches, and the one string that names its type."""
+"""Describe the CPU: model, microcode, vector flags, caches and type.
+
+The CPU type is one string; hosts with equal strings count as one type.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,21 @@ VECTOR_FLAGS = frozenset(
         *("asimd", "asimddp", "sve", "sve2", "sme", "bf16", "svebf16", "i8mm"),
     }
 )
-"""Flags that decide which matrix kernels a library picks: x86 (`flags` of /proc/cpuinfo), then ARM (`Features`)."""
+"""Flags that decide which matrix kernels a library picks.
+
+The first line holds x86 flags (`flags` of /proc/cpuinfo), the second ARM flags (`Features`).
+"""
 CAPS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY")
-"""Environment variables that keep libraries from vector instructions that the CPU has: with one of them it is another type of CPU."""
+"""Environment variables that forbid libraries some vector instructions.
+
+A CPU with such a cap counts as another CPU type.
+"""
 UNKNOWN = ("", "unknown")
 BYTES = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def cpu_facts() -> dict[str, Any]:
-    """Describe the first processor; None for each fact that the machine hides."""
+    """Describe the first processor; hidden facts are None."""
     try:
         text = CPUINFO.read_text(errors="replace")
     except OSError:
@@ -37,7 +46,10 @@ def cpu_facts() -> dict[str, Any]:
 
 
 def facts_in(cpuinfo: str) -> dict[str, Any]:
-    """Read the first processor's facts from the text of /proc/cpuinfo. ARM: implementer, part and revision stand for family, model and stepping."""
+    """Parse the first processor's facts from the text of /proc/cpuinfo.
+
+    On ARM, implementer, part and revision stand for family, model and stepping.
+    """
     fields = _fields(cpuinfo)
     model = fields.get("model name") or platform.processor() or platform.machine()
     flags = fields.get("flags") or fields.get("Features")
@@ -53,7 +65,10 @@ def facts_in(cpuinfo: str) -> dict[str, Any]:
 
 
 def _type(facts: Mapping[str, Any]) -> str | None:
-    """Name the CPU type, such as `AMD EPYC family 26 model 2 stepping 1 (avx2, avx512f)`; None where one of its parts is hidden."""
+    """Name the CPU type; None if any part is hidden.
+
+    Example: `AMD EPYC family 26 model 2 stepping 1 (avx2, avx512f)`.
+    """
     family, model, stepping, flags = (facts[name] for name in ("cpu_family", "cpu_model_number", "cpu_stepping", "cpu_flags"))
     if None in (family, model, stepping, flags):
         return None
@@ -62,7 +77,10 @@ def _type(facts: Mapping[str, Any]) -> str | None:
 
 
 def _fields(cpuinfo: str) -> dict[str, str]:
-    """Return the known fields of the first processor; some ARM kernels put fields of all processors after the last."""
+    """Return the known fields of the first processor.
+
+    The first value of a name counts: some ARM kernels append fields that all processors share after the last one.
+    """
     found: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         name, _, value = (part.strip() for part in line.partition(":"))
@@ -85,7 +103,10 @@ def _arm_revision(fields: Mapping[str, str]) -> str | None:
 
 
 def cache_bytes(folder: Path) -> dict[str, int] | None:
-    """Return bytes of L1d, L2 and so on from the kernel's description of one processor's caches; None where there is none."""
+    """Return the size in bytes of each data cache, by name (L1d, L2, ...).
+
+    `folder` is the kernel's description of one processor's caches. None if it is missing or unreadable.
+    """
     found = {}
     for index in sorted(folder.glob("index*")):
         try:

@@ -1,4 +1,7 @@
-"""Facts about machine and software. Only this module and `bench.measure.cpu` inspect the machine; `bench.measure.hosts` compares what they found."""
+"""Collect facts about machine and software.
+
+Only this module and `bench.measure.cpu` inspect the machine; `bench.measure.hosts` compares the facts of two machines.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,18 @@ TIMED_CODE = (
     *(f"bench/measure/{name}.py" for name in ("allocator", "kernel_time", "kernels", "model", "step", "timer")),
     *("bench/running/executors/process.py", "bench/running/interleave.py", "bench/running/worker.py"),
 )
-"""Files that determine a time, below the folder that holds `bench`: models, kernels, engines, and how they are timed."""
+"""Files that determine a time, relative to the folder that holds `bench`.
+
+They hold the models, kernels and engines, and the code that times them.
+"""
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "fvcore", "einops")
 
 
 def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> dict[str, Any]:
-    """Every fact that is at hand; None where the machine does not tell. Memory in bytes, clocks in MHz, load as processes."""
+    """Return all facts about machine and software; unknown facts are None.
+
+    Units: memory in bytes, clocks in MHz, load in processes.
+    """
     facts: dict[str, Any] = {
         "machine": platform.machine(),
         **cpu_facts(),
@@ -61,12 +70,18 @@ def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> 
 
 
 def environment_id(facts: Mapping[str, Any]) -> str:
-    """Hash the facts in which records of one environment agree; of facts without a known host, those that older versions hashed."""
+    """Hash the facts that identify an environment (`bench.measure.hosts.identity`).
+
+    For an unknown host the hash is the one that older versions wrote.
+    """
     return content_id(identity(facts))
 
 
 def resolve_device(wanted: str) -> str:
-    """`auto` becomes `cuda` where NVML and torch both see a GPU, else `cpu`. Raises RequestError for a GPU that is not there."""
+    """Resolve `auto` to `cuda` if NVML and torch see a GPU, else `cpu`.
+
+    Raises RequestError if `cuda` is asked for and cannot be used.
+    """
     if wanted == "cpu":
         return "cpu"
     present = bool(gpu_facts()["gpu"]) and _torch_has_cuda()
@@ -77,25 +92,28 @@ def resolve_device(wanted: str) -> str:
             raise RequestError(
                 "--device cuda needs the package nvidia-ml-py, which is not installed", "pip install nvidia-ml-py"
             ) from error
-        raise RequestError("--device cuda was asked for, but this machine has no CUDA GPU that torch can use", "try --device cpu")
+        raise RequestError("--device cuda needs a CUDA GPU that torch can use, and this machine has none", "try --device cpu")
     return "cuda" if present else "cpu"
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def boot() -> str | None:
-    """Return a short hash of the kernel's boot id, never the id itself: equal in all runs until the machine restarts."""
+    """Return a short hash of the kernel's boot id.
+
+    It is equal in all runs until the machine restarts. The id itself is never stored.
+    """
     found = _first_line(BOOT_ID)
     return hashlib.sha256(found.encode()).hexdigest()[:8] if found else None
 
 
 def load() -> float | None:
-    """Processes running or waiting, averaged over the last minute; None where the system does not tell."""
+    """Return the one-minute load average in processes; None if unknown."""
     try:
         return round(os.getloadavg()[0], 2)
     except OSError:
@@ -103,13 +121,16 @@ def load() -> float | None:
 
 
 def available_memory_bytes() -> int | None:
-    """What may still be taken: of the machine's memory, and of the control group's where there is a limit."""
-    room = [bytes_ for bytes_ in (_memory_line("MemAvailable"), _control_group_room()) if bytes_ is not None]
-    return min(room) if room else None
+    """Return the memory still available, within the control group's limit."""
+    limits = [limit for limit in (_memory_line("MemAvailable"), _control_group_headroom()) if limit is not None]
+    return min(limits, default=None)
 
 
 def busy_cores(seconds: float = BUSY_WINDOW_S) -> float | None:
-    """Cores' worth of processor time that others take while this process waits; None where the system does not tell."""
+    """Return the processor time used by others, in cores.
+
+    Measured while this process sleeps for `seconds`. None if the system does not report it.
+    """
     before = _processor_ticks()
     time.sleep(seconds)
     after = _processor_ticks()
@@ -140,24 +161,33 @@ GPU_FACTS: Mapping[str, Callable[[Any, Any], Any]] = {
     "cuda_version": lambda _, __: _torch_cuda_version(),
     "cudnn_version": lambda _, __: _torch_cudnn_version(),
 }
-"""What is asked of the first visible GPU: clocks in MHz, power in watts, throttle reasons and compute mode by NVML's numbers."""
+"""Queries for the first visible GPU, by name of the fact.
+
+Clocks are in MHz, power in watts; throttle reasons and compute mode are NVML's numbers.
+"""
 MILLI = 1000.0
 
 
 def gpu_facts(names: Collection[str] = tuple(GPU_FACTS)) -> dict[str, Any]:
-    """Those of GPU_FACTS; None for what the GPU does not tell, as where virtual machines share it, and for all of them where there is none."""
+    """Return the named GPU_FACTS of the first visible GPU.
+
+    A fact is None if the GPU does not report it, as in some virtual machines. Without a GPU all are None.
+    """
     with visible_gpu() as ask:
         return {name: ask(name) for name in names}
 
 
 @contextlib.contextmanager
 def visible_gpu() -> Iterator[Callable[[str], Any]]:
-    """A function that asks the first GPU that CUDA sees for one of GPU_FACTS, through NVML, which starts no CUDA."""
+    """Yield a function that queries one of GPU_FACTS by name.
+
+    It asks the first GPU that CUDA sees, through NVML, without starting CUDA.
+    """
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # no library, no driver, no permission: all mean that no GPU can be asked
+    except Exception:  # no library, no driver or no permission: in each case no GPU can be queried
         yield lambda _: None
         return
     try:
@@ -165,21 +195,22 @@ def visible_gpu() -> Iterator[Callable[[str], Any]]:
     except pynvml.NVMLError:
         gpu = None
 
-    def ask(name: str) -> Any:
-        with contextlib.suppress(pynvml.NVMLError, AttributeError):  # refused, or not in this version of the library
+    def query(name: str) -> Any:
+        with contextlib.suppress(pynvml.NVMLError, AttributeError):  # refused by the GPU, or absent from this version of NVML
             return None if gpu is None else GPU_FACTS[name](pynvml, gpu)
         return None
 
     try:
-        yield ask
+        yield query
     finally:
         pynvml.nvmlShutdown()
 
 
 def _first_visible_gpu(pynvml: Any) -> Any:
-    """Return the device that CUDA calls 0, which CUDA_VISIBLE_DEVICES names by index or by the UUID of a GPU or MIG slice.
+    """Return the NVML handle of the GPU that CUDA calls 0.
 
-    Raises NVMLError if that variable hides every GPU, as "" and "-1" do.
+    CUDA_VISIBLE_DEVICES names it by index, or by the UUID of a GPU or MIG slice. Raises NVMLError if that variable hides every
+    GPU, as "" and "-1" do.
     """
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     if first.isdigit():
@@ -190,9 +221,10 @@ def _first_visible_gpu(pynvml: Any) -> Any:
 
 
 def code_facts() -> dict[str, Any]:
-    """Version of the program, its git revision, and whether its tree was changed since.
+    """Return the program's version, git revision and whether its files are changed.
 
-    Where git does not answer, the revision is that of GMLP_BENCH_REVISION or of the file REVISION beside the packages, and `git_dirty` is None.
+    Without git, the revision comes from GMLP_BENCH_REVISION or from the file REVISION beside the packages, and `git_dirty` is
+    None.
     """
     folder = Path(bench.__file__).resolve().parent.parent
     revision, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
@@ -209,7 +241,10 @@ def code_facts() -> dict[str, Any]:
 
 
 def work_version() -> str:
-    """Hash the code that determines a time (TIMED_CODE, without its prose) and the version of torch. 16 hexadecimal digits."""
+    """Hash the code that determines a time, and the version of torch.
+
+    The code is TIMED_CODE without comments and docstrings. The hash has 16 hexadecimal digits.
+    """
     folder = Path(bench.__file__).resolve().parent.parent
     found = hashlib.sha256(str(_version("torch")).encode())
     for path in sorted({path for pattern in TIMED_CODE for path in folder.glob(pattern)}):
@@ -219,7 +254,7 @@ def work_version() -> str:
 
 
 def without_prose(source: str) -> str:
-    """Remove comments, docstrings and blank lines: rewording them changes no time.
+    """Remove comments, docstrings and blank lines, which change no time.
 
     The text is cut, not printed from a syntax tree, so that every version of Python gives the same result.
     """
@@ -242,7 +277,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
     if not (folder / ".git").exists():
         return None
-    # the checkout may belong to another user: trusting its git configuration adds nothing to running its code
+    # git refuses a checkout of another user; trusting its configuration is no riskier than running its code
     command = ["git", "--no-optional-locks", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -252,7 +287,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _torch_has_cuda() -> bool:
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counts GPUs without starting CUDA in this process
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # count GPUs without starting CUDA in this process
     import torch
 
     return torch.cuda.is_available()
@@ -273,7 +308,7 @@ def _torch_cudnn_version() -> int | None:
 
 
 def _version(package: str) -> str | None:
-    from importlib import metadata  # brings the library of e-mail: too much for every start of the program
+    from importlib import metadata  # imports the email package, too slow for every start of the program
 
     try:
         return metadata.version(package)
@@ -282,6 +317,7 @@ def _version(package: str) -> str | None:
 
 
 def _memory_line(name: str) -> int | None:
+    """Return a value of /proc/meminfo in bytes; None if absent."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():
@@ -290,14 +326,18 @@ def _memory_line(name: str) -> int | None:
     return None
 
 
-def _control_group_room() -> int | None:
+def _control_group_headroom() -> int | None:
+    """Return the bytes left in the control group; None without a limit."""
     group = Path("/sys/fs/cgroup")
     limit, used = _first_line(group / "memory.max"), _first_line(group / "memory.current")
     return max(0, int(limit) - int(used)) if limit and used and limit.isdigit() else None
 
 
 def _processor_ticks() -> tuple[int, int] | None:
-    """Idle (waiting for disks included) and all ticks of all cores since the start of the system."""
+    """Return idle ticks and all ticks of all cores since boot.
+
+    Idle includes waiting for disks.
+    """
     line = _first_line(Path("/proc/stat"))
     if line is None:
         return None

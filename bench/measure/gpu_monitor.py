@@ -1,4 +1,7 @@
-"""Watches the GPU while something runs: clocks, throttling, power and temperature, several times a second through NVML. Imports no torch."""
+"""Monitor the GPU during a measurement.
+
+NVML is read several times a second for clocks, throttling, power and temperature. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -13,33 +16,39 @@ from typing import Any
 from bench.measure.environment import visible_gpu
 
 INTERVAL_S = 0.05
-"""NVML answers in well under a millisecond, and lets other threads run meanwhile."""
+"""Time between readings; each takes well under a millisecond and releases the GIL."""
 WATCHED = ("gpu_clock_mhz", "gpu_memory_clock_mhz", "gpu_throttle_reasons", "gpu_power_w", "gpu_temperature_c")
 Readings = list[Mapping[str, Any]]
 
 
 @contextlib.contextmanager
 def watched_gpu(readings: Readings, interval_s: float = INTERVAL_S) -> Iterator[None]:
-    """Append the readings of WATCHED that are taken during the block, one at its end at least; all None where there is no GPU."""
+    """Append readings of WATCHED to `readings` during the block.
+
+    At least one is taken, at the end of the block. Without a GPU all values are None.
+    """
     ended = threading.Event()
-    with visible_gpu() as ask:
+    with visible_gpu() as query:
 
         def watch() -> None:
             while not ended.wait(interval_s):
-                readings.append({name: ask(name) for name in WATCHED})
+                readings.append({name: query(name) for name in WATCHED})
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
             yield
-            readings.append({name: ask(name) for name in WATCHED})
+            readings.append({name: query(name) for name in WATCHED})
         finally:
             ended.set()
             watcher.join()
 
 
 def summary(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of one watch: median and lowest clocks, every throttle reason seen, mean power, highest temperature; None for what is not known."""
+    """Summarise the readings of one measurement.
+
+    Median and lowest clocks, all throttle reasons seen, mean power, highest temperature; None for unknown values.
+    """
 
     def known(name: str) -> list[Any]:
         return [reading[name] for reading in readings if reading[name] is not None]

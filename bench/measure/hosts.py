@@ -1,4 +1,8 @@
-"""Two hosts told apart by their environment's facts: the type of CPU or GPU, the keys that must agree, ceilings that lie apart."""
+"""Compare two hosts by the facts of their environments.
+
+A host is known if its processor type and its version of the timed code are on record. Ceilings are the rates that a host reaches
+at best, measured at the start and at the end of a run.
+"""
 
 from __future__ import annotations
 
@@ -14,46 +18,59 @@ Pairs = dict[str, tuple[Any, Any]]
 CODE = "code_version"
 HOST_KEYS = ("cpu_type", "gpu_type", "work_version")
 KNOWN_MUST_AGREE = (*(key for key in MUST_AGREE if key != CODE), *HOST_KEYS)
-"""As MUST_AGREE, between known hosts: `work_version` takes the place of the version of all code."""
-TOLD = (*HOST_KEYS, "boot", "cpu_microcode", *MUST_AGREE)
-"""Facts named where two hosts differ in them; `operating_system` holds the kernel's release."""
+"""As MUST_AGREE, for known hosts.
+
+`work_version`, a hash of the timed code, replaces the version of all code.
+"""
+REPORTED = (*HOST_KEYS, "boot", "cpu_microcode", *MUST_AGREE)
+"""Facts that are listed if two hosts differ in them.
+
+The kernel's release is part of `operating_system`.
+"""
 AT_START, AT_END = "ceilings_at_start", "ceilings_at_end"
 MAX_CEILING_CHANGE = 0.15
-"""Relative difference above which a ceiling has changed."""
+"""A ceiling has changed if it differs by more than this fraction."""
 UNKNOWN = "host unknown"
 GIB = 2**30
 
 
 def host_type(facts: Facts) -> str | None:
-    """Name the type of processor that was measured: the GPU's where the device is cuda, else the CPU's; None where the host is unknown."""
+    """Name the processor type that was measured; None if unknown.
+
+    The GPU's type if the device is cuda, else the CPU's.
+    """
     return gpu_type(facts) if facts.get("device") == "cuda" else facts.get("cpu_type")
 
 
 def is_capped(facts: Facts) -> bool:
-    """Were libraries kept from vector instructions that the CPU has?"""
+    """Return whether libraries were denied vector instructions of the CPU."""
     return any(f"{name}=" in (facts.get("cpu_type") or "") for name in CAPS)
 
 
 def gpu_type(facts: Facts) -> str | None:
-    """Name the GPU, or its MIG slice, with its memory in GiB; None where the GPU, or its memory, cannot be told."""
+    """Name the GPU or MIG slice with its memory; None if unknown."""
     gpu, memory = facts.get("gpu"), facts.get("gpu_memory_bytes")
     return f"{gpu}, {memory / GIB:.0f} GiB" if gpu and memory else None
 
 
 def is_known(facts: Facts) -> bool:
-    """Are the type of host and the version of the timed code on record?"""
+    """Return whether host type and version of the timed code are recorded."""
     return host_type(facts) is not None and facts.get("work_version") is not None
 
 
 def identity(facts: Facts) -> dict[str, Any]:
-    """Return the facts that identify an environment: of a known host the new keys, of an unknown one those of old records."""
+    """Return the facts that identify an environment.
+
+    A known host is identified by KNOWN_MUST_AGREE, an unknown one by MUST_AGREE, as older records are.
+    """
     return {key: facts.get(key) for key in (KNOWN_MUST_AGREE if is_known(facts) else MUST_AGREE)}
 
 
 def disagreements(first: Facts, second: Facts, *, trained: bool) -> Pairs:
-    """Return the facts, with both values, that keep the records of two environments apart; empty where they may be mixed.
+    """Return the facts that forbid mixing records of two environments.
 
-    `trained`: models are trained, so the version of all code must agree. A known host never agrees with an unknown one.
+    Each fact comes with both values; empty if the records may be mixed. `trained`: models are trained, so the version of all code
+    must agree. A known host never agrees with an unknown one.
     """
     known = is_known(first), is_known(second)
     if not any(known):
@@ -63,14 +80,20 @@ def disagreements(first: Facts, second: Facts, *, trained: bool) -> Pairs:
 
 
 def machine_differences(first: Facts, second: Facts) -> Pairs:
-    """Return the facts, with both values, that keep times of two runs from being compared: the host's type, cores, threads and allocator."""
+    """Return the facts that forbid comparing times of two runs.
+
+    They are host type, cores, threads and allocator, each with both values.
+    """
     types = {} if host_type(first) == host_type(second) else {"host type": _host_names(first, second)}
     return {**types, **_differing(first, second, SAME_MACHINE)}
 
 
 def host_differences(first: Facts, second: Facts) -> Pairs:
-    """Return the facts of machine and software that differ, and the ceilings that lie apart, each with both values."""
-    found = _differing(first, second, tuple(dict.fromkeys(TOLD)))
+    """Return the differing facts and ceilings of two hosts, with both values.
+
+    The facts describe machine and software. A ceiling differs if it changed by more than MAX_CEILING_CHANGE.
+    """
+    found = _differing(first, second, tuple(dict.fromkeys(REPORTED)))
     for moment in (AT_START, AT_END):
         apart = changed_ceilings(ceilings(first, moment), ceilings(second, moment))
         found |= {f"{name} in {moment}": pair for name, pair in apart.items()}
@@ -78,20 +101,29 @@ def host_differences(first: Facts, second: Facts) -> Pairs:
 
 
 def ceilings(facts: Facts, moment: str) -> dict[str, float]:
-    """Return the rates noted at AT_START or AT_END, by name, per second; empty where none were measured."""
+    """Return the ceilings noted at AT_START or AT_END, per second, by name.
+
+    Empty if none were measured.
+    """
     noted = facts.get(moment)
     rates = noted.items() if isinstance(noted, Mapping) else ()
     return {name: rate for name, rate in rates if isinstance(rate, int | float) and rate > 0}
 
 
 def changed_ceilings(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return the ceilings of both that differ by more than MAX_CEILING_CHANGE of the lower, with both values."""
+    """Return the ceilings that differ by more than MAX_CEILING_CHANGE, with both values.
+
+    Ceilings that only one host has are left out.
+    """
     pairs = {name: (rate, second[name]) for name, rate in first.items() if name in second}
     return {name: pair for name, pair in pairs.items() if spread(pair) > MAX_CEILING_CHANGE}
 
 
 def furthest_apart(hosts: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:
-    """Return the ceiling that differs most between any two of them: name, lower and higher rate; None where none has changed."""
+    """Return the ceiling that differs most between any two hosts.
+
+    The result is its name, lower and higher rate; None if no ceiling has changed.
+    """
     found = [(name, pair) for one, other in combinations(hosts, 2) for name, pair in changed_ceilings(one, other).items()]
     if not found:
         return None
@@ -100,7 +132,7 @@ def furthest_apart(hosts: Sequence[Mapping[str, float]]) -> tuple[str, float, fl
 
 
 def spread(pair: tuple[float, float]) -> float:
-    """Return how much larger the larger one is, relative to the smaller."""
+    """Return the relative excess of the larger value over the smaller."""
     return max(pair) / min(pair) - 1
 
 

@@ -1,13 +1,12 @@
-"""Bytes of live tensors by what they are for (weights, gradients, optimizer state, activations), and what a step moves and launches; on any
-device, real or fake.
+"""Track live tensor bytes by purpose, and bytes moved, of one step.
 
-Every operation that reaches the dispatcher is watched, forward, backward and optimizer alike. A storage counts once, however many views
-share it, from the operation that returns it until it is freed; nothing is kept alive by watching. What a kernel allocates and frees inside
-one operation (workspaces, repacked operands) and what an allocator adds by rounding is not seen: the resident set size or the allocator's
-own peak tell that.
+The tracker watches every operation that reaches torch's dispatcher, in forward, backward and optimizer, on real or fake tensors
+of any device. A storage counts once, however many views share it, from the operation that returns it until it is freed; tracking
+keeps nothing alive. Two things are invisible: memory that a kernel allocates and frees within one operation (workspaces, repacked
+operands), and an allocator's rounding. The resident set size or the allocator's own peak includes both.
 
-The traffic of a step is what its operators read and write if nothing stays in a cache between or within them: an upper bound on what the
-memory moves.
+The traffic of a step is the bytes that its operators read and write if no cache keeps anything within or between operators. It is
+an upper bound on the bytes that the memory moves.
 """
 
 from __future__ import annotations
@@ -36,15 +35,17 @@ ACTIVATION = "activation"
 CATEGORIES = (WEIGHT, GRADIENT, OPTIMIZER, ACTIVATION)
 
 ALLOCATES = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
-"""Operators that return memory without writing it."""
+"""Operators that return memory without writing to it."""
 OVERWRITES = ("copy_", "fill_", "zero_")
 """Operators that change their first argument without reading it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveBytes:
-    """Bytes of live storages: per category and in all. In a peak, each figure is its own
-    largest, so the four need not add up to `total`."""
+    """Bytes of live storages, by category and in total.
+
+    In a peak each figure is its own largest value, so the four categories need not add up to `total`.
+    """
 
     weight: int = 0
     gradient: int = 0
@@ -55,10 +56,10 @@ class LiveBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What one step asks of the memory and of the launcher.
+    """Memory traffic and operators of one step.
 
-    `moved_bytes`: over all operators, the bytes of each distinct storage that it reads, and of each that it writes. `num_operators`: operators
-    that compute; views, allocations and questions about a tensor are none.
+    `moved_bytes`: sum over operators of the bytes of each distinct storage read and of each written.
+    `num_operators`: operators that compute; views, allocations and queries do not count.
     """
 
     moved_bytes: int = 0
@@ -67,8 +68,10 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCounts:
-    """Of a steady step; `building`, where it is predicted: the most bytes live at once before the first one, when weights of half precision are
-    still in fp32."""
+    """Peak memory and traffic of a steady step.
+
+    `building`: predictions only: most bytes live at once before the first step, when half-precision weights are still in fp32.
+    """
 
     live: LiveBytes
     traffic: Traffic
@@ -80,17 +83,17 @@ class StepCounts:
 
 
 @dataclass(kw_only=True)
-class _Held:
+class _LiveStorage:
     category: str
     num_bytes: int
     death: weakref.finalize[Any, Any]
 
 
 class Ledger:
-    """Which storages live now, what for, and the most there has been at once."""
+    """Keeps the live storages, their categories and the peaks."""
 
     def __init__(self) -> None:
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _LiveStorage] = {}
         self._now = dict.fromkeys((*CATEGORIES, "total"), 0)
         self._peak = dict(self._now)
 
@@ -103,7 +106,10 @@ class Ledger:
         return LiveBytes(**self._peak)
 
     def label(self, tensors: Iterable[Tensor], category: str) -> None:
-        """Count the storages of these tensors under `category`, moving those that were counted under another one."""
+        """Assign the storages of these tensors to `category`.
+
+        Storages that were counted under another category move to this one.
+        """
         for tensor in tensors:
             held = self._see(tensor, category)
             if held.category != category:
@@ -113,25 +119,28 @@ class Ledger:
         self._mark_peak()
 
     def see(self, tensors: Iterable[Tensor]) -> None:
-        """What one operation returned: new storages are activations, known ones may have been resized."""
+        """Record the tensors that an operation returned.
+
+        New storages count as activations. Known storages may have been resized.
+        """
         for tensor in tensors:
             self._see(tensor, ACTIVATION)
         self._mark_peak()
 
     def close(self) -> None:
-        """Stop counting: forget the storages that still live."""
+        """Stop counting, and forget the storages that still live."""
         for held in self._held.values():
             held.death.detach()
         self._held.clear()
 
-    def _see(self, tensor: Tensor, category: str) -> _Held:
+    def _see(self, tensor: Tensor, category: str) -> _LiveStorage:
         storage = tensor.untyped_storage()
         key, num_bytes = storage._cdata, storage.nbytes()
         held = self._held.get(key)
         if held is None:
             death = weakref.finalize(storage, self._drop, key)
             death.atexit = False
-            held = self._held[key] = _Held(category=category, num_bytes=0, death=death)
+            held = self._held[key] = _LiveStorage(category=category, num_bytes=0, death=death)
         self._add(held.category, num_bytes - held.num_bytes)
         held.num_bytes = num_bytes
         return held
@@ -150,7 +159,7 @@ class Ledger:
 
 
 class Watch(TorchDispatchMode):
-    """Shows the ledger what each operation returns, and counts what it reads and writes."""
+    """Reports each operation's results to the ledger, and counts its traffic."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
@@ -169,7 +178,10 @@ class Watch(TorchDispatchMode):
 
 
 def _moved_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int | None:
-    """Bytes that one operator reads and writes; None where it computes nothing: it returns views or bare memory, or answers a question."""
+    """Return the bytes that one operator reads and writes.
+
+    None for operators that compute nothing: they return views or unwritten memory, or answer a query.
+    """
     name = func.overloadpacket.__name__
     read = _tensors((args, kwargs))
     changed = _changed(func, args, kwargs)
@@ -183,14 +195,17 @@ def _moved_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], ou
 
 
 def _changed(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The arguments that the operator's schema says it writes to."""
+    """Return the arguments that the operator's schema declares as written."""
     schema = func._schema
     given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | dict(kwargs)
     return _tensors([given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write])
 
 
 def _storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes that these tensors cover, each view once and no storage more than whole."""
+    """Return the bytes that these tensors cover.
+
+    Each view counts once, and a storage never more than its size.
+    """
     views: dict[int, dict[Any, int]] = {}
     whole: dict[int, int] = {}
     for tensor in tensors:
@@ -207,11 +222,12 @@ def _tensors(values: Any) -> list[Tensor]:
 
 @contextmanager
 def watch(step: Step) -> Iterator[Watch]:
-    """Count what lives already (weights, gradients, optimizer state, the batch) and everything that operations return inside the block.
+    """Track a step's memory and traffic within the block.
 
-    A gradient counts as an activation until it is accumulated into its parameter.
+    The ledger starts with the storages that live already: weights, gradients, optimizer state and the batch. A gradient counts as
+    an activation until it is accumulated into its parameter.
     """
-    ledger = _opened(step)
+    ledger = _ledger_of(step)
 
     def accumulated(parameter: Tensor) -> None:
         if parameter.grad is not None:
@@ -228,7 +244,10 @@ def watch(step: Step) -> Iterator[Watch]:
 
 
 def counts_of_step(step: Step) -> StepCounts:
-    """The peaks and the traffic of one steady step: a first, uncounted one gives the optimizer its state."""
+    """Return the peaks and the traffic of one steady step.
+
+    A first step is not counted: it creates the optimizer's state.
+    """
     step.call()
     with watch(step) as watching:
         step.call()
@@ -236,7 +255,10 @@ def counts_of_step(step: Step) -> StepCounts:
 
 
 def predicted_counts(cell: Cell) -> StepCounts:
-    """The same on fake tensors: nothing is computed, and nothing allocated but the weights of a model that is not ours, once, to be copied."""
+    """Return the same counts from fake tensors, which compute and allocate nothing.
+
+    Exception: the weights of an outside model are allocated once, and then copied as fakes.
+    """
     fakes = FakeTensorMode()
     built = _fake_copy(cell, fakes) if is_counted(cell.model) else None
     with fakes:
@@ -249,7 +271,10 @@ def predicted_counts(cell: Cell) -> StepCounts:
 
 
 def _fake_copy(cell: Cell, fakes: FakeTensorMode) -> nn.Module:
-    """Of a model built for real: other people's constructors read values, which fakes do not have."""
+    """Build a model with real tensors and copy it as fakes.
+
+    Outside models read values in their constructors, which fake tensors do not have.
+    """
     with torch.device(cell.workload.device):
         model = build_model(cell.model)
     with FakeCopyMode(fakes):
@@ -257,13 +282,16 @@ def _fake_copy(cell: Cell, fakes: FakeTensorMode) -> nn.Module:
 
 
 def resident_bytes(step: Step) -> LiveBytes:
-    """What lives between two steps: weights, optimizer state, the gradients of the step before, and the batch."""
-    ledger = _opened(step)
+    """Return the bytes that live between two steps.
+
+    They are the weights, the optimizer state, the gradients of the last step and the batch.
+    """
+    ledger = _ledger_of(step)
     ledger.close()
     return ledger.now
 
 
-def _opened(step: Step) -> Ledger:
+def _ledger_of(step: Step) -> Ledger:
     ledger = Ledger()
     parameters = list(step.model.parameters())
     ledger.label((step.data, step.labels), ACTIVATION)
@@ -274,13 +302,16 @@ def _opened(step: Step) -> Ledger:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
-    """All tensors of an optimizer's state; none before its first step."""
+    """Return all tensors of an optimizer's state; none before its first step."""
     if optimizer is None:
         return []
     return _tensors([dict(state) for state in optimizer.state.values()])
 
 
 def give_back_gpu_memory() -> None:
-    """What nothing refers to any more: cuBLAS's workspaces, one for each stream that it was called on, and the blocks of torch's allocator."""
+    """Free cached GPU memory that nothing refers to any more.
+
+    It consists of cuBLAS's workspaces, one for each stream in use, and of the free blocks of torch's allocator.
+    """
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
