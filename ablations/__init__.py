@@ -1,3 +1,6 @@
-"""One question per file: the docstring's first line is the question, then `Prediction:` with its reasons, `Source:` and `Cost:`; `ABLATION` (a
-`bench.spec.Ablation`) holds the grids in the words of the command line, with the arms that each compares, and the predictions as data: what answers
-the question on a CPU, on a GPU, and in a first look."""
+"""Ablations: one question per file.
+
+The first line of a file's docstring is the question. Paragraphs beginning with `Prediction:`, `Source:` and `Cost:` follow.
+The constant `ABLATION` (`bench.spec.Ablation`) holds the grids for a CPU, a GPU and a first look (--quick), written as flags
+of the command line. It also holds the variants that each grid compares (`Arm`), and the predictions as data.
+"""

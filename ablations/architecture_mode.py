@@ -1,22 +1,24 @@
-"""Encoder, decoder or both: which form of a Transformer answers a sequence with a sequence, and does recurrence still compete?
+"""Which form of Transformer suits sequence-to-sequence tasks: encoder, decoder or both?
 
-Prediction: reverse and copy ask for n / 2 symbols from n / 2 tokens away. An encoder answers all at once and is exact; a decoder alone (causal)
-and an encoder-decoder with cross-attention write one symbol after the other, greedily, and are exact as well, at n / 2 forward passes for an
-answer. The encoder-decoder spends about half of the FLOPs, since each token passes half of the blocks. Latencies are of one pass: who writes
-greedily makes n / 2 of them for an answer. The recurrent encoder-decoder with Bahdanau attention, linear in n but for its n^2 / 4 scores, learns
-reversing at these lengths too, and takes longer for each step. On inputs longer than those learned from, none of them is exact: sinusoidal
-positions beyond those learned from mean nothing to attention; the recurrent one, which counts by its state, is hurt less.
+Prediction: In the tasks reverse and copy a model writes n / 2 symbols, each n / 2 tokens away from its source. An encoder
+writes them in one pass and is exact. A causal decoder and an encoder-decoder with cross-attention write one symbol after
+another, greedily. They are exact too, but need n / 2 forward passes per sequence; the measured latencies are for one pass.
+The encoder-decoder spends about half of the FLOPs, because each token passes half of the blocks. The recurrent
+encoder-decoder with Bahdanau attention is linear in n except for its n^2 / 4 scores. It also learns to reverse at these
+lengths, but each step takes longer.
 
-The curve y = 2 sin x + x^0.8 is the other kind of regression: Nadaraya-Watson regression averages what was observed near x; its learned form may
-choose how near; a Transformer encoder, with 57,000 parameters where the others have none or one, has learned the curve, which is the same in
-every item, and beats both. A score is R2; differences are of the mean squared error.
+On inputs longer than the training inputs no model is exact: attention cannot use sinusoidal positions that it has not
+learned from. The recurrent model counts by its state and loses less. Part "shorter to longer" trains on sources of 1 to 12
+symbols and tests on 16.
 
-Part "shorter to longer" learns from sources of 1 to 12 symbols and is tested on 16.
+The curve y = 2 sin x + x^0.8 is a regression task. Nadaraya-Watson regression averages the observations near x; its learned
+form can choose how near. A Transformer encoder, with 57,000 parameters against none or one, learns the curve itself, which
+is the same in every item, and beats both. Scores are R2; differences are of the mean squared error.
 
-Source: arXiv 1706.03762, Sec. 3 (encoder-decoder); arXiv 1409.0473 (additive attention); Dive into Deep Learning, Sec. 11.2 (curve), 11.4 and
-11.7.
+Source: arXiv 1706.03762, Sec. 3 (encoder-decoder); arXiv 1409.0473 (additive attention); Dive into Deep Learning, Sec. 11.2
+(curve), 11.4 and 11.7.
 
-Cost: an hour on one thread of a CPU; a GPU about ten minutes, not run yet; --quick two minutes on a CPU.
+Cost: an hour on one CPU thread; about ten minutes on a GPU (not run yet); two minutes with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -32,7 +34,10 @@ def arm(name: str, models: str, task: str = "") -> Arm:
 
 
 def modes(task: str, options: str, *, encoder: bool = True) -> tuple[Arm, ...]:
-    """The encoder reads blanks where the others read what they have written so far."""
+    """Return one variant per architecture.
+
+    The encoder reads blanks; the others read their own output so far.
+    """
     at_once = (arm("encoder", "transformer", f"{task}{options}"),) if encoder else ()
     written = f"{task}+form=shifted{options}"
     return (
@@ -68,7 +73,7 @@ FORMS = (
 EXACT = "exact_accuracy"
 
 
-def exact(part: str, of: str, expected: str, because: str, *, by: float = 0.02) -> Prediction:
+def predict_exact(part: str, of: str, expected: str, because: str, *, by: float = 0.02) -> Prediction:
     return Prediction(part=part, arm=of, measure=EXACT, expected=expected, by=by, because=because)
 
 
@@ -93,14 +98,12 @@ ABLATION = Ablation(
         Grid(name=CURVE, flags={**ON_CURVE, "task": "curve_fitting+items=500+test_items=50", "epochs": "2"}, arms=CURVES),
     ),
     predictions=(
-        exact(REVERSE, "encoder", "equal", "both reach every token"),
-        exact(REVERSE, "decoder", "equal", "the source lies in its past"),
-        exact(REVERSE, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
-        exact(COPY, "decoder", "equal", "the source lies in its past"),
-        exact(COPY, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
-        Prediction(
-            part=LONGER, arm="recurrent, Bahdanau", expected="higher", because="it counts by its state, not by positions never seen"
-        ),
+        predict_exact(REVERSE, "encoder", "equal", "both reach every token"),
+        predict_exact(REVERSE, "decoder", "equal", "the source lies in its past"),
+        predict_exact(REVERSE, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
+        predict_exact(COPY, "decoder", "equal", "the source lies in its past"),
+        predict_exact(COPY, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
+        Prediction(part=LONGER, arm="recurrent, Bahdanau", expected="higher", because="it counts by its state, not by untrained positions"),
         Prediction(
             part=COST,
             arm="encoder",
@@ -111,10 +114,10 @@ ABLATION = Ablation(
             because="each token passes all blocks",
         ),
         Prediction(
-            part=COST, arm="recurrent, Bahdanau", measure="latency_ms", expected="higher", by=0.5, because="one step after the other"
+            part=COST, arm="recurrent, Bahdanau", measure="latency_ms", expected="higher", by=0.5, because="its steps run one after another"
         ),
         Prediction(part=CURVE, arm="Nadaraya-Watson, learned", measure="score", expected="higher", because="the bandwidth fits the curve"),
-        Prediction(part=CURVE, arm="Transformer encoder", measure="score", expected="higher", because="it has learned the curve itself"),
+        Prediction(part=CURVE, arm="Transformer encoder", measure="score", expected="higher", because="it learns the curve itself"),
     ),
     rounds=10,
     seeds=3,

@@ -1,17 +1,19 @@
-"""Which details of attention matter, for the answer and for the clock?
+"""Which details of attention matter for accuracy and for time?
 
-Prediction: the number of heads hardly matters on images of 16 patches, and a single head copies as well as eight. Without the division by sqrt(d)
-the softmax saturates early: training is slower, and at this size it still arrives; a learned scale finds about the usual one. Dropping attention
-weights costs accuracy on a small model that does not overfit. The backends give equal answers; math (explicit) writes n x n scores per head and
-sample, so it is slower at long n and keeps quadratic activations. A padding mask per sample, even one that masks nothing, takes the fused kernel
-off its fastest path; a mask per query costs more still, though it says the same as the causal flag. Additive scoring answers as well as dot
-products (what it costs in time, the ablation token_mixing measures; its tanh is in no FLOP count), and keys of a quarter of the width are no
-worse.
+Prediction: Images have 16 patches, so the number of heads hardly matters, and a single head copies as well as eight. Without
+the division by sqrt(d) the softmax saturates early: training is slower, but reaches the same accuracy at this size. A
+learned scale ends near the usual one. Dropout on attention weights costs accuracy, because a small model does not overfit.
+Additive scoring is as accurate as dot products, and keys of a quarter of the width are no worse. (The ablation token_mixing
+measures its time; FLOP counts leave out its tanh.)
 
-Source: arXiv 1706.03762, Sec. 3.2 (scaling, heads), Table 3 (A, B); arXiv 1409.0473, appendix A.1.2 (additive); Dive into Deep Learning, Sec.
-11.3 (masked softmax, additive scoring).
+All backends give equal results. Explicit attention (math) writes n x n scores per head and sample: it is slower at long n,
+and its activations are quadratic. A padding mask per sample, even one that masks nothing, takes the fused kernel off its
+fastest path. A mask per query costs still more, although it equals the causal flag.
 
-Cost: half an hour on one thread of a CPU; a GPU about ten minutes, not run yet; --quick two minutes on a CPU.
+Source: arXiv 1706.03762, Sec. 3.2 (scaling, heads), Table 3 (A, B); arXiv 1409.0473, appendix A.1.2 (additive); Dive into
+Deep Learning, Sec. 11.3 (masked softmax, additive scoring).
+
+Cost: half an hour on one CPU thread; about ten minutes on a GPU (not run yet); two minutes with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -37,14 +39,14 @@ NO_MASK, PER_SAMPLE = arm("no mask"), arm("a mask per sample", "attention:mask=s
 CAUSAL, PER_QUERY = arm("causal flag", "attention:causal=true"), arm("a mask per query", "attention:causal=true:mask=query")
 
 SMALL = {"depth": "2", "params": "150k", "fixed_width": "64", "sizing": "free"}
-"""Free: the number of heads is a question here, and a canonical size has one number of heads."""
+"""Sizing is free because canonical sizes fix the number of heads."""
 ON_DIGITS = {**SMALL, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 ON_COPY = {**SMALL, "task": "copy+items=6000+test_items=1000", "seq": "32", "metrics": "params,flops,accuracy", "epochs": "6"}
 TIMED = {**SMALL, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
 LARGE = {**TIMED, "params": "22M", "fixed_width": "384", "depth": "12", "batch": "8", "dtype": "bf16", "seq": "256,1024,4096"}
 
 
-def costs(
+def predict_cost(
     of: Arm, against: Arm, part: str, expected: str, because: str, *, by: float, seq_len: int, measure: str = "latency_ms"
 ) -> Prediction:
     return Prediction(
@@ -72,20 +74,20 @@ ABLATION = Ablation(
     ),
     predictions=(
         *(
-            Prediction(part=IMAGES, arm=of.name, expected="equal", by=0.02, because="16 patches, one kind of neighbour")
+            Prediction(part=IMAGES, arm=of.name, expected="equal", by=0.02, because="16 patches need one kind of neighbourhood")
             for of in (ONE, EIGHT)
         ),
-        Prediction(part=MEMORY, arm=ONE.name, expected="equal", by=0.02, because="one place is asked for at a time"),
-        Prediction(part=IMAGES, arm=UNSCALED.name, expected="equal", by=0.02, because="slower, and still there"),
-        Prediction(part=IMAGES, arm=LEARNED.name, expected="equal", by=0.02, because="finds about the usual scale"),
+        Prediction(part=MEMORY, arm=ONE.name, expected="equal", by=0.02, because="each output needs one position"),
+        Prediction(part=IMAGES, arm=UNSCALED.name, expected="equal", by=0.02, because="training is slower but reaches the same accuracy"),
+        Prediction(part=IMAGES, arm=LEARNED.name, expected="equal", by=0.02, because="it ends near the usual scale"),
         Prediction(part=IMAGES, arm=DROPPED.name, expected="lower", because="a small model does not overfit"),
         Prediction(part=IMAGES, arm=ADDITIVE.name, expected="equal", by=0.02, because="only the score differs"),
         Prediction(part=IMAGES, arm=UNEQUAL.name, against=ADDITIVE.name, expected="equal", by=0.02, because="a score needs few channels"),
-        costs(EXPLICIT, AUTO, BACKENDS, "higher", "scores are written and read again", by=0.1, seq_len=1024),
-        costs(EXPLICIT, AUTO, BACKENDS, "higher", "n x n scores are stored", by=0.5, seq_len=1024, measure="activation_bytes"),
-        costs(FLASH, AUTO, BACKENDS, "equal", "auto takes it where it can", by=0.05, seq_len=1024),
-        costs(PER_SAMPLE, NO_MASK, MASKS, "higher", "the mask is read for every score", by=0.02, seq_len=1024),
-        costs(PER_QUERY, CAUSAL, MASKS, "higher", "the flag skips what the mask only hides", by=0.1, seq_len=1024),
+        predict_cost(EXPLICIT, AUTO, BACKENDS, "higher", "scores are written and read again", by=0.1, seq_len=1024),
+        predict_cost(EXPLICIT, AUTO, BACKENDS, "higher", "n x n scores are stored", by=0.5, seq_len=1024, measure="activation_bytes"),
+        predict_cost(FLASH, AUTO, BACKENDS, "equal", "auto chooses flash where it can", by=0.05, seq_len=1024),
+        predict_cost(PER_SAMPLE, NO_MASK, MASKS, "higher", "the mask is read for every score", by=0.02, seq_len=1024),
+        predict_cost(PER_QUERY, CAUSAL, MASKS, "higher", "the flag skips pairs that a mask only hides", by=0.1, seq_len=1024),
     ),
     rounds=10,
     seeds=5,

@@ -1,19 +1,20 @@
-"""Does gMLP take less time than attention of the same size, on this host too?
+"""Is gMLP faster than attention of the same size on this host?
 
-Prediction: than explicit attention, yes, at every length from 257 on, and by 30 % and more at n = 1025 and 4097 with the width kept, where explicit
-attention writes n^2 activations per head to memory. Than fused attention, no: about equal up to n = 257, longer from n = 1025 on where the width is
-kept, since its n^2 multiply-adds per unit of width are one and a half times as many. With parameters equal, gMLP's n^2 weights are taken from its
-width, so that at n = 1025 it is about as fast as fused attention. Hosts differ in vector units and caches, so the ratios differ between types of
-host; which of the two takes less time should not.
+Prediction: gMLP takes less time than explicit attention at every length from 257 on. At n = 1025 and 4097, with the width
+kept, it takes at least 30 % less, because explicit attention writes n^2 activations per head to memory. gMLP is not faster
+than fused attention if the width is kept: the times are about equal up to n = 257, and gMLP's is longer from n = 1025 on,
+because its n^2 term has one and a half times as many multiply-adds per unit of width. At equal parameters gMLP's n^2 weights
+reduce its width, so at n = 1025 it is about as fast as fused attention. Hosts differ in vector units and caches. Ratios
+therefore differ between host types, but the faster model should not.
 
-Size is matched both ways. Same width at every n: one shape each, 252k parameters at n = 17, kept as n grows, so that at n = 4097 gMLP has 53 times
-ViT's parameters, nearly all of them its n^2 weights. Same parameters: 5M in two blocks, at n = 1025. And one published pair of about 20M
-parameters, gMLP-S and DeiT-S, each at its own length. `bench replicate` measures them into a folder named after the host,
-`bench pool` pools the hosts.
+Size is matched in two ways. Same width at every n: one shape per family, with 252k parameters at n = 17, is kept as n grows;
+at n = 4097 gMLP has 53 times ViT's parameters, nearly all of them n^2 weights. Same parameters: 5M in two blocks, at n =
+1025. A published pair of about 20M parameters, gMLP-S and DeiT-S, is timed too, each at its own length. `bench replicate`
+measures all of this into a folder named after the host, and `bench pool` pools the hosts.
 
 Source: arXiv 2105.08050, Table 1 (gMLP-S); arXiv 2012.12877, Table 1 (DeiT-S); docs/hosts.md (pooling).
 
-Cost: about five minutes on one thread of a CPU; a GPU about two, by estimate, not run yet; --quick a minute on a CPU.
+Cost: about five minutes on one CPU thread; about two on a GPU (estimate, not run yet); a minute with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -22,9 +23,9 @@ SAME_WIDTH, SAME_PARAMETERS, PUBLISHED = "same width at every n", "same paramete
 GMLP, FUSED, EXPLICIT = "gMLP", "fused attention", "explicit attention"
 MEASURED = {"metrics": "params,flops,latency"}
 KEPT = {**MEASURED, "params": "252k", "depth": "2", "match": "shape", "batch": "4"}
-"""252k: both families have a shape within 5 % of their nominal ffn_width."""
+"""At 252k both families fit within 5 % of their nominal ffn_width."""
 MATCHED = {**MEASURED, "params": "5M", "depth": "2", "batch": "1"}
-"""5M: gMLP's n^2 weights at n = 1025 are 42 % of it."""
+"""At n = 1025, 42 % of 5M are gMLP's n^2 weights."""
 ARMS = (
     Arm(name=GMLP, flags={"models": "gmlp"}),
     Arm(name=FUSED, flags={"models": "vit", "attention": "auto"}),
@@ -79,7 +80,7 @@ ABLATION = Ablation(
             expected="equal",
             by=0.1,
             seq_len=1025,
-            because="fewer multiply-adds in all, since the width makes room for n^2 weights",
+            because="fewer multiply-adds in total, because n^2 weights reduce the width",
         ),
     ),
     rounds=7,

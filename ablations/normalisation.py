@@ -1,14 +1,15 @@
 """Where do norms and residuals belong, and does their kind matter?
 
-Prediction: with two blocks pre-norm and post-norm train alike. With eight, post-norm needs a lower learning rate: the gradient passes a norm at
-every block, so at the usual rate it learns late or not at all, where pre-norm does not care. A norm on the update alone (inside the residual)
-behaves like pre-norm. Without residuals eight blocks do not train. BatchNorm in place of LayerNorm is no better and no worse on images; ReLU for
-GELU changes nothing that counts. Every arm has the usual warm-up over a tenth of the steps and clipped gradients, both known to help post-norm.
+Prediction: With two blocks pre-norm and post-norm train alike. With eight, the gradient of post-norm passes a norm at every
+block, so post-norm needs a lower learning rate: at the usual rate it learns late or not at all, while pre-norm is
+unaffected. A norm on the update alone (inside the residual) behaves like pre-norm. Without residuals eight blocks do not
+train. On images BatchNorm is neither better nor worse than LayerNorm, and ReLU instead of GELU makes no notable difference.
+All variants use the usual warm-up over a tenth of the steps and clip gradients; both are known to help post-norm.
 
-Source: arXiv 2002.04745 (pre-norm and post-norm); arXiv 1706.03762, Sec. 3.1 (post-norm); arXiv 2111.09883, Sec. 3.2 (norm inside the residual);
-Dive into Deep Learning, Sec. 11.7.
+Source: arXiv 2002.04745 (pre-norm and post-norm); arXiv 1706.03762, Sec. 3.1 (post-norm); arXiv 2111.09883, Sec. 3.2 (norm
+inside the residual); Dive into Deep Learning, Sec. 11.7.
 
-Cost: ten minutes on one thread of a CPU; a GPU about as long, not run yet; --quick a minute on a CPU.
+Cost: ten minutes on one CPU thread; about as long on a GPU (not run yet); a minute with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -47,7 +48,7 @@ ABLATION = Ablation(
         Grid(name=KINDS, flags={**SMALL, "depth": "2", "params": "100k", "epochs": "2"}, arms=(LAYER, BATCH, RELU, BATCH_RELU)),
     ),
     predictions=(
-        Prediction(part=SHALLOW, arm=POST.name, expected="equal", by=0.02, because="two norms on the way hardly count"),
+        Prediction(part=SHALLOW, arm=POST.name, expected="equal", by=0.02, because="two norms on the gradient's path hardly matter"),
         Prediction(part=DEEP, arm=POST.name, expected="lower", by=0.02, because="the gradient passes a norm at every block"),
         Prediction(part=DEEP, arm=POST_LOW.name, against=PRE.name, expected="equal", by=0.05, because="a lower rate lets post-norm train"),
         Prediction(
@@ -58,10 +59,10 @@ ABLATION = Ablation(
             by=0.1,
             because="the higher the rate, the worse for post-norm",
         ),
-        Prediction(part=DEEP, arm=INNER.name, expected="equal", by=0.02, because="the residual path is free as with pre-norm"),
-        Prediction(part=DEEP, arm=NONE.name, expected="lower", by=0.1, because="eight blocks without a path for the gradient"),
-        Prediction(part=KINDS, arm=BATCH.name, expected="equal", by=0.02, because="patches of a batch are as alike as channels"),
-        Prediction(part=KINDS, arm=RELU.name, expected="equal", by=0.02, because="a kink in place of a bend"),
+        Prediction(part=DEEP, arm=INNER.name, expected="equal", by=0.02, because="the residual path has no norm, as with pre-norm"),
+        Prediction(part=DEEP, arm=NONE.name, expected="lower", by=0.1, because="the gradient has no direct path through eight blocks"),
+        Prediction(part=KINDS, arm=BATCH.name, expected="equal", by=0.02, because="patches of a batch are as similar as channels"),
+        Prediction(part=KINDS, arm=RELU.name, expected="equal", by=0.02, because="ReLU and GELU have nearly the same shape"),
     ),
     seeds=5,
 )

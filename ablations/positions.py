@@ -1,23 +1,26 @@
-"""Which mixers need to be told where tokens stand?
+"""Which mixers need positions?
 
-Prediction: attention is blind to order: without positions it cannot copy from a distance, and on images it sees a bag of patches. Learned and
-sinusoidal positions both cure that; the sinusoidal ones need no parameters. gMLP's spatial weights belong to places, so that it needs none:
-adding them changes nothing that counts. Dropout on the sum of embedding and positions costs accuracy on data as small as these, where nothing
-overfits.
+Prediction: Attention ignores order: without positions it cannot copy from a distance, and an image is a bag of patches to
+it. Learned and sinusoidal positions both solve this; sinusoidal ones need no parameters. gMLP's spatial weights belong to
+positions, so adding positions makes no notable difference. Dropout on the sum of embedding and positions costs accuracy on
+such small data, where nothing overfits.
 
-A shift by k tokens is a rotation of the sinusoidal positions, the same wherever it starts (arXiv 1706.03762, Sec. 3.5); a test holds the table to
-it.
+A shift by k tokens rotates the sinusoidal positions by the same angle wherever it starts (arXiv 1706.03762, Sec. 3.5); a
+test checks the table for this.
 
 Source: arXiv 1706.03762, Sec. 3.5 and Table 3 (E); arXiv 2105.08050, Sec. 2 (gMLP without positions).
 
-Cost: a quarter of an hour on one thread of a CPU; a GPU about as long, not run yet; --quick a minute on a CPU.
+Cost: a quarter of an hour on one CPU thread; about as long on a GPU (not run yet); a minute with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
 
 IMAGES, MEMORY = "digits", "copy"
 COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32", "sizing": "free"}
-"""Free: attention and gMLP have equal width and equal parameters, which canonical sizes of both families never have."""
+"""Sizing is free so that attention and gMLP can be equal in size.
+
+Canonical sizes of the two families never have both equal width and equal parameters.
+"""
 ON_DIGITS = {**COMMON, "params": "150k", "fixed_width": "64", "seq": "16", "task": "digits"}
 ON_COPY = {**COMMON, "params": "150k", "fixed_width": "64", "seq": "16", "task": "copy+items=10000", "epochs": "6"}
 ATTENTION, GMLP = "metaformer+mixer=attention", "gmlp+pool=mean"
@@ -51,8 +54,8 @@ ABLATION = Ablation(
         Grid(name=MEMORY, flags={**ON_COPY, "params": "150k", "task": "copy+items=2000", "epochs": "2"}, arms=ARMS[:3]),
     ),
     predictions=(
-        Prediction(part=MEMORY, arm="attention, learned", expected="higher", by=0.3, because="without positions every blank asks the same"),
-        Prediction(part=MEMORY, arm="attention, sinusoidal", expected="higher", by=0.3, because="as learned ones"),
+        Prediction(part=MEMORY, arm="attention, learned", expected="higher", by=0.3, because="without positions all blanks are alike"),
+        Prediction(part=MEMORY, arm="attention, sinusoidal", expected="higher", by=0.3, because="as with learned positions"),
         Prediction(part=IMAGES, arm="attention, learned", expected="higher", by=0.02, because="a bag of patches loses the layout"),
         Prediction(
             part=IMAGES,
@@ -60,10 +63,10 @@ ABLATION = Ablation(
             against="attention, learned",
             expected="equal",
             by=0.02,
-            because="both tell all places apart",
+            because="both distinguish all positions",
         ),
         Prediction(
-            part=IMAGES, arm="gMLP, learned", against="gMLP, none", expected="equal", by=0.02, because="W knows where each token stands"
+            part=IMAGES, arm="gMLP, learned", against="gMLP, none", expected="equal", by=0.02, because="W already depends on position"
         ),
         Prediction(part=MEMORY, arm="gMLP, learned", against="gMLP, none", expected="equal", by=0.02, because="as on images"),
         Prediction(
@@ -71,7 +74,7 @@ ABLATION = Ablation(
             arm="attention, learned, dropout on them",
             against="attention, learned",
             expected="lower",
-            because="nothing overfits here, so dropout only slows",
+            because="nothing overfits here, so dropout only slows training",
         ),
     ),
     seeds=5,

@@ -1,12 +1,13 @@
-"""What does size buy, and should it go into depth or width?
+"""How much does size help, and does depth or width matter more?
 
-Prediction: on a small task accuracy rises with parameters and flattens, for every family alike. At fixed parameters a few blocks are better than
-one, which mixes only once, four as good as two, and eight too narrow. The Transformer is post-norm, which suffers from depth for another reason
-(see the ablation normalisation).
+Prediction: On a small task accuracy rises with parameters and then flattens, for every family alike. At fixed parameters a
+few blocks are better than one, which mixes only once; four are as good as two; eight are too narrow. The Transformer is
+post-norm, which suffers from depth for another reason (see the ablation normalisation).
 
 Source: arXiv 2105.08050, Table 1 and Fig. 2 (scaling of gMLP); arXiv 2010.11929, Fig. 8 (depth and width of ViT).
 
-Cost: half an hour on one thread of a CPU; a GPU more than an hour (CIFAR-10, --data-root), not run yet; --quick a minute on a CPU.
+Cost: half an hour on one CPU thread; more than an hour on a GPU (CIFAR-10, needs --data-root, not run yet); a minute with
+--quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -42,11 +43,11 @@ ABLATION = Ablation(
         Grid(name=DEPTH, flags={**TRAINED, "params": "600k", "epochs": "2"}, arms=depths(DEPTHS[:3]), baseline="2 blocks"),
     ),
     predictions=(
-        Prediction(part=SIZE, arm="120k", expected="lower", because="the steep end of the curve"),
-        Prediction(part=SIZE, arm="1M", expected="equal", by=0.02, because="1,800 images of digits hold no more"),
-        Prediction(part=DEPTH, arm="1 block", expected="lower", because="tokens meet once"),
-        Prediction(part=DEPTH, arm="4 blocks", expected="equal", by=0.02, because="depth and width are exchangeable near the best"),
-        Prediction(part=DEPTH, arm="8 blocks", expected="lower", because="too narrow"),
+        Prediction(part=SIZE, arm="120k", expected="lower", because="accuracy rises steeply at small sizes"),
+        Prediction(part=SIZE, arm="1M", expected="equal", by=0.02, because="1,800 images of digits need no more"),
+        Prediction(part=DEPTH, arm="1 block", expected="lower", because="tokens are mixed only once"),
+        Prediction(part=DEPTH, arm="4 blocks", expected="equal", by=0.02, because="depth and width are interchangeable near the optimum"),
+        Prediction(part=DEPTH, arm="8 blocks", expected="lower", because="the blocks are too narrow"),
     ),
     seeds=5,
 )

@@ -1,19 +1,23 @@
-"""At equal size, when does attention's n^2 hurt, and does gMLP escape it?
+"""At equal size, when does attention's n^2 hurt? Does gMLP escape it?
 
-Prediction: no family with global mixing escapes. Attention computes n^2 activations per head and sample (2 d n^2 multiply-adds per layer), gMLP
-multiplies by n^2 weights (m/2 d n^2, with m = 6 one and a half times as many per unit of width). With a feed-forward layer of 4 d the quadratic
-term passes a tenth of attention's FLOPs at n = 0.7 d and of gMLP's at n = 0.3 d, and of the time much later, where launching and moving cost more
-than multiplying. Fused attention keeps its memory linear, explicit attention does not; gMLP's activations are linear and its weights quadratic.
-Attention in windows and depthwise convolution, the references, stay linear in everything.
+Prediction: No family with global mixing escapes. Attention computes n^2 activations per head and sample (2 d n^2
+multiply-adds per layer at width d). gMLP multiplies by n^2 weights (m/2 d n^2 multiply-adds, with m = ffn_width / d; at m =
+6 one and a half times as many per unit of width). With a feed-forward layer of 4 d the quadratic term exceeds a tenth of
+attention's FLOPs at n = 0.7 d, and a tenth of gMLP's at n = 0.3 d. Its share of the time reaches a tenth much later, where
+launches and memory traffic cost more than products. Fused attention keeps its memory linear in n; explicit attention does
+not. gMLP's activations are linear and its weights quadratic. The references, window attention and depthwise convolution,
+stay linear in everything.
 
-Two things confound: the size must be matched (gMLP's parameters grow with n), and the batch must follow some rule. So the question is put with
-the width kept as n grows, with parameters matched at every length and with FLOPs matched; with a fixed batch and with fixed tokens per batch; in
-`infer` and `train`; eager and compiled; and of published pairs. Lengths are patches and a class token (2^k + 1), with the twin 256 beside 257 for
-what alignment does. Parameters cannot be matched at n = 4097 in two blocks of 5M: gMLP's n^2 weights alone are 34M. In two blocks of 80M they can.
+Two things confound the comparison: gMLP's parameters grow with n, so size must be matched, and the batch must follow a rule.
+The parts therefore keep the width as n grows, match parameters at every length, or match FLOPs; they use a fixed batch or
+fixed tokens per batch, `infer` and `train`, eager and compiled; and they time published pairs. Lengths are patches plus a
+class token (2^k + 1); 256 beside 257 shows the effect of alignment. In two blocks of 5M, parameters cannot be matched at n =
+4097, because gMLP's n^2 weights alone are 34M; in two blocks of 80M they can.
 
-Source: arXiv 1706.03762, Table 1 (complexity per layer); arXiv 2105.08050, Sec. 2 (gMLP); docs/decisions/0010 (how the answers are drawn).
+Source: arXiv 1706.03762, Table 1 (complexity per layer); arXiv 2105.08050, Sec. 2 (gMLP); docs/decisions/0010 (how the
+answers are drawn).
 
-Cost: about an hour on one thread of a CPU; a GPU many hours, not run yet; --quick about two minutes on a CPU.
+Cost: about an hour on one CPU thread; many hours on a GPU (not run yet); about two minutes with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid
@@ -26,10 +30,10 @@ FEW = "17,65,257,1025,4097"
 TIMED = "params,flops,latency,memory"
 
 SMALL = {"params": "252k", "depth": "2", "metrics": TIMED}
-"""252k: gMLP, ViT and Transformer have a shape within 7 % of their nominal ffn_width."""
+"""At 252k all families fit within 7 % of their nominal ffn_width."""
 SMALL_KEPT = {**SMALL, "match": "shape", "attention": "auto,math"}
 MATCHED = {"params": "5M", "depth": "2", "metrics": TIMED, "batch": "1"}
-"""5M: gMLP's n^2 weights at n = 1025 are 42 % of it."""
+"""At n = 1025, 42 % of 5M are gMLP's n^2 weights."""
 BOTH = {**MATCHED, "models": "gmlp,vit", "attention": "auto,math", "match": "params"}
 ACCURACY = {**SMALL, "models": FAMILIES, "seq": "17", "task": "digits", "metrics": f"{TIMED},accuracy"}
 

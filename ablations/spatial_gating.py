@@ -1,20 +1,26 @@
 """Which parts of the spatial gating unit carry gMLP?
 
-Prediction: s(Z) = Z has no mixing and loses on images what patches tell together; a linear s(Z) = W Z + b mixes, but in the same way whatever the
-tokens hold, and loses a little; adding Z back repairs part of that, multiplying (a second-order interaction) all of it, and splitting the
-channels does the same with half of the products, so that the paper takes it. The start matters where it is far from the identity: W of 1e-6 to
-1e-3 with b = 1 begins as a feed-forward layer, as does the additive form with b = 0 (the linear one begins with nothing, so it also has torch's
-start); b = 0 with a product begins with a gate that is shut, and b = 1 with a sum adds one to every channel; 0.05 and torch's default begin as
-random mixing, which a small model survives at the usual learning rate and hardly at five times that. LayerNorm on v keeps W's input at one scale:
-without it training is less stable, not worse. A Toeplitz W has 2 n - 1 weights in place of n^2; at n = 16 nothing is lost. Four heads, or their
-average, change nothing that counts on 16 tokens, nor does a GELU after V. A tiny attention (aMLP) helps where tokens must be found by content,
-hardly on digits.
+Prediction: The identity s(Z) = Z mixes nothing, and loses the information that image patches carry only together. A linear
+s(Z) = W Z + b mixes all inputs in the same way, and loses a little. Adding Z back recovers part of that loss; multiplying by
+Z, a second-order interaction, recovers all of it. Splitting the channels does the same with half of the products, so the
+paper uses it.
 
-Every arm has the same width and is matched in parameters by its ffn_width; the tiny attention's are part of them.
+Initialisation matters if it is far from the identity. W of 1e-6 to 1e-3 with b = 1 starts as a feed-forward layer, and so
+does the additive form with b = 0. The linear form with b = 0 starts at zero, so it is also run with torch's default W. With
+a product, b = 0 starts with a closed gate; with a sum, b = 1 adds one to every channel. W of 0.05 and torch's default start
+as random mixing, which a small model survives at the usual learning rate, but hardly at five times that rate. LayerNorm on v
+keeps the scale of W's input; without it training is less stable but not less accurate.
 
-Source: arXiv 2105.08050, Sec. 2.1 (gating, initialisation), Sec. 4.3 (aMLP), Table 3 (forms of gating), appendix C (Toeplitz).
+A Toeplitz W has 2 n - 1 weights instead of n^2; at n = 16 nothing is lost. On 16 tokens four heads, their average, or a GELU
+after V make no notable difference. A tiny attention (aMLP) helps where tokens must be found by content, so hardly on digits.
 
-Cost: half an hour on one thread of a CPU and two hours on a GPU, not run yet, both with CIFAR-10 (--data-root); --quick a minute on a CPU.
+All variants have the same width; ffn_width is adjusted to match parameters, including the tiny attention's.
+
+Source: arXiv 2105.08050, Sec. 2.1 (gating, initialisation), Sec. 4.3 (aMLP), Table 3 (forms of gating), appendix C
+(Toeplitz).
+
+Cost: half an hour on one CPU thread; two hours on a GPU (not run yet); both with CIFAR-10 (needs --data-root). A minute with
+--quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -51,13 +57,16 @@ STARTS = (SPLIT, SMALL_W, LARGE_W, DEFAULT_W, ZERO_B, LARGE_W_ZERO_B, UNNORMED)
 ALL = (*GATINGS, LINEAR_DEFAULT, LINEAR_ONE, ADDITIVE_ONE, HEADS, AVERAGED, *STARTS[1:], TOEPLITZ, AFTER, TINY_16, TINY_64)
 
 SMALL = {"depth": "4", "params": "170k", "fixed_width": "64", "metrics": "params,flops,accuracy", "sizing": "free"}
-"""Free: at equal width and parameters the tiny attention takes more from ffn_width than a canonical size gives."""
+"""Sizing is free because of the tiny attention.
+
+At equal width and parameters it reduces ffn_width more than canonical sizes allow.
+"""
 ON_DIGITS = {**SMALL, "task": "digits", "seq": "16"}
 ON_CIFAR = {**SMALL, "task": "cifar10+items=6000", "seq": "16", "epochs": "8", "recipe": "augment=flip"}
 HOTTER = {**ON_DIGITS, "recipe": "learning_rate=0.01"}
 
 
-def found(of: Arm, expected: str, because: str, *, by: float = 0.02, part: str = IMAGES, against: Arm = SPLIT) -> Prediction:
+def predict(of: Arm, expected: str, because: str, *, by: float = 0.02, part: str = IMAGES, against: Arm = SPLIT) -> Prediction:
     return Prediction(part=part, arm=of.name, against=against.name, expected=expected, by=by, because=because)
 
 
@@ -81,28 +90,28 @@ ABLATION = Ablation(
         Grid(name=HOT, flags={**HOTTER, "epochs": "2"}, arms=STARTS[:4]),
     ),
     predictions=(
-        found(IDENTITY, "lower", "no token meets another"),
-        found(IDENTITY, "lower", "no token meets another", part=PHOTOGRAPHS),
-        found(LINEAR, "lower", "mixes in one way, whatever the tokens hold", by=0.0),
-        found(LINEAR, "lower", "mixes in one way, whatever the tokens hold", by=0.0, part=PHOTOGRAPHS),
-        found(LINEAR_DEFAULT, "lower", "the form, not the start, is what linear lacks", by=0.0, part=PHOTOGRAPHS),
-        found(ADDITIVE, "lower", "first order only", by=0.0, part=PHOTOGRAPHS),
-        found(MULTIPLICATIVE, "equal", "second order, as with the split"),
-        found(MULTIPLICATIVE, "equal", "second order, as with the split", part=PHOTOGRAPHS),
-        found(ADDITIVE_ONE, "equal", "a constant that the next layer takes away", against=ADDITIVE),
-        found(HEADS, "equal", "16 tokens need one matrix"),
-        found(AVERAGED, "equal", "a sum of matrices is a matrix"),
-        found(SMALL_W, "equal", "still near the identity"),
-        found(ZERO_B, "lower", "the gate begins shut", by=0.0),
-        found(LARGE_W, "equal", "survives at the usual learning rate"),
-        found(DEFAULT_W, "lower", "random mixing at a high learning rate", part=HOT, by=0.0),
-        found(UNNORMED, "equal", "less stable, not worse"),
-        found(UNNORMED, "lower", "nothing holds the scale of v", part=HOT, by=0.0),
-        found(TOEPLITZ, "equal", "16 tokens on a line"),
-        found(TOEPLITZ, "equal", "16 tokens on a line", part=PHOTOGRAPHS),
-        found(AFTER, "equal", "one more activation per block"),
-        found(TINY_64, "equal", "digits need no search by content"),
-        found(TINY_64, "higher", "photographs profit from content", part=PHOTOGRAPHS, by=0.0),
+        predict(IDENTITY, "lower", "tokens are not mixed"),
+        predict(IDENTITY, "lower", "tokens are not mixed", part=PHOTOGRAPHS),
+        predict(LINEAR, "lower", "it mixes all inputs in the same way", by=0.0),
+        predict(LINEAR, "lower", "it mixes all inputs in the same way", by=0.0, part=PHOTOGRAPHS),
+        predict(LINEAR_DEFAULT, "lower", "the linear form is weaker from any initialisation", by=0.0, part=PHOTOGRAPHS),
+        predict(ADDITIVE, "lower", "first-order interaction only", by=0.0, part=PHOTOGRAPHS),
+        predict(MULTIPLICATIVE, "equal", "second-order interaction, as with the split"),
+        predict(MULTIPLICATIVE, "equal", "second-order interaction, as with the split", part=PHOTOGRAPHS),
+        predict(ADDITIVE_ONE, "equal", "the next layer removes the added constant", against=ADDITIVE),
+        predict(HEADS, "equal", "16 tokens need one matrix"),
+        predict(AVERAGED, "equal", "an average of matrices is one matrix"),
+        predict(SMALL_W, "equal", "still starts near the identity"),
+        predict(ZERO_B, "lower", "the gate starts closed", by=0.0),
+        predict(LARGE_W, "equal", "random mixing is survived at the usual learning rate"),
+        predict(DEFAULT_W, "lower", "starts as random mixing, at a high learning rate", part=HOT, by=0.0),
+        predict(UNNORMED, "equal", "less stable but not less accurate"),
+        predict(UNNORMED, "lower", "nothing keeps the scale of v", part=HOT, by=0.0),
+        predict(TOEPLITZ, "equal", "relative offsets suffice for 16 tokens"),
+        predict(TOEPLITZ, "equal", "relative offsets suffice for 16 tokens", part=PHOTOGRAPHS),
+        predict(AFTER, "equal", "only one more activation per block"),
+        predict(TINY_64, "equal", "digits need no search by content"),
+        predict(TINY_64, "higher", "photographs benefit from mixing by content", part=PHOTOGRAPHS, by=0.0),
     ),
     seeds=5,
 )

@@ -1,18 +1,20 @@
-"""Does static mixing lose on language what it holds on images?
+"""Does static mixing, competitive on images, fall behind on language?
 
-Prediction: labels of short texts hang on words more than on their order, so that a bag of words (no mixing, no positions) is near everything else
-on TREC, SST-2 and IMDb at these sizes, and gMLP is near the Transformer. Hidden tokens hang on their neighbours: there the bag fails, and the
-gatings come in the paper's order, linear behind additive behind multiplicative with split. The same word stands anywhere, which W, bound to
-places, must learn anew at each: attention and the tiny attention of aMLP gain there. Nested expressions (ListOps), where what matters is found by
-content, need no data to be downloaded and are the hardest. The Transformer is post-norm, gMLP pre-norm: that, too, differs between them.
+Prediction: Labels of short texts depend more on words than on word order. On TREC, SST-2 and IMDb, at these sizes, a bag of
+words (no mixing, no positions) is therefore close to all other models, and gMLP is close to the Transformer. Hidden tokens
+depend on their neighbours: there the bag of words fails, and the gatings rank as in the paper, with linear worse than
+additive, and additive worse than multiplicative with split. The same word can stand anywhere. W belongs to positions and
+must learn a word anew at each one, so attention and the tiny attention of aMLP do better there. Nested expressions (ListOps)
+need no download. They are the hardest task, because the relevant tokens must be found by content. One more difference: the
+Transformer is post-norm and gMLP pre-norm.
 
-The bag of words is a metaformer with the mixer identity and without positions: tokens are embedded, each passes the blocks alone, and their mean
-is classified.
+The bag of words is a metaformer with the mixer identity and without positions: tokens are embedded, each passes the blocks
+alone, and their mean is classified.
 
 Source: arXiv 2105.08050, Sec. 4 (masked language modelling, Table 3 and 6; aMLP); arXiv 2011.04006 (text as bytes, ListOps).
 
-Cost: four hours on one thread of a CPU and six on a GPU, not run yet, both with data (--data-root); --quick two minutes on a CPU, less without
-data.
+Cost: four hours on one CPU thread; six on a GPU (not run yet); both with data (needs --data-root). Two minutes with --quick
+on a CPU, less without data.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -45,7 +47,7 @@ LARGE = {**SMALL, "depth": "6", "params": "10M", "metrics": "params,flops,latenc
 PERPLEXITY = "perplexity"
 
 
-def alike(part: str, of: Arm, because: str, *, by: float = 0.03, against: Arm = TRANSFORMER) -> Prediction:
+def predict_equal(part: str, of: Arm, because: str, *, by: float = 0.03, against: Arm = TRANSFORMER) -> Prediction:
     return Prediction(part=part, arm=of.name, against=against.name, expected="equal", by=by, because=because)
 
 
@@ -70,12 +72,14 @@ ABLATION = Ablation(
         Grid(name=MASKED, flags={**ON_MASKED, "epochs": "1"}, arms=HIDDEN[:4]),
     ),
     predictions=(
-        alike(TREC, GMLP, "the class hangs on few words"),
-        alike(TREC, BAG, "the class hangs on few words", by=0.1),
-        alike(SST2, GMLP, "sentiment hangs on words"),
-        alike(IMDB, GMLP, "sentiment hangs on words"),
-        alike(IMDB, BAG, "sentiment hangs on words"),
-        Prediction(part=NESTED, arm=GMLP.name, against=TRANSFORMER.name, expected="lower", because="what matters is found by content"),
+        predict_equal(TREC, GMLP, "the class depends on few words"),
+        predict_equal(TREC, BAG, "the class depends on few words", by=0.1),
+        predict_equal(SST2, GMLP, "sentiment depends on words"),
+        predict_equal(IMDB, GMLP, "sentiment depends on words"),
+        predict_equal(IMDB, BAG, "sentiment depends on words"),
+        Prediction(
+            part=NESTED, arm=GMLP.name, against=TRANSFORMER.name, expected="lower", because="relevant tokens must be found by content"
+        ),
         Prediction(
             part=MASKED,
             arm=BAG.name,
@@ -83,13 +87,22 @@ ABLATION = Ablation(
             measure=PERPLEXITY,
             expected="higher",
             by=0.1,
-            because="neighbours tell what is hidden",
+            because="neighbours reveal hidden tokens",
         ),
-        Prediction(part=MASKED, arm="gMLP, linear", measure=PERPLEXITY, expected="higher", because="first order only"),
-        Prediction(part=MASKED, arm="gMLP, additive", measure=PERPLEXITY, expected="higher", because="first order only"),
-        Prediction(part=MASKED, arm="gMLP, multiplicative", measure=PERPLEXITY, expected="equal", by=0.05, because="second order as well"),
-        Prediction(part=MASKED, arm=AMLP.name, measure=PERPLEXITY, expected="lower", because="words are found wherever they stand"),
-        Prediction(part=MASKED, arm=TRANSFORMER.name, measure=PERPLEXITY, expected="lower", because="words are found wherever they stand"),
+        Prediction(part=MASKED, arm="gMLP, linear", measure=PERPLEXITY, expected="higher", because="first-order interaction only"),
+        Prediction(part=MASKED, arm="gMLP, additive", measure=PERPLEXITY, expected="higher", because="first-order interaction only"),
+        Prediction(
+            part=MASKED,
+            arm="gMLP, multiplicative",
+            measure=PERPLEXITY,
+            expected="equal",
+            by=0.05,
+            because="second-order interaction as well",
+        ),
+        Prediction(part=MASKED, arm=AMLP.name, measure=PERPLEXITY, expected="lower", because="attention finds words at any position"),
+        Prediction(
+            part=MASKED, arm=TRANSFORMER.name, measure=PERPLEXITY, expected="lower", because="attention finds words at any position"
+        ),
     ),
     seeds=3,
 )

@@ -1,19 +1,26 @@
-"""What does each way of mixing tokens cost, and how far does it reach?
+"""What does each token mixer cost, and how far does it reach?
 
-Prediction: one block, the mixer swapped, everything else equal in parameters. Attention, spatial gating, additive and kernel attention multiply n
-x n pairs and reach every token in one step; a GRU is linear in n, but takes n steps one after the other, and what it is asked for must survive
-them; windows and convolutions are linear and reach as far as they are wide. So copying from n / 2 tokens away (task copy: the distance grows with
-n) is solved by what reaches that far and by nothing else: windows of 16 solve it while all tokens are in one window (then they are attention
-itself), convolutions of 9 only as far as 4 tokens, the mean and no mixing never, causal attention always (what is asked for lies in the past). On
-images of 16 patches everything that mixes is about as good, because the label needs little position. Explicit attention gives the answers of
-fused attention, more slowly and with n x n stored scores per head and sample. Additive scoring takes a tanh for every pair and channel, which no
-FLOP count holds: it is the slowest by far. One block does not find by content what it needs two for (associative recall), so the memory asked
-about here is one of places.
+Prediction: One block is compared with its mixer exchanged, at equal parameters. Attention, spatial gating, additive and
+kernel attention combine n x n pairs and reach every token in one step. A GRU is linear in n, but takes n steps one after
+another, through which its state must keep the requested symbols. Windows and convolutions are linear in n, and reach as far
+as they are wide.
 
-Source: arXiv 1706.03762, Table 1 (work, sequential steps and path length per layer); arXiv 1409.0473 (additive scoring); Nadaraya 1964 and Watson
-1964 (kernels); arXiv 2105.08050 (spatial gating); arXiv 2111.11418 (pooling; one block for all mixers).
+Copying from n / 2 tokens away (task copy; the distance grows with n) is solved by the mixers that reach that far and by no
+other. Windows of 16 solve it while one window holds all tokens, where they equal attention. Convolutions of 9 copy only from
+up to 4 tokens away. The mean and no mixing never solve it. Causal attention always does, because the requested symbols lie
+in the past. Associative recall, which finds tokens by content, needs two blocks, so this ablation only tests memory of
+positions.
 
-Cost: three quarters of an hour on one thread of a CPU; a GPU about twenty minutes, not run yet; --quick three minutes on a CPU.
+On images of 16 patches all mixers are about equally good, because the label depends little on position. Explicit attention
+gives fused attention's results, more slowly and with n x n stored scores per head and sample. Additive scoring is by far the
+slowest: it takes a tanh for every pair and channel, which no FLOP count includes.
+
+Source: arXiv 1706.03762, Table 1 (work, sequential steps and path length per layer); arXiv 1409.0473 (additive scoring);
+Nadaraya 1964 and Watson 1964 (kernels); arXiv 2105.08050 (spatial gating); arXiv 2111.11418 (pooling; one block for all
+mixers).
+
+Cost: three quarters of an hour on one CPU thread; about twenty minutes on a GPU (not run yet); three minutes with --quick on
+a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -24,7 +31,10 @@ LENGTHS = f"{SHORT},{MIDDLE},{LONG}"
 
 
 def arm(name: str, mixer: str, work: str, steps: str, path: str, attention: str = "auto") -> Arm:
-    """One mixer, with the row that the textbook table has for it: n tokens of width d, windows or kernels of k."""
+    """Return the variant of one mixer, with its row of the textbook table.
+
+    Symbols: n tokens of width d; windows or kernels of k.
+    """
     facts = {"work per layer": work, "sequential steps": steps, "longest path": path}
     return Arm(name=name, flags={"models": f"metaformer+mixer={mixer}", "attention": attention}, facts=facts)
 
@@ -45,18 +55,21 @@ TRAINED = (NONE, FUSED, CAUSAL, GATING, ADDITIVE, KERNEL, LEARNED_KERNEL, WINDOW
 TIMED = (FUSED, EXPLICIT, CAUSAL, GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, GRU, POOLING, NONE)
 
 BLOCK = {"depth": "1", "params": "120k", "fixed_width": "96", "sizing": "free"}
-"""Free: some mixers have no weights, and only ffn_width makes up for them at equal width and parameters."""
+"""Sizing is free because some mixers have no weights.
+
+At equal width and parameters only ffn_width can compensate for that.
+"""
 ON_IMAGES = {**BLOCK, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 ON_MEMORY = {**BLOCK, "task": "copy+items=6000+test_items=1000", "seq": LENGTHS, "metrics": "params,flops,accuracy", "epochs": "5"}
 ON_COST = {**BLOCK, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
 LARGE = {"depth": "1", "params": "2M", "fixed_width": "384"}
 
 
-def far(of: Arm, expected: str, because: str, *, by: float = 0.3, seq_len: int | None = None) -> Prediction:
+def predict_copy(of: Arm, expected: str, because: str, *, by: float = 0.3, seq_len: int | None = None) -> Prediction:
     return Prediction(part=MEMORY, arm=of.name, against=NONE.name, expected=expected, by=by, seq_len=seq_len, because=because)
 
 
-def timed(
+def predict_cost(
     of: Arm, expected: str, because: str, *, by: float, seq_len: int, against: Arm = FUSED, measure: str = "latency_ms"
 ) -> Prediction:
     return Prediction(
@@ -85,15 +98,15 @@ ABLATION = Ablation(
         Grid(name=COST, flags={**ON_COST, "seq": "64,128,256"}, arms=TIMED),
     ),
     predictions=(
-        far(FUSED, "higher", "every token is one step away"),
-        far(GATING, "higher", "W holds the shift by n / 2 itself"),
-        far(CAUSAL, "higher", "what is asked for lies in the past"),
-        far(ADDITIVE, "higher", "as attention: only the score differs"),
-        far(KERNEL, "higher", "as attention: only the score differs"),
-        far(WINDOW, "higher", "all tokens are in one window", seq_len=SHORT),
-        far(WINDOW, "equal", "every answer is outside its window", by=0.05, seq_len=LONG),
-        far(CONVOLUTION, "equal", "the kernel reaches 4 tokens, the answer is 8 or more away", by=0.05),
-        far(POOLING, "equal", "the mean forgets who said what", by=0.1, seq_len=LONG),
+        predict_copy(FUSED, "higher", "every token is one step away"),
+        predict_copy(GATING, "higher", "W can hold the shift by n / 2"),
+        predict_copy(CAUSAL, "higher", "the requested symbols lie in the past"),
+        predict_copy(ADDITIVE, "higher", "only the score differs from attention"),
+        predict_copy(KERNEL, "higher", "only the score differs from attention"),
+        predict_copy(WINDOW, "higher", "all tokens are in one window", seq_len=SHORT),
+        predict_copy(WINDOW, "equal", "every answer is outside its window", by=0.05, seq_len=LONG),
+        predict_copy(CONVOLUTION, "equal", "the kernel reaches 4 tokens, the answer is 8 or more away", by=0.05),
+        predict_copy(POOLING, "equal", "the mean loses positions", by=0.1, seq_len=LONG),
         Prediction(
             part=MEMORY,
             arm=GRU.name,
@@ -112,16 +125,18 @@ ABLATION = Ablation(
             because="queries and keys can be scaled instead",
         ),
         *(
-            Prediction(part=IMAGES, arm=of.name, against=FUSED.name, expected="equal", by=0.03, because="16 patches, little to be placed")
+            Prediction(
+                part=IMAGES, arm=of.name, against=FUSED.name, expected="equal", by=0.03, because="with 16 patches position matters little"
+            )
             for of in (GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, GRU)
         ),
-        Prediction(part=IMAGES, arm=FUSED.name, against=NONE.name, expected="higher", by=0.02, because="patches must meet"),
-        timed(EXPLICIT, "higher", "scores are written and read again", by=0.1, seq_len=1024),
-        timed(EXPLICIT, "higher", "n x n scores are stored", by=0.5, seq_len=1024, measure="activation_bytes"),
-        timed(ADDITIVE, "higher", "a tanh per pair and channel", by=2.0, seq_len=1024),
-        timed(WINDOW, "lower", "linear in n", by=0.1, seq_len=1024),
-        timed(CONVOLUTION, "lower", "linear in n", by=0.1, seq_len=1024),
-        timed(GRU, "higher", "64 steps one after the other, each a small product", by=0.1, seq_len=64),
+        Prediction(part=IMAGES, arm=FUSED.name, against=NONE.name, expected="higher", by=0.02, because="patches must be mixed"),
+        predict_cost(EXPLICIT, "higher", "scores are written and read again", by=0.1, seq_len=1024),
+        predict_cost(EXPLICIT, "higher", "n x n scores are stored", by=0.5, seq_len=1024, measure="activation_bytes"),
+        predict_cost(ADDITIVE, "higher", "a tanh per pair and channel", by=2.0, seq_len=1024),
+        predict_cost(WINDOW, "lower", "linear in n", by=0.1, seq_len=1024),
+        predict_cost(CONVOLUTION, "lower", "linear in n", by=0.1, seq_len=1024),
+        predict_cost(GRU, "higher", "64 small products run one after another", by=0.1, seq_len=64),
     ),
     rounds=10,
     seeds=3,

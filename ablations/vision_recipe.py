@@ -1,23 +1,25 @@
 """What makes a small ViT train on small images?
 
-Prediction: on a few thousand photographs a ViT of 80k parameters has nothing built in that tells neighbours from strangers. So what brings such
-knowledge helps most: a convolutional stem first, then flips and shifts of the images, then a convolutional teacher. Mixing images (Mixup, CutMix)
-fights overfitting, which a model this small on so short a training hardly has: it costs accuracy; RandAugment and erasing change little. Small
-patches help and cost their square in tokens. A constant learning rate without warm-up loses a little, larger batches, at the same rate, lose by
-taking fewer steps. Dropout loses in the body and hardly in the head, whose width changes nothing. Two blocks do as well as four, eight are too
-narrow. Strong weight decay costs nothing where augmentation is weak, and a little where it is strong. Taken away one at a time from the full
-recipe, the stem is missed most.
+Prediction: A ViT of 80k parameters has no built-in notion of neighbouring patches, and learns little of it from a few
+thousand photographs. The ingredients that provide it help most: first a convolutional stem, then flips and shifts of the
+images, then a convolutional teacher. Mixing images (Mixup, CutMix) prevents overfitting, which so small a model hardly shows
+in so short a training: it costs accuracy. RandAugment and erasing change little. Small patches help, but the number of
+tokens grows with the square of their fineness. A constant learning rate without warm-up loses a little. Larger batches at
+the same rate lose by taking fewer steps. Dropout loses accuracy in the body and hardly any in the head; a hidden layer in
+the head changes nothing. Two blocks are as good as four; eight are too narrow. Strong weight decay costs nothing with weak
+augmentation, and a little with strong. If ingredients are removed from the full recipe one at a time, the stem is missed
+most.
 
-The bands that the source gives for CIFAR-10 stand beside what was reached, with what was spent here: training FLOPs and time. The teacher has
-more parameters than its students, and takes most of the FLOPs of its arm. The CPU grid learns from 5,000 of the 50,000 images for 6 epochs, so it
-asks which ingredient helps, not how far all of them reach.
+The report shows the source's accuracy bands for CIFAR-10 beside the accuracy, training FLOPs and time of each variant. The
+teacher has more parameters than its students, and takes most of its variant's FLOPs. The CPU grid learns from 5,000 of the
+50,000 images for 6 epochs, so it shows which ingredients help, not how far all of them reach.
 
-Source: arXiv 2012.12877, Sec. 5 and 6 (DeiT: augmentation, distillation); arXiv 2106.14881 (convolutional stem); arXiv 2106.10270 (augmentation
-and regularisation by data and size); the bands are a tutorial's: basic 60 to 80 %, with augmentation 85 to 90 %, with distillation and strong
-regularisation 90 to 95 %, with a convolutional stem up to 96 %.
+Source: arXiv 2012.12877, Sec. 5 and 6 (DeiT: augmentation, distillation); arXiv 2106.14881 (convolutional stem); arXiv
+2106.10270 (augmentation and regularisation by data and size). The bands are a tutorial's: basic 60 to 80 %, with
+augmentation 85 to 90 %, with distillation and strong regularisation 90 to 95 %, with a convolutional stem up to 96 %.
 
-Cost: more than an hour on one thread of a CPU and four hours on a GPU, not run yet, both with CIFAR-10 (--data-root); --quick a minute on a CPU,
-on digits.
+Cost: more than an hour on one CPU thread; four hours on a GPU (not run yet); both with CIFAR-10 (needs --data-root). A
+minute with --quick on a CPU, on digits.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction
@@ -75,22 +77,28 @@ LESS = (
 )
 
 SMALL = {"depth": "4", "params": "80k", "seq": "65", "metrics": "params,flops,accuracy", "sizing": "free"}
-"""Free: a canonical ViT of four blocks has 175k parameters or more, and trains twice as long."""
+"""Sizing is free to keep the model small.
+
+A canonical ViT of four blocks has 175k parameters or more, and trains twice as long.
+"""
 ON_CIFAR = {**SMALL, "task": "cifar10+items=5000", "epochs": "6"}
 ON_DIGITS = {**SMALL, "params": "200k", "task": "digits", "seq": "17", "epochs": "2"}
 LARGE = {**SMALL, "depth": "6", "params": "6M", "task": "cifar10", "epochs": "30"}
 
 
-def without_sizes_of_patches(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+def without_patch_sizes(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
     return tuple(chosen for chosen in arms if "seq" not in chosen.flags)
 
 
 def on_digits(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-    """Digits are no bytes, which RandAugment needs."""
-    return tuple(chosen for chosen in without_sizes_of_patches(arms) if "randaugment" not in chosen.flags.get("recipe", ""))
+    """Return the variants that can train on digits.
+
+    RandAugment needs images of bytes, unlike the digits. Variants with their own patch size are left out too.
+    """
+    return tuple(chosen for chosen in without_patch_sizes(arms) if "randaugment" not in chosen.flags.get("recipe", ""))
 
 
-def helps(of: Arm, expected: str, because: str, *, by: float = 0.0, part: str = ADDED, against: Arm = BASIC) -> Prediction:
+def predict(of: Arm, expected: str, because: str, *, by: float = 0.0, part: str = ADDED, against: Arm = BASIC) -> Prediction:
     return Prediction(part=part, arm=of.name, against=against.name, expected=expected, by=by, because=because)
 
 
@@ -102,24 +110,24 @@ ABLATION = Ablation(
         Grid(name=REMOVED, flags=ON_DIGITS, arms=LESS[:4]),
     ),
     predictions=(
-        helps(STEMMED, "higher", "neighbours are built in", by=0.02),
-        helps(MILDLY, "higher", "the same thing elsewhere is the same thing"),
-        helps(TAUGHT, "higher", "the teacher knows what neighbours are"),
-        helps(STEMMED, "higher", "what is built in need not be learned", against=TAUGHT),
-        helps(LARGE_PATCHES, "lower", "16 patches show little", by=0.02),
-        *(helps(of, "lower", "too little training to overfit") for of in (MIXED, CUT)),
-        *(helps(of, "equal", "mild", by=0.03) for of in (RANDOM, ERASED)),
-        helps(CONSTANT, "lower", "never settles"),
-        helps(LARGE_BATCH, "lower", "an eighth of the steps", by=0.02),
-        helps(BODY, "lower", "too little training to overfit"),
-        helps(HEAD, "equal", "one vector", by=0.02),
-        helps(WIDE_HEAD, "equal", "the blocks decide", by=0.02),
-        helps(SHALLOW, "equal", "depth and width are exchangeable", by=0.02),
-        helps(DEEP, "lower", "too narrow"),
-        helps(STRONG_DECAY, "equal", "few steps to decay in", by=0.02),
-        helps(DECAY_STRONG_RANDOM, "lower", "both hold the model back", against=STRONG_RANDOM),
-        helps(LESS[1], "lower", "the stem is missed most", by=0.02, part=REMOVED, against=FULL),
-        helps(LESS[1], "lower", "the stem is missed more than the teacher", part=REMOVED, against=LESS[3]),
+        predict(STEMMED, "higher", "the stem has neighbourhood built in", by=0.02),
+        predict(MILDLY, "higher", "it teaches invariance to shifts and flips"),
+        predict(TAUGHT, "higher", "the teacher has neighbourhood built in"),
+        predict(STEMMED, "higher", "built-in structure need not be learned", against=TAUGHT),
+        predict(LARGE_PATCHES, "lower", "16 patches carry little detail", by=0.02),
+        *(predict(of, "lower", "too little training to overfit") for of in (MIXED, CUT)),
+        *(predict(of, "equal", "the augmentation is mild", by=0.03) for of in (RANDOM, ERASED)),
+        predict(CONSTANT, "lower", "training never settles"),
+        predict(LARGE_BATCH, "lower", "an eighth of the steps", by=0.02),
+        predict(BODY, "lower", "too little training to overfit"),
+        predict(HEAD, "equal", "it affects a single vector", by=0.02),
+        predict(WIDE_HEAD, "equal", "the blocks determine the accuracy", by=0.02),
+        predict(SHALLOW, "equal", "depth and width are interchangeable", by=0.02),
+        predict(DEEP, "lower", "the blocks are too narrow"),
+        predict(STRONG_DECAY, "equal", "few steps for the decay to act", by=0.02),
+        predict(DECAY_STRONG_RANDOM, "lower", "both restrict the model", against=STRONG_RANDOM),
+        predict(LESS[1], "lower", "the stem is missed most", by=0.02, part=REMOVED, against=FULL),
+        predict(LESS[1], "lower", "the stem is missed more than the teacher", part=REMOVED, against=LESS[3]),
     ),
     seeds=3,
 )
