@@ -25,7 +25,7 @@ P = ParamSpec("P")
 MIN_WIDTH = 160
 MINUTE_S = 60.0
 PLAIN_REPORT_S = 15.0
-"""Least seconds between two lines of progress where stderr is not a terminal."""
+"""Seconds between two progress lines if stderr is not a terminal."""
 
 CONTROL_CHARACTERS = {code: None for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
 

@@ -14,7 +14,7 @@ DIGITS = 3
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 COUNT_UNITS = ("", "k", "M", "G", "T", "P", "E")
 TIME_UNITS = ((1e-3, 1e-6, "ns"), (1.0, 1e-3, "us"), (1e3, 1.0, "ms"), (math.inf, 1e3, "s"))
-"""Per unit: the upper bound and the size, both in ms, and the name."""
+"""Each unit's upper bound and size (both in ms), and name."""
 
 LARGEST_PLAIN, LARGEST_FIXED = 1e15, 1e6
 """From these on, numbers are shown in powers of ten.

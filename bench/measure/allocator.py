@@ -1,8 +1,9 @@
-"""Which memory allocator a job runs on, and whether it keeps what is freed for the next step. Imports no torch.
+"""Select the memory allocator's policy for freed memory. Imports no torch.
 
-glibc's malloc gives large blocks back to the system as soon as they are free, and takes them again, page fault by page fault, at the next step. How
-many depends on what happens to lie at the end of the heap: the same step of the same model takes from 0 to tens of thousands of faults, by
-processes, which is a property of the heap and of no model (mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD).
+glibc's malloc returns large blocks to the system when they are freed, and takes them back page fault by page fault in the next
+step. The number of faults depends on the blocks that happen to lie at the end of the heap: the same step of the same model takes
+between 0 and tens of thousands of faults from one process to the next. That is a property of the heap, not of the model
+(mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD).
 """
 
 from __future__ import annotations
@@ -14,33 +15,36 @@ from pathlib import Path
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (KEEP, SYSTEM)
 GLIBC = "libc.so.6"
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 NEVER_TRIM, NO_MMAP = -1, 0
-_keeping: list[bool] = []  # answers of the attempts in this process, which glibc cannot be asked for
+_keeping: list[bool] = []  # results of mallopt in this process, since glibc has no way to read the settings back
 
 
 def keep_freed_memory() -> bool:
-    """Have this process keep what it frees, where its allocator is glibc's. Returns whether that is so now.
+    """Make glibc's malloc keep freed memory; return whether it now does.
 
-    All blocks then come from the heap, which only grows; what is freed is given out again.
+    All blocks then come from the heap, which only grows, and freed blocks are reused. Returns False under any other allocator.
     """
     library = _c_library()
     if library is None or allocator_name() != GLIBC:
         return False
-    # both, always: a heap that is never trimmed is of no use to blocks that are mapped one by one
+    # both calls must run: an untrimmed heap does not help blocks that are mapped one by one
     kept = all([library.mallopt(M_MMAP_MAX, NO_MMAP), library.mallopt(M_TRIM_THRESHOLD, NEVER_TRIM)])
     _keeping.append(kept)
     return kept
 
 
 def effective_allocator() -> str:
-    """What this process allocates by: the allocator's file, and that freed memory is kept where it is."""
+    """Name the allocator's file, and say whether freed memory is kept."""
     kept = ["freed memory kept"] if any(_keeping) else []
     return ", ".join([allocator_name() or "unknown", *kept])
 
 
 def allocator_name() -> str:
-    """The file that `malloc` comes from, such as libc.so.6 or libjemalloc.so.2; "" where the system does not tell."""
+    """Return the file that `malloc` comes from; "" if unknown.
+
+    Examples: libc.so.6, libjemalloc.so.2.
+    """
     library = _c_library()
     if library is None or not hasattr(library, "dladdr") or not hasattr(library, "malloc"):
         return ""
@@ -51,7 +55,10 @@ def allocator_name() -> str:
 
 
 def fault_counter() -> Callable[[], int] | None:
-    """Counts this process's page faults that needed no disk; None where the system does not count them."""
+    """Return a counter of page faults that needed no disk.
+
+    It counts the faults of this process only. None if the system does not count them.
+    """
     try:
         import resource
     except ImportError:
@@ -60,7 +67,7 @@ def fault_counter() -> Callable[[], int] | None:
 
 
 class _Symbol(ctypes.Structure):
-    """Dl_info of dlfcn.h."""
+    """The struct Dl_info of dlfcn.h."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),
@@ -73,5 +80,5 @@ class _Symbol(ctypes.Structure):
 def _c_library() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(None)
-    except (OSError, TypeError):  # a system whose process cannot be opened as a library
+    except (OSError, TypeError):  # this system cannot open its process as a library
         return None

@@ -103,9 +103,10 @@ def _arm_revision(fields: Mapping[str, str]) -> str | None:
 
 
 def cache_bytes(folder: Path) -> dict[str, int] | None:
-    """Return the size in bytes of each data cache, by name (L1d, L2, ...).
+    """Return the size in bytes of each data cache.
 
-    `folder` is the kernel's description of one processor's caches. None if it is missing or unreadable.
+    `folder` is the kernel's description of one processor's caches. Keys are L1d, L2 and so on. None if the folder is missing or
+    unreadable.
     """
     found = {}
     for index in sorted(folder.glob("index*")):

@@ -78,9 +78,9 @@ def environment_id(facts: Mapping[str, Any]) -> str:
 
 
 def resolve_device(wanted: str) -> str:
-    """Resolve `auto` to `cuda` if NVML and torch see a GPU, else `cpu`.
+    """Resolve `auto` to `cuda` or `cpu`.
 
-    Raises RequestError if `cuda` is asked for and cannot be used.
+    `cuda` requires a GPU that both NVML and torch see. Raises RequestError if `cuda` is asked for and cannot be used.
     """
     if wanted == "cpu":
         return "cpu"
@@ -121,7 +121,10 @@ def load() -> float | None:
 
 
 def available_memory_bytes() -> int | None:
-    """Return the memory still available, within the control group's limit."""
+    """Return the available memory in bytes, within the control group's limit.
+
+    None if neither is known.
+    """
     limits = [limit for limit in (_memory_line("MemAvailable"), _control_group_headroom()) if limit is not None]
     return min(limits, default=None)
 
@@ -173,8 +176,8 @@ def gpu_facts(names: Collection[str] = tuple(GPU_FACTS)) -> dict[str, Any]:
 
     A fact is None if the GPU does not report it, as in some virtual machines. Without a GPU all are None.
     """
-    with visible_gpu() as ask:
-        return {name: ask(name) for name in names}
+    with visible_gpu() as query:
+        return {name: query(name) for name in names}
 
 
 @contextlib.contextmanager

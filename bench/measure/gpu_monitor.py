@@ -16,7 +16,10 @@ from typing import Any
 from bench.measure.environment import visible_gpu
 
 INTERVAL_S = 0.05
-"""Time between readings; each takes well under a millisecond and releases the GIL."""
+"""Seconds between readings.
+
+Each takes NVML well under a millisecond, in which other threads run.
+"""
 WATCHED = ("gpu_clock_mhz", "gpu_memory_clock_mhz", "gpu_throttle_reasons", "gpu_power_w", "gpu_temperature_c")
 Readings = list[Mapping[str, Any]]
 

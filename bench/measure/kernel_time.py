@@ -1,8 +1,9 @@
-"""Time that the kernels of one call take on CUDA, by replaying its CUDA graph: neither Python nor launches are in it. Imports no torch.
+"""Time the CUDA kernels of a call by replaying its CUDA graph.
 
-Warm: the call is recorded several times in one graph, or its graph replayed several times in a row, and the time divided by their number. Cold:
-before each replay the L2 cache is overwritten, outside the timed stretch; the device is busy with that while the replay is enqueued, so no launch is
-waited for either. The same two ways as `do_bench_cudagraph` and `do_bench` of triton.testing.
+Neither Python nor kernel launches are in the time. Warm: the call is recorded several times in one graph (or its graph replayed
+several times in a row), and the time divided by their number. Cold: the L2 cache is overwritten before each replay, outside the
+timed span; the replay is enqueued while the device is still overwriting, so the time includes no launch either. triton.testing
+uses the same two methods in `do_bench_cudagraph` and `do_bench`. Imports no torch.
 """
 
 from __future__ import annotations
@@ -13,16 +14,23 @@ from collections.abc import Callable
 from typing import Any
 
 GRAPH_S = 0.01
-"""Time that one warm graph should take: far more than the resolution of an event, half a microsecond."""
+"""Time that one warm graph should take.
+
+It is far above the resolution of a CUDA event, half a microsecond.
+"""
 MAX_CALLS = 100
 MIN_SAMPLES, MAX_SAMPLES = 3, 15
 MS_PER_S = 1e3
 FLUSHED_SHARE = 2
-"""Bytes overwritten, over those of the L2 cache."""
+"""Bytes overwritten, as a multiple of the L2 cache's size."""
 
 
 def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = False, time_s: float = 1.0) -> float:
-    """Seconds per call: the median of as many samples as fit `time_s`, MIN_SAMPLES to MAX_SAMPLES. See `kernel_stopwatch`."""
+    """Return the median seconds per call over several samples.
+
+    As many samples as fit `time_s`, from MIN_SAMPLES to MAX_SAMPLES. For the other arguments and the errors see
+    `kernel_stopwatch`.
+    """
     sample = kernel_stopwatch(call, cold=cold, is_graph=is_graph)
     began, found = time.perf_counter(), [sample() for _ in range(MIN_SAMPLES)]
     while len(found) < MAX_SAMPLES and time.perf_counter() - began < time_s:
@@ -31,9 +39,10 @@ def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = F
 
 
 def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> Callable[[], float]:
-    """A function that takes one sample, in seconds per call. `is_graph`: the call is the replay of a CUDA graph already, which no other can record.
+    """Return a function that takes one sample, in seconds per call.
 
-    Raises RuntimeError where the call cannot be recorded, and torch.OutOfMemoryError where the graph's own memory does not fit.
+    `is_graph`: the call already replays a CUDA graph, which another graph cannot record. Raises RuntimeError if the call cannot
+        be recorded, and torch.OutOfMemoryError if the graph's own memory does not fit.
     """
     import torch
 
@@ -60,7 +69,10 @@ def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool =
 
 
 def _calls_per_graph(call: Callable[[], object]) -> int:
-    """By the time of one call after another, launches included: an upper bound of what the kernels take."""
+    """Return the number of calls that fill GRAPH_S.
+
+    It follows from the time of one call with launches, an upper bound on the time of its kernels.
+    """
     import torch
 
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -74,7 +86,7 @@ def _calls_per_graph(call: Callable[[], object]) -> int:
 
 
 def _flush() -> Callable[[], Any]:
-    """Overwrites more than the L2 cache holds."""
+    """Return a function that overwrites more bytes than the L2 cache holds."""
     import torch
 
     num_bytes: int = FLUSHED_SHARE * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size

@@ -1,4 +1,7 @@
-"""What really ran: the kernel behind scaled_dot_product_attention and the precision of matrix products."""
+"""Find the kernels and the precision that a step really used.
+
+Kernels: of scaled_dot_product_attention and of gMLP's spatial projection. Precision: of matrix products.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ FUSED_KERNELS = {
 }
 EXPLICIT = "math"
 UNKNOWN = "unknown"
-"""Where the forward that would tell does not fit beside the step that was measured."""
+"""The extra forward pass that finds the kernel ran out of memory."""
 
 
 class _Kernels(TorchDispatchMode):
@@ -45,8 +48,12 @@ class _Kernels(TorchDispatchMode):
 
 
 def attention_kernel(cell: Cell, step: Step) -> str:
-    """The kernel of one more forward of one sample by the uncompiled model in the cell's phase; `math` where the product was explicit; `none`
-    without attention; UNKNOWN where it does not fit. A compiled model makes the same choice at trace time."""
+    """Name the attention kernel that the step uses.
+
+    One more forward pass of one sample, by the uncompiled model in the configuration's phase, shows it; a compiled model makes
+    the same choice at trace time. `math` means explicit products, `none` a model without attention, UNKNOWN that the pass did not
+    fit in memory.
+    """
     work = cell.workload
     if work.attention == NO_ATTENTION:
         return NO_ATTENTION
@@ -57,7 +64,10 @@ def attention_kernel(cell: Cell, step: Step) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def masks_attention(model: ModelSpec) -> bool:
-    """Whether a forward without padding gives `scaled_dot_product_attention` a mask, which some kernels do not take. Nothing is computed."""
+    """Return whether the model passes a mask to `scaled_dot_product_attention`.
+
+    The input has no padding. Some kernels take no mask. The model is on `meta`, so nothing is computed.
+    """
     cell = Cell(model=model, workload=Workload(batch_size=1))
     masks = _Masks()
     with torch.device("meta"), torch.no_grad(), masks:
@@ -66,7 +76,7 @@ def masks_attention(model: ModelSpec) -> bool:
 
 
 class _Masks(TorchFunctionMode):
-    """Whether attention is given a mask."""
+    """Notes whether attention is called with a mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,8 +90,12 @@ class _Masks(TorchFunctionMode):
 
 
 def spatial_kernel(cell: Cell, step: Step) -> str | None:
-    """The formulation of the spatial projection in one more forward of one sample by the uncompiled model, and why it is not the fused one where that
-    was asked for; None without spatial gating. An engine may still run it by other products (`engine_effective`)."""
+    """Name the formulation of the spatial projection that the step uses.
+
+    One more forward pass of one sample, by the uncompiled model, shows it. If the fused kernel was asked for but not used, the
+    reason is appended. None for models without spatial gating; UNKNOWN if the pass did not fit in memory. An engine may still
+    compute the projection with other products (`engine_effective`).
+    """
     found: dict[str, None] = {}
 
     def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -100,7 +114,10 @@ def spatial_kernel(cell: Cell, step: Step) -> str | None:
 
 
 def _run_one_sample(cell: Cell, step: Step) -> bool:
-    """Did it fit? The step has been measured by then: that it leaves no room for another forward is no failure."""
+    """Run one sample forward; return whether it fit in memory.
+
+    By now the step has been measured, so a lack of memory for another pass is not a failure.
+    """
     try:
         with torch.set_grad_enabled(cell.workload.phase == "train"), _autocast(cell.workload):
             step.model(step.data[:1])
@@ -122,7 +139,7 @@ def _autocast(work: Workload) -> torch.autocast:
 
 
 def precision(work: Workload) -> str:
-    """Words for the arithmetic of matrix products as set at this moment."""
+    """Describe the arithmetic of matrix products as currently set."""
     if work.dtype == "bf16":
         return "bf16 weights and activations"
     if work.dtype == "bf16-autocast":

@@ -1,4 +1,7 @@
-"""The step that a cost metric measures: a model, its input, and one call in the phase, engine, dtype and attention backend asked for."""
+"""Build the step that cost metrics measure.
+
+A step is a model, its input, and one call in the requested phase, engine, dtype and attention backend.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,12 @@ PARAMETER_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """`call()` runs one step: a forward without gradient (`infer`), or forward, backward and AdamW step (`train`).
+    """A model with its input and one call to measure.
 
-    `forward`: the model as its engine runs it. `facts`, asked for after a step: columns that say what the engine really ran. `replays`,
-    `is_graph`: see `bench.measure.engines.Prepared`.
+    `call`: runs one step: a forward without gradient (`infer`), or forward, backward and AdamW step (`train`).
+    `forward`: the model as its engine runs it.
+    `facts`: after a step, returns columns that name what the engine really ran.
+    `replays`, `is_graph`: see `bench.measure.engines.Prepared`.
     """
 
     model: nn.Module
@@ -49,7 +54,10 @@ class Step:
 
 @contextlib.contextmanager
 def attention_backend(name: str) -> Iterator[None]:
-    """Restrict scaled_dot_product_attention to one backend; `auto` and `none` leave the choice to torch."""
+    """Restrict scaled_dot_product_attention to one backend.
+
+    `auto` and `none` leave the choice to torch.
+    """
     if name in ("auto", NO_ATTENTION):
         yield
     else:
@@ -58,9 +66,12 @@ def attention_backend(name: str) -> Iterator[None]:
 
 
 def build_step(cell: Cell, *, seed: int = 0, prepare: Callable[[nn.Module], None] | None = None, built: nn.Module | None = None) -> Step:
-    """Build the model on its device and the callable that one sample of a metric runs. Same seed, same weights and data.
+    """Build a model and the step that a metric measures.
 
-    `prepare`: what is done to the fresh model, such as other weights, before an engine sees it. `built`: the cell's model, where it is there already.
+    Equal seeds give equal weights and data.
+
+    `prepare`: changes the new model before an engine sees it, for example its weights.
+    `built`: the configuration's model, if it exists already.
     """
     work = cell.workload
     torch.manual_seed(seed)
@@ -91,21 +102,27 @@ def build_step(cell: Cell, *, seed: int = 0, prepare: Callable[[nn.Module], None
 
 
 def cast(model: nn.Module, dtype: torch.dtype) -> None:
-    """`Module.to(dtype)` in place; that one swaps fake parameters, which fails while anything refers to them weakly."""
+    """Convert floating-point parameters and buffers in place.
+
+    `Module.to(dtype)` swaps fake parameters, which fails while weak references to them exist.
+    """
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
             tensor.data = tensor.data.to(dtype)
 
 
 def set_product_precision(dtype: str) -> None:
-    """fp32 means fp32: TF32 products only where `tf32` was asked for."""
+    """Allow TF32 products only for dtype `tf32`."""
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     torch.backends.cudnn.allow_tf32 = dtype == "tf32"
 
 
 def synthetic_batch(cell: Cell) -> tuple[Tensor, Tensor]:
-    """Normal floats, `(batch, data tokens, patch_dim)` or, of images, `(batch, channels, height, width)`, or `(batch, data tokens)` ids; a label per
-    answer. On the current default device."""
+    """Return random data and labels on the current default device.
+
+    Data: normal floats `(batch, data tokens, patch_dim)`; for images `(batch, channels, height, width)`; for tokens ids `(batch,
+    data tokens)`. Labels: one per item or, for models that answer per token, one per token.
+    """
     tokens = num_data_tokens_of(cell.model)
     batch, interface = cell.workload.batch_size, cell.model.interface
     labels = torch.randint(interface.num_classes, (batch,) if interface.output == "class" else (batch * tokens,))
@@ -120,15 +137,21 @@ def _synthetic_data(interface: Interface, batch: int, tokens: int, dtype: torch.
 
 
 def _optimizer(model: nn.Module, device: str) -> torch.optim.Optimizer:
-    """Fused AdamW; on CUDA one that can be recorded, for every engine alike: kernel times come from recording any of them. torch warns of that where
-    nothing is recorded, and its kernel is the same."""
+    """Return fused AdamW; on CUDA it is capturable for every engine.
+
+    Kernel times come from recording any step as a CUDA graph. torch warns of capturable steps that are not recorded, though the
+    kernel is the same.
+    """
     warnings.filterwarnings("ignore", message=UNRECORDED_STEP)
-    # one group, which may be empty: AdamW refuses a bare list of no parameters
+    # an explicit group may be empty, whereas AdamW refuses an empty list of parameters
     return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=device == "cuda")
 
 
 def _context(cell: Cell) -> contextlib.AbstractContextManager[object]:
-    """Autocast where it was asked for; entering one costs microseconds, which a small step would feel."""
+    """Return autocast for bf16-autocast, else a null context.
+
+    Entering autocast costs microseconds, which matter to a small step.
+    """
     if cell.workload.dtype != "bf16-autocast":
         return contextlib.nullcontext()
     return torch.autocast(cell.workload.device, dtype=torch.bfloat16)
@@ -154,7 +177,7 @@ def _train_call(
         with context:
             logits = forward(data)
         loss = F.cross_entropy(logits.float().flatten(0, -2), labels)
-        if loss.requires_grad:  # a model without parameters has no backward
+        if loss.requires_grad:  # a model without parameters has no backward pass
             loss.backward()
         optimizer.step()
         return loss.detach()
@@ -163,7 +186,10 @@ def _train_call(
 
 
 def in_channels_last(model: nn.Module, data: Tensor) -> str:
-    """Lay out the weights of convolutions, and images, with the channels of a pixel together, in place. Returns what was changed, in words."""
+    """Convert convolution weights and images to channels-last layout in place.
+
+    Returns a description of the changes.
+    """
     filters = [parameter for parameter in model.parameters() if parameter.dim() == 4]
     for parameter in filters:
         parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)

@@ -1,6 +1,7 @@
-"""Times one callable in one process: warms up until steady, then samples until the median is known, or one burst at a time as it is asked to.
+"""Time one callable in one process. Imports no torch.
 
-The wall clock on CPU; CUDA events beside the wall clock on GPU. Imports no torch.
+`time_call` warms up until times are steady and samples until the median is known; `BurstTimer` times one burst whenever asked. On
+CPU the wall clock is read, on GPU CUDA events and the wall clock.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ CUDA_WARMUP_S = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When to stop. `sample_s`: time for sampling, which `min_samples` may exceed `patience` times; `precision`: half-width of the median's interval,
-    relative; `timer_share`: the largest part of a sample that reading the timer may take; `min_warmup_s`: the least time of warming up, in which a
-    GPU leaves its idle clocks."""
+    """When to stop warming up and sampling.
+
+    `sample_s`: time for sampling; up to `patience` times as long if `min_samples` requires it.
+    `precision`: relative half-width of the median's interval at which sampling stops.
+    `timer_share`: largest part of a sample spent on reading the timer.
+    `warmup_tolerance`: relative difference of two neighbouring windows that counts as steady.
+    `min_warmup_s`: least time of warming up, in which a GPU leaves its idle clocks.
+    """
 
     sample_s: float = 1.0
     precision: float = 0.01
@@ -38,14 +44,21 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Seconds per call, by the wall clock and, on an accelerator, by the device."""
+    """Seconds per call, averaged over one sample.
+
+    `wall_s`: by the wall clock.
+    `device_s`: by the device; None on CPU.
+    """
 
     wall_s: float
     device_s: float | None = None
 
 
 class Stopwatch(Protocol):
-    """Times `inner_loop` calls as one sample. `overhead_s`: what reading the timer costs within one sample."""
+    """Times `inner_loop` calls as one sample.
+
+    `overhead_s`: time that reading the timer adds to one sample.
+    """
 
     overhead_s: float
 
@@ -54,9 +67,15 @@ class Stopwatch(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """`wall_s` and `device_s`: seconds per call, one value per sample of `inner_loop` calls each. `steady`: the warm-up settled. `page_faults`: per
-    sampled call, None where the system does not count them. `processor_share`: processor time of this process over wall time, while sampling;
-    `timer_share`: what reading the timer takes of a sample."""
+    """The times of one callable.
+
+    `wall_s`, `device_s`: seconds per call, one value per sample.
+    `inner_loop`: calls per sample.
+    `steady`: whether the warm-up settled.
+    `page_faults`: per sampled call; None if the system does not count them.
+    `processor_share`: processor time of this process over wall time, while sampling.
+    `timer_share`: part of a sample spent on reading the timer.
+    """
 
     first_call_s: float
     wall_s: tuple[float, ...]
@@ -70,7 +89,7 @@ class Timing:
 
 
 class WallStopwatch:
-    """Reads a clock before and after; for work that is done when the call returns."""
+    """Reads a clock before and after calls that finish their work synchronously."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
@@ -90,8 +109,11 @@ class WallStopwatch:
 
 
 def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = Rules()) -> Timing:
-    """Time `call`. The first call is kept apart; then warm-up, calibration, and samples until the interval of the median is narrow enough, or time
-    or the number of samples runs out."""
+    """Time `call`: first call, warm-up, calibration, then samples.
+
+    The first call is reported separately. Sampling ends when the median's interval is narrow enough, or when the time or the
+    number of samples is used up.
+    """
     warm = warm_up(call, stopwatch, rules)
     timer = BurstTimer(call, stopwatch, uncounted=0, counted=_calibrate(warm.call_s, stopwatch.overhead_s, rules))
     taken: list[float] = []
@@ -108,7 +130,12 @@ def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = R
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """The first call, those that followed, and whether they settled. `call_s`: the last of them."""
+    """The result of warming up.
+
+    `calls`: number of calls after the first.
+    `steady`: whether their times settled.
+    `call_s`: time of the last call.
+    """
 
     first_call_s: float
     calls: int
@@ -117,15 +144,21 @@ class WarmUp:
 
 
 def warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> WarmUp:
-    """Call until the medians of two neighbouring windows agree, or the time for it is gone: half of the sampling time, or twice `min_warmup_s` where
-    that is longer. At least once after the first call, and for `min_warmup_s`."""
+    """Call until the medians of two neighbouring windows agree.
+
+    Gives up after half of the sampling time, or after twice `min_warmup_s` if that is longer. Lasts at least `min_warmup_s` and
+    at least one call after the first.
+    """
     first_call_s = stopwatch.sample(call, 1).wall_s
     taken, steady = _settle(call, stopwatch, rules)
     return WarmUp(first_call_s=first_call_s, calls=len(taken), steady=steady, call_s=taken[-1])
 
 
 class BurstTimer:
-    """Times a warm call in bursts of `counted` calls, each after `uncounted` calls that find cold caches. `timing` has one value per burst."""
+    """Times a warm call in bursts of `counted` calls.
+
+    Each burst follows `uncounted` calls that refill the caches. `timing` reports one value per burst.
+    """
 
     def __init__(self, call: Callable[[], object], stopwatch: Stopwatch, *, uncounted: int, counted: int) -> None:
         self.counted = counted
@@ -136,7 +169,7 @@ class BurstTimer:
         self._wall_s = self._processor_s = 0.0
 
     def burst(self) -> float:
-        """Seconds per call by the wall clock."""
+        """Time one burst; return seconds per call by the wall clock."""
         if self._uncounted:
             self._stopwatch.sample(self._call, self._uncounted)
         faults = self._count_faults() if self._count_faults else 0
@@ -149,7 +182,10 @@ class BurstTimer:
         return sample.wall_s
 
     def timing(self, warm: WarmUp) -> Timing:
-        """Of all bursts so far, one at least."""
+        """Return the times of all bursts so far.
+
+        Requires at least one burst.
+        """
         samples = self._samples
         return Timing(
             first_call_s=warm.first_call_s,
@@ -182,14 +218,14 @@ def _settle(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> t
 
 
 def _calibrate(call_s: float, overhead_s: float, rules: Rules) -> int:
-    """Calls per sample, so that reading the timer takes at most `timer_share` of it."""
+    """Return the calls per sample that keep the timer's share within `timer_share`."""
     wanted = overhead_s / rules.timer_share
     return max(1, min(MAX_INNER_LOOP, -int(-wanted // max(call_s, 1e-9))))
 
 
 def _precise(values: list[float], precision: float) -> bool:
     if len(values) > 16 and len(values) % 8:
-        return False  # sorting at every sample would cost more than it tells
+        return False  # sorting after every sample would cost too much
     interval = median_interval(values)
     if interval is None:
         return False
@@ -206,7 +242,10 @@ OVERHEAD_SAMPLES = 21
 
 
 class CudaStopwatch:
-    """One synchronisation per sample: device time between two events, and wall time until the device is done."""
+    """Measures device time between two events, and wall time, with one synchronisation.
+
+    The wall time ends when the device has finished.
+    """
 
     def __init__(self) -> None:
         import torch

@@ -1,6 +1,6 @@
-"""torch.compile: the model's graph as generated code (torch's inductor).
+"""Run the model with torch.compile (inductor).
 
-It records into how many graphs a model was cut, and how often tracing gave up in between.
+The engine records the number of graphs that the model was cut into, and the number of graph breaks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 HIDES_OPERATORS = True
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 WITH_GRAPHS = ("reduce-overhead", "max-autotune")
-"""On CUDA these modes record and replay CUDA graphs."""
+"""Modes that record and replay CUDA graphs on CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """mode: of torch.compile. freeze: weights become constants, which may be packed and folded; for inference. channels_last: convolutions keep the
-    channels of a pixel together."""
+    """Options of torch.compile.
+
+    `mode`: its mode.
+    `freeze`: weights become constants, which may be packed and folded; inference only.
+    `channels_last`: convolutions use the channels-last layout.
+    """
 
     mode: str = "default"
     freeze: bool = False
@@ -63,7 +67,10 @@ def _frozen(config: Config) -> str:
 
 
 def _options(config: Config) -> dict[str, Any]:
-    """The mode in inductor's own words: torch.compile takes a mode or options, not both."""
+    """Return the mode as inductor's options.
+
+    torch.compile takes either a mode or options.
+    """
     from torch._inductor import list_mode_options
 
     return {**list_mode_options(config.mode), **({"freezing": True} if config.freeze else {})}
@@ -71,6 +78,12 @@ def _options(config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Graphs:
+    """Graphs and graph breaks counted by torch.compile.
+
+    `num_graphs`: distinct graphs.
+    `num_breaks`: graph breaks.
+    """
+
     num_graphs: int
     num_breaks: int
 
@@ -84,6 +97,7 @@ class Graphs:
 
 
 def graphs_so_far() -> Graphs:
+    """Return the counts of this process since its start."""
     from torch._dynamo.utils import counters
 
     return Graphs(num_graphs=counters["stats"]["unique_graphs"], num_breaks=sum(counters["graph_break"].values()))

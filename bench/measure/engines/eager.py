@@ -1,4 +1,4 @@
-"""One operator after another, as torch runs a model by itself."""
+"""Run the model one operator after another, as torch does by default."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ HIDES_OPERATORS = False
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """channels_last: convolutions keep the channels of a pixel together."""
+    """Options of eager mode.
+
+    `channels_last`: convolutions use the channels-last layout.
+    """
 
     channels_last: bool = False
 
 
-def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # as the other engines'
+def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
     return ""
 
 

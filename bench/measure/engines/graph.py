@@ -1,4 +1,4 @@
-"""CUDA graphs: a whole step is recorded once and replayed with a single launch."""
+"""Record a whole step as a CUDA graph, replayed by one launch."""
 
 from __future__ import annotations
 
@@ -15,25 +15,34 @@ if TYPE_CHECKING:
 
 HIDES_OPERATORS = True
 WARMUP_CALLS = 3
-"""Before recording, on a stream of their own, as torch's documentation of CUDA graphs asks: libraries allocate and choose kernels in them."""
+"""Calls before recording, on a separate stream, as torch's documentation requires.
+
+Libraries allocate memory and choose kernels in these calls.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """No options."""
+    """This engine has no options."""
 
 
-def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # as the other engines'
+def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
     return "" if workload.device == "cuda" else "CUDA graphs need --device cuda"
 
 
 def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> Prepared:  # noqa: ARG001
-    """In training the optimizer must be one that can be recorded (`capturable`): `bench.measure.step` makes it so on CUDA."""
+    """Wrap the step in a recorder.
+
+    For training the optimizer must be `capturable`, as `bench.measure.step` makes it on CUDA.
+    """
     return Prepared(forward=model, wrap=recorded, facts=_facts, replays=True, is_graph=True)
 
 
 def recorded(call: Call) -> Call:
-    """`call` recorded at its first use. Every replay reads the same data and writes its result in the same place."""
+    """Return a call that records itself at its first use.
+
+    Every replay reads the same data and writes its result to the same place.
+    """
     replay: list[Callable[[], Any]] = []
 
     def step() -> Tensor:
@@ -46,9 +55,10 @@ def recorded(call: Call) -> Call:
 
 
 def record(call: Callable[[], Any], num_calls: int = 1) -> Callable[[], Any]:
-    """A replay of one CUDA graph that holds `num_calls` calls; it returns what the last one returned, in the same place every time.
+    """Record `num_calls` calls in one CUDA graph; return its replay.
 
-    Raises RuntimeError for a call that waits for the device, or does anything else that a graph cannot hold.
+    The replay returns the last call's result, in the same memory every time. Raises RuntimeError for a call that synchronises
+    with the device, or does anything else that a graph cannot hold.
     """
     import torch
 

@@ -1,4 +1,7 @@
-"""Matrix products by oneDNN on a CPU, where torch would call MKL: the faster of the two at every call, chosen when it first runs."""
+"""Run matrix products on a CPU by oneDNN instead of MKL.
+
+Each call site uses the faster of the two, chosen when it first runs.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,17 @@ DTYPES = ("fp32", "bf16")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """prepack: in inference the weights are also kept in oneDNN's own layout, a second copy of them. split: a large batch may be run in pieces that
-    fit a cache."""
+    """Options of the oneDNN engine.
+
+    `prepack`: in inference, keep a second copy of the weights in oneDNN's own layout.
+    `split`: allow a large batch to run in pieces that fit a cache.
+    """
 
     prepack: bool = True
     split: bool = True
 
 
-def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # as the other engines'
+def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
     if workload.device != "cpu":
         return "oneDNN's products are for --device cpu"
     if workload.dtype == "bf16" and workload.phase == "train":
@@ -36,10 +42,11 @@ def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # as th
     return "" if workload.dtype in DTYPES else f"it replaces products in {' and '.join(DTYPES)}, not in {workload.dtype}"
 
 
-def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> Prepared:  # as the other engines'
-    """Through the front end of torch.compile, which finds the calls in any model; what it hands over then runs operator by operator.
+def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> Prepared:
+    """Compile the model with a backend that replaces matrix products.
 
-    Raises RuntimeError where torch has no such products.
+    The front end of torch.compile finds the calls in any model; the resulting graph runs operator by operator. Raises
+    RuntimeError if this build of torch has no such products.
     """
     import torch
 
@@ -52,7 +59,7 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
 
     if reason := product.refusal(data.dtype):
         raise RuntimeError(f"engine onednn cannot run: {reason}")
-    sites: dict[int, list[Site]] = {}  # by the size of the piece that they run
+    sites: dict[int, list[Site]] = {}  # by the size of the batch piece that they process
     choices = Choices()
 
     def backend(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -78,7 +85,11 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
 
 
 def _facts(sites: Sequence[Site], split: str, compiled: str) -> Facts:
-    """`linear: 24 packed, 2 torch; attention: 6 onednn; 1 graph, 0 graph breaks`, and the kernel of attention where there was one."""
+    """Describe the implementation of every call site.
+
+    Example: `linear: 24 packed, 2 torch; attention: 6 onednn; 1 graph, 0 graph breaks`. `attention_effective` is added if oneDNN
+    computes attention.
+    """
     kinds = dict.fromkeys(site.kind for site in sites)
     words = [f"{kind}: {_counted(site.choice for site in sites if site.kind == kind)}" for kind in kinds]
     by_onednn = any(site.kind == "attention" and site.choice == "onednn" for site in sites)

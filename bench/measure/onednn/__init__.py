@@ -1,1 +1,4 @@
-"""Matrix products by oneDNN on a CPU, where torch would call MKL, and the rewriting of a model's graph onto them. Imports no torch by itself."""
+"""Compute matrix products by oneDNN on a CPU, where torch calls MKL.
+
+`rewrite` replaces the products in a model's graph. Importing the package alone imports no torch.
+"""

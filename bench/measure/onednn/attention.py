@@ -1,8 +1,11 @@
-"""Scaled dot-product attention by oneDNN products: in fp32 one head of one sample after another, with gradients; in bf16 some heads at a time.
+"""Scaled dot-product attention by oneDNN products.
 
-torch's fused kernel on a CPU multiplies small blocks by MKL. From some hundred tokens on, two large products per head and the softmax between them
-are faster, though the scores of one head, `(n, n)`, are written. They are not kept: the backward computes them again, as a fused kernel does.
-In bf16 torch's own batched product is oneDNN's, and faster at every length.
+In fp32 one head of one sample is computed after another, with gradients; in bf16 several heads at a time, without.
+
+torch's fused kernel on a CPU multiplies small blocks by MKL. From about a hundred tokens on, two large products per head and the
+softmax between them are faster, although they write the scores of one head, `(n, n)`. The scores are not kept: the backward pass
+computes them again, as a fused kernel does. In bf16 torch's own batched product already uses oneDNN, and is faster at every
+length.
 """
 
 from __future__ import annotations
@@ -16,16 +19,22 @@ from torch.autograd.function import once_differentiable
 from bench.measure.onednn.product import product
 
 SCORE_BYTES = 2**21
-"""Of the heads whose scores are computed at once: what the softmax reads is still in a cache."""
+"""Size of the scores that are computed at once.
+
+They are still in a cache when the softmax reads them.
+"""
 
 
 def _heads(tensor: Tensor) -> Tensor:
-    """`(batch, heads, n, channels)` -> `(batch x heads, n, channels)`, each of them dense."""
+    """Convert `(batch, heads, n, channels)` to dense `(batch x heads, n, channels)`."""
     return tensor.contiguous().flatten(0, 1)
 
 
 def _weights(query: Tensor, key: Tensor) -> Tensor:
-    """`(n, c)`, `(n, c)` -> `(n, n)`: the softmax of their products, which the scale is already in."""
+    """Return the attention weights, the softmax of query x key.
+
+    Shapes: `(n, c)`, `(n, c)` -> `(n, n)`. The query already includes the scale.
+    """
     scores = product(query, key)
     return torch.softmax(scores, dim=-1, out=scores)
 
@@ -37,7 +46,7 @@ class _Attention(torch.autograd.Function):
         context.save_for_backward(queries, keys, values)
         context.scale = scale
         batch, heads, n, _ = query.shape
-        # tokens before heads: what follows joins the heads of a token
+        # tokens before heads: the next layer joins the heads of a token
         mixed = value.new_empty(batch, n, heads, value.shape[-1])
         for number in range(batch * heads):
             weights = _weights(queries[number], keys[number])
@@ -64,13 +73,20 @@ class _Attention(torch.autograd.Function):
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Three of `(batch, heads, n, channels)` -> the same, as `scaled_dot_product_attention` without mask and dropout."""
+    """Compute attention in fp32, with gradients.
+
+    Shapes: query, key, value and result are `(batch, heads, n, channels)`. Equals `scaled_dot_product_attention` without mask and
+    dropout.
+    """
     found: Tensor = _Attention.apply(query, key, value, scale)
     return found
 
 
 def bf16_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """As `attention`, in bf16 and without gradients. Scores are rounded to bf16, as explicit attention's are, and not as a fused kernel's."""
+    """Compute attention in bf16, without gradients; shapes as in `attention`.
+
+    Scores are rounded to bf16, as in explicit attention but not in a fused kernel.
+    """
     batch, heads, n, _ = query.shape
     queries, keys, values = _heads(query * scale), _heads(key), _heads(value)
     mixed = torch.empty_like(values)

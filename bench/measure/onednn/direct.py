@@ -1,4 +1,7 @@
-"""A traced graph called by itself: torch.compile checks at every call that a model is still as it was, which a small model feels."""
+"""Call a traced graph directly, without torch.compile's guards.
+
+torch.compile checks at every call that the model is unchanged, which costs a small model noticeable time.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ Forward = Callable[[Tensor], Tensor]
 
 
 class Direct:
-    """`compiled`, but from the second call on data of a kind the graph that it traced, where that is one graph from one tensor to one tensor.
+    """Runs `compiled` once per kind of data, and then its traced graph.
 
-    A kind is a shape, a dtype, the model's mode and whether gradients are taken. Weights may change in place, the model itself must not: this is for
-    steps that repeat. A model that answers otherwise when called again (dropout) stays with `compiled`, and so does one that keeps statistics.
+    A kind is a shape, a dtype, the model's mode and whether gradients are taken. The graph is called directly if it is the only
+    one traced and maps one tensor to one tensor. Weights may change in place, but the model must not: this is meant for steps
+    that repeat. A model stays with `compiled` if a second call answers differently (dropout), or if it keeps statistics of
+    batches in training.
     """
 
     def __init__(self, compiled: Forward, model: nn.Module, *, keeps_statistics: bool) -> None:
@@ -27,7 +32,7 @@ class Direct:
         self.traced: list[tuple[Run, list[Any]]] = []
 
     def note(self, run: Run, inputs: Sequence[Any]) -> None:
-        """Of torch.compile's backend: a graph of the call that is being traced, and what goes into it."""
+        """Record a graph that torch.compile's backend receives, with its inputs."""
         self.traced.append((run, list(inputs)))
 
     def __call__(self, data: Tensor) -> Tensor:

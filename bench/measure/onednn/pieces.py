@@ -1,4 +1,7 @@
-"""A large batch in pieces: what one piece passes from operator to operator stays in a cache, where that of the whole batch goes through memory."""
+"""Run a large batch in pieces that fit a cache.
+
+The activations of a piece stay in a cache between operators, whereas a whole batch's activations go through memory.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,30 @@ from torch import Tensor, nn
 from bench.measure.onednn.site import is_close
 
 PIECE_ROWS = 2048
-"""Rows of the largest product of a piece, at most: a few megabytes at the widths of these models."""
+"""Largest number of rows in a piece's largest product.
+
+That is a few megabytes at the widths of these models.
+"""
 REPEATS = 2
 ENOUGH_S = 0.5
-"""What timing may take before fewer repeats have to do."""
+"""Time spent on timing after which no further repeat starts."""
 HANDICAP = 0.97
-"""Pieces must take at most this part of the whole batch's time."""
+"""Largest relative time at which pieces are used.
+
+Relative to the time of the whole batch.
+"""
 
 Forward = Callable[[Tensor], Tensor]
 
 
 class Pieces:
-    """`forward` on a batch, whole or in equal pieces, whichever was faster when it first ran; `(batch, ...)` -> `(batch, ...)`.
+    """Runs `forward` on the whole batch or on equal pieces.
 
-    The answers of a sample must not depend on the rest of its batch. `rows_of`: rows of the largest product in the last call. Gradients are those
-    of the whole batch: autograd sums over the pieces. `running`: the size of the piece that runs, or ran last.
+    The first call times both and keeps the faster one. Shapes: `(batch, ...)` -> `(batch, ...)`. A sample's result must not
+    depend on the rest of the batch. Gradients equal the whole batch's: autograd sums over the pieces.
+
+    `rows_of`: returns the rows of the largest product in the last call.
+    `running`: size of the piece that runs, or ran last.
     """
 
     def __init__(self, forward: Forward, model: nn.Module, rows_of: Callable[[], int], *, may_split: bool) -> None:
@@ -52,7 +64,7 @@ class Pieces:
         size = piece_size(whole, self.rows_of())
         if size == whole:
             return whole
-        if not is_close(self._in_pieces(data, size), answer):  # this compiles for a piece
+        if not is_close(self._in_pieces(data, size), answer):  # this call compiles the model for a piece
             return whole
         best = dict.fromkeys((size, whole), float("inf"))
         start = time.perf_counter()
@@ -73,11 +85,17 @@ class Pieces:
 
 
 def joins_samples(model: nn.Module) -> bool:
-    """Whether a sample's answer depends on its batch, in training: statistics over a batch are those of a piece, and kept for later."""
+    """Return whether a sample's result depends on its batch in training.
+
+    Batch normalisation does so, and keeps statistics; a piece would have statistics of its own.
+    """
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 def piece_size(batch_size: int, num_rows: int) -> int:
-    """The largest divisor of the batch whose share of the rows is within `PIECE_ROWS`; 1 where a single sample has more."""
+    """Return the largest divisor of the batch within `PIECE_ROWS` rows.
+
+    1 if a single sample has more rows.
+    """
     divisors = (size for size in range(batch_size, 0, -1) if batch_size % size == 0)
     return next((size for size in divisors if size * num_rows <= PIECE_ROWS * batch_size), 1)

@@ -1,7 +1,8 @@
-"""Products of dense matrices by oneDNN: in fp32 forward and backward, in bf16 forward.
+"""Multiply dense matrices by oneDNN.
 
-torch's own `F.linear` and `torch.mm` call MKL, which on processors of other makers than Intel runs at about half of oneDNN's rate. The
-operators used here, `mkldnn::_linear_pointwise` and `_reorder_linear_weight`, are those that torch's inductor lowers linear layers to.
+In fp32 forward and backward, in bf16 forward only. torch's own `F.linear` and `torch.mm` call MKL, which reaches about half of
+oneDNN's rate on processors not made by Intel. The operators used here, `mkldnn::_linear_pointwise` and `_reorder_linear_weight`,
+are the ones that torch's inductor uses for linear layers.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 INNER_CHUNK = 1024
-"""Terms of a sum that one product takes: a longer inner dimension leaves the caches."""
+"""Longest sum that one product computes.
+
+A longer inner dimension does not fit the caches.
+"""
 
 
 def refusal(dtype: torch.dtype = torch.float32) -> str:
-    """Why there is no such product here; empty where there is."""
+    """Say why these products are unavailable; empty if they are available."""
     if not torch.backends.mkldnn.is_available():
         return "this build of torch has no oneDNN"
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
@@ -28,22 +32,29 @@ def refusal(dtype: torch.dtype = torch.float32) -> str:
 
 
 def product(rows: Tensor, columns: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`(m, k)`, `(n, k)`, `(n,)` -> `(m, n)`: rows @ columns.T + bias. `columns` must be dense or the transpose of what is.
+    """Compute rows @ columns.T + bias.
 
-    Strided views of a larger matrix are correct, but take oneDNN's reference kernel, hundreds of times slower.
+    Shapes: `(m, k)`, `(n, k)`, `(n,)` -> `(m, n)`. `columns` must be dense, or the transpose of a dense matrix. Strided views of
+    a larger matrix give correct results, but take oneDNN's reference kernel, which is hundreds of times slower.
     """
     found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, columns, bias, "none", [], "")
     return found
 
 
 def packed(weight: Tensor, num_rows: int) -> Tensor:
-    """A copy of `(n, k)` weights in the layout that oneDNN wants for products with about `num_rows` rows; only for `product`."""
+    """Copy `(n, k)` weights to oneDNN's layout, for `product` only.
+
+    The layout suits products with about `num_rows` rows.
+    """
     found: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), num_rows)
     return found
 
 
 def summed_outer(left: Tensor, right: Tensor) -> Tensor:
-    """`(m, n)`, `(m, k)` -> `(n, k)`: left.T @ right, in chunks of the m that is summed over."""
+    """Compute left.T @ right in chunks of the sum.
+
+    Shapes: `(m, n)`, `(m, k)` -> `(n, k)`.
+    """
     total = product(left[:INNER_CHUNK].t(), right[:INNER_CHUNK].t())
     for start in range(INNER_CHUNK, left.shape[0], INNER_CHUNK):
         end = start + INNER_CHUNK
@@ -73,6 +84,9 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`(..., k)`, `(n, k)`, `(n,)` -> `(..., n)`, as `torch.nn.functional.linear`, with gradients."""
+    """Compute `torch.nn.functional.linear`, with gradients.
+
+    Shapes: `(..., k)`, `(n, k)`, `(n,)` -> `(..., n)`.
+    """
     found: Tensor = _Linear.apply(data, weight, bias)
     return found

@@ -1,7 +1,9 @@
-"""From a graph of torch's functions, as torch.compile's front end hands it to a backend, to the same graph with sites in it.
+"""Replace matrix products in a model's graph by sites.
 
-Linear layers, attention without mask and dropout, and the product of one matrix with every sample are given several implementations; all else
-stays. The rewritten graph runs operator by operator, under autograd where gradients are taken.
+The graph holds torch's functions, as torch.compile's front end passes it to a backend. A site is a call with several
+implementations, the fastest of which stays (`bench.measure.onednn.site`). Sites replace linear layers, attention without mask and
+dropout, and products of one matrix with every sample. Other calls stay. The rewritten graph runs operator by operator, under
+autograd where gradients are taken.
 """
 
 from __future__ import annotations
@@ -23,22 +25,35 @@ from bench.measure.onednn.site import Candidates, Choices, Implementation, Site
 
 ONEDNN, PACKED = "onednn", "packed"
 HELD = ("placeholder", "get_attr")
-"""Nodes that hand a tensor in, as a model's weights: what is computed anew in every call would be packed anew too."""
+"""Nodes that supply a tensor from outside, such as a weight.
+
+A tensor that each call computes would have to be packed in each call.
+"""
 LINEAR, ATTENTION, SHARED_MATRIX = "linear", "attention", "shared matrix"
 SHORTEST_ATTENTION = 96
-"""Tokens below which a call per head costs more than its product, in fp32."""
+"""Least number of tokens for attention in fp32.
+
+Below it, a call per head costs more than the head's products.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rewritten:
-    """`run`: the graph's new code. `sites`: its calls that were given a choice."""
+    """A rewritten graph.
+
+    `run`: its new code.
+    `sites`: the calls that were replaced.
+    """
 
     run: Callable[..., Any]
     sites: tuple[Site, ...]
 
 
 class PackedLinear:
-    """`F.linear` with a copy of the weights in oneDNN's layout, made anew where they were replaced or changed in place."""
+    """`F.linear` with a copy of the weights in oneDNN's layout.
+
+    The copy is renewed when the weights are replaced or changed in place.
+    """
 
     def __init__(self) -> None:
         self.weight: Tensor | None = None
@@ -56,6 +71,7 @@ class PackedLinear:
 def linear_candidates(
     data: Tensor, weight: Tensor, _bias: Tensor | None = None, *, prepack: bool, **_: Any
 ) -> Mapping[str, Implementation]:
+    """Return implementations of a linear layer."""
     if not (_is_replaced(data, weight) and weight.dim() == 2 and _is_dense(weight)):
         return {}
     if torch.is_grad_enabled():
@@ -72,7 +88,10 @@ def attention_candidates(
     is_causal: bool = False,
     **named: Any,
 ) -> Mapping[str, Implementation]:
-    """None with a mask, dropout, shared keys or few tokens."""
+    """Return implementations of attention.
+
+    Empty with a mask or dropout, for shapes that differ, or for few tokens.
+    """
     scale = named.pop("scale", None)
     plain = attn_mask is None and not dropout_p and not is_causal and not any(named.values())
     if not (plain and _is_replaced(query, key, value) and query.dim() == 4 and query.shape == key.shape == value.shape):
@@ -90,14 +109,14 @@ def attention_candidates(
 
 
 def matmul_candidates(left: Tensor, right: Tensor, **named: Any) -> Mapping[str, Implementation]:
-    """For one matrix times the samples of a batch."""
+    """Return implementations of one matrix times each sample of a batch."""
     if named or not (_is_replaced(left, right) and left.dim() == 2 and right.dim() == 3 and _is_dense(left)):
         return {}
     return {ONEDNN: shared_matrix_product}
 
 
 def baddbmm_candidates(bias: Tensor, left: Tensor, right: Tensor, **named: Any) -> Mapping[str, Implementation]:
-    """For a product whose left matrices are one, expanded over the batch."""
+    """Return implementations for one left matrix, expanded over the batch."""
     shared = left.dim() == 3 and (left.stride(0) == 0 or left.shape[0] == 1)
     if named or not (shared and _is_replaced(bias, left, right) and _is_dense(left[0])):
         return {}
@@ -111,7 +130,7 @@ def baddbmm_candidates(bias: Tensor, left: Tensor, right: Tensor, **named: Any) 
 def conv1d_candidates(
     data: Tensor, weight: Tensor, _bias: Tensor | None = None, *others: Any, **named: Any
 ) -> Mapping[str, Implementation]:
-    """For a convolution over single places, whose channels are the tokens."""
+    """Return implementations of a convolution of width one, with tokens as channels."""
     if others or named.keys() - {"bias"} or weight.shape[-1] != 1 or not _is_replaced(data, weight) or not weight.is_contiguous():
         return {}
 
@@ -123,7 +142,10 @@ def conv1d_candidates(
 
 
 def rewrite(graph: fx.GraphModule, choices: Choices, *, prepack: bool) -> Rewritten:
-    """Put a site in the place of every call that may have one. The graph's own code is made anew."""
+    """Replace every eligible call by a site, and recompile the graph's code.
+
+    `prepack`: whether linear layers may keep packed copies of their weights.
+    """
     rules: dict[object, tuple[str, Candidates]] = {
         F.linear: (LINEAR, functools.partial(linear_candidates, prepack=False)),
         F.scaled_dot_product_attention: (ATTENTION, attention_candidates),
@@ -145,14 +167,21 @@ def rewrite(graph: fx.GraphModule, choices: Choices, *, prepack: bool) -> Rewrit
 
 
 def _takes_tensors_by_place(node: fx.Node) -> bool:
-    """Whether all tensors of a call are positional, the first two at least: by name they are left to torch."""
+    """Return whether all tensors of a call are positional arguments.
+
+    At least the first two must be. Calls with tensors as keyword arguments are left to torch.
+    """
     return (
         len(node.args) > 1 and isinstance(node.args[1], fx.Node) and not any(isinstance(value, fx.Node) for value in node.kwargs.values())
     )
 
 
 def _is_replaced(*tensors: Tensor) -> bool:
-    """All on a CPU, in fp32, or in bf16 where no gradients are taken: sums over rows would be rounded at every chunk."""
+    """Return whether oneDNN may process these tensors.
+
+    All must be on a CPU, and in fp32, or in bf16 without gradients: in bf16, a gradient's sum over rows would be rounded at every
+    chunk.
+    """
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return False
     dtypes = {tensor.dtype for tensor in tensors}

@@ -1,4 +1,7 @@
-"""One matrix times every sample of a batch, W v, as one oneDNN product over all samples: the spatial projection of gMLP."""
+"""Multiply one matrix with every sample as a single oneDNN product.
+
+gMLP's spatial projection, W v, has this form.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from bench.measure.onednn.product import product
 class _SharedMatrix(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, matrix: Tensor, data: Tensor) -> Tensor:
-        # tokens first: the channels of all samples are then the columns of one matrix
+        # tokens first makes the channels of all samples the columns of one matrix
         columns = data.transpose(0, 1).contiguous()
         context.save_for_backward(matrix, columns)
         return _times(matrix, columns)
@@ -32,22 +35,31 @@ class _SharedMatrix(torch.autograd.Function):
 
 
 def _times(matrix: Tensor, columns: Tensor) -> Tensor:
-    """`(m, n)`, `(n, batch, c)` -> `(batch, m, c)`."""
+    """Compute matrix x columns for all samples at once.
+
+    Shapes: `(m, n)`, `(n, batch, c)` -> `(batch, m, c)`.
+    """
     found = product(matrix, columns.flatten(1).t())
     return found.view(-1, *columns.shape[1:]).transpose(0, 1)
 
 
 def _of_matrix(out: Tensor, columns: Tensor) -> Tensor:
-    """`(m, batch, c)`, `(n, batch, c)` -> `(m, n)`: summed over the batch and the channels."""
+    """Return the matrix's gradient, summed over batch and channels.
+
+    Shapes: `(m, batch, c)`, `(n, batch, c)` -> `(m, n)`.
+    """
     return product(out.flatten(1), columns.flatten(1))
 
 
 def shared_matrix_product(matrix: Tensor, data: Tensor) -> Tensor:
-    """`(m, n)`, `(batch, n, c)` -> `(batch, m, c)`: the matrix times each sample. The result's samples are not contiguous."""
+    """Multiply the matrix with each sample.
+
+    Shapes: `(m, n)`, `(batch, n, c)` -> `(batch, m, c)`. The samples of the result are not contiguous.
+    """
     found: Tensor = _SharedMatrix.apply(matrix, data)
     return found
 
 
 def with_bias(bias: Tensor, matrix: Tensor, data: Tensor) -> Tensor:
-    """As `torch.baddbmm(bias, matrix.expand(...), data)`, the bias broadcast over what comes out."""
+    """Compute `torch.baddbmm(bias, matrix.expand(...), data)`, broadcasting the bias."""
     return torch.add(shared_matrix_product(matrix, data), bias)

@@ -1,4 +1,7 @@
-"""A call in a model's graph that has several implementations: the first time that it runs, they are timed, and the fastest stays."""
+"""A call in a model's graph with several implementations.
+
+They are timed when the call first runs, and the fastest stays.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +15,47 @@ from torch import Tensor
 ORIGINAL = "torch"
 MAX_REPEATS = 30
 ENOUGH_S = 0.1
-"""What timing one implementation takes: small calls are repeated, large ones have to do with two."""
+"""Time for timing one implementation.
+
+Small calls are repeated many times, large ones twice.
+"""
 HANDICAP = 1.02
-"""torch's own must be this much faster than the best of the others to stay."""
+"""Margin in favour of the replacement.
+
+torch's own implementation stays only if the best other one takes more than this multiple of its time.
+"""
 CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2**-5}
-"""The largest difference from torch's own answer, as a share of the largest value, with which an implementation may take its place: in bf16, which
-rounds to one part in 2^8, eight such roundings."""
+"""Largest accepted difference from torch's own result, by dtype.
+
+Relative to the largest value. bf16 rounds to one part in 2^8; 2^-5 is eight such roundings.
+"""
 
 Implementation = Callable[..., Tensor]
 Candidates = Callable[..., Mapping[str, Implementation]]
 
 
 class Choices:
-    """What was fastest for which sizes, in this process. Sites of equal sizes share one choice."""
+    """The fastest implementation by sizes, in this process.
+
+    Sites of equal sizes share one choice.
+    """
 
     def __init__(self) -> None:
         self.known: dict[tuple[object, ...], str] = {}
 
 
 class Site:
-    """Stands for `original` in a graph. `candidates` gives the other implementations for a call's arguments, none where it has none."""
+    """Replaces `original` in a graph.
+
+    `candidates`: returns the other implementations for a call's arguments, possibly none.
+    """
 
     def __init__(self, kind: str, original: Implementation, candidates: Candidates, choices: Choices) -> None:
         self.kind, self.original, self.candidates, self.choices = kind, original, candidates, choices
         self.choice = ""
         self.num_rows = 0
         self.run: Implementation = self._first
-        self.__name__, self.__module__ = f"{kind}_site", __name__  # by which a graph's code calls it
+        self.__name__, self.__module__ = f"{kind}_site", __name__  # the graph's generated code refers to it by these names
 
     def __call__(self, *arguments: Any, **named: Any) -> Tensor:
         return self.run(*arguments, **named)
@@ -56,7 +73,11 @@ class Site:
 
 
 def fastest(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    """The name of the fastest, forward and, where gradients are taken, backward. In turns, so that a busy moment meets all of them."""
+    """Return the name of the fastest implementation.
+
+    Forward is timed and, where gradients are taken, backward. Implementations take turns, so that a busy moment affects all of
+    them.
+    """
     best = dict.fromkeys(_right(candidates, arguments, named), float("inf"))
     spent = 0.0
     for number in range(MAX_REPEATS):
@@ -64,7 +85,7 @@ def fastest(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...]
             took = _seconds(candidates[name], arguments, named)
             best[name] = min(best[name], took)
             spent += took
-        if number and spent > ENOUGH_S * len(candidates):  # the first is a warm-up, which counts: being slow once makes nothing faster
+        if number and spent > ENOUGH_S * len(candidates):  # the first turn is the warm-up; it may count, because only the minimum is used
             break
     original = best.pop(ORIGINAL)
     if not best or min(best.values()) > HANDICAP * original:
@@ -73,14 +94,17 @@ def fastest(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...]
 
 
 def _right(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[str]:
-    """Those that answer as torch's own does: what is timed in this process is checked in it."""
+    """Return the candidates whose results agree with torch's own.
+
+    Results are checked in the process that uses them.
+    """
     with torch.no_grad():
         expected = candidates[ORIGINAL](*arguments, **named)
         return [name for name, run in candidates.items() if run is candidates[ORIGINAL] or is_close(run(*arguments, **named), expected)]
 
 
 def is_close(found: Tensor, expected: Tensor) -> bool:
-    """Within what `CLOSE` says for the dtype; also where both are empty."""
+    """Return whether results agree within `CLOSE`; two empty tensors do."""
     if found.shape != expected.shape or not found.numel():
         return found.shape == expected.shape
     return bool((found - expected).abs().max() <= CLOSE[expected.dtype] * expected.abs().max())
@@ -97,7 +121,7 @@ def _seconds(run: Implementation, arguments: tuple[Any, ...], named: Mapping[str
 
 
 def _leaf(value: Any) -> Any:
-    """The same tensor as a leaf of its own, so that timing leaves no trace in anybody's gradients."""
+    """Detach a tensor, so that timing leaves the caller's gradients unchanged."""
     if not isinstance(value, Tensor):
         return value
     return value.detach().requires_grad_(value.requires_grad)
