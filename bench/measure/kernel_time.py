@@ -41,8 +41,9 @@ def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = F
 def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> Callable[[], float]:
     """Return a function that takes one sample, in seconds per call.
 
-    `is_graph`: the call already replays a CUDA graph, which another graph cannot record. Raises RuntimeError if the call cannot
-        be recorded, and torch.OutOfMemoryError if the graph's own memory does not fit.
+    `is_graph`: the call already replays a CUDA graph, which another graph cannot record.
+
+    Raises RuntimeError if the call cannot be recorded, and torch.OutOfMemoryError if the graph's own memory does not fit.
     """
     import torch
 
