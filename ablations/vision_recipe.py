@@ -3,11 +3,11 @@
 Prediction: A ViT of 80k parameters has no built-in notion of neighbouring patches, and learns little of it from a few
 thousand photographs. The ingredients that provide it help most: first a convolutional stem, then flips and shifts of the
 images, then a convolutional teacher. Mixing images (Mixup, CutMix) prevents overfitting, which so small a model hardly shows
-in so short a training: it costs accuracy. RandAugment and erasing change little. Small patches help, but halving their side makes four times as many tokens. A constant learning rate without warm-up loses a little. Larger batches at
-the same rate lose by taking fewer steps. Dropout loses accuracy in the body and hardly any in the head; a hidden layer in
-the head changes nothing. Two blocks are as good as four; eight are too narrow. Strong weight decay costs nothing with weak
-augmentation, and a little with strong. If ingredients are removed from the full recipe one at a time, the stem is missed
-most.
+in so short a training: it costs accuracy. RandAugment and erasing change little. Small patches help, but halving their side
+makes four times as many tokens. A constant learning rate without warm-up loses a little. Larger batches at the same rate
+lose by taking fewer steps. Dropout loses accuracy in the body and hardly any in the head; a hidden layer in the head changes
+nothing. Two blocks are as good as four; eight are too narrow. Strong weight decay costs nothing with weak augmentation, and
+a little with strong. If ingredients are removed from the full recipe one at a time, the stem is missed most.
 
 The report shows the source's accuracy bands for CIFAR-10 beside the accuracy, training FLOPs and time of each variant. The
 teacher has more parameters than its students, and takes most of its variant's FLOPs. The CPU grid learns from 5,000 of the

@@ -86,14 +86,14 @@ class StepCounts:
 class _LiveStorage:
     category: str
     num_bytes: int
-    death: weakref.finalize[Any, Any]
+    finalizer: weakref.finalize[Any, Any]
 
 
 class Ledger:
     """Keeps the live storages, their categories and the peaks."""
 
     def __init__(self) -> None:
-        self._held: dict[int, _LiveStorage] = {}
+        self._live: dict[int, _LiveStorage] = {}
         self._now = dict.fromkeys((*CATEGORIES, "total"), 0)
         self._peak = dict(self._now)
 
@@ -111,11 +111,11 @@ class Ledger:
         Storages that were counted under another category move to this one.
         """
         for tensor in tensors:
-            held = self._see(tensor, category)
-            if held.category != category:
-                self._add(held.category, -held.num_bytes)
-                held.category = category
-                self._add(category, held.num_bytes)
+            entry = self._see(tensor, category)
+            if entry.category != category:
+                self._add(entry.category, -entry.num_bytes)
+                entry.category = category
+                self._add(category, entry.num_bytes)
         self._mark_peak()
 
     def see(self, tensors: Iterable[Tensor]) -> None:
@@ -129,25 +129,25 @@ class Ledger:
 
     def close(self) -> None:
         """Stop counting, and forget the storages that still live."""
-        for held in self._held.values():
-            held.death.detach()
-        self._held.clear()
+        for entry in self._live.values():
+            entry.finalizer.detach()
+        self._live.clear()
 
     def _see(self, tensor: Tensor, category: str) -> _LiveStorage:
         storage = tensor.untyped_storage()
         key, num_bytes = storage._cdata, storage.nbytes()
-        held = self._held.get(key)
-        if held is None:
-            death = weakref.finalize(storage, self._drop, key)
-            death.atexit = False
-            held = self._held[key] = _LiveStorage(category=category, num_bytes=0, death=death)
-        self._add(held.category, num_bytes - held.num_bytes)
-        held.num_bytes = num_bytes
-        return held
+        entry = self._live.get(key)
+        if entry is None:
+            finalizer = weakref.finalize(storage, self._drop, key)
+            finalizer.atexit = False
+            entry = self._live[key] = _LiveStorage(category=category, num_bytes=0, finalizer=finalizer)
+        self._add(entry.category, num_bytes - entry.num_bytes)
+        entry.num_bytes = num_bytes
+        return entry
 
     def _drop(self, key: int) -> None:
-        held = self._held.pop(key)
-        self._add(held.category, -held.num_bytes)
+        entry = self._live.pop(key)
+        self._add(entry.category, -entry.num_bytes)
 
     def _add(self, category: str, num_bytes: int) -> None:
         self._now[category] += num_bytes
