@@ -92,7 +92,7 @@ def resolve_device(wanted: str) -> str:
             raise RequestError(
                 "--device cuda needs the package nvidia-ml-py, which is not installed", "pip install nvidia-ml-py"
             ) from error
-        raise RequestError("--device cuda needs a CUDA GPU that torch can use, and this machine has none", "try --device cpu")
+        raise RequestError("--device cuda was asked for, but this machine has no CUDA GPU that torch can use", "try --device cpu")
     return "cuda" if present else "cpu"
 
 
