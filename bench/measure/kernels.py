@@ -33,7 +33,7 @@ UNKNOWN = "unknown"
 """The extra forward pass that finds the kernel ran out of memory."""
 
 
-class _Kernels(TorchDispatchMode):
+class _FusedKernels(TorchDispatchMode):
     """Collects the fused attention operators that are dispatched."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ def attention_kernel(cell: Cell, step: Step) -> str:
     work = cell.workload
     if work.attention == NO_ATTENTION:
         return NO_ATTENTION
-    with _Kernels() as kernels:
+    with _FusedKernels() as kernels:
         ran = _run_one_sample(cell, step)
     return "+".join(kernels.found) or (EXPLICIT if ran else UNKNOWN)
 
@@ -69,13 +69,13 @@ def masks_attention(model: ModelSpec) -> bool:
     The input has no padding. Some kernels take no mask. The model is on `meta`, so nothing is computed.
     """
     cell = Cell(model=model, workload=Workload(batch_size=1))
-    masks = _Masks()
+    masks = _MaskDetector()
     with torch.device("meta"), torch.no_grad(), masks:
         build_model(model)(synthetic_batch(cell)[0])
     return masks.found
 
 
-class _Masks(TorchFunctionMode):
+class _MaskDetector(TorchFunctionMode):
     """Notes whether attention is called with a mask."""
 
     def __init__(self) -> None:

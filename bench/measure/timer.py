@@ -93,7 +93,7 @@ class WallStopwatch:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
-        self.overhead_s = statistics.median(_gaps(clock, 101))
+        self.overhead_s = statistics.median(_clock_gaps(clock, 101))
 
     def sample(self, call: Callable[[], object], inner_loop: int) -> Sample:
         clock = self.clock
@@ -123,7 +123,7 @@ def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = R
         spent += taken[-1] * timer.counted
         if len(taken) < rules.min_samples and spent < rules.patience * rules.sample_s:
             continue
-        if spent >= rules.sample_s or _precise(taken, rules.precision):
+        if spent >= rules.sample_s or _is_precise(taken, rules.precision):
             break
     return timer.timing(warm)
 
@@ -223,7 +223,7 @@ def _calibrate(call_s: float, overhead_s: float, rules: Rules) -> int:
     return max(1, min(MAX_INNER_LOOP, -int(-wanted // max(call_s, 1e-9))))
 
 
-def _precise(values: list[float], precision: float) -> bool:
+def _is_precise(values: list[float], precision: float) -> bool:
     if len(values) > 16 and len(values) % 8:
         return False  # sorting after every sample would cost too much
     interval = median_interval(values)
@@ -233,7 +233,7 @@ def _precise(values: list[float], precision: float) -> bool:
     return (high - low) / 2 <= precision * statistics.median(values)
 
 
-def _gaps(clock: Callable[[], float], num: int) -> list[float]:
+def _clock_gaps(clock: Callable[[], float], num: int) -> list[float]:
     reads = [clock() for _ in range(num)]
     return [after - before for before, after in itertools.pairwise(reads)]
 

@@ -41,7 +41,7 @@ class Config:
 
 def refusal(config: Config, workload: Workload) -> str:
     if config.freeze and workload.phase == "train":
-        return "freeze=true makes the weights constants: it is for --phase infer"
+        return "freeze=true makes the weights constants, so it needs --phase infer"
     return ""
 
 
@@ -51,19 +51,16 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
     from bench.measure.step import in_channels_last
 
     layout = in_channels_last(model, data) if config.channels_last else ""
+    frozen = "frozen" if config.freeze else ""
     before = graphs_so_far()
 
     def facts() -> Facts:
         found = graphs_so_far().since(before)
-        return {"engine_effective": ", ".join(filter(None, (f"compile, mode {config.mode}", _frozen(config), layout, found.text)))}
+        return {"engine_effective": ", ".join(filter(None, (f"compile, mode {config.mode}", frozen, layout, found.text)))}
 
     options = _options(config)
     replays = config.mode in WITH_GRAPHS and data.device.type == "cuda"
     return Prepared(forward=torch.compile(model, options=options) if options else torch.compile(model), facts=facts, replays=replays)
-
-
-def _frozen(config: Config) -> str:
-    return "frozen" if config.freeze else ""
 
 
 def _options(config: Config) -> dict[str, Any]:

@@ -36,10 +36,10 @@ class Config:
 
 def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
     if workload.device != "cpu":
-        return "oneDNN's products are for --device cpu"
+        return "it needs --device cpu"
     if workload.dtype == "bf16" and workload.phase == "train":
-        return "in bf16 it is for inference (--phase infer)"
-    return "" if workload.dtype in DTYPES else f"it replaces products in {' and '.join(DTYPES)}, not in {workload.dtype}"
+        return "in bf16 it needs --phase infer"
+    return "" if workload.dtype in DTYPES else f"it needs --dtype {' or '.join(DTYPES)}, not {workload.dtype}"
 
 
 def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> Prepared:
@@ -91,7 +91,7 @@ def _facts(sites: Sequence[Site], split: str, compiled: str) -> Facts:
     computes attention.
     """
     kinds = dict.fromkeys(site.kind for site in sites)
-    words = [f"{kind}: {_counted(site.choice for site in sites if site.kind == kind)}" for kind in kinds]
+    words = [f"{kind}: {_count_by_name(site.choice for site in sites if site.kind == kind)}" for kind in kinds]
     by_onednn = any(site.kind == "attention" and site.choice == "onednn" for site in sites)
     return {
         "engine_effective": "; ".join(filter(None, (*words, split, compiled))),
@@ -99,5 +99,5 @@ def _facts(sites: Sequence[Site], split: str, compiled: str) -> Facts:
     }
 
 
-def _counted(choices: Iterable[str]) -> str:
+def _count_by_name(choices: Iterable[str]) -> str:
     return ", ".join(f"{count} {choice}" for choice, count in sorted(Counter(choices).items()))

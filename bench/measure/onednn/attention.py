@@ -59,16 +59,16 @@ class _Attention(torch.autograd.Function):
         queries, keys, values = context.saved_tensors
         batch, heads = gradient.shape[:2]
         out = _heads(gradient)
-        of_query, of_key, of_value = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
+        grad_query, grad_key, grad_value = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
         for number in range(batch * heads):
-            query, key, value, below = queries[number], keys[number], values[number], out[number]
+            query, key, value, grad_mixed = queries[number], keys[number], values[number], out[number]
             weights = _weights(query, key)
-            of_value[number] = product(below.t(), weights.t()).t()
-            of_weights = product(below, value)
-            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-            of_query[number] = product(of_scores, key.t())
-            of_key[number] = product(query.t(), of_scores.t()).t()
-        found = tuple(part.unflatten(0, (batch, heads)) for part in (of_query * context.scale, of_key, of_value))
+            grad_value[number] = product(grad_mixed.t(), weights.t()).t()
+            grad_weights = product(grad_mixed, value)
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            grad_query[number] = product(grad_scores, key.t())
+            grad_key[number] = product(query.t(), grad_scores.t()).t()
+        found = tuple(part.unflatten(0, (batch, heads)) for part in (grad_query * context.scale, grad_key, grad_value))
         return (*found, None)
 
 

@@ -20,7 +20,7 @@ class _SharedMatrix(torch.autograd.Function):
         # tokens first makes the channels of all samples the columns of one matrix
         columns = data.transpose(0, 1).contiguous()
         context.save_for_backward(matrix, columns)
-        return _times(matrix, columns)
+        return _matrix_times(matrix, columns)
 
     @staticmethod
     @once_differentiable
@@ -29,12 +29,12 @@ class _SharedMatrix(torch.autograd.Function):
         out = gradient.transpose(0, 1).contiguous()
         wants_matrix, wants_data = context.needs_input_grad
         return (
-            _of_matrix(out, columns) if wants_matrix else None,
-            _times(matrix.t(), out) if wants_data else None,
+            _matrix_gradient(out, columns) if wants_matrix else None,
+            _matrix_times(matrix.t(), out) if wants_data else None,
         )
 
 
-def _times(matrix: Tensor, columns: Tensor) -> Tensor:
+def _matrix_times(matrix: Tensor, columns: Tensor) -> Tensor:
     """Compute matrix x columns for all samples at once.
 
     Shapes: `(m, n)`, `(n, batch, c)` -> `(batch, m, c)`.
@@ -43,7 +43,7 @@ def _times(matrix: Tensor, columns: Tensor) -> Tensor:
     return found.view(-1, *columns.shape[1:]).transpose(0, 1)
 
 
-def _of_matrix(out: Tensor, columns: Tensor) -> Tensor:
+def _matrix_gradient(out: Tensor, columns: Tensor) -> Tensor:
     """Return the matrix's gradient, summed over batch and channels.
 
     Shapes: `(m, batch, c)`, `(n, batch, c)` -> `(m, n)`.

@@ -54,13 +54,13 @@ class Site:
         self.kind, self.original, self.candidates, self.choices = kind, original, candidates, choices
         self.choice = ""
         self.num_rows = 0
-        self.run: Implementation = self._first
+        self.run: Implementation = self._choose_and_run
         self.__name__, self.__module__ = f"{kind}_site", __name__  # the graph's generated code refers to it by these names
 
     def __call__(self, *arguments: Any, **named: Any) -> Tensor:
         return self.run(*arguments, **named)
 
-    def _first(self, *arguments: Any, **named: Any) -> Tensor:
+    def _choose_and_run(self, *arguments: Any, **named: Any) -> Tensor:
         found = {ORIGINAL: self.original, **self.candidates(*arguments, **named)}
         values = (*arguments, *(value for _, value in sorted(named.items())))
         key = (self.kind, *found, *sorted(named), *(_sizes(value) for value in values), torch.is_grad_enabled())
@@ -78,7 +78,7 @@ def fastest(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...]
     Forward is timed and, where gradients are taken, backward. Implementations take turns, so that a busy moment affects all of
     them.
     """
-    best = dict.fromkeys(_right(candidates, arguments, named), float("inf"))
+    best = dict.fromkeys(_agreeing_candidates(candidates, arguments, named), float("inf"))
     spent = 0.0
     for number in range(MAX_REPEATS):
         for name in best:
@@ -93,7 +93,7 @@ def fastest(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...]
     return min(best, key=best.__getitem__)
 
 
-def _right(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[str]:
+def _agreeing_candidates(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[str]:
     """Return the candidates whose results agree with torch's own.
 
     Results are checked in the process that uses them.
@@ -112,7 +112,7 @@ def is_close(found: Tensor, expected: Tensor) -> bool:
 
 def _seconds(run: Implementation, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> float:
     trains = torch.is_grad_enabled()
-    leaves = [_leaf(value) if trains else value for value in arguments]
+    leaves = [_detached(value) if trains else value for value in arguments]
     start = time.perf_counter()
     out = run(*leaves, **named)
     if trains and out.requires_grad:
@@ -120,8 +120,11 @@ def _seconds(run: Implementation, arguments: tuple[Any, ...], named: Mapping[str
     return time.perf_counter() - start
 
 
-def _leaf(value: Any) -> Any:
-    """Detach a tensor, so that timing leaves the caller's gradients unchanged."""
+def _detached(value: Any) -> Any:
+    """Return a tensor as a new leaf; other values are returned unchanged.
+
+    Timing then leaves the caller's gradients alone.
+    """
     if not isinstance(value, Tensor):
         return value
     return value.detach().requires_grad_(value.requires_grad)
