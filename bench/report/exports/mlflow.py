@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.report.export import Curve, curves_of
 from bench.running.store import StoredRun
 from bench.running.table import json_rows, rows_of
-from bench.running.training_curves import Curve, curves_of
 from bench.serialize import content_id
 from bench.spec import RequestError
 
