@@ -126,7 +126,7 @@ def _is_signed(mixing: Mixing) -> bool:
 
 
 def _drawn(mixing: Mixing) -> tuple[int, int]:
-    """Of the layers and heads that the record holds, as many as fit a page."""
+    """Count the layers and heads to draw: those in the record, as far as they fit a page."""
     num_layers, num_heads = mixing.maps[STATES[0]].shape[:2]
     return min(num_layers, MAX_LAYERS), min(num_heads, MAX_HEADS)
 

@@ -117,7 +117,7 @@ def _connect() -> None:
         ray().init(address=address, log_to_driver=False, logging_level="ERROR", **own)
     except Exception as error:  # Ray has many of its own
         raise RequestError(f"no Ray cluster can be joined at {address}: {one_line(error)}", START_ONE) from error
-    finally:  # Ray replaces the run's handler by one of its own
+    finally:  # Ray installs a handler in place of the run's
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_termination)
 

@@ -132,7 +132,7 @@ class _Pool:
         self.working[slot.actor.run.remote(json.dumps([to_json(job) for job in batch]))] = (slot, batch)
 
     def may_have_slots(self) -> bool:
-        """Is any there, or coming?"""
+        """Look for room where no slot is left; False where none can be started either."""
         if not (self.free or self.working or self._joining):
             self._fill(self._room(wait_s=CONNECT_LIMIT_S))
         return bool(self.free or self.working or self._joining)
