@@ -194,14 +194,16 @@ class _Pool:
 
         A thread asks: a cluster whose head is gone blocks whoever asks.
         """
-        if self._asking is None and (wait_s or time.monotonic() - self._asked_s > LOOK_S):
+        if wait_s:
+            self._answers.clear()  # to an earlier question
+        elif self._answers:
+            return self._answers.pop()
+        if not (self._asking and self._asking.is_alive()) and (wait_s or time.monotonic() - self._asked_s > LOOK_S):
             self._asked_s = time.monotonic()
             self._asking = threading.Thread(target=self._ask, daemon=True)
             self._asking.start()
         if self._asking:
             self._asking.join(wait_s)
-            if not self._asking.is_alive():
-                self._asking = None
         return self._answers.pop() if self._answers else []
 
     def _ask(self) -> None:

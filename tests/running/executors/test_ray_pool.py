@@ -145,6 +145,22 @@ def test_a_slot_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch
     assert pool._failures == {"b": 1}
 
 
+def test_the_cluster_is_asked_for_room_once_in_a_while_or_at_once_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer to an earlier question does not count where the pool waits for one: its last slot may have gone since."""
+    rooms = iter([[("b", NEEDS)], [("c", NEEDS)], [("d", NEEDS)]])
+    pool = pool_of(Asked({}), monkeypatch)
+    monkeypatch.setattr(executor, "room_for_slots", lambda _: next(rooms))
+    assert pool._room() == []
+    assert pool._room(wait_s=10.0) == [("b", NEEDS)]
+    monkeypatch.setattr(executor, "LOOK_S", -1.0)
+    found = pool._room()
+    assert pool._asking
+    pool._asking.join()
+    assert found or pool._answers == [[("c", NEEDS)]]
+    assert pool._room(wait_s=10.0) == [("d", NEEDS)]
+    assert pool._room(wait_s=10.0) == []  # the cluster is gone
+
+
 KNOWN: dict[str, Any] = {**FACTS, "cpu_type": "AMD EPYC family 26", "gpu_type": None, "work_version": "w"}
 
 
