@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from bench import catalog, console
+from bench.errors import one_line
 from bench.measure import environment
 from bench.planning.flags import Flags, announce_data_root, settings_on, to_device, to_recipe, to_request, to_settings, with_lengths_of
 from bench.report import console_views
@@ -52,7 +53,6 @@ class Manner:
 
 def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
     """Run what is missing of a plan, in its own folder where one is given; then table, report and exports."""
-    from bench.report.export import Sinks
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_ahead
     from bench.running.store import RunRecords, holds_records
@@ -71,12 +71,8 @@ def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
     ahead = jobs_ahead(plan, folder, records, manner.retry)
     if holds_records(folder):
         console.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
-    # where jobs run at once, one may be timed on this machine while another ends
-    meanwhile = () if runs_elsewhere(manner.executor) else manner.exports
     with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:
-        result = execute(
-            plan, folder, Sinks(progress, folder, meanwhile), executor=manner.executor, retry=manner.retry, stop=stop, records=records
-        )
+        result = execute(plan, folder, progress, executor=manner.executor, retry=manner.retry, stop=stop, records=records)
     if stop.urgent and not result.complete:  # whoever asks twice does not wait for figures
         console.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
         _tell_how_to_finish(folder, manner)
@@ -264,31 +260,31 @@ def _conclude(result: RunResult, manner: Manner) -> None:
 
 
 def _exports_of(plan: Plan, programs: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that the run will hold something for. The others are named: nothing is amiss with the run."""
-    from bench.report.export import TRAINED, needing_training
+    """Keep the programs that the run will hold something for, and name the others: nothing is amiss with the run."""
     from bench.spec import is_trained
 
-    if TRAINED in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells):
+    if "accuracy" in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells):
         return programs
-    without = needing_training(programs)
+    without = [program for program in programs if catalog.load("exports", program).NEEDS_TRAINING]
     for program in without:
         console.say(f"nothing is trained: there is nothing to export to {program}")
     return tuple(program for program in programs if program not in without)
 
 
 def _export(stored: StoredRun, programs: Sequence[str]) -> None:
-    """What fails is told, with the command that makes it again."""
-    from bench.report.export import export_each
+    """Export to each program's usual place. One that fails costs nothing else: say how to export to it again, from the records."""
+    from bench.report.export import export
 
     for program in programs:
         again = f"make it with: bench export {shlex.quote(str(stored.folder))} --to {program}"
         console.say(f"exporting to {program}")
         try:
-            (exported,) = export_each(lambda: stored, [program])
+            console.say(f"look at it with: {export(stored, program)}")
         except KeyboardInterrupt:
             console.say(f"interrupted: not exported to {program}; {again}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
-        console.say(f"not exported to {program}: {exported.failure}; {again}" if exported.failure else f"look at it with: {exported.look}")
+        except Exception as error:  # another program's library may raise anything
+            console.say(f"not exported to {program}: {one_line(error)}; {again}")
 
 
 def _tell_how_to_finish(folder: Path, manner: Manner) -> NoReturn:

@@ -24,8 +24,6 @@ from bench.spec import Job, Plan, RequestError
 
 if TYPE_CHECKING:
     from bench.planning.gpu_steps import Step
-    from bench.running.runner import RunResult
-    from bench.running.store import RunRecords
 
 DEFAULT_SLICE_MINUTES = 10.0
 REPORT_S = 15.0
@@ -125,7 +123,13 @@ class _Slice:
                 self._write_reports(stop)
             finally:
                 if not stop.urgent:
-                    self._pack()
+                    packed = pack_folder(self.folder)
+                    size = packed.stat().st_size
+                    console.say(f"packed: {packed} ({size / 2**20:.1f} MiB)")
+                    if size > MAX_PACKED_BYTES:
+                        console.say(
+                            f"WARNING: it is larger than {MAX_PACKED_BYTES / 2**20:.0f} MiB; pack single steps where that is too large"
+                        )
                 self._note(started_at)
         self._tell_end(budget, interrupted=stop.requested)
         if stop.requested or failed:
@@ -133,6 +137,7 @@ class _Slice:
 
     def _run_step(self, planned: PlannedStep, stop: Stop) -> bool:
         """Measure what the time allows. Returns whether nothing failed: a step that cannot be run is named, and the others go on."""
+        from bench.analysis.study import study
         from bench.running.runner import execute
         from bench.running.store import RunRecords
 
@@ -145,7 +150,9 @@ class _Slice:
                 )
             stop.at_once = False
             if result.complete:
-                _show_result(result)
+                known = study(result.stored)
+                console_views.write_tables(known, planned.folder)
+                console_views.show_run(known, planned.folder, as_json=False)
         except RequestError as wrong:
             console.error(f"{planned.step.name}: {wrong}", wrong.hint)
             return False
@@ -161,13 +168,6 @@ class _Slice:
                     console.say(f"report: {write_report_of([str(planned.folder)], '', every_figure=False)}")
                 else:
                     console.say(f"no time for its report: bench report {shlex.quote(str(planned.folder))}")
-
-    def _pack(self) -> None:
-        packed = pack_folder(self.folder)
-        size = packed.stat().st_size
-        console.say(f"packed: {packed} ({size / 2**20:.1f} MiB)")
-        if size > MAX_PACKED_BYTES:
-            console.say(f"WARNING: it is larger than {MAX_PACKED_BYTES / 2**20:.0f} MiB; pack single steps where that is too large")
 
     def _note(self, started_at: str) -> None:
         """Keep the time that was spent so far: a call that is killed counts up to its last step."""
@@ -185,14 +185,6 @@ class _Slice:
             console.say(f"go on with: {shlex.join([*words, '--device', self.ledger.device, '--out', str(self.folder)])}")
 
 
-def _show_result(result: RunResult) -> None:
-    from bench.analysis.study import study
-
-    known = study(result.stored)
-    console_views.write_tables(known, result.stored.folder)
-    console_views.show_run(known, result.stored.folder, as_json=False)
-
-
 def _finished(steps: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
     """The steps all of whose jobs have an outcome by now."""
     from bench.planning.jobs import is_complete
@@ -204,49 +196,32 @@ def _finished(steps: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
 
 
 def _planned_steps(folder: Path, device: str) -> list[PlannedStep]:
-    """Every step with what is left of it; estimates are corrected by what the jobs of this pass took so far."""
+    """Plan every step and estimate the time left of it, by what the jobs of this pass took so far."""
     from bench.planning.gpu_steps import STEPS, plan_step
+    from bench.planning.jobs import estimated_job_seconds, jobs
+    from bench.running.runner import jobs_ahead
     from bench.running.store import RunRecords
 
     found: list[PlannedStep] = []
-    spent = _Spent()
+    spent_s = estimated_s = 0.0
     for step in STEPS:
         run_folder = folder / f"{device}_{step.name}"
         try:
             plan = plan_step(step, device, command_line())
             records = RunRecords(run_folder)
-            spent.add(plan, records)
-            found.append(_planned_step(step, run_folder, plan, records))
+            ahead = jobs_ahead(plan, run_folder, records)
         except RequestError as wrong:
             found.append(PlannedStep(step=step, folder=run_folder, plan=None, problem=str(wrong)))
-    return [_timed(planned, spent.factor) for planned in found]
-
-
-class _Spent:
-    """Seconds that the jobs of a pass took, over those that were estimated."""
-
-    def __init__(self) -> None:
-        self._true_s = self._estimated_s = 0.0
-
-    def add(self, plan: Plan, records: RunRecords) -> None:
-        from bench.planning.jobs import estimated_job_seconds, jobs
-
-        found = {record.key: record.outcome for record in records.read() if record.outcome.duration_s is not None}
+            continue
+        found.append(PlannedStep(step=step, folder=run_folder, plan=plan, ahead=tuple(ahead)))
+        done = {record.key: record.outcome for record in records.read() if record.outcome.duration_s is not None}
         cells = {planned.cell.cell_id: planned for planned in plan.cells}
-        for job in jobs(plan) if found else ():
-            if outcome := found.get(job.key):
-                self._true_s += (outcome.duration_s or 0.0) + (outcome.start_s or 0.0)
-                self._estimated_s += estimated_job_seconds(job, cells[job.cell.cell_id], plan)
-
-    @property
-    def factor(self) -> float:
-        return self._true_s / self._estimated_s if self._estimated_s else 1.0
-
-
-def _planned_step(step: Step, folder: Path, plan: Plan, records: RunRecords) -> PlannedStep:
-    from bench.running.runner import jobs_ahead
-
-    return PlannedStep(step=step, folder=folder, plan=plan, ahead=tuple(jobs_ahead(plan, folder, records)))
+        for job in jobs(plan) if done else ():
+            if outcome := done.get(job.key):
+                spent_s += (outcome.duration_s or 0.0) + (outcome.start_s or 0.0)
+                estimated_s += estimated_job_seconds(job, cells[job.cell.cell_id], plan)
+    factor = spent_s / estimated_s if estimated_s else 1.0
+    return [_timed(planned, factor) for planned in found]
 
 
 def _timed(found: PlannedStep, factor: float) -> PlannedStep:

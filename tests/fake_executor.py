@@ -40,7 +40,7 @@ def let_jobs_end(monkeypatch: pytest.MonkeyPatch, how: Callable[[Job], Outcome],
 
 def recorded(job: Job, outcome: Outcome) -> Record:
     """As a run writes it."""
-    return runner._record(job, outcome, {"environment_id": "e", "code_version": "v"})
+    return runner.record_of(job, outcome, {"environment_id": "e", "code_version": "v"})
 
 
 def measured(job: Job, latency_ms: float = 1.0) -> Outcome:

@@ -13,8 +13,8 @@ from bench.intervals import mean_interval
 from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
 from bench.tasks._info import Images, info_of
-from bench.training.curve_fits import Fit, encode_fit
-from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing
+from bench.training.curve_fits import encode_fit
+from bench.training.weight_maps import TokenLayout, encode_mixing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,12 +65,17 @@ def measure(job: Job) -> Measurement:
     Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where it was built for another one or the
     job has no recipe.
     """
+    from bench.training.inspection import fit_of, mixing_of
+
     seed = job.settings.seed + job.repeat
     model, data = _prepare(job, seed)
-    start = _mixing(job, model, data)
+    is_first = job.repeat == 0  # matrices and fit are an example; a record of every seed would be large
+    layout, regression = _layout(job), info_of(job.cell.workload.task).regression
+    start = mixing_of(model, data, layout) if is_first else {}
     result = _train(job, model, data, seed=seed, scores_test=True)
     assert result.test is not None
-    mixing, matrices = encode_mixing(_layout(job), {"start": start, "trained": _mixing(job, model, data)})
+    mixing, matrices = encode_mixing(layout, {"start": start, "trained": mixing_of(model, data, layout)}) if is_first else ({}, {})
+    fit = encode_fit(fit_of(model, data, regression)) if is_first and regression else {}
     values = {
         **_scores(result.test, ""),
         **_scores(result.train, "train_"),
@@ -79,7 +84,6 @@ def measure(job: Job) -> Measurement:
         "seed": seed,
         **mixing,
     }
-    fit = encode_fit(_fit(job, model, data))
     samples = {**training_samples(result), "item_scores": result.test.items.tolist(), **matrices, **fit}
     return Measurement(values=values, samples=samples)
 
@@ -180,21 +184,6 @@ def _train(job: Job, model: nn.Module, data: TrainingData, *, seed: int, scores_
     return train_taught(model, data, job.recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
 
 
-def _mixing(job: Job, model: nn.Module, data: TrainingData) -> dict[str, tuple[LayerMixing, ...]]:
-    """Looked at for the first seed only: what it shows is an example, and a record of every seed would be large."""
-    from bench.training.inspection import mixing_of
-
-    return mixing_of(model, data, _layout(job)) if job.repeat == 0 else {}
-
-
-def _fit(job: Job, model: nn.Module, data: TrainingData) -> Fit | None:
-    """Of the trained model, for the first seed only; None where the task fits no curve."""
-    from bench.training.inspection import fit_of
-
-    regression = info_of(job.cell.workload.task).regression
-    return fit_of(model, data, regression) if regression and job.repeat == 0 else None
-
-
 def _layout(job: Job) -> TokenLayout:
     from bench.measure.model import num_data_tokens_of
 
@@ -237,12 +226,11 @@ def _sequence_scores(scores: Scores, *, is_generated: bool) -> dict[str, Any]:
 def _perplexity(values: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """`exp` of the mean cross-entropy over seeds and of the ends of its interval, so that the interval stays above zero."""
     nats = _mean_with_interval(values, "cross_entropy", low=0.0, high=math.inf)
-    return {name.replace("cross_entropy", "perplexity"): None if found is None else _exp(found) for name, found in nats.items()}
-
-
-def _exp(exponent: float) -> float:
-    """Infinite, not an error, beyond the largest number."""
-    return math.exp(exponent) if exponent < math.log(sys.float_info.max) else math.inf
+    largest = math.log(sys.float_info.max)  # math.exp raises an error beyond it
+    return {
+        name.replace("cross_entropy", "perplexity"): None if found is None else math.exp(found) if found < largest else math.inf
+        for name, found in nats.items()
+    }
 
 
 def _mean_with_interval(values: Sequence[Mapping[str, Any]], name: str, *, low: float, high: float) -> dict[str, float | None]:
@@ -261,7 +249,7 @@ def _mean(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def _median(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    found = [row[name] for row in values if row.get(name) is not None]
+    found = [row[name] for row in values if row.get(name) is not None]  # whole numbers stay whole
     return statistics.median(found) if found else None
 
 

@@ -83,7 +83,8 @@ def measure(job: Job) -> Measurement:
     set_product_precision(ARITHMETIC[work.dtype])
     dtype = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[ARITHMETIC[work.dtype]]
     stopwatch = stopwatch_for(work.device)
-    _leave_idle_clocks(work.device, dtype, stopwatch, rules_for(work.device, sample_s).min_warmup_s)
+    if warmup_s := rules_for(work.device, sample_s).min_warmup_s:  # a GPU leaves its idle clocks
+        _fastest(_torch_mm(PRODUCTS[work.device][1], work.device, dtype), stopwatch, warmup_s)
     products = _products(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
     best = _fastest_of(products)
     return Measurement(
@@ -114,12 +115,6 @@ def calibration_job(device: str, dtype: str, settings: Settings) -> Job:
     return Job(cell=Cell(model=model, workload=Workload(device=device, dtype=dtype)), metric="ceiling", repeat=0, settings=settings)
 
 
-def _leave_idle_clocks(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> None:
-    """Multiply matrices for so long; no time at all on a CPU."""
-    if time_s:
-        _fastest(_torch_mm(PRODUCTS[device][1], device, dtype), stopwatch, time_s)
-
-
 def _products(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> list[Product]:
     """Time every kernel at every shape; leave out the shapes that would not fit their part of the time at the best rate so far, but not the first."""
     shapes, kernels = PRODUCTS[device], _kernels(device, dtype)
@@ -147,7 +142,7 @@ def _kernels(device: str, dtype: torch.dtype) -> Mapping[str, Prepare]:
     if device != "cpu" or product.refusal():
         return found
     if dtype == torch.float32:
-        found |= {ONEDNN: _onednn_linear, PACKED: _packed_linear}
+        found |= {ONEDNN: _onednn_linear, PACKED: functools.partial(_onednn_linear, packs=True)}
     elif torch.ops.mkldnn._is_mkldnn_bf16_supported():
         found[ONEDNN] = _onednn_linear
     return found
@@ -161,26 +156,15 @@ def _torch_mm(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[
     return functools.partial(torch.mm, left, right, out=torch.empty(rows, columns, dtype=dtype, device=device))
 
 
-def _onednn_linear(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[], object]:
-    """With the weights as a layer holds them, `(columns, inner)`; neither bias nor activation."""
+def _onednn_linear(shape: MatrixShape, device: str, dtype: torch.dtype, *, packs: bool = False) -> Callable[[], object]:
+    """With the weights as a layer holds them, `(columns, inner)`, or packed, as the engine `onednn` holds them; neither bias nor activation."""
     import torch
 
     from bench.measure.onednn import product
 
     rows, inner, columns = shape
     left, weights = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (columns, inner)))
-    return functools.partial(product.product, left, weights)
-
-
-def _packed_linear(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[], object]:
-    """With the weights in oneDNN's own layout, as the engine of that name holds them in inference."""
-    import torch
-
-    from bench.measure.onednn import product
-
-    rows, inner, columns = shape
-    left, weights = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (columns, inner)))
-    return functools.partial(product.product, left, product.packed(weights, rows))
+    return functools.partial(product.product, left, product.packed(weights, rows) if packs else weights)
 
 
 def _copy_rate(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> float:

@@ -101,21 +101,15 @@ def errors(found: Answers, expected: Answers, comparison: Comparison, dtype: str
 
 
 def _comparison(cell: Cell) -> Comparison | None:
-    from bench.measure.model import family_of, is_counted
+    from bench.measure.model import config_of, family_of, is_counted
 
-    model = cell.model
-    if is_counted(model):
-        family = family_of(model.family)
-        if counterpart := family.counterpart_of(_config(model)):
-            return _with_ours(cell, counterpart)
-    if cell.workload.engine == EAGER or _replays_training(cell):
+    model, work = cell.model, cell.workload
+    if is_counted(model) and (counterpart := family_of(model.family).counterpart_of(config_of(model))):
+        return _with_ours(cell, counterpart)
+    # a recorded training step has no gradients to look at, and it records eager mode itself
+    if work.engine == EAGER or (work.phase == "train" and parse_engine(work.engine).name == "graph"):
         return None
     return _with_eager(cell)
-
-
-def _replays_training(cell: Cell) -> bool:
-    """A recorded training step has no gradients to look at, and what it records is eager mode itself."""
-    return cell.workload.phase == "train" and parse_engine(cell.workload.engine).name == "graph"
 
 
 def _with_ours(cell: Cell, counterpart: Any) -> Comparison:
@@ -233,9 +227,3 @@ def _own_model(spec: ModelSpec, model: nn.Module) -> nn.Module:
         return model
     found: nn.Module = family_of(spec.family).own_model(model)
     return found
-
-
-def _config(model: ModelSpec) -> Any:
-    from bench.measure.model import config_of
-
-    return config_of(model)

@@ -85,9 +85,12 @@ def measure(job: Job) -> Measurement:
 
     cell = job.cell
     with attention_backend(cell.workload.attention):
-        predicted = _prediction_if_too_large(cell)
-        if predicted is not None:
-            return Measurement(values=_predicted_row(cell, predicted))
+        available = available_bytes(cell.workload.device)
+        # an obviously small step is not predicted at all
+        if available is not None and rough_bound_bytes(cell) > USABLE_SHARE * available:
+            predicted = predict(cell)
+            if predicted.needed_bytes > USABLE_SHARE * available:
+                return Measurement(values=_predicted_row(cell, predicted))
         try:
             return Measurement(values=_measured(cell, job.settings.seed))
         except (MemoryError, RuntimeError) as error:
@@ -103,14 +106,10 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 
 def predict(cell: Cell) -> StepCounts:
-    """The peaks and the traffic of a steady step on fake tensors: nothing is computed or allocated. Takes about a second, most of it imports."""
+    """Predict the peaks and the traffic of a steady step, on fake tensors: nothing is computed or allocated. Takes about a second, mostly imports."""
     from bench.measure.memory_tracker import predicted_counts
 
-    return predicted_counts(eager_twin(cell))
-
-
-def eager_twin(cell: Cell) -> Cell:
-    return dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, engine="eager"))
+    return predicted_counts(dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, engine="eager")))
 
 
 def rough_bound_bytes(cell: Cell) -> int:
@@ -138,38 +137,27 @@ def available_bytes(device: str) -> int | None:
     return available_memory_bytes()
 
 
-def _prediction_if_too_large(cell: Cell) -> StepCounts | None:
-    """The predicted peaks where they exceed the memory at hand; obviously small cells are not predicted at all."""
-    available = available_bytes(cell.workload.device)
-    if available is None or rough_bound_bytes(cell) <= USABLE_SHARE * available:
-        return None
-    predicted = predict(cell)
-    return predicted if predicted.needed_bytes > USABLE_SHARE * available else None
-
-
 def _measured(cell: Cell, seed: int) -> dict[str, Any]:
+    from bench.measure.memory_tracker import counts_of_step, resident_bytes
     from bench.measure.step import build_step
 
-    rss_before = _rss_bytes()
+    compiled = hides_operators(cell.workload.engine)
+    rss_before = _status_bytes("VmRSS")
     step = build_step(cell, seed=seed)
     step.call()
     if cell.workload.device == "cuda":
-        return _measured_on_cuda(step, compiled=hides_operators(cell.workload.engine))
-    _reset_peak_rss()  # compiling takes more than the step does
+        return _measured_on_cuda(step, compiled=compiled)
+    # Start the kernel's high-water mark anew (proc(5), clear_refs): compiling takes more than the step does. Where that is forbidden the mark is the
+    # process's own, and a fresh process starts with its resident set at the fork.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
     step.call()
-    peak_rss = _peak_rss_bytes()
-    rss = None if rss_before is None or peak_rss is None else max(0, peak_rss - rss_before)
-    return _measured_on_cpu(step, rss, compiled=hides_operators(cell.workload.engine))
-
-
-def _measured_on_cpu(step: Step, rss: int | None, *, compiled: bool) -> dict[str, Any]:
-    from bench.measure.memory_tracker import counts_of_step, resident_bytes
-
-    if not compiled:
-        counts = counts_of_step(step)
-        return _row(counts.live, LIVE_STORAGES, counts.traffic, rss_bytes=rss)
-    hidden = {"peak_memory_bytes": None, "activation_bytes": None}
-    return _row(resident_bytes(step), RSS, rss_bytes=rss, **hidden)
+    rss_peak = _status_bytes("VmHWM")
+    rss = None if rss_before is None or rss_peak is None else max(0, rss_peak - rss_before)
+    if compiled:
+        return _row(resident_bytes(step), RSS, rss_bytes=rss, peak_memory_bytes=None, activation_bytes=None)
+    counts = counts_of_step(step)
+    return _row(counts.live, LIVE_STORAGES, counts.traffic, rss_bytes=rss)
 
 
 def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
@@ -226,23 +214,6 @@ def _row(live: LiveBytes, source: str, traffic: Traffic | None = None, **others:
         "num_operators": traffic.num_operators if traffic else None,
     }
     return {**split, **others}
-
-
-def _rss_bytes() -> int | None:
-    return _status_bytes("VmRSS")
-
-
-def _peak_rss_bytes() -> int | None:
-    return _status_bytes("VmHWM")
-
-
-def _reset_peak_rss() -> None:
-    """Start the kernel's high-water mark anew (proc(5), clear_refs).
-
-    Where that is forbidden the mark is the process's own, and a fresh process starts with its resident set at the fork.
-    """
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _status_bytes(name: str) -> int | None:

@@ -16,22 +16,18 @@ HELP = "bench kernels --help"
 ALL_KERNELS = tuple(dict.fromkeys(itertools.chain.from_iterable(KERNELS.values())))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Defaults:
-    """What is compared where the flags do not say. Each length of n = 2^k + 1, which a class token makes, has its aligned twin on a GPU."""
-
-    seq: str
-    tokens: str
-    channels: str
-    head_width: str
-    dtype: str
-    blocks: str
-
-
 DEFAULTS = {
-    "cpu": Defaults(seq="65,257,1025", tokens="2048", channels="256", head_width="32", dtype="fp32", blocks="15"),
-    "cuda": Defaults(seq="256,257,1024,1025,4096,4097", tokens="16384", channels="768", head_width="64", dtype="bf16", blocks="9"),
+    "cpu": {"seq": "65,257,1025", "tokens": "2048", "channels": "256", "head_width": "32", "dtype": "fp32", "blocks": "15"},
+    "cuda": {
+        "seq": "256,257,1024,1025,4096,4097",
+        "tokens": "16384",
+        "channels": "768",
+        "head_width": "64",
+        "dtype": "bf16",
+        "blocks": "9",
+    },
 }
+"""By device, for flags that are not given. Each length of n = 2^k + 1, which a class token makes, has its aligned twin on a GPU."""
 DEFAULT_OPERATORS = f"{GATE},{ATTENTION}"
 MIN_BLOCKS = 2
 
@@ -95,15 +91,15 @@ def parse(
         raise RequestError("--dtype tf32 is a precision of CUDA devices, and the device is cpu", "try --dtype fp32,bf16")
     request = OperatorRequest(
         kernels=_kernels(chosen, kernels),
-        seq_lens=parse_whole_numbers("--seq", seq or default.seq, low=2, high=MAX_SEQ_LEN),
-        channels=parse_whole_numbers("--channels", channels or default.channels, low=1, high=MAX_SIZE),
-        head_widths=parse_whole_numbers("--head-width", head_width or default.head_width, low=1, high=MAX_SIZE),
-        dtypes=dtypes or (default.dtype,),
+        seq_lens=parse_whole_numbers("--seq", seq or default["seq"], low=2, high=MAX_SEQ_LEN),
+        channels=parse_whole_numbers("--channels", channels or default["channels"], low=1, high=MAX_SIZE),
+        head_widths=parse_whole_numbers("--head-width", head_width or default["head_width"], low=1, high=MAX_SIZE),
+        dtypes=dtypes or (default["dtype"],),
         phases=_several("--phase", phase or ",".join(PHASES), PHASES),
-        tokens=whole_number("--tokens", tokens or default.tokens, low=2, high=MAX_TOKENS),
+        tokens=whole_number("--tokens", tokens or default["tokens"], low=2, high=MAX_TOKENS),
         device=found_device,
         threads=whole_number("--threads", threads, low=1, high=environment.num_cores()),
-        blocks=whole_number("--blocks", blocks or default.blocks, low=MIN_BLOCKS, high=MAX_COUNT),
+        blocks=whole_number("--blocks", blocks or default["blocks"], low=MIN_BLOCKS, high=MAX_COUNT),
         cold=cold,
     )
     for width, per_head in itertools.product(request.channels, request.head_widths if ATTENTION in request.kernels else ()):

@@ -40,16 +40,16 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
     with figure_style():
         drawings = [*draw_figures(study), *draw_exponents(study.growth, styles)]
         drawings += [*draw_rooflines(study, styles), *draw_limits(study, styles)]
-        weights = weights_section(study.records, study.plan, every_figure=every_figure)
-        fits = fits_section(study.records, study.plan)
+        weights, heatmaps = weights_section(study.records, study.plan, every_figure=every_figure)
+        fits, fit_figures = fits_section(study.records, study.plan)
         standing = standing_section(study)
         saturation = saturation_section(study, styles)
         effects = list(draw_effects(study.plan.parts, study.effects))
         drawn = {
             **{d.name: d.figure for d in drawings},
             **{e.name: e.figure for e in effects},
-            **weights.figures,
-            **fits.figures,
+            **heatmaps,
+            **fit_figures,
             **standing.figures,
             **saturation.figures,
         }
@@ -57,7 +57,7 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
         for name, figure in drawn.items():
             fix_layout(figure)
             images |= {(name, form): image_of(figure, form) for form in (FORMATS if every_figure else (EMBEDDED, STORED))}
-    looks = {"What the fits look like": fits.blocks, "What the weights look like": weights.blocks}
+    looks = {"What the fits look like": fits, "What the weights look like": weights}
     document = build_document(study, drawings, effects, looks, standing.blocks, saturation.blocks)
     vectors = {name: content for (name, kind), content in images.items() if kind == EMBEDDED}
     figures = folder / "figures"

@@ -138,26 +138,21 @@ def _require_fit(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
         raise RequestError(f"{folder} is not empty, and holds no run", "choose another --out")
     if read_plan_of_run(folder).plan_id != plan.plan_id:
         raise RequestError(f"{folder} holds a run of another plan", "choose another --out")
-    _require_same_environment(folder, read_environment(folder), facts, trained=trains(plan))
+    for key, (then, now) in disagreements(read_environment(folder), facts, trained=trains(plan)).items():
+        raise RequestError(
+            f"{folder} was measured with another {key}: {then!r} then, {now!r} now",
+            f"its records must not be mixed with others; measure it anew: bench run --plan {shlex.quote(str(folder))} --out NEW",
+        )
 
 
 def _is_new(folder: Path) -> bool:
-    """Is there nothing but what a start that was killed before it was through may leave? The environment is written last."""
-    return not folder.exists() or all(map(_is_of_a_start, folder.iterdir()))
-
-
-def _is_of_a_start(path: Path) -> bool:
-    if path.name == RECORDS:
-        return not path.stat().st_size
-    return path.name == PLAN or (path.name.startswith(".") and path.name.endswith(TEMPORARY))
-
-
-def _require_same_environment(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any], *, trained: bool) -> None:
-    for key, (then, current) in disagreements(before, now, trained=trained).items():
-        raise RequestError(
-            f"{folder} was measured with another {key}: {then!r} then, {current!r} now",
-            f"its records must not be mixed with others; measure it anew: bench run --plan {shlex.quote(str(folder))} --out NEW",
-        )
+    """Does the folder hold nothing but leftovers of a start that was killed? The environment is written last."""
+    return not folder.exists() or all(
+        path.name == PLAN
+        or (path.name == RECORDS and not path.stat().st_size)
+        or (path.name.startswith(".") and path.name.endswith(TEMPORARY))
+        for path in folder.iterdir()
+    )
 
 
 def _same_plan(folder: Path, plan: Plan) -> bool:

@@ -14,7 +14,7 @@ from bench.measure.hosts import disagreements
 from bench.planning.request import trains
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
-from bench.spec import MEASURED, Part, Plan, PlannedCell, Record, RequestError
+from bench.spec import MEASURED, Part, Plan, Record, RequestError
 
 
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
@@ -57,42 +57,32 @@ def _require_agreement(first: StoredRun, second: StoredRun) -> None:
 
 def _plan(runs: Sequence[StoredRun]) -> Plan:
     plans = [run.plan for run in runs]
+    trainers = [plan for plan in plans if "accuracy" in plan.metrics]
+    lengths = [plan.accuracy_seq_lens for plan in trainers]
     cells = {planned.cell.cell_id: planned for plan in reversed(plans) for planned in plan.cells}
     return dataclasses.replace(
-        _trainer(plans),
+        (trainers or plans)[0],  # whose recipe counts
         command="\n".join(dict.fromkeys(plan.command for plan in plans)),
         created=", ".join(dict.fromkeys(plan.created for plan in plans)),
         metrics=_unique(metric for plan in plans for metric in plan.metrics),
         cells=tuple(cells[cell_id] for cell_id in _unique(p.cell.cell_id for plan in plans for p in plan.cells)),
         skipped=_unique(skipped for plan in plans for skipped in plan.skipped),
         settings=dataclasses.replace(plans[0].settings, rounds=sum(map(_num_rounds, runs))),
-        accuracy_seq_lens=_trained_lengths([plan for plan in plans if "accuracy" in plan.metrics]),
+        # empty means all lengths, so one plan that trains at all of them decides
+        accuracy_seq_lens=_unique(n for found in lengths for n in found) if all(lengths) else (),
         parts=tuple(part for run in runs for part in _parts(run)),
         ladders=_unique(ladder for plan in plans for ladder in plan.ladders),
     )
-
-
-def _trainer(plans: Sequence[Plan]) -> Plan:
-    """The plan whose recipe counts: the first that trains."""
-    return next((plan for plan in plans if "accuracy" in plan.metrics), plans[0])
-
-
-def _trained_lengths(plans: Sequence[Plan]) -> tuple[int, ...]:
-    """Empty, which means all, where one of them trains at all of its lengths."""
-    chosen = [plan.accuracy_seq_lens for plan in plans]
-    return _unique(n for lengths in chosen for n in lengths) if all(chosen) else ()
 
 
 def _parts(run: StoredRun) -> tuple[Part, ...]:
     """A run without parts is one part per policy of matching."""
     if run.plan.parts:
         return run.plan.parts
-    policies = dict.fromkeys(planned.sizing.match for planned in run.plan.cells)
-    return tuple(Part(name=run.folder.name, match=match, batching="", cells=_ids(run.plan.cells, match)) for match in policies)
-
-
-def _ids(cells: Iterable[PlannedCell], match: str) -> tuple[str, ...]:
-    return tuple(planned.cell.cell_id for planned in cells if planned.sizing.match == match)
+    by_policy: dict[str, list[str]] = {}
+    for planned in run.plan.cells:
+        by_policy.setdefault(planned.sizing.match, []).append(planned.cell.cell_id)
+    return tuple(Part(name=run.folder.name, match=match, batching="", cells=tuple(cells)) for match, cells in by_policy.items())
 
 
 def _records(runs: Sequence[StoredRun]) -> Iterator[Record]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def write_ledger(folder: Path, ledger: Ledger) -> None:
 
 
 def pack_folder(folder: Path) -> Path:
-    """Write FOLDER.tar.xz beside the folder and return its path. What is packed already is unpacked first: all records are packed together."""
+    """Write FOLDER.tar.xz beside the folder and return its path. Unpack packed files first: all records are packed together."""
     target = folder.with_name(f"{folder.name}.tar{PACKED}")
     write_atomically(target, lambda temporary: _write(temporary, folder))
     return target
@@ -69,19 +68,14 @@ def pack_folder(folder: Path) -> Path:
 
 def _write(target: Path, folder: Path) -> None:
     with tarfile.open(target, "w:xz") as archive:
-        for path in sorted(_kept(folder)):
-            content = path.read_bytes()
-            plain = path.with_suffix("") if path.suffix == PACKED else path
-            if path != plain and plain.exists():  # a kill while it was packed left both
-                plain = path
-            member = tarfile.TarInfo(str(Path(folder.name) / plain.relative_to(folder)))
-            content = unpack(content) if plain != path else content
+        for path in sorted(folder.rglob("*")):
+            below = path.relative_to(folder)
+            if not path.is_file() or path.name.endswith(TEMPORARY) or any(name in REBUILT for name in below.parts):
+                continue
+            content, plain = path.read_bytes(), below.with_suffix("") if path.suffix == PACKED else below
+            if plain != below and (folder / plain).exists():  # a kill while it was packed left both
+                plain = below
+            content = unpack(content) if plain != below else content
+            member = tarfile.TarInfo(str(Path(folder.name) / plain))
             member.size, member.mtime = len(content), int(path.stat().st_mtime)
             archive.addfile(member, io.BytesIO(content))
-
-
-def _kept(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        is_rebuilt = any(name in REBUILT for name in path.relative_to(folder).parts)
-        if path.is_file() and not is_rebuilt and not path.name.endswith(TEMPORARY):
-            yield path

@@ -1,4 +1,4 @@
-"""How near a cell came to what its device allows: the time of a step by the ceilings that were measured in its round, over what it took.
+"""How near a cell came to the limits of its device: the time of a step by the ceilings of its round, over the measured time.
 
     roofline     max(FLOPs of the step / ceiling_flops_per_s, compulsory bytes / ceiling_bytes_per_s)
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bench.intervals import geometric_interval
@@ -30,20 +29,8 @@ UPDATE_PASSES = 8
 """Of AdamW over the bytes of the weights: weights read and written, gradients written and read, two moments read and written."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ItemBytes:
-    """Bytes of a number among the weights and patches, and among the answers."""
-
-    stored: int
-    answered: int
-
-
-ITEM_BYTES = {
-    "fp32": ItemBytes(stored=4, answered=4),
-    "tf32": ItemBytes(stored=4, answered=4),
-    "bf16": ItemBytes(stored=2, answered=2),
-    "bf16-autocast": ItemBytes(stored=4, answered=2),
-}
+ITEM_BYTES = {"fp32": (4, 4), "tf32": (4, 4), "bf16": (2, 2), "bf16-autocast": (4, 2)}
+"""By dtype, the bytes of a number among the weights and patches, and among the answers."""
 
 
 def step_flops(planned: PlannedCell) -> int:
@@ -54,7 +41,7 @@ def step_flops(planned: PlannedCell) -> int:
 
 
 def compulsory_bytes(planned: PlannedCell) -> int | None:
-    """Bytes that one step must read and write once the cache is cold; None for a dtype whose size is not known, or where no cost is.
+    """Count the bytes that one step must read and write once the cache is cold; None for a dtype of unknown size, or without a cost.
 
     infer   weights read once, batch read once, answers written once
     train   weights read by forward and by backward, then `UPDATE_PASSES`; batch read once. Activations kept for backward are left out: they
@@ -62,14 +49,24 @@ def compulsory_bytes(planned: PlannedCell) -> int | None:
 
     Of a table of token vectors as many rows are read as the batch has tokens, at most all; backward reads none.
     """
-    work, size = planned.cell.workload, ITEM_BYTES.get(planned.cell.workload.dtype)
-    if size is None or not planned.sizing.terms:
+    work, model, terms = planned.cell.workload, planned.cell.model, planned.sizing.terms
+    if work.dtype not in ITEM_BYTES or not terms:
         return None
-    trains, n = work.phase == "train", planned.cell.model.shape.seq_len
-    tokens = work.batch_size * _num_data_tokens(planned)
-    read = sum(_params_read(term, n, tokens * planned.cell.model.shape.width, trains) for term in planned.sizing.terms)
-    written = UPDATE_PASSES * planned.sizing.cost.params().at(n) if trains else 0
-    return (read + written) * size.stored + _batch_bytes(planned, tokens, size) + (0 if trains else _answer_bytes(planned, tokens, size))
+    stored, answered = ITEM_BYTES[work.dtype]
+    trains, n, interface = work.phase == "train", model.shape.seq_len, model.interface
+    has_class_token = any(_last_word(term) == CLASS_TOKEN and term.params.coefficients for term in terms)
+    tokens = work.batch_size * (n - has_class_token)
+    moved = tokens * (ID_BYTES if interface.input == "tokens" else interface.patch_dim * stored)
+    for term in terms:
+        params = term.params.at(n)
+        if _last_word(term) == TOKEN_TABLE:
+            moved += min(params, tokens * model.shape.width) * stored
+        else:
+            is_first = bool(term.macs.coefficients) and term.backward_products < 2
+            moved += params * (1 + (trains and not is_first)) * stored
+    if trains:
+        return moved + UPDATE_PASSES * planned.sizing.cost.params().at(n) * stored
+    return moved + (tokens if interface.output == "tokens" else work.batch_size) * interface.num_classes * answered
 
 
 def roofline_of(planned: PlannedCell, latencies: Sequence[Record], ceilings: Sequence[Record]) -> Mapping[str, Any]:
@@ -81,39 +78,13 @@ def roofline_of(planned: PlannedCell, latencies: Sequence[Record], ceilings: Seq
     if moved is None or not pairs:
         return {**dict.fromkeys(COLUMNS), "compulsory_bytes": moved}
     flops = step_flops(planned)
-    allowed = [_allowed_ms(flops, moved, ceiling) for _, ceiling in pairs]
+    allowed = [
+        MS_PER_S * max(flops / float(ceiling["ceiling_flops_per_s"]), moved / float(ceiling["ceiling_bytes_per_s"])) for _, ceiling in pairs
+    ]
     shares = [ms / latency_ms for ms, (latency_ms, _) in zip(allowed, pairs, strict=True)]
     interval = geometric_interval(shares)
     found = (interval.estimate, interval.low, interval.high) if interval else (shares[0], None, None)
     return dict(zip(COLUMNS, (moved, statistics.median(allowed), *found), strict=True))
-
-
-def _allowed_ms(flops: float, moved: float, ceiling: Mapping[str, Any]) -> float:
-    return MS_PER_S * max(flops / float(ceiling["ceiling_flops_per_s"]), moved / float(ceiling["ceiling_bytes_per_s"]))
-
-
-def _params_read(term: Term, n: int, looked_up: int, trains: bool) -> int:
-    """Numbers of a term that forward and, while training, backward read; `looked_up`: numbers that a lookup of all tokens of the batch reads."""
-    params = term.params.at(n)
-    if _last_word(term) == TOKEN_TABLE:
-        return min(params, looked_up)
-    has_products = bool(term.macs.coefficients)
-    return params * (1 + (trains and not (has_products and term.backward_products < 2)))
-
-
-def _num_data_tokens(planned: PlannedCell) -> int:
-    has_class_token = any(_last_word(term) == CLASS_TOKEN and term.params.coefficients for term in planned.sizing.terms)
-    return planned.cell.model.shape.seq_len - has_class_token
-
-
-def _batch_bytes(planned: PlannedCell, tokens: int, size: ItemBytes) -> int:
-    interface = planned.cell.model.interface
-    return tokens * (ID_BYTES if interface.input == "tokens" else interface.patch_dim * size.stored)
-
-
-def _answer_bytes(planned: PlannedCell, tokens: int, size: ItemBytes) -> int:
-    interface, batch = planned.cell.model.interface, planned.cell.workload.batch_size
-    return (tokens if interface.output == "tokens" else batch) * interface.num_classes * size.answered
 
 
 def _last_word(term: Term) -> str:

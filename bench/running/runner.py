@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,15 +83,11 @@ def execute(
         note_end(folder, executor, environment.load())
         result = finished(folder, writer.records)
         if not interrupted and is_complete(plan, result.stored.records):
-            _pack(writer, folder)
+            try:
+                writer.pack()
+            except OSError as error:
+                tell(f"{folder} stays unpacked ({error.strerror or error}); nothing is lost by it")
     return dataclasses.replace(result, complete=not interrupted)
-
-
-def _pack(writer: RecordWriter, folder: Path) -> None:
-    try:
-        writer.pack()
-    except OSError as error:
-        tell(f"{folder} stays unpacked ({error.strerror or error}); nothing is lost by it")
 
 
 def finished(folder: Path, records: RunRecords | None = None) -> RunResult:
@@ -142,17 +136,17 @@ class _Execution:
         records = list(self.writer.records.read())
         if FAILED in retry:
             records = [record for record in records if not is_failure(record)]
-        with _executor(executor) as runner, listening(self.progress.told), self._measuring_host(runner):
+        with (
+            catalog.load("executors", executor).Executor() as runner,
+            listening(self.progress.told),
+            ceilings_noted(self.folder, lambda: short_ceilings(runner, self.plan))
+            if times_something(self.plan)
+            else contextlib.nullcontext(),
+        ):
             while queue := list(missing_jobs(self.plan, records)):
                 records += self._run_jobs(queue, records, runner)
             if UNSTABLE in retry:
                 self._run_jobs(_further_rounds(self.plan, read_run(self.folder, self.writer.records)), records, runner)
-
-    def _measuring_host(self, runner: Any) -> AbstractContextManager[None]:
-        """Measure the host's ceilings before and after the jobs, where the run times anything."""
-        if not times_something(self.plan):
-            return contextlib.nullcontext()
-        return ceilings_noted(self.folder, functools.partial(short_ceilings, runner, self.plan))
 
     def _run_jobs(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:
         """In order; where the executor runs several at once, in the order in which they end."""
@@ -162,16 +156,19 @@ class _Execution:
         hopeless: set[tuple[str, str, bool, str]] = set()
         records: list[Record] = []
         self._left_out.clear()
-        run_many = getattr(runner, "run_many", None) or functools.partial(_one_by_one, runner)
         planned = {job.key: job for job in queue}
-        for batch, outcomes in run_many(self._wanted(queue, hopeless, estimates)):
-            if cut := [job for job, outcome in zip(batch, outcomes, strict=True) if _was_cut(job, outcome, planned[job.key])]:
+        wanted = self._wanted(queue, hopeless, estimates)
+        for batch, outcomes in runner.run_many(wanted) if hasattr(runner, "run_many") else ((b, run_batch(runner, b)) for b in wanted):
+            pairs = [(planned[job.key], job.settings, outcome) for job, outcome in zip(batch, outcomes, strict=True)]
+            # ended by the time limit of the run, not by the job's own
+            cut = [job for job, settings, outcome in pairs if outcome.status == TIMED_OUT and settings != job.settings]
+            if cut:
                 model = cut[0].cell.model
                 what = f"{cut[0].metric} of {model.name} n={model.shape.seq_len}"
                 warnings.warn(f"{what} was cut by the end of the time; it runs again when the run goes on", stacklevel=2)
-                self._left_out.extend(planned[job.key] for job in batch)
+                self._left_out.extend(job for job, *_ in pairs)
                 continue
-            for job, outcome in zip((planned[job.key] for job in batch), outcomes, strict=True):
+            for job, _, outcome in pairs:
                 records.append(self._keep(job, outcome))
                 if outcome.status in HOPELESS:
                     hopeless.add(hopeless_key(job))
@@ -209,37 +206,27 @@ class _Execution:
             self.progress.starting(first)
             if self.stop:
                 self.stop.at_once = first.recipe is not None  # a training goes on from its checkpoint: nothing is lost by it
-            shares = _shares([estimates.of(job) for job in batch])
+            expected = [estimates.of(job) for job in batch]
+            total = math.fsum(expected)
+            # jobs that take turns share the time left, and have a limit each
+            shares = [seconds / total if total else 1 / len(batch) for seconds in expected]
             yield tuple(
                 dataclasses.replace(job, scratch=scratch, settings=_limited(job, left_s * share))
                 for job, share in zip(batch, shares, strict=True)
             )
 
     def _keep(self, job: Job, outcome: Outcome) -> Record:
-        record = _record(job, outcome, self.facts)
+        record = record_of(job, outcome, self.facts)
         try:
             self.writer.append(record)
         except OSError as error:
             kept = f"what was measured before is whole; make room and go on with: bench run --resume {self.folder}"
             raise OSError(error.errno, f"{error.strerror or error} ({kept})", str(self.folder / RECORDS)) from error
-        _clean_scratch(self.folder / SCRATCH, job)
+        if job.recipe is not None:  # with its outcome on disk, a training needs its checkpoint no more
+            (self.folder / SCRATCH / job.scratch_name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not there, or it still holds what an interrupted job left
+                (self.folder / SCRATCH).rmdir()
         return record
-
-
-def _one_by_one(runner: Any, queue: Iterable[tuple[Job, ...]]) -> Iterator[tuple[tuple[Job, ...], list[Outcome]]]:
-    for batch in queue:
-        yield batch, run_batch(runner, batch)
-
-
-def _was_cut(job: Job, outcome: Outcome, planned: Job) -> bool:
-    """Did it end by the run's time limit, not by the job's own?"""
-    return outcome.status == TIMED_OUT and job.settings != planned.settings
-
-
-def _shares(seconds: Sequence[float]) -> list[float]:
-    """Of the time left, for jobs that take turns in it and have a limit each."""
-    total = math.fsum(seconds)
-    return [found / total if total else 1 / len(seconds) for found in seconds]
 
 
 def _limited(job: Job, left_s: float) -> Settings:
@@ -260,15 +247,6 @@ def _further_rounds(plan: Plan, stored: StoredRun) -> list[Job]:
     rows = rows_of(stored)
     unstable = set(rows.loc[rows["latency_stable"].eq(False), "cell_id"]) if "latency_stable" in rows else set()
     return further_rounds(plan, stored.records, unstable) if unstable else []
-
-
-def _clean_scratch(scratch: Path, job: Job) -> None:
-    """What a job kept for going on is of no use once its outcome is on disk."""
-    if job.recipe is None:
-        return
-    (scratch / job.scratch_name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not there, or it still holds what an interrupted job left
-        scratch.rmdir()
 
 
 class _Estimates:
@@ -300,13 +278,8 @@ class _Estimates:
         return self._seen.get((subject_id, metric, group), self._left[key] * factor)
 
 
-@contextlib.contextmanager
-def _executor(name: str) -> Iterator[Any]:
-    with catalog.load("executors", name).Executor() as runner:
-        yield runner
-
-
-def _record(job: Job, outcome: Outcome, facts: Mapping[str, Any]) -> Record:
+def record_of(job: Job, outcome: Outcome, facts: Mapping[str, Any]) -> Record:
+    """Put a job's outcome with the facts of its environment and code."""
     return Record(
         subject_id=job.subject_id,
         metric=job.metric,

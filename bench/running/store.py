@@ -48,9 +48,6 @@ NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "m
 """Facts of the environment that are reckoned with."""
 
 
-_FileStates = tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
     """What a run's folder holds."""
@@ -72,13 +69,13 @@ class RunRecords:
     def __init__(self, folder: Path) -> None:
         self._path = folder / RECORDS
         self._found: dict[RecordKey, Record] = {}
-        self._state: _FileStates | None = None
+        self._state: list[tuple[int, int, int] | None] | None = None
 
     def read(self, *, skip_corrupt: bool = False) -> tuple[Record, ...]:
         """All whole records, the last of each key; see `read_records`."""
         if not self.are_current():
             state = self._state_now()
-            self._found = _records_by_key(self._path, skip_corrupt=skip_corrupt)
+            self._found = {record.key: record for record in read_records(self._path, skip_corrupt=skip_corrupt)}
             self._state = state
         return tuple(self._found.values())
 
@@ -92,14 +89,22 @@ class RunRecords:
             self._found[record.key] = record
         self._state = self._state_now()
 
-    def _state_now(self) -> _FileStates:
-        return _file_state(self._path), _file_state(packed_path(self._path))
+    def _state_now(self) -> list[tuple[int, int, int] | None]:
+        """Inode, size and time of change of the plain and the packed file; None for one that is not there."""
+        found: list[tuple[int, int, int] | None] = []
+        for path in (self._path, packed_path(self._path)):
+            try:
+                state = path.stat()
+                found.append((state.st_ino, state.st_size, state.st_mtime_ns))
+            except (FileNotFoundError, NotADirectoryError):
+                found.append(None)
+        return found
 
 
 class RecordWriter:
-    """Appends records; a second writer on the same folder is refused. Packed records are unpacked first, a torn last line of a killed run is cut off.
+    """Appends records; refuses a second writer on the same folder. Unpacks packed records first, and cuts off a torn last line of a killed run.
 
-    `put_corrupt_aside`: lines that cannot be read are moved to `records.corrupt` first; `num_corrupt` says how many. The others stay byte for byte.
+    `put_corrupt_aside`: move lines that cannot be read to `records.corrupt` first; `num_corrupt` counts them. The others stay byte for byte.
     `records`: those of the folder, with what is appended.
     """
 
@@ -114,10 +119,7 @@ class RecordWriter:
         known = self.records.are_current()
         self._file = self._locked()
         try:
-            self._unpack()
-            self._cut_torn_line()
-            if self._put_corrupt_aside:
-                self._part()
+            self._restore()
             if known:
                 self.records.keep()
         except BaseException:
@@ -147,18 +149,29 @@ class RecordWriter:
                 write_bytes(packed_path(path), pack(path.read_bytes()))
                 path.unlink()
 
-    def _unpack(self) -> None:
-        """Give plan and records back their plain form. The packed ones go once the plain ones are on disk."""
-        plan = self._path.with_name(PLAN)
+    def _restore(self) -> None:
+        """Unpack plan and records, cut off a torn last line and, where that is asked for, move corrupt lines aside.
+
+        Nothing goes from a file before the disk has it elsewhere.
+        """
+        plan, packed = self._path.with_name(PLAN), packed_path(self._path)
         if (content := content_of(plan)) is not None:
             write_bytes(plan, content)
             packed_path(plan).unlink(missing_ok=True)
-        if not (packed := packed_path(self._path)).exists():
-            return
-        write_bytes(self._path, b"".join(chunk for _, chunk in _chunks(self._path)))
-        old, self._file = self._file, self._locked()
-        old.close()
-        packed.unlink()
+        *lines, torn = b"".join(chunk for _, chunk in _chunks(self._path)).split(b"\n")
+        corrupt = [line for line in lines if not _is_record(line)] if self._put_corrupt_aside else []
+        if corrupt:
+            self.num_corrupt = len(corrupt)
+            with open(self._path.with_name(CORRUPT), "ab", buffering=0) as aside:
+                _write_through(aside, _joined(corrupt))
+        kept = _joined(line for line in lines if line not in corrupt)
+        if corrupt or packed.exists():
+            write_bytes(self._path, kept)
+            old, self._file = self._file, self._locked()
+            old.close()
+            packed.unlink(missing_ok=True)
+        elif torn:
+            self._file.truncate(len(kept))
 
     def _locked(self) -> io.FileIO:
         """The file, locked. Where another process has put a new one in its place meanwhile, that one."""
@@ -181,28 +194,6 @@ class RecordWriter:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self._path)):
                     return file
             file.close()
-
-    def _cut_torn_line(self) -> None:
-        self._file.seek(0)
-        content = self._file.readall()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            self._file.truncate(whole)
-
-    def _part(self) -> None:
-        """Put the bad lines aside, on disk before the good ones take the file's place."""
-        self._file.seek(0)
-        *lines, _ = self._file.readall().split(b"\n")
-        bad = [line for line in lines if not _is_record(line)]
-        self.num_corrupt = len(bad)
-        if not bad:
-            return
-        with open(self._path.with_name(CORRUPT), "ab", buffering=0) as aside:
-            _write_through(aside, _joined(bad))
-        good = _joined(line for line in lines if line not in bad)
-        write_bytes(self._path, good)
-        old, self._file = self._file, self._locked()
-        old.close()
 
 
 def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
@@ -293,12 +284,10 @@ def parse_plan(data: object, source: Path) -> Plan:
 
 
 def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
-    """All whole records, the last of each key. A torn last line is dropped with a warning; any other bad line raises RequestError with its number, or
-    is skipped."""
-    return list(_records_by_key(path, skip_corrupt=skip_corrupt).values())
+    """Read all whole records, the last of each key. Drop a torn last line with a warning.
 
-
-def _records_by_key(path: Path, *, skip_corrupt: bool) -> dict[RecordKey, Record]:
+    Any other corrupt line raises RequestError with its number, or is skipped.
+    """
     found: dict[RecordKey, Record] = {}
     for source, content in _chunks(path):
         *lines, torn = content.split(b"\n")
@@ -315,7 +304,7 @@ def _records_by_key(path: Path, *, skip_corrupt: bool) -> dict[RecordKey, Record
                     f"restore the file, or measure that job again: bench run --resume {shlex.quote(str(path.parent))} --retry corrupt",
                 ) from error
             found[record.key] = record
-    return found
+    return list(found.values())
 
 
 def line_of(record: Record) -> bytes:
@@ -332,15 +321,6 @@ def holds_records(folder: Path) -> bool:
 def is_stored(path: Path) -> bool:
     """Is the file there, plain or packed?"""
     return path.exists() or packed_path(path).exists()
-
-
-def _file_state(path: Path) -> tuple[int, int, int] | None:
-    """What tells whether a file was changed; None where there is none."""
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _chunks(path: Path) -> list[tuple[Path, bytes]]:

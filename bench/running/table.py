@@ -128,8 +128,9 @@ def control_of(run: StoredRun) -> dict[str, Any] | None:
         pair = [cell_id + CONTROL_MARK, cell_id]
         level = INTERLEAVED_CONTROL_LEVEL if timings.are_interleaved(pair) else CONTROL_LEVEL
         if ratio := ratio_of(pair[0], pair[1], timings, level):
+            models = (planned.cell.model for planned in run.plan.cells if planned.cell.cell_id == cell_id)
             return {
-                "cell": _label(run.plan, cell_id),
+                "cell": next((f"{model.name}, n = {model.shape.seq_len}" for model in models), cell_id),
                 "cell_id": cell_id,
                 "ratio": ratio.estimate,
                 "low": ratio.low,
@@ -175,8 +176,11 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
             # models of one length that pool differently read a different number of data tokens, so other data of a generated task
             pool = model.interface.pooling(str(dict(model.options).get("pool", "")))
             data = data_by_reading[task, model.shape.seq_len, pool]
-            data |= _data_ids(records)
-            _require_one_data(data, task)
+            data |= {str(name) for record in records if (name := record.outcome.values.get("data_id"))}  # older records name none
+            if len(data) > 1:
+                raise RequestError(
+                    f"the data of {task} changed between trainings: {', '.join(sorted(data))}", "measure again into another --out"
+                )
             training = records[0].subject_id
             if training not in by_training:
                 by_training[training] = _seed_scores(records)
@@ -218,8 +222,7 @@ def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
-    """Columns of whole numbers stay whole where some are missing; numbers of which none is there are none of floating point; the others get the type
-    that pandas infers."""
+    """Keep whole numbers whole where some are missing; all-empty numeric columns become float64, and pandas infers the other types."""
     typed = rows.infer_objects()
     for column in rows.columns:
         present = rows[column].dropna()
@@ -233,26 +236,18 @@ def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
 def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
     records = [record for subject in _subjects(planned.cell, plan, by_subject) for record in by_subject.get(subject, ())]
     row = _identity(planned, plan)
-    measured = {metric: _measured(records, metric) for metric in plan.metrics}
+    in_order = sorted((r for r in records if r.outcome.status == MEASURED), key=lambda r: r.repeat)
+    measured = {metric: [r for r in in_order if r.metric == metric] for metric in plan.metrics}
     for metric, found in measured.items():
         if found:
             row.update(_summary(metric, found))
-    row[MFU] = _utilisation(planned, row.get("latency_ms"), row.get("ceiling_flops_per_s"))
+    latency_ms, ceiling = row.get("latency_ms"), row.get("ceiling_flops_per_s")
+    row[MFU] = None if latency_ms is None or ceiling is None else step_flops(planned) * MS_PER_S / latency_ms / ceiling
     if measured.keys() >= WITH_ROOFLINE:
         row.update(roofline_of(planned, measured["latency"], measured["ceiling"]))
-    return {**row, **_status(records, _wanted_metrics(planned, plan))}
-
-
-def _measured(records: Sequence[Record], metric: str) -> list[Record]:
-    """Those that a metric was measured in, by repeat."""
-    return sorted((r for r in records if r.metric == metric and r.outcome.status == MEASURED), key=lambda r: r.repeat)
-
-
-def _utilisation(planned: PlannedCell, latency_ms: float | None, ceiling_flops_per_s: float | None) -> float | None:
-    """Model FLOPs of a step per second, as a fraction of the ceiling."""
-    if latency_ms is None or ceiling_flops_per_s is None:
-        return None
-    return step_flops(planned) * MS_PER_S / latency_ms / ceiling_flops_per_s
+    trained = is_trained(planned.cell, plan)
+    wanted = [metric for metric in plan.metrics if trained or catalog.load("metrics", metric).REPEAT not in ("seed", "trial")]
+    return {**row, **_status(records, wanted)}
 
 
 def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
@@ -263,11 +258,6 @@ def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]
     trials = trial_ids(cell, plan)
     recipe = recipe_of(cell, plan, [record for trial in trials for record in by_subject.get(trial, ())])
     return tuple(dict.fromkeys((cell.cell_id, *shared, *trials, *((training_id(cell, recipe),) if recipe else ()))))
-
-
-def _wanted_metrics(planned: PlannedCell, plan: Plan) -> list[str]:
-    trained = is_trained(planned.cell, plan)
-    return [metric for metric in plan.metrics if trained or catalog.load("metrics", metric).REPEAT not in ("seed", "trial")]
 
 
 def _summary(metric: str, records: Sequence[Record]) -> Mapping[str, Any]:
@@ -331,25 +321,6 @@ def _seed_scores(records: Sequence[Record]) -> SeedScores:
             f"the seeds of training {training} were scored on {lengths} test items, not on the same", "restore records.jsonl"
         )
     return SeedScores(training=training, seeds=tuple(record.repeat for record in records), scores=np.array(scores, dtype=np.float64))
-
-
-def _data_ids(records: Sequence[Record]) -> set[str]:
-    """The digests of the data that the trainings were made from; older records name none."""
-    return {str(name) for record in records if (name := record.outcome.values.get("data_id"))}
-
-
-def _require_one_data(data_ids: Collection[str], task: str) -> None:
-    if len(data_ids) > 1:
-        raise RequestError(
-            f"the data of {task} changed between trainings: {', '.join(sorted(data_ids))}", "measure again into another --out"
-        )
-
-
-def _label(plan: Plan, cell_id: str) -> str:
-    for planned in plan.cells:
-        if planned.cell.cell_id == cell_id:
-            return f"{planned.cell.model.name}, n = {planned.cell.model.shape.seq_len}"
-    return cell_id
 
 
 FORMULA_SIGNS = ("=", "+", "-", "@")

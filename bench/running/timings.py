@@ -108,17 +108,12 @@ def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timi
     started: dict[_Session, str] = {}
     bursts: dict[_Session, dict[str, Sequence[float]]] = defaultdict(dict)
     for record in measured:
-        cell_id, session = timed_id(record), (record.group, record.repeat)
+        cell_id, session = f"{record.subject_id}{CONTROL_MARK if record.control else ''}", (record.group, record.repeat)
         if record.control or record.group == home.get(record.subject_id, ""):
             by_cell[cell_id][record.repeat] = float(record.outcome.values["latency_ms"])
         if record.group and started.setdefault(session, record.outcome.started_at) == record.outcome.started_at:
             bursts[session][cell_id] = record.outcome.samples["wall_ms"]
     return Timings(by_cell, bursts)
-
-
-def timed_id(record: Record) -> str:
-    """The cell's id, marked for the control's second process."""
-    return f"{record.subject_id}{CONTROL_MARK if record.control else ''}"
 
 
 def ratio_of(first: str, second: str, timings: Timings, level: float) -> Interval | None:

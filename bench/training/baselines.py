@@ -1,4 +1,4 @@
-"""What the training loop is held against: the plain loop that most published code has, and the bare steps that nothing can undercut."""
+"""Baselines of the training loop: the plain loop of most published code, and the bare steps that nothing can undercut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from bench.spec import Recipe
@@ -22,7 +22,14 @@ class PlainItems(Dataset[tuple[Any, ...]]):
 
     def __init__(self, examples: Examples, reader: Reader) -> None:
         self.examples, self.reader = examples, reader
-        self.to_tensor = _image_transform(reader) if examples.inputs.dtype == torch.uint8 and examples.inputs.ndim == 4 else None
+        self.to_tensor: Any = None
+        if examples.inputs.dtype == torch.uint8 and examples.inputs.ndim == 4:
+            from torchvision import transforms
+
+            steps = [transforms.ToPILImage(), transforms.ToTensor()]
+            if reader.mean is not None and reader.spread is not None:
+                steps.append(transforms.Normalize(reader.mean.tolist(), reader.spread.tolist()))
+            self.to_tensor = transforms.Compose(steps)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -76,20 +83,6 @@ def bound_seconds(model: nn.Module, batches: Sequence[Batch], answers: str, reci
         optimizer.step()
     _wait(device)
     return time.perf_counter() - started
-
-
-def _image_transform(reader: Reader) -> Any:
-    from torchvision import transforms
-
-    steps = [transforms.ToPILImage(), transforms.ToTensor()]
-    if reader.mean is not None and reader.spread is not None:
-        steps.append(transforms.Normalize(reader.mean.tolist(), reader.spread.tolist()))
-    to_tensor = transforms.Compose(steps)
-
-    def transform(image: Tensor) -> Any:
-        return to_tensor(image)
-
-    return transform
 
 
 def _wait(device: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -33,16 +33,8 @@ class TrainingData:
     data_id: str = ""
 
     def to(self, device: str) -> TrainingData:
-        return TrainingData(
-            learned=self.learned.to(device),
-            held_out=self.held_out.to(device),
-            test=self.test.to(device),
-            reader=self.reader.to(device),
-            answers=self.answers,
-            num_classes=self.num_classes,
-            generation=self.generation,
-            data_id=self.data_id,
-        )
+        moved = {name: getattr(self, name).to(device) for name in ("learned", "held_out", "test", "reader")}
+        return replace(self, **moved)
 
 
 def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int, prepares: bool = True) -> TrainingData:

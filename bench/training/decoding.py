@@ -69,15 +69,11 @@ def score(
     model.eval()
     call = model if forward is None else forward  # a compiled model has no truth value
     items = torch.arange(len(examples), device=examples.targets.device)
+    num_tokens = examples.inputs.shape[1] if examples.inputs.ndim < 4 else 1
+    batch_size = max(1, min(MAX_ITEMS, MAX_TOKENS // num_tokens))
     parts = []  # answers are judged batch by batch: those of all items of a long text would not fit
-    for chosen in items.split(_batch_size(examples)):
+    for chosen in items.split(batch_size):
         batch = reader.read(examples.select(chosen))
         outputs = generate(call, batch, generation) if generation else call(batch.data, batch.valid)
         parts.append(judge(answers, outputs.float(), batch.targets))
     return join(answers, parts, examples.targets)
-
-
-def _batch_size(examples: Examples) -> int:
-    """As many items as keep a batch of long sequences within memory."""
-    num_tokens = examples.inputs.shape[1] if examples.inputs.ndim < 4 else 1
-    return max(1, min(MAX_ITEMS, MAX_TOKENS // num_tokens))

@@ -53,7 +53,9 @@ def train_teacher(
     channels, side = image_size(data.learned.inputs, data.reader.patch_side)
     torch.manual_seed(seed)
     network = ConvolutionalNetwork(channels, data.num_classes).to(device)
-    seen = dataclasses.replace(data, reader=dataclasses.replace(data.reader, augmentation=_augmentation(data))).to(device)
+    are_bytes = data.learned.inputs.dtype == torch.uint8
+    augmentation = Augmentation(TEACHER_AUGMENT, num_classes=data.num_classes) if are_bytes else None
+    seen = dataclasses.replace(data, reader=dataclasses.replace(data.reader, augmentation=augmentation)).to(device)
     own_recipe = dataclasses.replace(TEACHER_RECIPE, epochs=recipe.teacher_epochs, precision=recipe.precision)
     training = Training(network, seen, own_recipe, seed=seed, device=device, told_as="teacher: ")
     own = checkpoint.part_of(TEACHER_PART) if checkpoint else None
@@ -70,8 +72,3 @@ def train_teacher(
         train_s=training.elapsed_s,
         state=training.state(),
     )
-
-
-def _augmentation(data: TrainingData) -> Augmentation | None:
-    are_bytes = data.learned.inputs.dtype == torch.uint8
-    return Augmentation(TEACHER_AUGMENT, num_classes=data.num_classes) if are_bytes else None

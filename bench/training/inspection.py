@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from bench.tasks._info import Regression
 from bench.training.curve_fits import Fit
 from bench.training.data import TrainingData
-from bench.training.reading import Batch, Examples
 from bench.training.weight_maps import POSITIONS, LayerMixing, TokenLayout, reduce_layer
 from models.layers.embedding import Embedding
 
@@ -29,22 +28,26 @@ MAX_ENTRIES = 1 << 24
 
 @torch.no_grad()
 def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict[str, tuple[LayerMixing, ...]]:
-    """By kind, layer by layer in the order in which they run: a mixer's kind is the name of its file, and the positions are one of a single layer.
+    """Collect how a model's mixers mix tokens: by kind, layer by layer in the order in which they run.
 
-    What attention weighs is the mean over the first test items that fill the length. Only mixers with `token_weights` that mix all of the sequence
-    are seen, not those of its halves. Empty where no item fills the length, or the model is longer than MAX_SEQ_LEN. The model is left in evaluation
-    mode, its weights and all random states alone.
+    A mixer's kind is the name of its file; positions are a kind with a single layer. Attention weights are means over the first test items that fill
+    the length. Only mixers with `token_weights` that mix the whole sequence count, not those of its halves. Empty where no item fills the length, or
+    the model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode, its weights and all random states alone.
     """
-    batch = _whole_items(data, layout)
-    if batch is None or layout.seq_len > MAX_SEQ_LEN:
+    lengths = data.test.lengths
+    whole = torch.arange(len(data.test)) if lengths is None else (lengths >= layout.num_data_tokens).nonzero()[:, 0]
+    chosen = whole[: max(1, min(MAX_ITEMS, MAX_TOKENS // layout.seq_len))]
+    if not len(chosen) or layout.seq_len > MAX_SEQ_LEN:
         return {}
+    batch = data.reader.read(data.test.select(chosen))
     found: dict[str, list[LayerMixing]] = {}
 
     def keep(mixer: Any, arguments: tuple[Tensor, ...]) -> None:
         if arguments[0].shape[1] != layout.seq_len:
             return
         weights = _mean_weights(mixer.token_weights, arguments[0])
-        found.setdefault(_kind(mixer), []).append(reduce_layer(weights.cpu().numpy(), layout, measured=True))
+        kind = type(mixer).__module__.rpartition(".")[2]
+        found.setdefault(kind, []).append(reduce_layer(weights.cpu().numpy(), layout, measured=True))
 
     mixers = [module for module in model.modules() if hasattr(module, "token_weights")]
     hooks = [mixer.register_forward_pre_hook(keep) for mixer in mixers]
@@ -61,7 +64,7 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
 
 @torch.no_grad()
 def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit | None:
-    """How the model fits the first test item; None where it answers with what is no number. The model is left in evaluation mode.
+    """Fit the first test item; None where an answer is not finite. Leaves the model in evaluation mode.
 
     `data` asks for values at tokens whose vectors `regression` explains.
     """
@@ -89,27 +92,9 @@ def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit 
 
 
 def _device_of(model: nn.Module) -> torch.device:
-    """That of its tensors; a model without any runs anywhere."""
+    """The device of the model's tensors; the CPU for a model without any."""
     tensor = next(itertools.chain(model.parameters(), model.buffers()), None)
     return torch.device("cpu") if tensor is None else tensor.device
-
-
-def _kind(mixer: nn.Module) -> str:
-    return type(mixer).__module__.rpartition(".")[2]
-
-
-def _whole_items(data: TrainingData, layout: TokenLayout) -> Batch | None:
-    """A few test items without padding, always the same ones."""
-    whole = _filling(data.test, layout.num_data_tokens)[: max(1, min(MAX_ITEMS, MAX_TOKENS // layout.seq_len))]
-    if not len(whole):
-        return None
-    return data.reader.read(data.test.select(whole))
-
-
-def _filling(examples: Examples, num_tokens: int) -> Tensor:
-    if examples.lengths is None:
-        return torch.arange(len(examples))
-    return (examples.lengths >= num_tokens).nonzero()[:, 0]
 
 
 def _mean_weights(token_weights: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:

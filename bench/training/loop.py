@@ -89,7 +89,9 @@ def train(
     learns from, where the recipe asks for that (`bench.training.distillation` trains it). Raises DivergedError naming the epoch, ValueError for a
     recipe without an epoch or an item per batch, or with a teacher that is not there.
     """
-    _require_steps(recipe)
+    for name in ("epochs", "batch_size", "accumulate"):
+        if getattr(recipe, name) < 1:
+            raise ValueError(f"{name} must be at least 1, not {getattr(recipe, name)}")
     if (recipe.teacher != NO_TEACHER) != (teacher is not None):
         raise ValueError(f"teacher must be given where the recipe has one and only there; this recipe's is {recipe.teacher!r}")
     torch.manual_seed(seed)
@@ -155,7 +157,8 @@ class Training:
                 self._tell_progress(time.perf_counter() - started)
                 if checkpoint and self.step % self.steps_per_epoch:
                     started += self._save(checkpoint, time.perf_counter() - started)
-            self._wait_for_device()
+            if self.device != "cpu":
+                torch.cuda.synchronize()
             self.steps_s += time.perf_counter() - started
             self._finish_epoch()
             self.elapsed_s += time.perf_counter() - started
@@ -282,10 +285,6 @@ class Training:
 
         return time.perf_counter() - before if checkpoint.save_if_due(state) else 0.0
 
-    def _wait_for_device(self) -> None:
-        if self.device != "cpu":
-            torch.cuda.synchronize()
-
     def _tell_progress(self, running_s: float) -> None:
         """Once a second: reading the loss waits for the device."""
         now = time.monotonic()
@@ -297,9 +296,3 @@ class Training:
         best = f", validation {self.epochs[-1].validation:.3f}" if self.epochs else ""
         left_s = (self.elapsed_s + running_s) / self.step * (self.recipe.epochs * self.steps_per_epoch - self.step)
         tell(f"{self.told_as}epoch {len(self.epochs) + 1} of {self.recipe.epochs}, loss {mean_loss:.3f}{best}, {left_s:.0f} s left")
-
-
-def _require_steps(recipe: Recipe) -> None:
-    for name in ("epochs", "batch_size", "accumulate"):
-        if getattr(recipe, name) < 1:
-            raise ValueError(f"{name} must be at least 1, not {getattr(recipe, name)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from einops import rearrange
@@ -57,12 +57,13 @@ class Reader:
         is_small = examples.inputs.nelement() * 4 <= WHOLE_IMAGE_BYTES
         if self.patch_side is None or self.augmentation is not None or not is_small:
             return examples
-        parts = [self.read(_slice(examples, start)).data for start in range(0, len(examples), CHUNK_ITEMS)]
+        chunks = zip(examples.inputs.split(CHUNK_ITEMS), examples.targets.split(CHUNK_ITEMS), strict=True)
+        parts = [self.read(Examples(inputs=inputs, targets=targets)).data for inputs, targets in chunks]
         return Examples(inputs=torch.cat(parts), targets=examples.targets)
 
     def to(self, device: str) -> Reader:
-        moved = [None if tensor is None else tensor.to(device) for tensor in (self.mean, self.spread)]
-        return Reader(patch_side=self.patch_side, mean=moved[0], spread=moved[1], augmentation=self.augmentation)
+        mean, spread = (None if tensor is None else tensor.to(device) for tensor in (self.mean, self.spread))
+        return replace(self, mean=mean, spread=spread)
 
     def _normalise(self, images: Tensor) -> Tensor:
         """`(batch, channels, side, side)` -> float32, mean 0 and spread 1 over the training split."""
@@ -80,10 +81,6 @@ def build_reader(
         raise ValueError(f"augment={'+'.join(augment)} is for images, and this task has none")
     augmentation = Augmentation(augment, num_classes=num_classes, magnitude=magnitude) if augment else None
     return Reader(patch_side=patch_side, mean=splits.mean, spread=splits.spread, augmentation=augmentation)
-
-
-def _slice(examples: Examples, start: int) -> Examples:
-    return Examples(inputs=examples.inputs[start : start + CHUNK_ITEMS], targets=examples.targets[start : start + CHUNK_ITEMS])
 
 
 def _valid_tokens(examples: Examples) -> Tensor | None:

@@ -21,6 +21,8 @@ Matrices = NDArray[np.floating]
 
 POSITIONS = "positions"
 STATES = ("start", "trained")
+MEASURES = ("line", "grid")
+"""Shift invariance along the line of tokens, and on their square grid."""
 MAX_SIDE = 64
 """Blocks of tokens per side of a stored matrix, the class token beside them."""
 MAX_MATRICES = 64
@@ -57,11 +59,11 @@ class LayerMixing:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """What a record holds of one kind of matrix (a mixer's name, or positions).
+    """The stored matrices of one kind (a mixer's name, or positions).
 
-    `maps`: by state, `(layers, heads, blocks, blocks)`, the first of `num_layers` and `num_heads`. `line`, `grid`: by state, the shift invariance of
-    all, `(num_layers, num_heads)`, NaN where it is not defined and `grid` empty without a grid; both empty for positions, whose diagonal of ones
-    would be the answer.
+    `maps`: by state, `(layers, heads, blocks, blocks)`, the first of `num_layers` and `num_heads`. `shares`: by measure (MEASURES) and state, the
+    shift invariance of all, `(num_layers, num_heads)`, NaN where undefined. Without a grid, `line` is the only measure; positions, whose diagonal of
+    ones would be the answer, have none.
     """
 
     kind: str
@@ -69,17 +71,11 @@ class Mixing:
     num_layers: int
     num_heads: int
     maps: Mapping[str, NDArray[np.float64]]
-    line: Mapping[str, NDArray[np.float64]]
-    grid: Mapping[str, NDArray[np.float64]]
+    shares: Mapping[str, Mapping[str, NDArray[np.float64]]]
 
-    @property
-    def line_noise(self) -> float:
-        return noise_share(self.layout.num_data_tokens)
-
-    @property
-    def grid_noise(self) -> float | None:
-        side = self.layout.side
-        return None if side is None else noise_share(self.layout.num_data_tokens, side=side)
+    def noise(self, measure: str) -> float:
+        """Return the expected share of independent noise."""
+        return noise_share(self.layout.num_data_tokens, side=self.layout.side if measure == "grid" else None)
 
 
 def reduce_layer(matrices: Matrices, layout: TokenLayout, *, measured: bool) -> LayerMixing:
@@ -115,46 +111,37 @@ def encode_mixing(
     limit = MAX_MATRICES // (len(states) * max(1, len(set(kinds) - {POSITIONS})))
     samples, described = dict[str, list[float]](), dict[str, Any]()
     for kind in kinds:
+        described[kind] = {}
         for state, found in states.items():
-            maps = _first(found[kind], limit)
+            layers = found[kind]
+            kept = layers[:limit]  # as many layers as fit, then the first heads of each
+            maps = np.stack([layer.maps[: max(1, limit // len(kept))] for layer in kept])
             samples[f"{kind}_{state}"] = [float(f"{entry:.{DIGITS}g}") for entry in maps.ravel().tolist()]
-        num_heads = len(found[kind][0].maps)
-        described[kind] = {"num_layers": len(found[kind]), "num_heads": num_heads, "shape": list(maps.shape)}
-        described[kind] |= {state: _shares(by_kind[kind]) for state, by_kind in states.items()}
+            described[kind][state] = {measure: [list(getattr(layer, measure)) for layer in layers] for measure in MEASURES}
+        described[kind] |= {"num_layers": len(layers), "num_heads": len(layers[0].maps), "shape": list(maps.shape)}
     place = {"seq_len": layout.seq_len, "class_token": layout.class_token, "side": layout.side}
     return {"mixing": {**place, "kinds": described}}, samples
 
 
 def decode_mixing(record: Record) -> tuple[Mixing, ...]:
-    """What a training's record holds of its mixing; empty for a record without it: an older one, or not the first seed's."""
+    """Read the matrices in a training's record; none in an older record, or one of a later seed."""
     stored = record.outcome.values.get("mixing")
     if not stored:
         return ()
     layout = TokenLayout(seq_len=stored["seq_len"], class_token=stored["class_token"], side=stored["side"])
-    return tuple(_decode_kind(record, layout, kind, described) for kind, described in stored["kinds"].items())
-
-
-def _decode_kind(record: Record, layout: TokenLayout, kind: str, described: Mapping[str, Any]) -> Mixing:
-    samples = record.outcome.samples
-    return Mixing(
-        kind=kind,
-        layout=layout,
-        num_layers=described["num_layers"],
-        num_heads=described["num_heads"],
-        maps={state: np.array(samples[f"{kind}_{state}"]).reshape(described["shape"]) for state in STATES},
-        line={state: np.array(described[state]["line"], dtype=np.float64) for state in STATES},
-        grid={state: np.array(described[state]["grid"], dtype=np.float64) for state in STATES},
-    )
-
-
-def _first(layers: Sequence[LayerMixing], limit: int) -> Matrices:
-    """`(layers, heads, blocks, blocks)`: as many layers as fit in `limit` matrices, then of each the first heads."""
-    kept = layers[:limit]
-    return np.stack([layer.maps[: max(1, limit // len(kept))] for layer in kept])
-
-
-def _shares(layers: Sequence[LayerMixing]) -> dict[str, list[list[float | None]]]:
-    return {"line": [list(layer.line) for layer in layers], "grid": [list(layer.grid) for layer in layers]}
+    samples, found = record.outcome.samples, []
+    for kind, described in stored["kinds"].items():
+        shares = {name: {state: np.array(described[state][name], dtype=np.float64) for state in STATES} for name in MEASURES}
+        mixing = Mixing(
+            kind=kind,
+            layout=layout,
+            num_layers=described["num_layers"],
+            num_heads=described["num_heads"],
+            maps={state: np.array(samples[f"{kind}_{state}"]).reshape(described["shape"]) for state in STATES},
+            shares={name: by_state for name, by_state in shares.items() if by_state[STATES[0]].size},
+        )
+        found.append(mixing)
+    return tuple(found)
 
 
 ROUNDING = 1e-12

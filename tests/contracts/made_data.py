@@ -12,10 +12,14 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
+
+from bench.tasks.readers.tokenise import PADDING
 
 FEW = "+items=300+test_items=100"
 
@@ -182,3 +186,8 @@ MADE: dict[str, Maker] = {
 def made_for(task: str, folder: Path, patch: pytest.MonkeyPatch) -> Made:
     assert task in MADE, f"task {task} has no made data: add one to made_data.py"
     return MADE[task](folder, patch)
+
+
+def text_of_bytes(ids: NDArray[Any]) -> str:
+    """Invert `byte_ids`, padding and a character that was cut left out."""
+    return bytes((ids[ids != PADDING] - 1).astype(np.uint8)).decode("utf-8", errors="ignore")

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench.report.charts.style import figure_style
-from bench.report.document import FigureBlock, Paragraph
+from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections import curve_fits
-from bench.report.sections.curve_fits import FitsSection, fit_views, fits_section
+from bench.report.sections.curve_fits import fits_by_item, fits_section
 from bench.report.write import write_report
 from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
 from bench.training.curve_fits import MAX_POINTS, Fit, decode_fit, encode_fit
@@ -64,7 +64,7 @@ def shifted(by: float) -> Fit:
     return dataclasses.replace(POINTS, prediction=tuple(value + by for value in POINTS.prediction))
 
 
-def section_of(models: Sequence[str]) -> FitsSection:
+def section_of(models: Sequence[str]) -> tuple[tuple[Block, ...], dict[str, Figure]]:
     cells = [cell_of(model) for model in models]
     plan = plan_of(*cells)
     return fits_section([record_of(cell, plan, shifted(place)) for place, cell in enumerate(cells)], plan)
@@ -87,19 +87,18 @@ def test_a_record_holds_five_digits_of_so_many_points() -> None:
 
 
 def test_models_of_one_task_and_length_stand_side_by_side_on_the_same_axes() -> None:
-    section = section_of(["gmlp", "vit"])
-    lead, block = section.blocks
+    (lead, block), figures = section_of(["gmlp", "vit"])
     assert isinstance(lead, Paragraph)
     assert isinstance(block, FigureBlock)
-    assert (block.title, [block.name]) == ("Fits: curve_fitting, n = 6", list(section.figures))
-    figure = section.figures[block.name]
+    assert (block.title, [block.name]) == ("Fits: curve_fitting, n = 6", list(figures))
+    figure = figures[block.name]
     first, second = figure.axes
     assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
     assert [axis.get_title("left").partition(",")[0] for axis in figure.axes] == ["gmlp", "vit"]
 
 
 def test_a_panel_shows_the_curve_the_observed_points_and_the_answers() -> None:
-    (figure,) = section_of(["gmlp"]).figures.values()
+    (figure,) = section_of(["gmlp"])[1].values()
     ((observed, curve, answers),) = shown(figure)
     for line, x, y in (
         (observed, POINTS.observed_x, POINTS.observed_y),
@@ -111,7 +110,7 @@ def test_a_panel_shows_the_curve_the_observed_points_and_the_answers() -> None:
 
 
 def test_the_table_lists_the_places_by_x_with_every_models_answer() -> None:
-    block = section_of(["gmlp", "vit"]).blocks[1]
+    block = section_of(["gmlp", "vit"])[0][1]
     assert isinstance(block, FigureBlock)
     assert block.table is not None
     assert [header.partition(",")[0] for header in block.table.headers] == ["x", "truth", "gmlp", "vit"]
@@ -125,16 +124,15 @@ def test_the_table_lists_the_places_by_x_with_every_models_answer() -> None:
 def test_other_lengths_have_a_figure_of_their_own() -> None:
     cells = cell_of("gmlp"), cell_of("gmlp", 8)
     plan = plan_of(*cells)
-    section = fits_section([record_of(cell, plan, POINTS) for cell in cells], plan)
-    assert len(section.figures) == len(section.blocks) - 1 == 2
+    blocks, figures = fits_section([record_of(cell, plan, POINTS) for cell in cells], plan)
+    assert len(figures) == len(blocks) - 1 == 2
 
 
 def test_more_models_than_there_is_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curve_fits, "MAX_PANELS", 2)
-    section = section_of(["gmlp", "vit", "transformer"])
-    (figure,) = section.figures.values()
+    (_, block), figures = section_of(["gmlp", "vit", "transformer"])
+    (figure,) = figures.values()
     assert len(shown(figure)) == 2
-    block = section.blocks[1]
     assert isinstance(block, FigureBlock)
     assert block.missing[0].startswith("Not drawn, for there are many: transformer")
     assert block.table is not None
@@ -142,7 +140,7 @@ def test_more_models_than_there_is_room_for_are_named(monkeypatch: pytest.Monkey
 
 
 def test_empty_places_of_the_grid_stay_empty() -> None:
-    (figure,) = section_of(["gmlp", "vit", "transformer", "metaformer", "gmlp+pool=mean+spatial_heads=4"]).figures.values()
+    (figure,) = section_of(["gmlp", "vit", "transformer", "metaformer", "gmlp+pool=mean+spatial_heads=4"])[1].values()
     assert (len(figure.axes), len(shown(figure))) == (6, 5)
     assert [bool(axis.get_xlabel()) for axis in figure.axes if axis.get_visible()] == [False, False, True, True, True]
 
@@ -152,10 +150,10 @@ def test_cells_that_share_a_training_share_the_panel_and_records_without_a_fit_g
     larger = dataclasses.replace(cell, cell=dataclasses.replace(cell.cell, workload=dataclasses.replace(cell.cell.workload, batch_size=64)))
     plan = plan_of(cell, larger)
     seeds = [record_of(cell, plan, POINTS), record_of(cell, plan, None, repeat=1)]
-    assert len(fit_views(seeds, plan)) == 1
-    assert fits_section(seeds[1:], plan) == FitsSection(blocks=(), figures={})
+    assert [len(fits) for fits in fits_by_item(seeds, plan).values()] == [1]
+    assert fits_section(seeds[1:], plan) == ((), {})
     failed = dataclasses.replace(seeds[0], outcome=dataclasses.replace(seeds[0].outcome, status="diverged"))
-    assert fit_views([failed], plan) == ()
+    assert fits_by_item([failed], plan) == {}
 
 
 def test_a_report_has_the_section_where_there_are_fits_and_only_there(make_data: MakeData, tmp_path: Path) -> None:

@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bench.report.charts.style import figure_style
-from bench.report.document import FigureBlock, Paragraph, TableBlock
+from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.images import image_of
 from bench.report.sections import trained
-from bench.report.sections.trained import FEW_VIEWS, WeightsSection, draw_mixing, mixing_table, mixing_views, weights_section
+from bench.report.sections.trained import FEW_VIEWS, draw_mixing, mixing_table, mixing_views, weights_section
 from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
 from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing, reduce_layer
 from tests.report.conftest import planned_cell
 
 LAYOUT = TokenLayout(seq_len=17, class_token=True, side=4)
+Shown = tuple[tuple[Block, ...], dict[str, Figure]]
 States = Mapping[str, Mapping[str, Sequence[LayerMixing]]]
 
 
@@ -82,25 +83,25 @@ def record_of(planned: PlannedCell, plan: Plan, states: States, layout: TokenLay
 
 
 @pytest.fixture
-def section() -> WeightsSection:
+def section() -> Shown:
     cells = cell_of("gmlp"), cell_of("vit")
     plan = plan_of(*cells)
     return weights_section([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
 
 
-def figure_blocks(section: WeightsSection) -> list[FigureBlock]:
-    return [block for block in section.blocks if isinstance(block, FigureBlock)]
+def figure_blocks(section: Shown) -> list[FigureBlock]:
+    return [block for block in section[0] if isinstance(block, FigureBlock)]
 
 
 def texts_of(figure: Figure) -> list[str]:
     return [text.get_text() for axis in figure.axes for text in axis.texts]
 
 
-def test_every_kind_of_every_trained_model_has_its_figure(section: WeightsSection) -> None:
+def test_every_kind_of_every_trained_model_has_its_figure(section: Shown) -> None:
     blocks = figure_blocks(section)
     assert [block.title.partition(", n =")[0] for block in blocks] == ["Spatial gating: gmlp", "Attention: vit", "Positions: vit"]
-    assert [block.name for block in blocks] == list(section.figures)
-    assert len({*section.figures}) == 3
+    assert [block.name for block in blocks] == list(section[1])
+    assert len({*section[1]}) == 3
 
 
 LENGTHS = (17, 26, 37, 50)
@@ -112,24 +113,24 @@ def test_by_default_a_few_are_drawn_and_the_table_has_all() -> None:
     plan = plan_of(*cells)
     records = [record_of(cell, plan, gating()) for cell in cells]
     few, every = (weights_section(records, plan, every_figure=chosen) for chosen in (False, True))
-    assert list(few.figures) == list(every.figures)[:FEW_VIEWS]
-    assert [block.name for block in figure_blocks(few)] == list(few.figures)
-    assert [block for block in few.blocks if isinstance(block, TableBlock)] == [b for b in every.blocks if isinstance(b, TableBlock)]
-    assert few.blocks[-1] == Paragraph(text="2 more heatmaps: bench report RUN --figures all.")
-    assert len(every.figures) == 4
+    assert list(few[1]) == list(every[1])[:FEW_VIEWS]
+    assert [block.name for block in figure_blocks(few)] == list(few[1])
+    assert [block for block in few[0] if isinstance(block, TableBlock)] == [b for b in every[0] if isinstance(b, TableBlock)]
+    assert few[0][-1] == Paragraph(text="2 more heatmaps: bench report RUN --figures all.")
+    assert len(every[1]) == 4
 
 
 def test_a_stored_heatmap_keeps_black_text_beside_its_colours() -> None:
     cell = cell_of("vit")
     plan = plan_of(cell)
-    figure = weights_section([record_of(cell, plan, attention())], plan).figures
+    figure = weights_section([record_of(cell, plan, attention())], plan)[1]
     with Image.open(io.BytesIO(image_of(next(iter(figure.values())), "png"))) as image:
         found: set[Any] = {color for _, color in image.convert("RGB").getcolors(1000) or ()}
     assert 64 < len(found) <= 256
     assert min(max(color) for color in found) <= 16
 
 
-def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(section: WeightsSection) -> None:
+def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(section: Shown) -> None:
     gmlp = figure_blocks(section)[0]
     assert gmlp.table is not None
     assert gmlp.table.headers[:5] == ("layer", "head", "along the line, start", "along the line, trained", "along the line, noise")
@@ -138,16 +139,16 @@ def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(secti
         assert float(row[2]) < 0.4
         assert (row[3], row[4]) == ("1.000", "0.118")
         assert (row[6], row[7]) == ("1.000", "0.188")
-    (overview,) = (block for block in section.blocks if isinstance(block, TableBlock))
+    (overview,) = (block for block in section[0] if isinstance(block, TableBlock))
     assert [row[1] for row in overview.table.rows] == ["Spatial gating", "Attention"]
     assert overview.table.rows[0][3] == "1.000"
     assert float(overview.table.rows[1][3]) < 0.3
 
 
-def test_positions_have_no_shift_invariance(section: WeightsSection) -> None:
+def test_positions_have_no_shift_invariance(section: Shown) -> None:
     positions = figure_blocks(section)[2]
     assert positions.table is None
-    assert texts_of(section.figures[positions.name]) == ["start", "trained"]
+    assert texts_of(section[1][positions.name]) == ["start", "trained"]
     assert "fixed" not in positions.caption
 
 
@@ -157,7 +158,7 @@ def test_fixed_positions_are_said_to_be_fixed() -> None:
     states = {state: {"positions": attention()["start"]["positions"]} for state in ("start", "trained")}
     section = weights_section([record_of(cell, plan, states)], plan)
     assert "They are fixed" in figure_blocks(section)[0].caption
-    assert not any(isinstance(block, TableBlock) for block in section.blocks)
+    assert not any(isinstance(block, TableBlock) for block in section[0])
 
 
 def shown(axis: Axes, place: int) -> NDArray[np.float64]:
@@ -167,13 +168,13 @@ def shown(axis: Axes, place: int) -> NDArray[np.float64]:
 def test_layers_stand_side_by_side_with_their_mean_and_the_number_above() -> None:
     cell = cell_of("gmlp")
     plan = plan_of(cell)
-    (view,) = mixing_views([record_of(cell, plan, gating(3, 2))], plan)
-    figure = draw_mixing(view.mixing)
+    ((_, mixing),) = mixing_views([record_of(cell, plan, gating(3, 2))], plan).values()
+    figure = draw_mixing(mixing)
     rows = [axis for axis in figure.axes if len(axis.images) > 1]
     states = ("start", "trained")
     assert [axis.get_ylabel() for axis in rows] == [f"{heads}\n{state}" for heads in ("head 1", "head 2", "all heads") for state in states]
     assert [len(axis.images) for axis in rows] == [4] * 6
-    start = view.mixing.maps["start"]
+    start = mixing.maps["start"]
     assert np.array_equal(shown(rows[2], 1), start[1, 1])
     assert np.allclose(shown(rows[2], 3), start[:, 1].mean(axis=0), rtol=1e-6, atol=0.0)
     assert np.allclose(shown(rows[4], 3), start.mean(axis=(0, 1)), rtol=1e-6, atol=0.0)
@@ -182,8 +183,8 @@ def test_layers_stand_side_by_side_with_their_mean_and_the_number_above() -> Non
     assert [text.get_text() for text in rows[1].texts] == ["1.000"] * 3 + [""]
 
 
-def test_a_row_has_one_scale_around_zero_for_weights_and_from_zero_for_probabilities(section: WeightsSection) -> None:
-    gmlp, vit = list(section.figures.values())[:2]
+def test_a_row_has_one_scale_around_zero_for_weights_and_from_zero_for_probabilities(section: Shown) -> None:
+    gmlp, vit = list(section[1].values())[:2]
     for figure, signed in ((gmlp, True), (vit, False)):
         for axis in (axis for axis in figure.axes if len(axis.images) > 1):
             ((low, high),) = {image.get_clim() for image in axis.images}
@@ -210,7 +211,7 @@ def test_only_so_many_models_are_drawn_and_the_others_named(monkeypatch: pytest.
     plan = plan_of(*cells)
     section = weights_section([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
     assert [block.title.partition(":")[0] for block in figure_blocks(section)] == ["Spatial gating"]
-    last = section.blocks[-1]
+    last = section[0][-1]
     assert isinstance(last, Paragraph)
     assert last.text.startswith("Not drawn, for there are many: vit, n = 17")
 
@@ -219,8 +220,8 @@ def test_without_a_grid_there_is_one_measure() -> None:
     layout = TokenLayout(seq_len=12, class_token=False)
     cell = cell_of("gmlp", 12)
     plan = plan_of(cell)
-    (view,) = mixing_views([record_of(cell, plan, gating(layout=layout), layout)], plan)
-    table = mixing_table(view.mixing)
+    ((_, mixing),) = mixing_views([record_of(cell, plan, gating(layout=layout), layout)], plan).values()
+    table = mixing_table(mixing)
     assert table.headers == ("layer", "head", "along the line, start", "along the line, trained", "along the line, noise")
     assert table.rows[0][3] == "1.000"
 
@@ -252,6 +253,6 @@ def test_cells_that_share_a_training_share_the_figure_and_other_records_give_non
     plan = plan_of(cell, larger)
     seeds = [record_of(cell, plan, gating()), record_of(cell, plan, {"start": {}, "trained": {}}, repeat=1)]
     assert len(mixing_views(seeds, plan)) == 1
-    assert weights_section(seeds[1:], plan) == WeightsSection(blocks=(), figures={})
+    assert weights_section(seeds[1:], plan) == ((), {})
     failed = dataclasses.replace(seeds[0], outcome=dataclasses.replace(seeds[0].outcome, status="diverged"))
-    assert mixing_views([failed], plan) == ()
+    assert mixing_views([failed], plan) == {}

@@ -58,7 +58,7 @@ def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_r
     first = jobs(plan)[0]
     facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
     with writing_to(folder, plan, facts, put_corrupt_aside=False) as writer:
-        writer.append(runner._record(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
+        writer.append(runner.record_of(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
     assert place(choose_folder(plan, "", TODAY)) == (folder, False)
     progress = Silent()
     result = runner.execute(plan, folder, progress, executor="inline")
@@ -226,13 +226,13 @@ def test_records_are_read_once_however_much_is_missing(retry: str, monkeypatch: 
     content = unpacked_records(folder).read_bytes()
     lines = content.splitlines(keepends=True)
     reads: list[Path] = []
-    records_by_key = store._records_by_key
+    read_records = store.read_records
 
     def counted(path: Path, **how: Any) -> Any:
         reads.append(path)
-        return records_by_key(path, **how)
+        return read_records(path, **how)
 
-    monkeypatch.setattr(store, "_records_by_key", counted)
+    monkeypatch.setattr(store, "read_records", counted)
     for kept in (lines[:0], lines[:3], [*lines[:3], lines[3][:-9]], lines):
         (folder / RECORDS).write_bytes(b"".join(kept))
         reads.clear()
@@ -249,7 +249,7 @@ def test_what_another_process_wrote_is_read(tmp_path: Path) -> None:
     store.start_run(tmp_path, plan, {})
     records = RunRecords(tmp_path)
     first, second = (
-        runner._record(job, Outcome(status="measured"), {"environment_id": "e", "code_version": "v"}) for job in jobs(plan)[:2]
+        runner.record_of(job, Outcome(status="measured"), {"environment_id": "e", "code_version": "v"}) for job in jobs(plan)[:2]
     )
     assert records.read() == ()
     with RecordWriter(tmp_path) as writer:

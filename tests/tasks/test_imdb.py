@@ -15,7 +15,7 @@ from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLE, imdb, load_splits, require_data
 from bench.tasks._info import info_of
 from bench.tasks.readers.text import Texts
-from bench.tasks.readers.tokenise import text_of_bytes
+from tests.contracts.made_data import text_of_bytes
 
 REVIEWS = [(1, "great\u2028film"), (0, "dull"), (1, "a joy"), (0, "bad<br />worse\r\nworst")]
 SORTED = Texts(texts=["bad<br />worse\r\nworst", "dull", "a joy", "great\u2028film"], labels=[0, 0, 1, 1])

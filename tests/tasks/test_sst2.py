@@ -9,7 +9,7 @@ import pytest
 from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLE, load_splits, require_data, sst2
 from bench.tasks._info import info_of
-from bench.tasks.readers.tokenise import text_of_bytes
+from tests.contracts.made_data import text_of_bytes
 
 
 def write(path: Path, num_items: int, word: str) -> None:

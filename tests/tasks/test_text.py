@@ -12,7 +12,7 @@ import torch
 from bench.spec import RequestError
 from bench.tasks import Splits, load_splits, require_data, text
 from bench.tasks._info import Sequences, choose
-from bench.tasks.readers.tokenise import text_of_bytes
+from tests.contracts.made_data import text_of_bytes
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".csv.gz", ".tsv.xz", ".jsonl.gz")
 ROWS = pd.DataFrame({"text": [f"no. {row} é" for row in range(12)], "label": ["good", "bad"] * 6})

@@ -54,12 +54,12 @@ def test_what_is_written_is_read() -> None:
     assert (attention.kind, attention.layout, attention.num_layers, attention.num_heads) == ("attention", GRID, 2, 3)
     for state, layers in (("start", start), ("trained", trained)):
         assert np.allclose(attention.maps[state], [layer.maps for layer in layers], rtol=1e-3)
-        assert attention.line[state].tolist() == [list(layer.line) for layer in layers]
-        assert attention.grid[state].tolist() == [list(layer.grid) for layer in layers]
+        assert attention.shares["line"][state].tolist() == [list(layer.line) for layer in layers]
+        assert attention.shares["grid"][state].tolist() == [list(layer.grid) for layer in layers]
     assert not np.allclose(attention.maps["start"], attention.maps["trained"], rtol=0.1)
     assert alike.kind == "positions"
     assert alike.maps["trained"].shape == (1, 1, 17, 17)
-    assert alike.line["trained"].size == 0
+    assert alike.shares == {}
 
 
 def test_the_class_token_takes_no_part_in_the_shift_invariance() -> None:
@@ -76,17 +76,16 @@ def test_the_class_token_takes_no_part_in_the_shift_invariance() -> None:
 def test_in_a_line_there_is_no_grid() -> None:
     record, _ = written_and_read(LINE, {state: {"attention": layers_of(1, 2, LINE)} for state in ("start", "trained")})
     (mixing,) = decode_mixing(record)
-    assert mixing.grid["start"].size == 0
-    assert mixing.grid_noise is None
-    assert mixing.line_noise == pytest.approx(2 / 13)
+    assert list(mixing.shares) == ["line"]
+    assert mixing.noise("line") == pytest.approx(2 / 13)
 
 
 def test_a_constant_matrix_is_read_as_undefined() -> None:
     uniform = tuple(reduce_layer(np.full((1, 17, 17), 1 / 17), GRID, measured=True) for _ in range(2))
     record, _ = written_and_read(GRID, {state: {"attention": uniform} for state in ("start", "trained")})
     (mixing,) = decode_mixing(record)
-    assert np.isnan(mixing.line["start"]).all()
-    assert mixing.line["start"].shape == (2, 1)
+    assert np.isnan(mixing.shares["line"]["start"]).all()
+    assert mixing.shares["line"]["start"].shape == (2, 1)
 
 
 def test_blocks_are_means_and_the_class_token_stays_alone() -> None:
@@ -124,7 +123,7 @@ def test_a_record_holds_the_first_of_too_many_and_says_how_many_there_were(num_l
     assert mixing.maps["trained"].shape == (*kept, 17, 17)
     assert 2 * kept[0] * kept[1] <= MAX_MATRICES
     assert (mixing.num_layers, mixing.num_heads) == (num_layers, num_heads)
-    assert mixing.line["trained"].shape == (num_layers, num_heads)
+    assert mixing.shares["line"]["trained"].shape == (num_layers, num_heads)
 
 
 def test_the_largest_record_stays_small() -> None:

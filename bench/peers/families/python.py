@@ -101,8 +101,7 @@ def counterpart_of(config: Config) -> Counterpart | None:
     return None if config.arguments else _counterpart(config.factory)
 
 
-def own_model(model: nn.Module) -> nn.Module:
-    return unadapted(model)
+own_model = unadapted
 
 
 def _own_interface(factory: str, input: str) -> Interface:

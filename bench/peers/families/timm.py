@@ -65,8 +65,7 @@ def counterpart_of(config: Config) -> Counterpart | None:
     return PUBLISHED.get(config.model.partition(".")[0])
 
 
-def own_model(model: nn.Module) -> nn.Module:
-    return unadapted(model)
+own_model = unadapted
 
 
 @functools.lru_cache(maxsize=64)

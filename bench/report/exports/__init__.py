@@ -6,6 +6,6 @@
                       of another program, to `target` (a folder, or an address where that program has such; "" for its usual place). Raises
                       RequestError where the run holds nothing for that program or `target` cannot be written.
 
-An export reads the records and changes nothing of them. It can be made again at any time, as a run that goes on does: what is as it was stays, what a
-cell or training came to anew takes the place of what it had come to before, and what others wrote to that target is left alone.
+An export reads the records and changes none of them. It can be made again at any time: unchanged entries stay, new results of a cell or training
+replace its earlier ones, and what others wrote to that target is left alone.
 """

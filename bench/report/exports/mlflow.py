@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.report.export import Curve, curves_of
 from bench.running.store import StoredRun
 from bench.running.table import json_rows, rows_of
-from bench.running.training_curves import Curve, curves_of
 from bench.serialize import content_id
 from bench.spec import RequestError
 
@@ -110,7 +110,10 @@ def _log(client: Any, run: str, row: Mapping[str, Any], curves: Iterable[Curve])
 
     now_ms = time.time_ns() // 1_000_000
     params = [Param(key, str(row[key])[:LONGEST_PARAMETER]) for key in PARAMETERS if row.get(key) not in (None, "")]
-    metrics = [Metric(key, value, now_ms, 0) for key, value in _figures(row).items()]
+    figures = {
+        key: value for key, value in row.items() if key not in PARAMETERS and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    metrics = [Metric(key, float(value), now_ms, 0) for key, value in figures.items()]
     for curve in curves:
         for series, values in curve.series.items():
             metrics += [Metric(f"seed_{curve.seed}_{series}", value, now_ms, epoch) for epoch, value in enumerate(values, start=1)]
@@ -127,11 +130,3 @@ def _reason(error: Exception) -> str:
     if known := getattr(error, "supported_uri_schemes", None):
         return f"MLflow, as installed, knows only folders and {', '.join(f'{scheme}:' for scheme in known if scheme)}"
     return textwrap.shorten(str(error), LONGEST_REASON, placeholder=" ...")
-
-
-def _figures(row: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        key: float(value)
-        for key, value in row.items()
-        if key not in PARAMETERS and isinstance(value, int | float) and not isinstance(value, bool)
-    }

@@ -7,8 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from bench.report.export import curves_of
 from bench.running.store import StoredRun
-from bench.running.training_curves import curves_of
 from bench.serialize import content_id
 from bench.spec import RequestError
 

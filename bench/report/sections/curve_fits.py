@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench import numbers
-from bench.planning.tuning import recipe_of
 from bench.report.charts.matplotlib import CHARACTERS_PER_INCH
 from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import BLACK, GREY, VERMILLION, slug
 from bench.report.document import Block, FigureBlock, Paragraph
+from bench.report.sections.trained import trained_models
 from bench.report.tables import Table
-from bench.spec import MEASURED, Plan, PlannedCell, Record, training_id
+from bench.spec import Plan, Record
 from bench.training.curve_fits import Fit, decode_fit
 
 MAX_COLUMNS, MAX_PANELS = 3, 12
@@ -32,120 +30,75 @@ INTRODUCTION = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitView:
-    """One trained model's fit: `label` names the model, `item` the task and length, whose items are the same for all models."""
-
-    label: str
-    item: str
-    fit: Fit
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitsSection:
-    """Blocks in reading order, and by name the figures that they show."""
-
-    blocks: tuple[Block, ...]
-    figures: Mapping[str, Figure]
-
-
-def fits_section(records: Sequence[Record], plan: Plan) -> FitsSection:
-    """A figure per task and length of which the records hold fits; nothing where they hold none. Call inside `style.figure_style`."""
-    by_item: dict[str, list[FitView]] = {}
-    for view in fit_views(records, plan):
-        by_item.setdefault(view.item, []).append(view)
+def fits_section(records: Sequence[Record], plan: Plan) -> tuple[tuple[Block, ...], dict[str, Figure]]:
+    """Draw a figure per task and length with fits: blocks in reading order, and the figures by name. Call inside `style.figure_style`."""
+    by_item = fits_by_item(records, plan)
     if not by_item:
-        return FitsSection(blocks=(), figures={})
-    figures = {_name(item): draw_fits(views[:MAX_PANELS]) for item, views in by_item.items()}
-    shown = [_figure_block(item, views, figures[_name(item)]) for item, views in by_item.items()]
-    return FitsSection(blocks=(Paragraph(text=INTRODUCTION), *shown), figures=figures)
+        return (), {}
+    figures = {f"fits-{slug(item)}": draw_fits(fits[:MAX_PANELS]) for item, fits in by_item.items()}
+    shown = [_figure_block(name, item, by_item[item], figure) for item, (name, figure) in zip(by_item, figures.items(), strict=True)]
+    return (Paragraph(text=INTRODUCTION), *shown), figures
 
 
-def fit_views(records: Sequence[Record], plan: Plan) -> tuple[FitView, ...]:
-    """One per trained model with a fit, in the order of the plan's cells; cells that share a training share the view."""
-    by_training: dict[str, Fit] = {}
-    for record in records:
-        if record.metric == "accuracy" and record.outcome.status == MEASURED and (fit := decode_fit(record)):
-            by_training.setdefault(record.subject_id, fit)
-    found: dict[str, FitView] = {}
-    for planned in plan.cells if by_training else ():
-        recipe = recipe_of(planned.cell, plan, records)
-        training = training_id(planned.cell, recipe) if recipe else ""
-        if training in by_training and training not in found:
-            found[training] = FitView(label=_label(planned), item=_item(planned), fit=by_training[training])
-    return tuple(found.values())
+def fits_by_item(records: Sequence[Record], plan: Plan) -> dict[str, list[tuple[str, Fit]]]:
+    """Collect the trained models' labels and fits, by task and length, whose items are the same for all models."""
+    found: dict[str, list[tuple[str, Fit]]] = {}
+    for planned, _, fit in trained_models(records, plan, decode_fit):
+        item = f"{planned.cell.workload.task}, n = {planned.cell.model.shape.seq_len}"
+        label = f"{planned.cell.model.name}, {numbers.count(planned.sizing.params)} parameters"
+        found.setdefault(item, []).append((label, fit))
+    return found
 
 
-def draw_fits(views: Sequence[FitView]) -> Figure:
+def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
     """A panel per model, all on the same axes."""
-    rows = -(-len(views) // MAX_COLUMNS)
-    columns = -(-len(views) // rows)
-    width, height = ONE_PANEL_INCHES if len(views) == 1 else (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows)
+    rows = -(-len(fits) // MAX_COLUMNS)
+    columns = -(-len(fits) // rows)
+    width, height = ONE_PANEL_INCHES if len(fits) == 1 else (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows)
     figure = Figure(figsize=(max(width, ONE_PANEL_INCHES[0]), height + LEGEND_INCHES), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axis, view in zip(axes.flat, views, strict=False):
-        _draw_fit(axis, view.fit)
-        axis.set_title(textwrap.fill(view.label, round(width / columns * CHARACTERS_PER_INCH)))
-    for axis in axes.flat[len(views) :]:
-        axis.set_visible(False)
-    for place, axis in enumerate(axes.flat[: len(views)]):
+    for place, (axis, (label, fit)) in enumerate(zip(axes.flat, fits, strict=False)):
+        axis.plot(fit.observed_x, fit.observed_y, OBSERVED_MARK, color=GREY, markersize=4)
+        axis.plot(fit.curve_x, fit.curve_y, color=BLACK, linewidth=1.2)
+        axis.vlines(fit.asked_x, fit.truth, fit.prediction, color=VERMILLION, linewidth=0.8)
+        axis.plot(fit.asked_x, fit.prediction, ANSWER_MARK, color=VERMILLION, markersize=3.5)
+        axis.set_title(textwrap.fill(label, round(width / columns * CHARACTERS_PER_INCH)))
         axis.set_ylabel("" if place % columns else "y")
-        is_lowest = place + columns >= len(views)
+        is_lowest = place + columns >= len(fits)
         axis.set_xlabel("x" if is_lowest else "")
         axis.tick_params(labelbottom=is_lowest)
-    figure.legend(handles=_handles(), loc="outside lower center", ncols=3)
-    return figure
-
-
-def fit_table(views: Sequence[FitView]) -> Table:
-    """One row per place that is asked for, by x: the truth and what each model answers."""
-    first = views[0].fit
-    order = np.argsort(first.asked_x, kind="stable")
-    columns = (first.asked_x, first.truth, *(view.fit.prediction for view in views))
-    rows = tuple(tuple(f"{column[place]:.3f}" for column in columns) for place in order)
-    headers = ("x", "truth", *(view.label for view in views))
-    return Table(headers=headers, numeric=(True,) * len(headers), rows=rows)
-
-
-def _draw_fit(axis: Axes, fit: Fit) -> None:
-    axis.plot(fit.observed_x, fit.observed_y, OBSERVED_MARK, color=GREY, markersize=4)
-    axis.plot(fit.curve_x, fit.curve_y, color=BLACK, linewidth=1.2)
-    axis.vlines(fit.asked_x, fit.truth, fit.prediction, color=VERMILLION, linewidth=0.8)
-    axis.plot(fit.asked_x, fit.prediction, ANSWER_MARK, color=VERMILLION, markersize=3.5)
-
-
-def _handles() -> list[Line2D]:
-    return [
+    for axis in axes.flat[len(fits) :]:
+        axis.set_visible(False)
+    handles = [
         Line2D([], [], color=BLACK, linewidth=1.2, label="the curve"),
         Line2D([], [], color=GREY, linestyle="", marker=OBSERVED_MARK, markersize=4, label="observed, with noise"),
         Line2D([], [], color=VERMILLION, linewidth=0.8, marker=ANSWER_MARK, markersize=3.5, label="the model's answer, and its error"),
     ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
 
 
-def _figure_block(item: str, views: Sequence[FitView], figure: Figure) -> FigureBlock:
-    fit = views[0].fit
+def fit_table(fits: Sequence[tuple[str, Fit]]) -> Table:
+    """One row per place that is asked for, by x: the truth and each model's answer."""
+    _, first = fits[0]
+    order = np.argsort(first.asked_x, kind="stable")
+    columns = (first.asked_x, first.truth, *(fit.prediction for _, fit in fits))
+    rows = tuple(tuple(f"{column[place]:.3f}" for column in columns) for place in order)
+    headers = ("x", "truth", *(label for label, _ in fits))
+    return Table(headers=headers, numeric=(True,) * len(headers), rows=rows)
+
+
+def _figure_block(name: str, item: str, fits: Sequence[tuple[str, Fit]], figure: Figure) -> FigureBlock:
+    _, fit = fits[0]
     caption = (
         f"{numbers.whole(len(fit.observed_x))} observed points and {numbers.whole(len(fit.asked_x))} places asked for; a short line leads from each "
         "answer to the curve. All panels have the same axes."
     )
-    left_out = [f"Not drawn, for there are many: {'; '.join(view.label for view in views[MAX_PANELS:])}."] if views[MAX_PANELS:] else []
     return FigureBlock(
-        name=_name(item),
+        name=name,
         title=f"Fits: {item}",
         caption=caption,
-        missing=tuple(left_out),
+        missing=(f"Not drawn, for there are many: {'; '.join(label for label, _ in fits[MAX_PANELS:])}.",) if fits[MAX_PANELS:] else (),
         wide=bool(figure.get_figwidth() > PHONE_INCHES),
-        table=fit_table(views),
+        table=fit_table(fits),
     )
-
-
-def _label(planned: PlannedCell) -> str:
-    return f"{planned.cell.model.name}, {numbers.count(planned.sizing.params)} parameters"
-
-
-def _item(planned: PlannedCell) -> str:
-    return f"{planned.cell.workload.task}, n = {planned.cell.model.shape.seq_len}"
-
-
-def _name(item: str) -> str:
-    return f"fits-{slug(item)}"

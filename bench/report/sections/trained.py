@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from bench import numbers
 from bench.planning.tuning import recipe_of
@@ -17,13 +16,14 @@ from bench.report.charts.style import slug
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.tables import Table
 from bench.spec import MEASURED, Plan, PlannedCell, Record, training_id
-from bench.training.weight_maps import POSITIONS, STATES, Mixing, decode_mixing
+from bench.training.weight_maps import MEASURES, POSITIONS, STATES, Mixing, decode_mixing
 
+Found = TypeVar("Found")
 MAX_LAYERS = MAX_HEADS = 8
 MAX_MODELS = 8
 FEW_VIEWS = 2
 """As many heatmaps as a report draws by default."""
-MEASURES = {"line": "along the line", "grid": "on the grid"}
+PLACES = {"line": "along the line", "grid": "on the grid"}
 INTRODUCTION = (
     "How each trained model (its first seed) passes information between tokens. Row i, column j: how much of token j reaches token i. "
     "Shift invariance is the share of a matrix's squared Frobenius norm, its mean entry taken away, that stays when each entry is replaced by the "
@@ -39,55 +39,52 @@ UNTRAINED_ROWS_NOTE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MixingView:
-    """One kind of matrix in one trained model; `name` is unique and fit for a file, `label` says which model."""
+def weights_section(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> tuple[tuple[Block, ...], dict[str, Figure]]:
+    """Show the mixing of trained models: blocks in reading order, and their figures by name.
 
-    name: str
-    label: str
-    mixing: Mixing
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightsSection:
-    """Blocks in reading order, and by name the figures that they show."""
-
-    blocks: tuple[Block, ...]
-    figures: Mapping[str, Figure]
-
-
-def weights_section(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> WeightsSection:
-    """The mixing of trained models, as far as the records hold any: a table of all models, and the heatmaps of a few or, with `every_figure`, of the
-    first `MAX_MODELS`. Call inside `style.figure_style`."""
+    A table of all models, and the heatmaps of a few or, with `every_figure`, of the first `MAX_MODELS`. Call inside `style.figure_style`.
+    """
     views = mixing_views(records, plan)
     if not views:
-        return WeightsSection(blocks=(), figures={})
-    models = list(dict.fromkeys(view.label for view in views))
-    drawn = [view for view in views if view.label in models[:MAX_MODELS]]
-    others = [] if every_figure else drawn[FEW_VIEWS:]
-    drawn = drawn[: len(drawn) - len(others)]
-    figures = {view.name: draw_mixing(view.mixing) for view in drawn}
-    shown = tuple(_figure_block(view, figures[view.name]) for view in drawn)
-    left_out = f"Not drawn, for there are many: {'; '.join(models[MAX_MODELS:])}."
-    more = f"{len(others)} more heatmaps: bench report RUN --figures all."
-    rest = (*((Paragraph(text=more),) if others else ()), *((Paragraph(text=left_out),) if models[MAX_MODELS:] else ()))
-    return WeightsSection(blocks=(Paragraph(text=INTRODUCTION), *_overview(views), *shown, *rest), figures=figures)
+        return (), {}
+    models = list(dict.fromkeys(label for label, _ in views.values()))
+    drawable = {name: view for name, view in views.items() if view[0] in models[:MAX_MODELS]}
+    drawn = dict(list(drawable.items())[: None if every_figure else FEW_VIEWS])
+    figures = {name: draw_mixing(mixing) for name, (_, mixing) in drawn.items()}
+    blocks: list[Block] = [Paragraph(text=INTRODUCTION), *_overview(list(views.values()))]
+    blocks += [_figure_block(name, *view, figures[name]) for name, view in drawn.items()]
+    if len(drawn) < len(drawable):
+        blocks.append(Paragraph(text=f"{len(drawable) - len(drawn)} more heatmaps: bench report RUN --figures all."))
+    if models[MAX_MODELS:]:
+        blocks.append(Paragraph(text=f"Not drawn, for there are many: {'; '.join(models[MAX_MODELS:])}."))
+    return tuple(blocks), figures
 
 
-def mixing_views(records: Sequence[Record], plan: Plan) -> tuple[MixingView, ...]:
-    """One per kind of matrix in each trained model, in the order of the plan's cells; cells that share a training share the view."""
-    by_training: dict[str, Record] = {}
+def mixing_views(records: Sequence[Record], plan: Plan) -> dict[str, tuple[str, Mixing]]:
+    """Find each kind of matrix in each trained model: by a name fit for a file, the model's label and the matrices."""
+    found = {}
+    for planned, training, mixings in trained_models(records, plan, decode_mixing):
+        model = planned.cell.model
+        label = f"{model.name}, n = {model.shape.seq_len}, {numbers.count(planned.sizing.params)} parameters, {planned.cell.workload.task}"
+        for mixing in mixings:
+            name = f"mixing-{slug(model.name)}-{model.shape.seq_len}-{slug(mixing.kind.replace('_', '-'))}-{training[:6]}"
+            found[name] = label, mixing
+    return found
+
+
+def trained_models(
+    records: Sequence[Record], plan: Plan, decode: Callable[[Record], Found | None]
+) -> Iterator[tuple[PlannedCell, str, Found]]:
+    """Yield each training once, in the order of the plan's cells: its first cell, its id, and the first decoded record that holds anything."""
+    by_training: dict[str, Found] = {}
     for record in records:
-        if record.metric == "accuracy" and record.outcome.status == MEASURED and record.outcome.values.get("mixing"):
-            by_training.setdefault(record.subject_id, record)
-    found: dict[str, MixingView] = {}
+        if record.metric == "accuracy" and record.outcome.status == MEASURED and (found := decode(record)):
+            by_training.setdefault(record.subject_id, found)
     for planned in plan.cells if by_training else ():
         recipe = recipe_of(planned.cell, plan, records)
         training = training_id(planned.cell, recipe) if recipe else ""
-        for mixing in decode_mixing(by_training[training]) if training in by_training else ():
-            view = MixingView(name=_name(planned, training, mixing.kind), label=_label(planned), mixing=mixing)
-            found.setdefault(view.name, view)
-    return tuple(found.values())
+        if training in by_training:
+            yield planned, training, by_training.pop(training)
 
 
 def draw_mixing(mixing: Mixing) -> Figure:
@@ -95,18 +92,32 @@ def draw_mixing(mixing: Mixing) -> Figure:
     if mixing.kind == POSITIONS:
         maps = tuple(mixing.maps[state][0, 0] for state in STATES)
         return draw_heatmaps([HeatmapRow(label="position", matrices=maps, titles=STATES, limit=1.0)], signed=True)
-    return draw_heatmaps(list(_rows(mixing)), signed=_is_signed(mixing))
+    num_layers, num_heads = _drawn(mixing)
+    columns = [*(f"layer {layer + 1}" for layer in range(num_layers)), "mean of layers"]
+    rows = []
+    for head in [*range(num_heads), *([None] if num_heads > 1 else [])]:
+        for state in STATES:
+            maps_of_layers = mixing.maps[state].mean(axis=1) if head is None else mixing.maps[state][:, head]
+            titles = [""] * len(columns)
+            if head is not None and mixing.shares:
+                shares = list(mixing.shares.values())[-1][state]
+                titles = [*(_share(share) for share in shares[:num_layers, head]), ""]
+            if (head, state) == (0, STATES[0]):
+                titles = [f"{column}\n{title}".strip() for column, title in zip(columns, titles, strict=True)]
+            who = "all heads\n" if head is None else f"head {head + 1}\n" if num_heads > 1 else ""
+            matrices = (*maps_of_layers[:num_layers], maps_of_layers.mean(axis=0))
+            rows.append(HeatmapRow(label=f"{who}{state}", matrices=matrices, titles=tuple(titles)))
+    return draw_heatmaps(rows, signed=_is_signed(mixing))
 
 
 def mixing_table(mixing: Mixing) -> Table:
     """One row per layer and head: the shift invariance at initialisation, after training, and of noise."""
-    shares = _measures(mixing)
     rows = [
-        (str(layer + 1), str(head + 1), *(text for name in shares for text in _texts(mixing, name, (layer, head))))
+        (str(layer + 1), str(head + 1), *(text for name in mixing.shares for text in _texts(mixing, name, (layer, head))))
         for layer in range(mixing.num_layers)
         for head in range(mixing.num_heads)
     ]
-    return _table(("layer", "head"), shares, rows)
+    return _table(("layer", "head"), mixing.shares, rows, numeric=True)
 
 
 def _is_signed(mixing: Mixing) -> bool:
@@ -114,37 +125,17 @@ def _is_signed(mixing: Mixing) -> bool:
     return any(bool((maps < 0).any()) for maps in mixing.maps.values())
 
 
-def _rows(mixing: Mixing) -> Iterator[HeatmapRow]:
-    num_layers, num_heads = (min(num, most) for num, most in zip(mixing.maps["start"].shape[:2], (MAX_LAYERS, MAX_HEADS), strict=True))
-    for head in range(num_heads):
-        for state in STATES:
-            maps = mixing.maps[state][:, head]
-            titles = [_title(mixing, state, layer, head) for layer in range(num_layers)]
-            label = f"head {head + 1}\n{state}" if num_heads > 1 else state
-            yield _row(label, [*maps[:num_layers], maps.mean(axis=0)], [*titles, ""], names=head == 0 and state == STATES[0])
-    for state in STATES if num_heads > 1 else ():
-        means = mixing.maps[state].mean(axis=1)
-        yield _row(f"all heads\n{state}", [*means[:num_layers], means.mean(axis=0)], [""] * (num_layers + 1), names=False)
+def _drawn(mixing: Mixing) -> tuple[int, int]:
+    """Count the layers and heads to draw: those in the record, as far as they fit a page."""
+    num_layers, num_heads = mixing.maps[STATES[0]].shape[:2]
+    return min(num_layers, MAX_LAYERS), min(num_heads, MAX_HEADS)
 
 
-def _row(label: str, matrices: Sequence[NDArray[np.float64]], titles: Sequence[str], *, names: bool) -> HeatmapRow:
-    if names:
-        columns = [*(f"layer {place + 1}" for place in range(len(titles) - 1)), "mean of layers"]
-        titles = [f"{column}\n{title}".strip() for column, title in zip(columns, titles, strict=True)]
-    return HeatmapRow(label=label, matrices=tuple(matrices), titles=tuple(titles))
-
-
-def _title(mixing: Mixing, state: str, layer: int, head: int) -> str:
-    measures = _measures(mixing)
-    return _share(getattr(mixing, measures[-1])[state][layer, head]) if measures else ""
-
-
-def _figure_block(view: MixingView, figure: Figure) -> FigureBlock:
-    mixing = view.mixing
+def _figure_block(name: str, label: str, mixing: Mixing, figure: Figure) -> FigureBlock:
     is_positions = mixing.kind == POSITIONS
     return FigureBlock(
-        name=view.name,
-        title=f"{_kind_name(mixing.kind)}: {view.label}",
+        name=name,
+        title=f"{_kind_name(mixing.kind)}: {label}",
         caption=_positions_caption(mixing) if is_positions else _caption(mixing),
         wide=bool(figure.get_figwidth() > PHONE_INCHES),
         table=None if is_positions else mixing_table(mixing),
@@ -152,28 +143,33 @@ def _figure_block(view: MixingView, figure: Figure) -> FigureBlock:
 
 
 def _caption(mixing: Mixing) -> str:
-    signed = _is_signed(mixing)
+    signed, layout, text = _is_signed(mixing), mixing.layout, ""
+    if mixing.shares:
+        measure = list(mixing.shares)[-1]
+        start, trained, noise = _texts(mixing, measure)
+        text = (
+            f"Above each matrix its shift invariance {PLACES[measure]}: on average {start} at initialisation and {trained} after training, where "
+            f"noise has {noise}. "
+        )
     colours = "white is zero, red above and blue below it" if signed else "dark is zero"
-    averaged = "" if signed else " Probabilities are means over test items."
-    return (
-        f"{_headline(mixing)}Each row has its own colour scale, drawn at its end: {colours}; the largest 0.5 % of entries take the last colour."
-        f"{averaged}{_layout_note(mixing)}{_limits_note(mixing)}"
-    )
-
-
-def _headline(mixing: Mixing) -> str:
-    """Empty where one token of data leaves nothing to measure."""
-    if not (measures := _measures(mixing)):
-        return ""
-    start, trained, noise = _mean_texts(mixing, measures[-1])
-    return (
-        f"Above each matrix its shift invariance {MEASURES[measures[-1]]}: on average {start} at initialisation and {trained} after training, where "
-        f"noise has {noise}. "
-    )
+    text += f"Each row has its own colour scale, drawn at its end: {colours}; the largest 0.5 % of entries take the last colour."
+    if not signed:
+        text += " Probabilities are means over test items."
+    if layout.class_token:
+        text += CLASS_TOKEN_NOTE + (UNTRAINED_ROWS_NOTE if signed else "")
+    text += _blocks_note(mixing)
+    held, drawn = mixing.maps[STATES[0]].shape[:2], _drawn(mixing)
+    if drawn != (mixing.num_layers, mixing.num_heads):
+        text += (
+            f" Drawn: {drawn[0]} of {mixing.num_layers} layers and {drawn[1]} of {mixing.num_heads} heads, the first ones; "
+            f"means are over the first {held[0]} layers and {held[1]} heads."
+        )
+    return text
 
 
 def _positions_caption(mixing: Mixing) -> str:
-    fixed = np.array_equal(mixing.maps["start"], mixing.maps["trained"])
+    start, trained = (mixing.maps[state] for state in STATES)
+    fixed = np.array_equal(start, trained)
     return (
         "Cosine of the angle between the vectors of each two positions, at initialisation and after training: 1 is the same direction, 0 a right "
         f"angle.{' They are fixed: nothing of them is learned.' if fixed else ''}"
@@ -181,63 +177,34 @@ def _positions_caption(mixing: Mixing) -> str:
     )
 
 
-def _layout_note(mixing: Mixing) -> str:
-    if not mixing.layout.class_token:
-        return _blocks_note(mixing)
-    return CLASS_TOKEN_NOTE + (UNTRAINED_ROWS_NOTE if _is_signed(mixing) else "") + _blocks_note(mixing)
-
-
 def _blocks_note(mixing: Mixing) -> str:
     block = mixing.layout.block
     return f" Each point is the mean over {block} x {block} neighbouring tokens." if block > 1 else ""
 
 
-def _limits_note(mixing: Mixing) -> str:
-    held = mixing.maps["start"].shape[:2]
-    drawn = (min(held[0], MAX_LAYERS), min(held[1], MAX_HEADS))
-    if drawn == (mixing.num_layers, mixing.num_heads):
-        return ""
-    return (
-        f" Drawn: {drawn[0]} of {mixing.num_layers} layers and {drawn[1]} of {mixing.num_heads} heads, the first ones; "
-        f"means are over the first {held[0]} layers and {held[1]} heads."
-    )
-
-
-def _overview(views: Sequence[MixingView]) -> tuple[Block, ...]:
+def _overview(views: Sequence[tuple[str, Mixing]]) -> tuple[Block, ...]:
     """One row per model and mixer: means over layers and heads."""
-    mixers = [view for view in views if view.mixing.kind != POSITIONS]
+    mixers = [(label, mixing) for label, mixing in views if mixing.kind != POSITIONS]
     if not mixers:
         return ()
-    shares = [name for name in MEASURES if any(name in _measures(view.mixing) for view in mixers)]
-    rows = [
-        (view.label, _kind_name(view.mixing.kind), *(text for name in shares for text in _mean_texts(view.mixing, name))) for view in mixers
-    ]
+    measures = [name for name in MEASURES if any(name in mixing.shares for _, mixing in mixers)]
+    rows = [(label, _kind_name(mixing.kind), *(text for name in measures for text in _texts(mixing, name))) for label, mixing in mixers]
     caption = "Shift invariance, the mean over all layers and heads; each of them in the tables below the figures."
-    return (TableBlock(table=_table(("model", "mixer"), shares, rows), caption=caption),)
+    return (TableBlock(table=_table(("model", "mixer"), measures, rows, numeric=False), caption=caption),)
 
 
-def _table(leading: tuple[str, ...], shares: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
-    headers = [f"{MEASURES[name]}, {column}" for name in shares for column in (*STATES, "noise")]
-    numeric = (leading[0] == "layer",) * len(leading) + (True,) * len(headers)
-    return Table(headers=(*leading, *headers), numeric=numeric, rows=tuple(rows))
+def _table(leading: tuple[str, str], measures: Iterable[str], rows: Sequence[tuple[str, ...]], *, numeric: bool) -> Table:
+    headers = [f"{PLACES[name]}, {column}" for name in measures for column in (*STATES, "noise")]
+    return Table(headers=(*leading, *headers), numeric=(numeric, numeric, *(True for _ in headers)), rows=tuple(rows))
 
 
-def _measures(mixing: Mixing) -> list[str]:
-    return [name for name in MEASURES if getattr(mixing, name)["start"].size]
-
-
-def _texts(mixing: Mixing, name: str, place: tuple[int, int]) -> tuple[str, ...]:
-    shares = getattr(mixing, name)
-    return (*(_share(shares[state][place]) for state in STATES), _share(getattr(mixing, f"{name}_noise")))
-
-
-def _mean_texts(mixing: Mixing, name: str) -> tuple[str, ...]:
-    """Means over the layers and heads in which it is defined; empty where it is not taken."""
-    shares = [getattr(mixing, name)[state] for state in STATES]
-    if not shares[0].size:
-        return ("",) * (len(STATES) + 1)
-    means = [float(np.nanmean(share)) if np.isfinite(share).any() else float("nan") for share in shares]
-    return (*(_share(mean) for mean in means), _share(getattr(mixing, f"{name}_noise")))
+def _texts(mixing: Mixing, measure: str, place: tuple[int, int] | None = None) -> tuple[str, ...]:
+    """Format the shares at initialisation, after training and of noise: of one layer and head, or the mean of all; empty where not measured."""
+    if measure not in mixing.shares:
+        return ("", "", "")
+    shares = [mixing.shares[measure][state] for state in STATES]
+    values = [share[place] if place else np.nanmean(share) if np.isfinite(share).any() else np.nan for share in shares]
+    return tuple(_share(float(value)) for value in (*values, mixing.noise(measure)))
 
 
 def _share(value: float) -> str:
@@ -246,13 +213,3 @@ def _share(value: float) -> str:
 
 def _kind_name(kind: str) -> str:
     return kind.replace("_", " ").capitalize()
-
-
-def _label(planned: PlannedCell) -> str:
-    model = planned.cell.model
-    size = numbers.count(planned.sizing.params)
-    return f"{model.name}, n = {model.shape.seq_len}, {size} parameters, {planned.cell.workload.task}"
-
-
-def _name(planned: PlannedCell, training: str, kind: str) -> str:
-    return f"mixing-{slug(planned.cell.model.name)}-{planned.cell.model.shape.seq_len}-{slug(kind.replace('_', '-'))}-{training[:6]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -14,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bench.errors import one_line
@@ -53,12 +52,8 @@ class Slot:
     facts: Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Slots:
-    """Those of the most common kind of node, and the nodes that are of another kind."""
-
-    used: tuple[Slot, ...]
-    left_out: frozenset[str]
+Room = list[tuple[str, dict[str, Any]]]
+"""Node and needs of every slot that the nodes have room for."""
 
 
 class _Worker:
@@ -117,11 +112,14 @@ def _connect() -> None:
     address = os.environ.get("RAY_ADDRESS") or OWN
     own: dict[str, Any] = {"include_dashboard": False} if address == OWN else {}
     _require_reachable(address)
+    on_termination = signal.getsignal(signal.SIGTERM)
     try:
-        with _own_termination():
-            ray().init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+        ray().init(address=address, log_to_driver=False, logging_level="ERROR", **own)
     except Exception as error:  # Ray has many of its own
         raise RequestError(f"no Ray cluster can be joined at {address}: {one_line(error)}", START_ONE) from error
+    finally:  # Ray installs a handler in place of the run's
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_termination)
 
 
 def _require_reachable(address: str) -> None:
@@ -137,20 +135,12 @@ def _require_reachable(address: str) -> None:
         raise RequestError(f"no Ray cluster answers at {address}: {one_line(error)}", START_ONE) from error
 
 
-@contextlib.contextmanager
-def _own_termination() -> Iterator[None]:
-    """Ray puts its own handler of SIGTERM in the place of the run's."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-
-
 @functools.lru_cache(maxsize=1)
-def slots_of(place: Place) -> Slots:
-    """Those of the cluster as it is now. Raises RequestError where there is none."""
+def slots_of(place: Place) -> tuple[tuple[Slot, ...], frozenset[str]]:
+    """Start slots on the nodes of now; return those of the most common kind of node, and the nodes of another kind.
+
+    Raises RequestError where there is none.
+    """
     _connect()
     _tell_of_idle_gpus(place)
     asked = {slot.actor.facts.remote(): slot for slot in (start_slot(node, needs, place) for node, needs in room_for_slots(place))}
@@ -168,12 +158,12 @@ def slots_of(place: Place) -> Slots:
     first = agreeing[0]
     if facts := facts_of(first.actor.facts.remote()):  # how busy its node is, now that no other slot is being started there
         agreeing[0] = dataclasses.replace(first, facts=facts)
-    return Slots(tuple(agreeing), frozenset(slot.node for slot, _ in differing))
+    return tuple(agreeing), frozenset(slot.node for slot, _ in differing)
 
 
-def room_for_slots(place: Place) -> list[tuple[str, dict[str, Any]]]:
-    """Node and needs of every slot that the nodes have room for: one per GPU that has CPUs for its jobs, or one that takes all CPUs of a node."""
-    found: list[tuple[str, dict[str, Any]]] = []
+def room_for_slots(place: Place) -> Room:
+    """Find room for a slot per GPU that has CPUs for its jobs, or for one that takes all CPUs of a node."""
+    found: Room = []
     for node, num_gpus, num_cpus in _nodes():
         if place.device == "cuda":
             found += [(node, {"num_gpus": 1, "num_cpus": place.threads})] * min(num_gpus, num_cpus // place.threads)

@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from bench.running.executors._cluster import (
     NOT_HEARD,
     START_LIMIT_S,
     Place,
+    Room,
     Slot,
     difference,
     facts_of,
@@ -35,26 +36,27 @@ from bench.running.executors._cluster import (
     start_slot,
 )
 from bench.serialize import to_json
-from bench.spec import Job, Outcome, RequestError
+from bench.spec import Job, Outcome, RecordKey, RequestError
 
 MAX_LOSSES = 3
 """A job whose worker or node is lost so often is given up: it may be the cause."""
 LOOK_S = 5.0
-"""How often nodes that joined the cluster are looked for."""
+"""Seconds between two looks for nodes that joined the cluster."""
 LOST = "lost_workers"
-"""The value in an outcome that says how many workers or nodes were lost before."""
+"""The value in an outcome that counts the workers or nodes lost before."""
 
 
 def inspect_environment(*, threads: int, device: str, allocator: str) -> dict[str, Any]:
-    """The facts of the nodes that run the jobs. Raises RequestError where none can, or they run other code than this process."""
-    there, here = dict(slots_of(Place(threads, device, allocator)).used[0].facts), code_facts()["code_version"]
+    """Return the facts of the nodes that run the jobs. Raises RequestError where none can, or they run other code than this process."""
+    slots, _ = slots_of(Place(threads, device, allocator))
+    there, here = dict(slots[0].facts), code_facts()["code_version"]
     if there["code_version"] != here:
         raise RequestError(f"the nodes run version {there['code_version']!r}, and this is {here!r}", "install the same on all nodes")
     return there
 
 
 class Executor:
-    """A context manager. A cluster that was started for it ends with it; of one that was there already, only its own slots do."""
+    """A context manager. On exit it ends its own slots, and the whole cluster where that was started for it."""
 
     def __init__(self) -> None:
         self._pool: _Pool | None = None
@@ -74,64 +76,69 @@ class Executor:
         return next(outcomes for _, outcomes in self.run_many(iter([batch])))
 
     def run_many(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, list[Outcome]]]:
-        """Each batch on a free slot. One whose worker or node was lost is run again on another. Raises RequestError where no slot is left."""
-        again: deque[Batch] = deque()
-        losses: Counter[Any] = Counter()
+        """Run each batch on a free slot, and again on another where its worker or node was lost. Raises RequestError where no slot is left."""
+        first = next(batches, None)
+        if first is None:
+            return
+        pool = self._pool = self._pool or _Pool(
+            Place(first[0].settings.threads, first[0].cell.workload.device, first[0].settings.allocator)
+        )
+        waiting, losses = deque([first]), Counter[RecordKey]()
         while True:
-            while self._pool is None or self._pool.free or not self._pool.working:
-                if (batch := again.popleft() if again else next(batches, None)) is None:
-                    break
-                self._pool = self._pool or _Pool(_place_of(batch[0]))
-                if not self._pool.free:
-                    again.appendleft(batch)
-                    break
-                self._pool.start(batch)
-            if self._pool is None or not (self._pool.working or again):
-                return
-            if not self._pool.may_have_slots():
+            while pool.free and (batch := waiting.popleft() if waiting else next(batches, None)):
+                pool.start(batch)
+            if not (pool.working or waiting):
+                if pool.free or not (batch := next(batches, None)):
+                    return
+                waiting.append(batch)
+            if not pool.may_have_slots():
                 raise RequestError("no node of the Ray cluster is left", "start one, and go on with: bench run --resume RUN --on ray")
-            for batch, outcomes in self._pool.ended():
+            for batch, outcomes in pool.ended():
                 job = batch[0]
                 if outcomes is None:
                     losses[job.key] += 1
-                    what = "giving it up" if losses[job.key] >= MAX_LOSSES else "it runs again"
-                    told = f"{job.metric} {job.repeat + 1} of {job.cell.model.name} n={job.cell.model.shape.seq_len}"
-                    warnings.warn(f"a worker or node of the Ray cluster was lost during {told}; {what}", stacklevel=2)
-                    if losses[job.key] < MAX_LOSSES:
-                        again.append(batch)
+                    is_last = losses[job.key] >= MAX_LOSSES
+                    name = f"{job.metric} {job.repeat + 1} of {job.cell.model.name} n={job.cell.model.shape.seq_len}"
+                    then = "giving it up" if is_last else "it runs again"
+                    warnings.warn(f"a worker or node of the Ray cluster was lost during {name}; {then}", stacklevel=2)
+                    if not is_last:
+                        waiting.append(batch)
                         continue
-                    lost = Outcome(status="killed", reason=f"its worker or node was lost {MAX_LOSSES} times")
-                    outcomes = [lost for _ in batch]
-                yield batch, [_marked(outcome, losses[job.key]) for outcome in outcomes]
+                    outcomes = [Outcome(status="killed", reason=f"its worker or node was lost {MAX_LOSSES} times") for _ in batch]
+                if num_lost := losses[job.key]:
+                    outcomes = [dataclasses.replace(outcome, values={**outcome.values, LOST: num_lost}) for outcome in outcomes]
+                yield batch, outcomes
 
 
 class _Pool:
-    """The slots of a cluster: free, working, or joining, as those of nodes that came later and of workers that take a lost one's place do."""
+    """The slots of a cluster: free, working, or joining, on nodes that came later or in place of lost workers."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        slots = slots_of(place)
-        self.free = deque(slots.used)
+        slots, differing = slots_of(place)
+        self.free = deque(slots)
         self.working: dict[Any, tuple[Slot, Batch]] = {}
         self._joining: dict[Any, tuple[Slot, float]] = {}
-        self._chosen = slots.used[0]
-        self._nodes = {slot.node for slot in slots.used}
-        self._differing = set(slots.left_out)
+        self._chosen = slots[0]
+        self._nodes = {slot.node for slot in slots}
+        self._differing = set(differing)
         self._failures: Counter[str] = Counter()
-        self._room = _Room(place)
+        self._asked_s = time.monotonic()
+        self._asking: threading.Thread | None = None
+        self._answers: list[Room] = []
 
     def start(self, batch: Batch) -> None:
         slot = self.free.popleft()
         self.working[slot.actor.run.remote(json.dumps([to_json(job) for job in batch]))] = (slot, batch)
 
     def may_have_slots(self) -> bool:
-        """Is any there, or coming?"""
+        """Look for room where no slot is left; False where none can be started either."""
         if not (self.free or self.working or self._joining):
-            self._fill(self._room.now())
+            self._fill(self._room(wait_s=CONNECT_LIMIT_S))
         return bool(self.free or self.working or self._joining)
 
     def ended(self) -> Iterator[tuple[Batch, list[Outcome] | None]]:
-        """The next batches that end, after at most `LOOK_S`; None in the place of outcomes where the worker or node was lost."""
+        """Yield the next batches that end, within `LOOK_S`; None for outcomes where the worker or node was lost."""
         done, _ = ray().wait([*self.working, *self._joining], num_returns=1, timeout=LOOK_S)
         for reference in done:
             if reference in self._joining:
@@ -139,12 +146,14 @@ class _Pool:
                 continue
             slot, batch = self.working.pop(reference)
             outcomes = outcomes_of(reference)
-            if outcomes is None:
-                self._replace(slot)
-            else:
+            if outcomes is not None:
                 self.free.append(slot)
+            else:  # another slot takes its place; it cannot start where the node is gone too
+                with contextlib.suppress(Exception):
+                    ray().kill(slot.actor)
+                self._ask_to_join(slot.node, slot.needs)
             yield batch, outcomes
-        self._fill(self._room.latest())
+        self._fill(self._room())
 
     def _admit(self, reference: Any) -> None:
         asked, _ = self._joining.pop(reference)
@@ -163,14 +172,8 @@ class _Pool:
         self._nodes.add(slot.node)
         self.free.append(slot)
 
-    def _replace(self, lost: Slot) -> None:
-        """By another slot on the same node, which cannot be started where that is gone too."""
-        with contextlib.suppress(Exception):
-            ray().kill(lost.actor)
-        self._ask_to_join(lost.node, lost.needs)
-
-    def _fill(self, room: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Slots are asked for where nodes have more room than slots; one that was asked for and has not answered in time is given up."""
+    def _fill(self, room: Room) -> None:
+        """Ask for slots where nodes have room for more. Give up those that were asked for and have not answered in time."""
         for reference, (slot, asked_s) in list(self._joining.items()):
             if time.monotonic() - asked_s > START_LIMIT_S:
                 del self._joining[reference]
@@ -186,44 +189,23 @@ class _Pool:
         slot = start_slot(node, needs, self._place)
         self._joining[slot.actor.facts.remote()] = (slot, time.monotonic())
 
+    def _room(self, *, wait_s: float = 0.0) -> Room:
+        """Return the room that nodes were found to have since the last call; ask every `LOOK_S`, or at once in order to wait for the answer.
 
-class _Room:
-    """What the nodes have room for, asked every `LOOK_S` in a thread of its own: a cluster whose head is gone blocks whoever asks."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._asked_s = time.monotonic()
-        self._asking: threading.Thread | None = None
-        self._answers: list[list[tuple[str, dict[str, Any]]]] = []
-
-    def latest(self) -> list[tuple[str, dict[str, Any]]]:
-        """The answer that came since the last call; empty where none did."""
-        if time.monotonic() - self._asked_s > LOOK_S and not (self._asking and self._asking.is_alive()):
-            self._ask()
-        return self._answers.pop() if self._answers else []
-
-    def now(self) -> list[tuple[str, dict[str, Any]]]:
-        """The answer to a question asked now; empty where none comes within `CONNECT_LIMIT_S`."""
-        if not (self._asking and self._asking.is_alive()):
-            self._answers.clear()
-            self._ask()
-        assert self._asking is not None
-        self._asking.join(CONNECT_LIMIT_S)
+        A thread asks: a cluster whose head is gone blocks whoever asks.
+        """
+        if wait_s:
+            self._answers.clear()  # to an earlier question
+        elif self._answers:
+            return self._answers.pop()
+        if not (self._asking and self._asking.is_alive()) and (wait_s or time.monotonic() - self._asked_s > LOOK_S):
+            self._asked_s = time.monotonic()
+            self._asking = threading.Thread(target=self._ask, daemon=True)
+            self._asking.start()
+        if self._asking:
+            self._asking.join(wait_s)
         return self._answers.pop() if self._answers else []
 
     def _ask(self) -> None:
-        self._asked_s = time.monotonic()
-        self._asking = threading.Thread(target=self._answer, daemon=True)
-        self._asking.start()
-
-    def _answer(self) -> None:
         with contextlib.suppress(Exception):  # a cluster that is gone
             self._answers.append(room_for_slots(self._place))
-
-
-def _place_of(job: Job) -> Place:
-    return Place(job.settings.threads, job.cell.workload.device, job.settings.allocator)
-
-
-def _marked(outcome: Outcome, num_lost: int) -> Outcome:
-    return dataclasses.replace(outcome, values={**outcome.values, LOST: num_lost}) if num_lost else outcome

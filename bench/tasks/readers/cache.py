@@ -6,6 +6,7 @@ without.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,14 +22,18 @@ NAME_LENGTH = 16
 
 
 def remembered(kind: str, key: Mapping[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `compute` returns, plain JSON data, computed once per kind and key. `key` holds all that the result depends on, as plain JSON data."""
+    """Return what `compute` returned for this kind and key; both are plain JSON data. `key` holds everything that the result depends on."""
     path = entry_path(kind, key)
-    found = _read(path, key) if path else None
-    if found is not None:
-        return found
+    if path:
+        with contextlib.suppress(OSError, ValueError):
+            entry = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(entry, dict) and entry.get("key") == key and isinstance(entry.get("value"), dict):
+                return dict(entry["value"])
     value = compute()
     if path:
-        _write(path, {"key": dict(key), "value": value})
+        with contextlib.suppress(OSError):  # a full disk or a read-only home costs a second at the next run, and no result
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, {"key": dict(key), "value": value})
     return value
 
 
@@ -48,24 +53,3 @@ def cache_folder() -> Path | None:
         return Path.home() / ".cache" / FOLDER
     except RuntimeError:
         return None
-
-
-def _read(path: Path, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The value stored for that very key; None where there is none that can be read."""
-    try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(entry, dict) or entry.get("key") != key or not isinstance(entry.get("value"), dict):
-        return None
-    value: dict[str, Any] = entry["value"]
-    return value
-
-
-def _write(path: Path, entry: dict[str, Any]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, entry)
-    except OSError:
-        # a full disk or a read-only home costs a second at the next run, and no result
-        return

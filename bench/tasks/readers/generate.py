@@ -8,18 +8,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.spec import OptionValue, RequestError
-from bench.tasks import Split, Splits
+from bench.tasks import IGNORED, Split, Splits
 from bench.tasks._info import TOKEN_CLASS, Generation, Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.options import fewest_tokens, named_option, whole_option
-
-if TYPE_CHECKING:
-    from bench.tasks import Splits
 
 Array = NDArray[Any]
 MAX_DRAWS = 100
@@ -150,10 +147,6 @@ def recollection(*, num_tokens: int, symbols: int, backwards: bool, shifted: boo
 
     `up_to`: items show 1 to so many symbols, each number as likely, then blanks; 0: all show half of `num_tokens`.
     """
-    import numpy as np
-
-    from bench.tasks import IGNORED
-
     half = num_tokens // 2
     place = np.arange(half)
 
@@ -164,19 +157,13 @@ def recollection(*, num_tokens: int, symbols: int, backwards: bool, shifted: boo
         inputs = np.full((num_items, num_tokens), symbols, dtype=smallest_id_type(_vocab_size(symbols, shifted)))
         inputs[:, :half] = np.where(place < lengths, shown, symbols)
         if shifted:
-            inputs[:, half:] = _shifted(np.where(place < lengths, answers, symbols), start=symbols + 1)
+            read = np.where(place < lengths, answers, symbols)
+            inputs[:, half:] = np.insert(read[:, :-1], 0, symbols + 1, axis=1)  # one token late, after the start symbol
         targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
         targets[:, half:] = np.where(place < lengths, answers, IGNORED)
         return Drawn(inputs=inputs, targets=targets)
 
     return draw
-
-
-def _shifted(answers: Array, *, start: int) -> Array:
-    """`(items, tokens)`: the start symbol, then all answers but the last."""
-    import numpy as np
-
-    return np.insert(answers[:, :-1], 0, start, axis=1)
 
 
 def _vocab_size(symbols: int, is_shifted: bool) -> int:

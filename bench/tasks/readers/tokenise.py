@@ -66,11 +66,6 @@ def byte_ids(text: str) -> Ids:
     return np.frombuffer(stored, dtype=np.uint8).astype(np.int16) + np.int16(1)
 
 
-def text_of_bytes(ids: Ids) -> str:
-    """The inverse of `byte_ids`, padding left out; a character that was cut is left out too."""
-    return bytes((ids[ids != PADDING] - 1).astype(np.uint8)).decode("utf-8", errors="ignore")
-
-
 def pad(items: Iterable[Ids], *, num_items: int, num_tokens: int, vocab_size: int) -> tuple[Ids, NDArray[np.int64]]:
     """The first `num_tokens` ids of each item, padded at the end, and how many are real."""
     dtype = np.int16 if vocab_size <= np.iinfo(np.int16).max else np.int32

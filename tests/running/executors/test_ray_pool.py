@@ -11,7 +11,7 @@ import pytest
 from bench.measure.environment import environment_id
 from bench.running.executors import _cluster
 from bench.running.executors import ray as executor
-from bench.running.executors._cluster import Place, Slot, Slots
+from bench.running.executors._cluster import Place, Slot
 from bench.spec import MUST_AGREE
 
 PLACE, NEEDS = Place(1, "cpu", "keep"), {"num_cpus": 1}
@@ -53,7 +53,7 @@ class Asked:
 
 
 def pool_of(asked: Asked, monkeypatch: pytest.MonkeyPatch, *, differing: frozenset[str] = frozenset()) -> executor._Pool:
-    monkeypatch.setattr(executor, "slots_of", lambda _: Slots((Slot(Actor(), "a", NEEDS, FACTS),), differing))
+    monkeypatch.setattr(executor, "slots_of", lambda _: ((Slot(Actor(), "a", NEEDS, FACTS),), differing))
     monkeypatch.setattr(executor, "start_slot", asked.start_slot)
     monkeypatch.setattr(executor, "facts_of", asked.facts_of)
     monkeypatch.setattr("bench.running.executors._cluster.ray", lambda: asked)
@@ -89,7 +89,7 @@ def test_how_busy_a_node_is_is_asked_when_all_its_slots_are_up(monkeypatch: pyte
     monkeypatch.setattr(_cluster, "room_for_slots", lambda _: [("a", NEEDS), ("a", NEEDS)])
     monkeypatch.setattr(_cluster, "start_slot", lambda node, needs, _: Slot(Actor(), node, needs, {}))
     monkeypatch.setattr(_cluster, "facts_of", lambda _: {**FACTS, "environment_id": "same", "gpu": None, "busy_cores": next(busy)})
-    found = _cluster.slots_of.__wrapped__(PLACE).used
+    found, _ = _cluster.slots_of.__wrapped__(PLACE)
     assert [slot.facts["busy_cores"] for slot in found] == [0.0, 3.0]
 
 
@@ -143,6 +143,22 @@ def test_a_slot_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch
     pool._fill([])
     assert not pool._joining
     assert pool._failures == {"b": 1}
+
+
+def test_the_cluster_is_asked_for_room_once_in_a_while_or_at_once_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer to an earlier question does not count where the pool waits for one: its last slot may have gone since."""
+    rooms = iter([[("b", NEEDS)], [("c", NEEDS)], [("d", NEEDS)]])
+    pool = pool_of(Asked({}), monkeypatch)
+    monkeypatch.setattr(executor, "room_for_slots", lambda _: next(rooms))
+    assert pool._room() == []
+    assert pool._room(wait_s=10.0) == [("b", NEEDS)]
+    monkeypatch.setattr(executor, "LOOK_S", -1.0)
+    found = pool._room()
+    assert pool._asking
+    pool._asking.join()
+    assert found or pool._answers == [[("c", NEEDS)]]
+    assert pool._room(wait_s=10.0) == [("d", NEEDS)]
+    assert pool._room(wait_s=10.0) == []  # the cluster is gone
 
 
 KNOWN: dict[str, Any] = {**FACTS, "cpu_type": "AMD EPYC family 26", "gpu_type": None, "work_version": "w"}

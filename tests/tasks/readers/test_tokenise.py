@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from bench.spec import OptionValue, RequestError
 from bench.tasks.readers import byte_pairs
-from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, PADDING, TOKEN_OPTIONS, byte_ids, learn_tokens, pad, require_tokens, text_of_bytes
+from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, PADDING, TOKEN_OPTIONS, byte_ids, learn_tokens, pad, require_tokens
+from tests.contracts.made_data import text_of_bytes
 
 TEXTS = ["How far is it from Denver to Aspen ?", "<pad> Who was Galileo ?", "", "naïve café, 12 €"] * 3
 needs_tokenizers = pytest.mark.skipif(importlib.util.find_spec("tokenizers") is None, reason="tokenizers is not installed")
