@@ -68,7 +68,7 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
         settings=dataclasses.replace(plans[0].settings, rounds=sum(map(_num_rounds, runs))),
         accuracy_seq_lens=_trained_lengths([plan for plan in plans if "accuracy" in plan.metrics]),
         parts=tuple(part for run in runs for part in _parts(run)),
-        ladders=_unique(ladder for plan in plans for ladder in plan.ladders),
+        ladders=_unique(sweep for plan in plans for sweep in plan.ladders),
     )
 
 
