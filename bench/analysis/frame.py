@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.series import by_part
+from bench.analysis.series import by_part, row_values
 from bench.numbers import count
 from bench.planning.same_width import is_one_width
 from bench.running.roofline import COLUMNS as ROOFLINE
@@ -98,6 +98,13 @@ def row_name(row: Any, keys: tuple[str, ...]) -> str:
     """What a cell is called in a list: model, n, budget and the workload values that differ within the run."""
     parts = [f"{row['label']}, n = {row['seq_len']:.0f}", str(row["size"]), *(work_text(key, row[key]) for key in keys)]
     return ", ".join(part for part in parts if part)
+
+
+def cell_names(rows: pandas.DataFrame) -> dict[str, str]:
+    """The name of every cell of a table, by its id."""
+    frame = prepare(rows)
+    keys = varying(frame)
+    return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
 
 
 def failed(frame: pandas.DataFrame) -> pandas.DataFrame:
