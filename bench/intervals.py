@@ -56,7 +56,7 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | N
     mean = statistics.fmean(values)
     # statistics.stdev computes with fractions, which takes ten times as long
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    half = _t_quantile(level, len(values) - 1) * deviation / math.sqrt(len(values))
+    half = t_quantile(level, len(values) - 1) * deviation / math.sqrt(len(values))
     return Interval(estimate=mean, low=mean - half, high=mean + half, num=len(values))
 
 
@@ -76,7 +76,7 @@ class RoundMean:
 
     def interval(self, level: float = LEVEL) -> Interval:
         """Return the t-interval on the log scale."""
-        half = _t_quantile(level, self.degrees) * self.error
+        half = t_quantile(level, self.degrees) * self.error
         return Interval(estimate=self.mean, low=self.mean - half, high=self.mean + half, num=self.num)
 
     @property
@@ -195,7 +195,8 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 @functools.cache
-def _t_quantile(level: float, degrees_of_freedom: int) -> float:
+def t_quantile(level: float, degrees_of_freedom: int) -> float:
+    """Return the two-sided quantile of Student's t at this level."""
     from scipy.special import stdtrit  # importing scipy.stats would take a second
 
     return float(stdtrit(degrees_of_freedom, 0.5 + level / 2))

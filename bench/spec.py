@@ -37,7 +37,7 @@ DISTILLATIONS = ("soft", "hard")
 HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
 EXPECTATIONS = (HIGHER, LOWER, EQUAL)
 
-LADDER_AXES = ("batch", "seq")
+SWEEP_AXES = ("batch", "seq")
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -205,12 +205,12 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ladder:
-    """Cells that climb to the largest batch, or the longest sequence, that fits a memory: by their ids, smallest first.
+class Sweep:
+    """Cells of growing batch size or length, up to the largest that fits a memory: by their ids, smallest first.
 
     `axis`: `batch` or `seq`. `memory_bytes`: what a step may hold, and `memory_source` where that figure is from. `largest`: the last batch size or
     seq_len at which a step fits by prediction, with `peak_bytes`. `beyond`: the next one that was looked at, with `beyond_bytes` (None: it was not
-    predicted), and `ends_because` says why it is not in the ladder. A ladder that time cuts short has no cell at `largest`.
+    predicted), and `ends_because` says why it is not in the sweep. A sweep that time cuts short has no cell at `largest`.
     """
 
     axis: str
@@ -224,7 +224,7 @@ class Ladder:
     ends_because: str
 
     def __post_init__(self) -> None:
-        require_one_of("axis", self.axis, LADDER_AXES)
+        require_one_of("axis", self.axis, SWEEP_AXES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,7 +436,7 @@ class Plan:
     accuracy_seq_lens: tuple[int, ...] = ()
     parts: tuple[Part, ...] = field(default=(), metadata=ADDED_LATER)
     question: Question | None = field(default=None, metadata=ADDED_LATER)
-    ladders: tuple[Ladder, ...] = field(default=(), metadata=ADDED_LATER)
+    ladders: tuple[Sweep, ...] = field(default=(), metadata=ADDED_LATER)  # the name that stored plans have for sweeps
 
     @property
     def plan_id(self) -> str:

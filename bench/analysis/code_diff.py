@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.analysis.diff import LATENCY, Bound
-from bench.analysis.frame import WORK_KEYS, prepare, row_name, varying
+from bench.analysis.frame import cell_names
 from bench.analysis.latency_tests import CellComparison, Difference, cells_past
 from bench.analysis.ranking import decided, rounds_needed
-from bench.analysis.series import row_values
 from bench.intervals import INTERLEAVED_CONTROL_LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.running.code_run import CONTROL, FIRST, NAMES, SECOND, CellRound, CodeRun
 from bench.running.store import StoredRun
@@ -99,7 +98,7 @@ def require_latency(bound: Bound) -> Bound:
 
 def answer(run: CodeRun) -> CodeAnswer:
     """Compare A and B cell by cell. Rounds of a cell that failed in one of them are shown, and decide nothing."""
-    names = _names(run)
+    names = cell_names(rows_of(StoredRun(folder=Path(), plan=run.plan, environment=run.environment, records=())))
     rounds: dict[str, list[CellRound]] = {planned.cell.cell_id: [] for planned in run.plan.cells}
     for done in run.rounds:
         rounds[done.cell_id].append(done)
@@ -107,13 +106,6 @@ def answer(run: CodeRun) -> CodeAnswer:
     num_compared = sum(len(found) >= MIN_ROUNDS and not run.failure(cell_id) for cell_id, found in logs.items())
     cells = tuple(_cell_answer(cell_id, names[cell_id], found, logs[cell_id], num_compared, run) for cell_id, found in rounds.items())
     return CodeAnswer(run=run, cells=cells, num_compared=num_compared)
-
-
-def _names(run: CodeRun) -> Mapping[str, str]:
-    """What tells the cells apart."""
-    frame = prepare(rows_of(StoredRun(folder=Path(), plan=run.plan, environment=run.environment, records=())))
-    keys = varying(frame, WORK_KEYS)
-    return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
 
 
 def _cell_answer(
@@ -149,12 +141,6 @@ def _log_ratios(rounds: Sequence[CellRound], member: str) -> list[float]:
 
 
 def _medians(rounds: Sequence[CellRound], value: str) -> tuple[float | None, float | None]:
-    first, second = (list(_values(rounds, member, value)) for member in (FIRST, SECOND))
+    outcomes = [[done.outcomes[member] for done in rounds] for member in (FIRST, SECOND)]
+    first, second = ([float(outcome.values[value]) for outcome in of if outcome.status == MEASURED] for of in outcomes)
     return statistics.median(first) if first else None, statistics.median(second) if second else None
-
-
-def _values(rounds: Sequence[CellRound], member: str, value: str) -> Iterator[float]:
-    for done in rounds:
-        outcome = done.outcomes[member]
-        if outcome.status == MEASURED:
-            yield float(outcome.values[value])

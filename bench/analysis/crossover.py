@@ -1,17 +1,40 @@
-"""The n at which two costs are equal, from closed forms: exact integer polynomials in n."""
+"""The n at which two models cost the same: by their closed forms, and as measured, where the log ratio of two series changes its sign."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
+import pandas
 
-from models.layers.cost import Polynomial
+from bench.analysis.evidence import SCOPE_KEYS, label_of
+from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, Measure, samples_of
+from bench.analysis.series import (
+    MIN_PAIRED_ROUNDS,
+    SAMPLE_COLUMNS,
+    Matrix,
+    Series,
+    SeriesRounds,
+    complete_rounds,
+    lengths_of,
+    means_over_rounds,
+    row_values,
+    too_few_rounds,
+    without_twins,
+)
+from bench.running.timings import Timings
+from bench.spec import Plan
+from models.layers.cost import Cost, Polynomial
 
 SHORTEST = 2
 SAME_ROOT = 1e-9
+MEASURED = (LATENCY, ACTIVATIONS, PEAK)
+SCOPES = {"blocks": "blocks", "whole model": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +50,95 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossovers:
-    """All crossings by rising n. Without any, `none` is the sentence that says who is cheaper."""
+    """All crossings by rising n. Without any, `none` says which is cheaper, or why that is not known."""
 
     crossings: tuple[Crossing, ...] = ()
     none: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedForm:
+    """A model whose shape stays the same as n grows, with its cost. `equal_terms`: by scope (`blocks`, `whole model`), the n at which the quadratic
+    part of its FLOPs equals the linear one; None: it never does."""
+
+    model: str
+    family: str
+    shape: str
+    budget: int | None
+    cost: Cost
+
+    @property
+    def equal_terms(self) -> Mapping[str, float | None]:
+        return {scope: equal_terms_at(self.cost.flops(part)) for scope, part in SCOPES.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedCrossing:
+    """Where FLOPs and parameters of two models are equal, by scope, and the ratio of their FLOPs, first over second, at every length of the plan."""
+
+    first: ClosedForm
+    second: ClosedForm
+    flops: Mapping[str, Crossovers]
+    params: Mapping[str, Crossovers]
+    ratios: Mapping[str, Mapping[int, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairCrossing:
+    """Two series that differ in the model or its attention kernel alone, and where the measured quantity is equal."""
+
+    first: str
+    second: str
+    scope: Mapping[str, Any]
+    measure: Measure
+    found: Crossovers
+
+
+def closed_forms(plan: Plan) -> list[ClosedForm]:
+    """Every model that keeps its shape over the plan's lengths.
+
+    A block-wise mixer pads to whole blocks, so its constant part is that of one length.
+    """
+    found: dict[tuple[Any, ...], ClosedForm] = {}
+    lengths: dict[tuple[Any, ...], set[int]] = {}
+    for planned in plan.cells:
+        if planned.sizing.is_counted:
+            continue  # one length says nothing of another
+        model, shape, budget = planned.cell.model, planned.cell.model.shape, planned.sizing.budget
+        text = f"{shape.depth} x {shape.width}, ffn_width {shape.ffn_width}"
+        form = ClosedForm(model=model.name, family=model.family, shape=text, budget=budget, cost=planned.sizing.cost)
+        key = (form.model, form.family, form.shape, form.budget)
+        found.setdefault(key, form)
+        lengths.setdefault(key, set()).add(shape.seq_len)
+    # one length alone shows a shape that is kept only where it was not chosen for that length
+    return [form for key, form in found.items() if len(lengths[key]) > 1 or form.budget is None]
+
+
+def closed_pairs(plan: Plan) -> list[ClosedCrossing]:
+    """Every pair of families at one budget (or of published or set sizes) that keep one shape over the plan's lengths."""
+    lengths = sorted({planned.cell.model.shape.seq_len for planned in plan.cells})
+    found = []
+    for first, second in combinations(closed_forms(plan), 2):
+        if first.family == second.family or first.budget != second.budget:
+            continue
+        names = (first.model, second.model)
+        flops = {scope: (first.cost.flops(part), second.cost.flops(part)) for scope, part in SCOPES.items()}
+        params = {scope: (first.cost.params(part), second.cost.params(part)) for scope, part in SCOPES.items()}
+        found.append(
+            ClosedCrossing(
+                first=first,
+                second=second,
+                flops={scope: cost_crossovers(*pair, names) for scope, pair in flops.items()},
+                params={scope: cost_crossovers(*pair, names) for scope, pair in params.items()},
+                ratios={scope: {n: own.at(n) / other.at(n) for n in lengths} for scope, (own, other) in flops.items()},
+            )
+        )
+    return found
+
+
+def equal_terms_at(cost: Polynomial) -> float | None:
+    """The n at which the n^2 term equals the linear one; None where one of the two is absent or negative."""
+    return cost.degree(1) / cost.degree(2) if cost.degree(1) > 0 and cost.degree(2) > 0 else None
 
 
 def cost_crossovers(first: Polynomial, second: Polynomial, names: tuple[str, str]) -> Crossovers:
@@ -40,25 +148,20 @@ def cost_crossovers(first: Polynomial, second: Polynomial, names: tuple[str, str
     """
     difference = first + second * -1
     roots = _positive_roots(difference)
-    signs = [_sign(difference, probe) for probe in _probes(roots)]
+    places = [Fraction(0), *map(Fraction, roots)]
+    probes = [*((low + high) / 2 for low, high in pairwise(places)), 2 * places[-1] + SHORTEST]
+    values = [sum((c * n**power for power, c in enumerate(difference.coefficients)), Fraction(0)) for n in probes]
+    cheaper = [names[0] if value < 0 else names[1] for value in values]
     crossings = tuple(
-        Crossing(n=root, low=root, high=root, before=_cheaper(before, names), after=_cheaper(after, names))
-        for root, before, after in zip(roots, signs[:-1], signs[1:], strict=True)
-        if before * after < 0 and root >= SHORTEST
+        Crossing(n=root, low=root, high=root, before=cheaper[place], after=cheaper[place + 1])
+        for place, root in enumerate(roots)
+        if values[place] * values[place + 1] < 0 and root >= SHORTEST
     )
-    return Crossovers(crossings=crossings, none="" if crossings else _throughout(signs[-1], names))
-
-
-def cost_ratio(first: Polynomial, second: Polynomial, n: int) -> float:
-    """Cost of the first over that of the second at n."""
-    return float(Fraction(first.at(n), second.at(n)))
-
-
-def equal_terms_at(cost: Polynomial) -> float | None:
-    """The n at which the n^2 term equals the linear one; None where one of the two is absent or negative."""
-    if cost.degree(1) <= 0 or cost.degree(2) <= 0:
-        return None
-    return float(Fraction(cost.degree(1), cost.degree(2)))
+    if crossings:
+        return Crossovers(crossings=crossings)
+    if not values[-1]:
+        return Crossovers(none=f"{names[0]} and {names[1]} cost the same at every n")
+    return Crossovers(none=f"none: {cheaper[-1]} is cheaper at every n from {SHORTEST}")
 
 
 def _positive_roots(difference: Polynomial) -> list[float]:
@@ -72,22 +175,98 @@ def _positive_roots(difference: Polynomial) -> list[float]:
     return found
 
 
-def _probes(roots: list[float]) -> list[Fraction]:
-    """One place below, between and above the roots."""
-    places = [Fraction(0), *map(Fraction, roots)]
-    return [(low + high) / 2 for low, high in pairwise(places)] + [2 * places[-1] + SHORTEST]
+def measured_pairs(shaped: Sequence[Series], timings: Timings) -> list[PairCrossing]:
+    """Compare series of equal scope: pairs with gMLP in them, and one model under two attention kernels. `shaped`: series of one shape."""
+    pairs = list(_pairs(shaped))
+    found = []
+    for measure in MEASURED:
+        for pair in pairs:
+            samples = _paired_times(pair, timings) if measure.timed else [samples_of(series, measure, timings) for series in pair]
+            if not any(part.empty for part in samples):
+                names = (label_of(pair[0].keys), label_of(pair[1].keys))
+                crossovers = measured_crossovers(samples[0], samples[1], names, exact=measure.exact)
+                found.append(PairCrossing(first=names[0], second=names[1], scope=pair[0].keys, measure=measure, found=crossovers))
+    return found
 
 
-def _sign(difference: Polynomial, n: Fraction) -> int:
-    value = sum((c * n**power for power, c in enumerate(difference.coefficients)), Fraction(0))
-    return (value > 0) - (value < 0)
+def _pairs(shaped: Sequence[Series]) -> Iterator[tuple[Series, Series]]:
+    scopes: dict[tuple[str, ...], list[Series]] = {}
+    for series in shaped:
+        scopes.setdefault(tuple(str(series.keys.get(key)) for key in SCOPE_KEYS), []).append(series)
+    for members in scopes.values():
+        for first, second in combinations(members, 2):
+            models = (first.keys["model"], second.keys["model"])
+            if "gmlp" in models or models[0] == models[1]:
+                yield first, second
 
 
-def _cheaper(sign: int, names: tuple[str, str]) -> str:
-    return names[0] if sign < 0 else names[1]
+def _paired_times(pair: tuple[Series, Series], timings: Timings) -> list[pandas.DataFrame]:
+    """Samples of both at every length that both have, as they compare there; one length has nothing to do with another."""
+    rows = [{int(row["seq_len"]): row for row in row_values(series.rows)} for series in pair]
+    found: tuple[list[Any], list[Any]] = ([], [])
+    for n in sorted(rows[0].keys() & rows[1].keys()):
+        members = [by_length[n] for by_length in rows]
+        for samples, row, times in zip(found, members, timings.together([str(row["cell_id"]) for row in members]), strict=True):
+            samples += [(n, place, ms / float(row["batch_size"])) for place, ms in times.items()]
+    return [pandas.DataFrame(samples, columns=list(SAMPLE_COLUMNS)) for samples in found]
 
 
-def _throughout(sign: int, names: tuple[str, str]) -> str:
-    if sign == 0:
-        return f"{names[0]} and {names[1]} cost the same at every n"
-    return f"none: {_cheaper(sign, names)} is cheaper at every n from {SHORTEST}"
+def measured_crossovers(first: pandas.DataFrame, second: pandas.DataFrame, names: tuple[str, str], *, exact: bool = False) -> Crossovers:
+    """Crossings of the mean log ratio of two series (`n`, `round`, `value` each), linear in log n between lengths.
+
+    Only rounds and lengths that both have are used, of twins the longer. The bounds of a crossing are where the pointwise 95 % band crosses zero;
+    straight lines between lengths make it no narrower than the band of the interpolated ratio.
+    """
+    pair = log_ratios(first, second, exact=exact)
+    if len(pair.lengths) < 2:
+        return Crossovers(none=f"{len(pair.lengths)} lengths that both have; at least 2 are needed. Measure both at the same lengths.")
+    if not exact and (refused := too_few_rounds(pair, MIN_PAIRED_ROUNDS)):
+        return Crossovers(none=refused)
+    lengths = without_twins(pair.lengths)
+    return crossovers_of(lengths, *means_over_rounds(pair.values[:, [pair.lengths.index(n) for n in lengths]]), names)
+
+
+def log_ratios(first: pandas.DataFrame, second: pandas.DataFrame, *, exact: bool = False) -> SeriesRounds:
+    """The log ratios of both series' common complete rounds in place of values: `(rounds, lengths)`."""
+    common = sorted(set(lengths_of(first)) & set(lengths_of(second)))
+    merged = first.merge(second, on=["n", "round"], suffixes=("_first", "_second"))
+    own, other = (
+        complete_rounds(merged[["n", "round", column]].rename(columns={column: "value"}), lengths=common, exact=exact)
+        for column in ("value_first", "value_second")
+    )
+    num_all = len(set(first["round"]) | set(second["round"]))
+    return SeriesRounds(lengths=own.lengths, values=np.log(own.values) - np.log(other.values), num_dropped=num_all - own.num_rounds)
+
+
+def crossovers_of(lengths: Sequence[int], middle: Matrix, half: Matrix, names: tuple[str, str]) -> Crossovers:
+    """One crossing for every change of the cheaper one, from the mean log ratio of first over second at rising lengths, and half its interval.
+
+    The estimate is where the mean crosses zero, the bounds where the band does. Before the first and after the last length that tells the two apart,
+    a change of the mean's sign is a crossing with an open end. A mean that crosses several times while the two are not told apart is one crossing
+    (the middle one), or none where the same one is cheaper on both sides.
+    """
+    low, high = middle - half, middle + half
+    told = [place for place in range(len(lengths)) if low[place] > 0 or high[place] < 0]
+    if not told:
+        return Crossovers(none=f"none up to n = {lengths[-1]}: {names[0]} and {names[1]} are not told apart at any length")
+    crossings = []
+    for i, j in pairwise(sorted({0, *told, len(lengths) - 1})):
+        if middle[i] * middle[j] < 0:
+            (before, after), (leaving, entering) = (names, (high, low)) if middle[j] > 0 else (names[::-1], (low, high))
+            zeros = [zero for k in range(i, j) if (zero := _zero(lengths, middle, k)) is not None]
+            bounds = _zero(lengths, leaving, i), _zero(lengths, entering, j - 1)
+            crossings.append(Crossing(n=zeros[len(zeros) // 2], low=bounds[0], high=bounds[1], before=before, after=after))
+    if crossings:
+        return Crossovers(crossings=tuple(crossings))
+    cheaper = names[0] if (high < 0).any() else names[1]
+    unclear = ", ".join(str(n) for place, n in enumerate(lengths) if place not in told)
+    rest = f" is cheaper, not told apart at n = {unclear}" if unclear else " is cheaper throughout"
+    return Crossovers(none=f"none up to n = {lengths[-1]}: {cheaper}{rest}")
+
+
+def _zero(lengths: Sequence[int], line: Matrix, k: int) -> float | None:
+    """The n between lengths k and k + 1 at which the line is 0, linear in log n; None where it keeps its sign, as a bound does at an open end."""
+    start, end = float(line[k]), float(line[k + 1])
+    if start == end or start * end > 0:
+        return None
+    return math.exp(math.log(lengths[k]) + start / (start - end) * math.log(lengths[k + 1] / lengths[k]))

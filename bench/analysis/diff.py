@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from bench import catalog, numbers
-from bench.analysis.frame import WORK_KEYS, prepare, row_name, varying
+from bench.analysis.frame import cell_names
 from bench.analysis.latency_tests import (
     FASTER,
     NOT_COMPARABLE,
@@ -149,7 +149,7 @@ def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
     return TwoRuns(
         first=first.folder.resolve().name,
         second=second.folder.resolve().name,
-        names=_names(every),
+        names=cell_names(every),
         differing=host_differences(first.environment, second.environment),
         cells=tuple(sorted(cells, key=lambda c: (ORDER.index(c.verdict), places[c.cell_id]))),
         families=tuple(compare_families(timings[0], timings[1], cells, families)),
@@ -170,12 +170,6 @@ def _nearest(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mappin
     return ""
 
 
-def _names(rows: pandas.DataFrame) -> dict[str, str]:
-    frame = prepare(rows)
-    keys = varying(frame, WORK_KEYS)
-    return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
-
-
 def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame]) -> dict[str, str]:
     """Why cells cannot be compared: they are in one run only, were not measured, or the machines differ."""
     if not all("latency" in run.plan.metrics for run in (first, second)):
@@ -183,20 +177,14 @@ def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFram
     differing = machine_differences(first.environment, second.environment)
     machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in differing.items())
     states = [dict(zip(found["cell_id"], found["status"], strict=True)) for found in rows]
+    timed_cells = [{r.subject_id for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED} for run in (first, second)]
     found: dict[str, str] = {}
     for cell in dict.fromkeys([*states[0], *states[1]]):
-        for name, own, run in zip(("first", "second"), states, (first, second), strict=True):
+        for name, own, timed in zip(("first", "second"), states, timed_cells, strict=True):
             if cell not in own:
                 found[cell] = f"not in the {name} run"
-            elif not _was_timed(run, cell):
+            elif cell not in timed:
                 found[cell] = f"{own[cell] if own[cell] != MEASURED else 'without a time'} in the {name} run"
         if machine:
             found.setdefault(cell, machine)
     return found
-
-
-def _was_timed(run: StoredRun, cell_id: str) -> bool:
-    timed = run.derived.setdefault(
-        "timed cells", {r.subject_id for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED}
-    )
-    return cell_id in timed

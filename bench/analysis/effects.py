@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,17 +108,22 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
     found: list[Effect] = []
     for measure in MEASURES.values():
         spreads = _spreads(measure, contrasts, observed)
-        estimated = [contrast for contrast in contrasts if _estimate(measure, contrast, observed, spreads, LEVEL) is not None]
+        estimate = _ESTIMATORS[measure.name]
+        estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, spreads, LEVEL) is not None]
         level = 1 - (1 - LEVEL) / max(1, len(estimated))
-        effects = [effect for contrast in estimated if (effect := _estimate(measure, contrast, observed, spreads, level)) is not None]
-        found += _adjusted(effects)
+        effects = [effect for contrast in estimated if (effect := estimate(measure, contrast, observed, spreads, level)) is not None]
+        tested = [effect.p_adjusted for effect in effects if effect.p_adjusted is not None]  # all, or none of what was counted
+        if tested:
+            pairs = zip(effects, holm(tested), strict=True)
+            effects = [dataclasses.replace(effect, p_adjusted=p_value, num_comparisons=len(effects)) for effect, p_value in pairs]
+        found += effects
     return found
 
 
 def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Contrast]:
     cells = {planned.name: [rows[cell_id] for cell_id in planned.cells if cell_id in rows] for planned in part.arms}
     own, other = cells.get(arm, []), cells.get(against, [])
-    keys = [key for key in PLACE_KEYS if any(_several(members, key) for members in (own, other))]
+    keys = [key for key in PLACE_KEYS if any(len({_place(row, (key,)) for row in members}) > 1 for members in (own, other))]
     counterparts = {_place(row, keys): row for row in other}
     for row in own:
         counterpart = counterparts.get(_place(row, keys))
@@ -135,16 +140,8 @@ def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[st
             )
 
 
-def _several(members: Iterable[Mapping[str, Any]], key: str) -> bool:
-    return len({_plain(row.get(key)) for row in members}) > 1
-
-
 def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(_plain(row.get(key)) for key in keys)
-
-
-def _plain(value: Any) -> Any:
-    return None if _is_empty(value) else value
+    return tuple(None if _is_empty(row.get(key)) else row[key] for key in keys)
 
 
 def _is_empty(value: Any) -> bool:
@@ -177,14 +174,6 @@ def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Seq
     return means
 
 
-def _spreads_of(contrast: Contrast, spreads: Spreads) -> tuple[SeedSpread, SeedSpread]:
-    return spreads[contrast.part, contrast.first], spreads[contrast.part, contrast.second]
-
-
-def _estimate(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
-    return _ESTIMATORS[measure.name](measure, contrast, observed, spreads, level)
-
-
 def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
     """From the test items' scores, paired by item where both answered the same ones."""
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
@@ -196,7 +185,7 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     doubt = _doubt_of_seeds(num, observed.num_seeds)
     parts, spread = None, ""
     if num >= MIN_SEEDS:
-        both = _spreads_of(contrast, spreads)
+        both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
         parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
     elif not same_items:
         unknown = Interval(estimate=float(first.mean() - second.mean()), low=-math.inf, high=math.inf, num=num)
@@ -235,7 +224,7 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
     estimate, doubt = statistics.fmean(first) - statistics.fmean(second), _doubt_of_seeds(num, observed.num_seeds)
     half, own_half, p_value, spread = math.inf, None, 1.0, ""
     if num >= MIN_SEEDS:
-        both = _spreads_of(contrast, spreads)
+        both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
         parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
         half, p_value = t_test(estimate, parts, level)
         if len(parts) == 1:
@@ -270,18 +259,13 @@ def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
 
 def _counted(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
     """The ratio of two counts, per sample where the batch is part of them: exact."""
-    values = [_count(measure, observed.rows[cell_id]) for cell_id in contrast.cells]
-    if values[0] is None or not values[1]:
+    rows = [observed.rows[cell_id] for cell_id in contrast.cells]
+    if any(_is_empty(row.get(measure.name)) for row in rows) or not rows[1][measure.name]:
         return None
-    ratio = values[0] / values[1]
-    return Effect(contrast=contrast, measure=measure, estimate=Interval(estimate=ratio, low=ratio, high=ratio, num=1))
-
-
-def _count(measure: Measure, row: Mapping[str, Any]) -> float | None:
-    value = row.get(measure.name)
-    if _is_empty(value):
-        return None
-    return float(value) / float(row["batch_size"]) if measure.name == "activation_bytes" else float(value)  # type: ignore[arg-type]
+    first, second = (float(row[measure.name]) / (float(row["batch_size"]) if measure.name == "activation_bytes" else 1.0) for row in rows)
+    return Effect(
+        contrast=contrast, measure=measure, estimate=Interval(estimate=first / second, low=first / second, high=first / second, num=1)
+    )
 
 
 _ESTIMATORS: Mapping[str, Callable[[Measure, Contrast, Observations, Spreads, float], Effect | None]] = {
@@ -290,14 +274,3 @@ _ESTIMATORS: Mapping[str, Callable[[Measure, Contrast, Observations, Spreads, fl
     "latency_ms": _by_rounds,
     **dict.fromkeys(("params", "flops", "activation_bytes", "train_flops"), _counted),
 }
-
-
-def _adjusted(effects: Sequence[Effect]) -> list[Effect]:
-    """With Holm's p-values over all that have one, and their number."""
-    tested = [effect for effect in effects if effect.p_adjusted is not None]
-    adjusted = holm([effect.p_adjusted or 0.0 for effect in tested])
-    by_effect = dict(zip(map(id, tested), adjusted, strict=True))
-    return [
-        dataclasses.replace(effect, p_adjusted=by_effect[id(effect)], num_comparisons=len(effects)) if id(effect) in by_effect else effect
-        for effect in effects
-    ]

@@ -7,11 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
-from bench.analysis.fit_checks import refuse_grid, refuse_rounds
-from bench.analysis.series import Matrix, SeriesRounds, complete_rounds, lengths_of, means_over_rounds, round_table, without_twins
+from bench.analysis.series import (
+    MIN_PAIRED_ROUNDS,
+    SeriesRounds,
+    complete_rounds,
+    lengths_of,
+    means_over_rounds,
+    round_table,
+    too_few_lengths,
+    too_few_rounds,
+    without_twins,
+)
 from bench.intervals import Interval, ratio_over_rounds
 
-MIN_ROUNDS = 3
 MIN_LENGTHS = 4
 
 
@@ -26,13 +34,10 @@ class LocalExponent:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalExponents:
-    """`refused`: why there are none, with what to add. `lengths` are without twins."""
+    """`refused`: why there are none, with what to add."""
 
     refused: str = ""
     exponents: tuple[LocalExponent, ...] = ()
-    lengths: tuple[int, ...] = ()
-    num_rounds: int = 0
-    num_dropped_rounds: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,43 +55,34 @@ def local_exponents(samples: pandas.DataFrame, *, exact: bool = False) -> LocalE
     `samples` has columns `n`, `round`, `value`. Lengths within 5 % of a longer one are left out: between twins a slope is noise over almost nothing.
     """
     series = complete_rounds(samples, lengths=without_twins(lengths_of(samples)), exact=exact)
-    refused = refuse_grid(series, at_least=MIN_LENGTHS) or ("" if exact else refuse_rounds(series, MIN_ROUNDS))
-    exponents: tuple[LocalExponent, ...] = ()
-    if not refused:
-        slopes = np.diff(np.log(series.values), axis=1) / np.diff(np.log(series.lengths))
-        places = zip(series.lengths[:-1], series.lengths[1:], *means_over_rounds(slopes), strict=True)
-        exponents = tuple(
-            LocalExponent(shorter=shorter, longer=longer, exponent=_interval(mean, half, series.num_rounds))
-            for shorter, longer, mean, half in places
-        )
+    if refused := too_few_lengths(series, MIN_LENGTHS) or ("" if exact else too_few_rounds(series, MIN_PAIRED_ROUNDS)):
+        return LocalExponents(refused=refused)
+    means, halves = means_over_rounds(np.diff(np.log(series.values), axis=1) / np.diff(np.log(series.lengths)))
+    intervals = [
+        Interval(estimate=mean, low=mean - half, high=mean + half, num=series.num_rounds)
+        for mean, half in zip(means.tolist(), halves.tolist(), strict=True)
+    ]
+    steps = zip(series.lengths[:-1], series.lengths[1:], intervals, strict=True)
     return LocalExponents(
-        refused=refused, exponents=exponents, lengths=series.lengths, num_rounds=series.num_rounds, num_dropped_rounds=series.num_dropped
+        exponents=tuple(LocalExponent(shorter=shorter, longer=longer, exponent=found) for shorter, longer, found in steps)
     )
 
 
 def twin_ratios(samples: pandas.DataFrame, *, exact: bool = False) -> tuple[TwinRatio, ...]:
     """For every n whose neighbour n - 1 was measured as well: what alignment does, paired by round, as a geometric mean with its t-interval."""
     table = round_table(samples, exact)
-    lengths = [int(n) for n in table.columns]
-    values = table.to_numpy(dtype=np.float64)
-    return tuple(_twin_ratio(values[:, i : i + 2], n, exact) for i, n in enumerate(lengths[1:]) if n - 1 == lengths[i])
+    return tuple(_twin_ratio(table[[n - 1, n]], exact) for n in table.columns if n - 1 in table.columns)
 
 
-def _twin_ratio(values: Matrix, n: int, exact: bool) -> TwinRatio:
-    """`values` is `(rounds, 2)`: at n - 1 and at n, NaN where they were not measured."""
-    measured = ~np.isnan(values)
-    complete = measured.all(axis=1)
-    num_dropped = int(measured.any(axis=1).sum() - complete.sum())
-    pair = SeriesRounds(lengths=(n - 1, n), values=values[complete], num_dropped=num_dropped)
-    refused = "" if exact else refuse_rounds(pair, MIN_ROUNDS)
-    if refused:
+def _twin_ratio(table: pandas.DataFrame, exact: bool) -> TwinRatio:
+    """`table` has a row per round, the columns n - 1 and n, and NaN where they were not measured."""
+    before, n = (int(length) for length in table.columns)
+    complete = table.dropna()
+    num_dropped = len(table.dropna(how="all")) - len(complete)
+    pair = SeriesRounds(lengths=(before, n), values=complete.to_numpy(dtype=np.float64), num_dropped=num_dropped)
+    if not exact and (refused := too_few_rounds(pair, MIN_PAIRED_ROUNDS)):
         return TwinRatio(n=n, ratio=None, refused=refused)
-    below, above = pair.values[:, 0] / (n - 1), pair.values[:, 1] / n
+    ratios = ((pair.values[:, 1] / n) / (pair.values[:, 0] / before)).tolist()
     if exact:
-        ratio = float(above[0] / below[0])
-        return TwinRatio(n=n, ratio=_interval(ratio, 0.0, 1))
-    return TwinRatio(n=n, ratio=ratio_over_rounds(np.log(above / below).tolist()))
-
-
-def _interval(mean: float, half: float, num: int) -> Interval:
-    return Interval(estimate=float(mean), low=float(mean - half), high=float(mean + half), num=num)
+        return TwinRatio(n=n, ratio=Interval(estimate=ratios[0], low=ratios[0], high=ratios[0], num=1))
+    return TwinRatio(n=n, ratio=ratio_over_rounds(np.log(ratios).tolist()))

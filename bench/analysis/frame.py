@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.series import by_part
+from bench.analysis.series import by_part, row_values
 from bench.numbers import count
 from bench.planning.same_width import is_one_width
 from bench.running.roofline import COLUMNS as ROOFLINE
@@ -100,6 +100,13 @@ def row_name(row: Any, keys: tuple[str, ...]) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def cell_names(rows: pandas.DataFrame) -> dict[str, str]:
+    """The name of every cell of a table, by its id."""
+    frame = prepare(rows)
+    keys = varying(frame)
+    return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
+
+
 def failed(frame: pandas.DataFrame) -> pandas.DataFrame:
     return frame[~frame["status"].isin([MEASURED, PREDICTED])]
 
@@ -142,19 +149,15 @@ def _size(budget: float, match: str, several: bool) -> str:
 SCOPE_TEXTS = ("phase", "engine", "dtype", "batching", "match", "budget")
 
 
-Cell = tuple[str, float | None]
-"""A text and what to sort it by."""
-
-
 def scope_text(scope: Mapping[str, Any]) -> str:
     """The workload and policy of a finding as one phrase."""
-    parts = [_scope_text(scope, key)[0] for key in ("phase", "engine", "dtype", "batching", "task")]
+    parts = [scope_value_text(scope, key) for key in ("phase", "engine", "dtype", "batching", "task")]
     match, budget = scope.get("match"), numbers.count(scope.get("budget"))
     return ", ".join(part for part in (*parts, f"match {match}" if match else "", budget) if part)
 
 
-def _scope_text(scope: Mapping[str, Any], key: str) -> Cell:
+def scope_value_text(scope: Mapping[str, Any], key: str) -> str:
     value = scope.get(key)
     if key == "budget":
-        return numbers.count(value), None if value is None or numbers.is_empty(value) else float(value)
-    return ("" if value is None or value == "" else work_text(key, value)), None
+        return numbers.count(value)
+    return "" if value is None or value == "" else work_text(key, value)

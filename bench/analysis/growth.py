@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas
 
 from bench.analysis.exponents import LocalExponents, TwinRatio, local_exponents, twin_ratios
-from bench.analysis.scaling import Decomposition, QuadraticAnswer, TermShares, answer_quadratic, decompose
-from bench.analysis.series import Matrix, Series, counted_samples, latency_samples
-from bench.intervals import Interval
+from bench.analysis.scaling import Decomposition, QuadraticAnswer, answer_quadratic, decompose, decompose_counts
+from bench.analysis.series import Series, counted_samples, latency_samples
 from bench.running.timings import Timings
 
 ONCE = "It is measured once per cell: without rounds there is no error to test a fit against."
-INTERPOLATED = 1e-9
-"""The largest relative distance at which a polynomial goes through a count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +93,8 @@ class Fits:
 
 
 def growth_of(shaped: Sequence[Series], fits: Fits) -> list[Growth]:
-    """For every quantity with values at three lengths or more. `shaped`: series of one shape."""
-    found = [_growth(series, measure, fits) for measure in MEASURES for series in _distinct(list(shaped), measure)]
+    """Follow every quantity with values at three lengths or more. `shaped`: series of one shape."""
+    found = [_growth(series, measure, fits) for measure in MEASURES for series in _distinct(shaped, measure)]
     return [growth for growth in found if growth is not None]
 
 
@@ -109,75 +105,30 @@ def samples_of(series: Series, measure: Measure, timings: Timings) -> pandas.Dat
     return counted_samples(series, measure.column, measure.divisor)
 
 
-def decompose_counts(samples: pandas.DataFrame) -> Decomposition:
-    """The decomposition of exact counts from the shortest length on from which they follow one polynomial.
-
-    A peak is the largest of several sums; which of them it is may change at short lengths.
-    """
-    lengths = sorted(samples["n"].unique())
-    whole = decompose(samples, exact=True)
-    for start in lengths[1:]:
-        if whole.fits or whole.refused:
-            break
-        shorter = decompose(samples[samples["n"] >= start], exact=True)
-        if shorter.refused:
-            break
-        whole = shorter
-    return _interpolated(whole, samples) if whole.fits else whole
-
-
-def _interpolated(found: Decomposition, samples: pandas.DataFrame) -> Decomposition:
-    """With the polynomial's own coefficients where one goes through every count: a constant may then be negative, as n - 1 patches make it."""
-    counts = samples[samples["n"].isin(found.lengths)].sort_values("n")
-    lengths, values = counts["n"].to_numpy(dtype=np.float64), counts["value"].to_numpy(dtype=np.float64)
-    powers = np.stack([np.ones_like(lengths), lengths, lengths**2], axis=1)
-    scale = np.linalg.norm(powers / values[:, None], axis=0)
-    terms = np.linalg.lstsq(powers / values[:, None] / scale, np.ones_like(values), rcond=None)[0] / scale
-    if np.abs(powers @ terms / values - 1).max() > INTERPOLATED:
-        return found
-    terms = np.where(
-        (np.abs(powers * terms) / values[:, None]).max(axis=0) > INTERPOLATED, terms, 0.0
-    )  # what rounding left of a term is none
-    a, b, c = (Interval(estimate=float(term), low=float(term), high=float(term), num=1) for term in terms)
-    equal = (
-        Interval(estimate=b.estimate / c.estimate, low=b.estimate / c.estimate, high=b.estimate / c.estimate, num=1) if c.low > 0 else None
-    )
-    return replace(found, a=a, b=b, c=c, quadratic_equals_linear=equal, shares=tuple(_shares_at(n, terms) for n in found.lengths))
-
-
-def _shares_at(n: int, terms: Matrix) -> TermShares:
-    parts = terms * np.array([1.0, n, float(n) ** 2])
-    constant, linear, quadratic = (Interval(estimate=share, low=share, high=share, num=1) for share in (parts / parts.sum()).tolist())
-    return TermShares(n=n, constant=constant, linear=linear, quadratic=quadratic)
-
-
 def _growth(series: Series, measure: Measure, fits: Fits) -> Growth | None:
     if measure is PEAK and series.rows["batch_size"].nunique() > 1:
         return None  # weights do not shrink with the batch, so that there is no peak per sample either
     samples = fits.samples(series, measure)
     if samples["n"].nunique() < 3:
         return None
+    if not (measure.exact or measure.timed):
+        refused = Decomposition(refused=ONCE), LocalExponents(refused=ONCE)
+        return Growth(series=series, measure=measure, decomposition=refused[0], exponents=refused[1], twins=())
     return Growth(
         series=series,
         measure=measure,
-        decomposition=_decomposition(series, measure, fits),
-        exponents=local_exponents(samples, exact=measure.exact) if measure.exact or measure.timed else LocalExponents(refused=ONCE),
-        twins=twin_ratios(samples, exact=measure.exact) if measure.exact or measure.timed else (),
+        decomposition=(fits.of_counts if measure.exact else fits.of_times)(series, measure),
+        exponents=local_exponents(samples, exact=measure.exact),
+        twins=twin_ratios(samples, exact=measure.exact),
     )
 
 
-def _decomposition(series: Series, measure: Measure, fits: Fits) -> Decomposition:
-    if measure.exact:
-        return fits.of_counts(series, measure)
-    return fits.of_times(series, measure) if measure.timed else Decomposition(refused=ONCE)
-
-
-def _distinct(found: list[Series], measure: Measure) -> list[Series]:
-    """What does not depend on the workload is followed once per model and shape."""
+def _distinct(found: Sequence[Series], measure: Measure) -> Sequence[Series]:
+    """All series, or one per model and shape for a measure that does not depend on the workload."""
     if measure.per_workload:
         return found
-    seen: dict[tuple[str, tuple[int, ...], tuple[float, ...]], Series] = {}
+    seen: dict[tuple[Any, ...], Series] = {}
     for series in found:
         if measure.column in series.rows:
-            seen.setdefault((str(series.keys["model"]), series.lengths, tuple(series.rows[measure.column].fillna(0))), series)
+            seen.setdefault((series.keys["model"], series.lengths, tuple(series.rows[measure.column].fillna(0))), series)
     return list(seen.values())

@@ -11,9 +11,8 @@ import pandas
 from bench.analysis.claims import MARGIN, MIN_SEEDS, REFUTED, SUPPORTED, UNDECIDED, Claim
 from bench.analysis.evidence import SCOPE_KEYS, Evidence, Finding, label_of, scope_of
 from bench.analysis.exponents import LocalExponent, local_exponents
-from bench.analysis.fit_checks import MIN_ROUNDS
 from bench.analysis.growth import BY_COLUMN
-from bench.analysis.scaling import MIN_SHARE, Decomposition, QuadraticAnswer, answer_quadratic
+from bench.analysis.scaling import MIN_ROUNDS, MIN_SHARE, Decomposition, QuadraticAnswer, answer_quadratic
 from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval

@@ -15,7 +15,6 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bench.analysis.significance import Parts, holm, t_test
 
@@ -80,22 +79,31 @@ class FamilyComparison:
 def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings], reasons: Mapping[str, str]) -> list[CellComparison]:
     """All cells of either run, in the order of the first. `reasons`: why a cell must not be compared, by id."""
     ids = list(dict.fromkeys([*first, *second, *reasons]))
-    compared = [cell for cell in ids if not (reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {})))]
-    priors = [_prior([run[cell] for cell in compared]) for run in (first, second)]
-    tests = {cell: _test((first[cell], second[cell]), priors) for cell in compared}
+    lacks = {cell: reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {})) for cell in ids}
+    compared = [cell for cell in ids if not lacks[cell]]
+    logs = [{cell: [math.log(ms) for ms in run[cell].values()] for cell in compared} for run in (first, second)]
+    variances = [{cell: statistics.variance(values) for cell, values in run.items()} for run in logs]
+    priors = [prior_of(list(of.values()), [len(values) - 1 for values in run.values()]) for of, run in zip(variances, logs, strict=True)]
+    tests = {}
+    for cell in compared:
+        parts: list[tuple[float, float]] = []
+        for run, of, prior in zip(logs, variances, priors, strict=True):
+            variance, degrees = prior.moderate(of[cell], len(run[cell]) - 1)
+            parts.append((variance / len(run[cell]), degrees))
+        tests[cell] = Difference(estimate=statistics.fmean(logs[1][cell]) - statistics.fmean(logs[0][cell]), parts=parts)
     adjusted = dict(zip(compared, holm([tests[cell].p_value for cell in compared]), strict=True))
     found = []
     for cell in ids:
         rounds = (len(first.get(cell, {})), len(second.get(cell, {})))
         if cell not in tests:
-            reason = reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {}))
-            found.append(CellComparison(cell_id=cell, verdict=NOT_COMPARABLE, reason=reason, rounds=rounds))
+            found.append(CellComparison(cell_id=cell, verdict=NOT_COMPARABLE, reason=lacks[cell], rounds=rounds))
             continue
         estimate, half = tests[cell].estimate, tests[cell].half
+        verdict = UNDECIDED if adjusted[cell] >= 1 - LEVEL else SLOWER if estimate > 0 else FASTER
         found.append(
             CellComparison(
                 cell_id=cell,
-                verdict=_verdict(estimate, adjusted[cell]),
+                verdict=verdict,
                 ratio=math.exp(estimate),
                 low=math.exp(estimate - half),
                 high=math.exp(estimate + half),
@@ -138,37 +146,10 @@ def _lack(first: Readings, second: Readings) -> str:
     return ""
 
 
-def _prior(cells: Sequence[Readings]) -> Prior:
-    return prior_of([_variance(readings) for readings in cells], [len(readings) - 1 for readings in cells])
-
-
-def _test(samples: tuple[Readings, Readings], priors: Sequence[Prior]) -> Difference:
-    first, second = (_logs(readings) for readings in samples)
-    parts: list[tuple[float, Any]] = []
-    for readings, prior in zip(samples, priors, strict=True):
-        variance, degrees = prior.moderate(_variance(readings), len(readings) - 1)
-        parts.append((variance / len(readings), degrees))
-    return Difference(estimate=statistics.fmean(second) - statistics.fmean(first), parts=parts)
-
-
-def _verdict(difference: float, p_adjusted: float) -> str:
-    if p_adjusted >= 1 - LEVEL:
-        return UNDECIDED
-    return SLOWER if difference > 0 else FASTER
-
-
 def _means_by_round(cells: Sequence[Readings]) -> list[float]:
     """Of the rounds that all cells have."""
     common = set.intersection(*(set(readings) for readings in cells))
     return [statistics.fmean(math.log(readings[place]) for readings in cells) for place in sorted(common)]
-
-
-def _variance(readings: Readings) -> float:
-    return statistics.variance(_logs(readings))
-
-
-def _logs(readings: Readings) -> list[float]:
-    return [math.log(value) for value in readings.values()]
 
 
 MIN_SAMPLES = 3

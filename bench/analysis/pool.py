@@ -208,7 +208,7 @@ def random_effects(estimates: Sequence[Estimate]) -> RandomEffects | None:
     weights = [1 / (variance + tau_squared) for variance in variances]
     return RandomEffects(
         num_types=num,
-        mean=_weighted_mean(means, weights),
+        mean=statistics.fmean(means, weights),
         standard_error=1 / math.sqrt(sum(weights)),
         tau=math.sqrt(tau_squared),
     )
@@ -220,15 +220,11 @@ def paule_mandel(means: Sequence[float], variances: Sequence[float]) -> float:
 
     def excess(tau_squared: float) -> float:
         weights = [1 / (variance + tau_squared) for variance in variances]
-        centre = _weighted_mean(means, weights)
+        centre = statistics.fmean(means, weights)
         return sum(w * (mean - centre) ** 2 for mean, w in zip(means, weights, strict=True)) - (len(means) - 1)
 
     highest = 2 * statistics.variance(means)  # Q is below k - 1 there
     return float(brentq(excess, 0.0, highest, xtol=1e-14, rtol=1e-12)) if excess(0.0) > 0 else 0.0
-
-
-def _weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
 
 
 def _ratio(mean: float, error: float, freedom: float) -> Interval:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.series import row_values
-from bench.intervals import Interval, RoundMean, round_mean, trimmed_rounds
+from bench.intervals import RoundMean, round_mean, trimmed_rounds
 from bench.running.timings import Timings
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
@@ -121,13 +121,9 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
         equal=equal,
         rounds_needed=None if shown or equal else rounds_needed(found, margin, num_pairs),
         interleaved=timings.are_interleaved(cells),
-        why="" if shown else _why_open(interval, num_pairs),
-    )
-
-
-def _why_open(interval: Interval, num_pairs: int) -> str:
-    return (
-        "the interval contains 1" if interval.contains(1.0) else f"the interval that holds for all {num_pairs} ratios together contains 1"
+        why=""
+        if shown
+        else f"the interval{'' if interval.contains(1.0) else f' that holds for all {num_pairs} ratios together'} contains 1",
     )
 
 
@@ -153,17 +149,13 @@ def rounds_needed(found: RoundMean, margin: float, num_pairs: int) -> int | None
 
 
 def _apart_alone(best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
+    """Is the best one's interval below the other's, without paired rounds; if not, why?"""
     if best["latency_stable"] is False or other["latency_stable"] is False:
         return False, "an unstable cell"
-    shown, why = _apart(best["latency_low_ms"], best["latency_high_ms"], other["latency_low_ms"], other["latency_high_ms"])
-    return shown, "" if shown else why
-
-
-def _apart(low: float, high: float, next_low: float, next_high: float) -> tuple[bool, str]:
-    """Does the interval `low..high` lie below `next_low..next_high`? Missing bounds never do."""
-    if any(pandas.isna(bound) for bound in (low, high, next_low, next_high)):
+    if any(pandas.isna(row[bound]) for row in (best, other) for bound in ("latency_low_ms", "latency_high_ms")):
         return False, "no interval"
-    return high < next_low, "the intervals overlap"
+    shown = best["latency_high_ms"] < other["latency_low_ms"]
+    return shown, "" if shown else "the intervals overlap"
 
 
 ON, PERHAPS_ON, PERHAPS_OFF, OFF = "on", "on, not certain", "off, not certain", "off"

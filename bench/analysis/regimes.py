@@ -54,9 +54,10 @@ def regimes(rows: pandas.DataFrame) -> pandas.DataFrame:
     )
     reasons = _reasons(found.assign(flops=flops), rows)
     known = pandas.Series([reason is None for reason in reasons], index=rows.index, dtype=bool)
+    largest = np.array(list(TIMES), dtype=object)[times[list(TIMES.values())].fillna(0.0).to_numpy().argmax(axis=1)]
     return rows.assign(
         **times,
-        regime=_largest(times, known),
+        regime=pandas.Series(largest, index=rows.index, dtype=object).where(known, None),
         explained=(times.max(axis=1) / latency_s).where(known),
         intensity=flops / moved.where(moved > 0),
         achieved_flops_per_s=flops / latency_s,
@@ -85,26 +86,15 @@ def _step_flops(rows: pandas.DataFrame) -> pandas.Series:
     return _numbers(rows, "flops").where(~trains, _numbers(rows, TRAIN_FLOPS)) * _numbers(rows, "batch_size")
 
 
-def _largest(times: pandas.DataFrame, known: pandas.Series) -> pandas.Series:
-    names = np.array(list(TIMES), dtype=object)
-    places = times[list(TIMES.values())].fillna(0.0).to_numpy().argmax(axis=1)
-    return pandas.Series(names[places], index=times.index, dtype=object).where(known, None)
-
-
 def _reasons(found: pandas.DataFrame, rows: pandas.DataFrame) -> list[str | None]:
-    """Per row what is missing, by the names of the columns."""
-    compiled = [str(engine or "eager").split("+")[0] != "eager" for engine in _column(rows, "engine")]
-    empty = found[list(NEEDED)].isna().to_numpy()
-    return [
-        _reason([name for name, gap in zip(NEEDED, gaps, strict=True) if gap], flag) for gaps, flag in zip(empty, compiled, strict=True)
-    ]
-
-
-def _reason(missing: list[str], compiled: bool) -> str | None:
-    if not missing:
-        return None
-    hidden = " (a compiled step hides them)" if compiled and {"moved_bytes", "num_operators"} & set(missing) else ""
-    return f"no {', '.join(missing)}{hidden}"
+    """Per row the columns that are missing, as a sentence; None where there are all."""
+    reasons: list[str | None] = []
+    for engine, empty in zip(_column(rows, "engine"), found[list(NEEDED)].isna().to_numpy(), strict=True):
+        missing = [name for name, gap in zip(NEEDED, empty, strict=True) if gap]
+        compiled = str(engine or "eager").split("+")[0] != "eager"
+        hidden = " (a compiled step hides them)" if compiled and {"moved_bytes", "num_operators"} & set(missing) else ""
+        reasons.append(f"no {', '.join(missing)}{hidden}" if missing else None)
+    return reasons
 
 
 def _numbers(rows: pandas.DataFrame, name: str) -> pandas.Series:

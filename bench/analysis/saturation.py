@@ -12,7 +12,7 @@ import pandas
 from bench.analysis.regimes import MS_PER_S
 from bench.intervals import Interval, ratio_over_rounds
 from bench.running.timings import Timings
-from bench.spec import Ladder
+from bench.spec import Sweep
 
 NEAR = 0.9
 """Of the best throughput seen: from there on a larger batch gains little."""
@@ -20,25 +20,25 @@ NEAR = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Saturation:
-    """A ladder as measured. `rungs`: the rows of its cells, smallest first, with `throughput_per_s` (samples), `throughput_low_per_s` and
+    """A sweep as measured. `steps`: the rows of its cells, smallest first, with `throughput_per_s` (samples), `throughput_low_per_s` and
     `throughput_high_per_s`, NaN where nothing was timed.
 
-    `best`: the rung of the highest throughput, which is the best of several and so a little too high. `near`: the smallest rung with NEAR of it, and
-    `near_share` that share, paired by round (None: it is `best` itself, or rounds are too few). `top`: the rung at what fits (None: it would take
-    too long).
+    `best`: the step of the highest throughput, which is the best of several and so a little too high. `near`: the smallest step with NEAR of it, and
+    `near_share` that share, paired by round (None: it is `best` itself, or rounds are too few). `top`: the step at the largest size that fits (None:
+    it would take too long).
     """
 
-    ladder: Ladder
-    rungs: pandas.DataFrame
+    sweep: Sweep
+    steps: pandas.DataFrame
     best: Mapping[str, Any] | None
     near: Mapping[str, Any] | None
     near_share: Interval | None
     top: Mapping[str, Any] | None
 
 
-def saturations(rows: pandas.DataFrame, ladders: Sequence[Ladder], timings: Timings) -> list[Saturation]:
-    """One per ladder that has rows. `rows`: one per cell, with `cell_id`, `batch_size`, `seq_len` and the columns of latency."""
-    return [_saturation(_rungs(rows, ladder), ladder, timings) for ladder in ladders if rows["cell_id"].isin(ladder.cells).any()]
+def saturations(rows: pandas.DataFrame, sweeps: Sequence[Sweep], timings: Timings) -> list[Saturation]:
+    """One per sweep that has rows. `rows`: one per cell, with `cell_id`, `batch_size`, `seq_len` and the columns of latency."""
+    return [_saturation(rows, sweep, timings) for sweep in sweeps if rows["cell_id"].isin(sweep.cells).any()]
 
 
 def with_throughput(rows: pandas.DataFrame) -> pandas.DataFrame:
@@ -51,33 +51,17 @@ def with_throughput(rows: pandas.DataFrame) -> pandas.DataFrame:
     )
 
 
-def _rungs(rows: pandas.DataFrame, ladder: Ladder) -> pandas.DataFrame:
-    size = size_column(ladder)
-    return with_throughput(rows[rows["cell_id"].isin(ladder.cells)]).sort_values(size)
-
-
-def size_column(ladder: Ladder) -> str:
-    return "batch_size" if ladder.axis == "batch" else "seq_len"
-
-
-def _saturation(rungs: pandas.DataFrame, ladder: Ladder, timings: Timings) -> Saturation:
-    timed = rungs[rungs["throughput_per_s"].notna()].to_dict("records")
+def _saturation(rows: pandas.DataFrame, sweep: Sweep, timings: Timings) -> Saturation:
+    size = "batch_size" if sweep.axis == "batch" else "seq_len"
+    steps = with_throughput(rows[rows["cell_id"].isin(sweep.cells)]).sort_values(size)
+    timed = steps[steps["throughput_per_s"].notna()].to_dict("records")
     best = max(timed, key=lambda row: float(row["throughput_per_s"]), default=None)
     near = next((row for row in timed if best and row["throughput_per_s"] >= NEAR * best["throughput_per_s"]), None)
-    top = rungs[rungs[size_column(ladder)] == ladder.largest].to_dict("records")
-    return Saturation(
-        ladder=ladder,
-        rungs=rungs,
-        best=best,
-        near=near,
-        near_share=_share(near, best, timings),
-        top=top[0] if top else None,
-    )
-
-
-def _share(row: Mapping[str, Any] | None, best: Mapping[str, Any] | None, timings: Timings) -> Interval | None:
-    """The throughput of one rung over that of another: their times the other way round, per sample."""
-    if row is None or best is None or row["cell_id"] == best["cell_id"]:
-        return None
-    samples = float(row["batch_size"]) / float(best["batch_size"])
-    return ratio_over_rounds([log + math.log(samples) for log in timings.log_ratios(str(best["cell_id"]), str(row["cell_id"])).values()])
+    share = None
+    if best and near and near["cell_id"] != best["cell_id"]:
+        # throughputs are times the other way round, per sample
+        samples = math.log(float(near["batch_size"]) / float(best["batch_size"]))
+        logs = timings.log_ratios(str(best["cell_id"]), str(near["cell_id"]))
+        share = ratio_over_rounds([log + samples for log in logs.values()])
+    top = next(iter(steps[steps[size] == sweep.largest].to_dict("records")), None)
+    return Saturation(sweep=sweep, steps=steps, best=best, near=near, near_share=share, top=top)

@@ -2,7 +2,8 @@
 
 Method: weighted least squares with weights 1 / mean^2, since noise of timings is a share of their size. The estimator is one linear map of a round's
 values, so it gives every round its own a, b, c, and Student's t over the rounds holds whatever the correlation between the lengths of a round.
-The estimates are the non-negative fit (Lawson and Hanson 1974) of the means; ratios of means have Fieller's interval (1954).
+The estimates are the non-negative fit (Lawson and Hanson 1974) of the means; ratios of means have Fieller's interval (1954). A fit is quoted only
+where lengths and rounds suffice and residuals are no larger than the noise; each refusal is a sentence that says what to add.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ import numpy as np
 import pandas
 
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
-from bench.analysis.fit_checks import LEVEL, ROUNDING, condition_of, measure_lack_of_fit, negative_terms, refuse_fit, weighted_design
-from bench.analysis.series import (
-    Matrix,
-    SeriesRounds,
-    bounded_interval,
-    complete_rounds,
-    half_widths,
-    lengths_of,
-    t_quantile,
-    without_twins,
-)
-from bench.intervals import Interval
+from bench.analysis.series import Matrix, SeriesRounds, complete_rounds, lengths_of, too_few_lengths, too_few_rounds, without_twins
+from bench.intervals import LEVEL, Interval, t_quantile
 
+MIN_ROUNDS = 5
+MIN_LENGTHS, MIN_EXACT_LENGTHS = 5, 4
+# Chosen by simulation: 6,000 random grids (5 to 11 lengths, ranges 16 to 512) with random costs, 1 % noise and 7 rounds.
+# Below 20, the quadratic share at the longest n is known to within 10 points, the size that a verdict asks for, in every one of them (half width of
+# the interval at most 9 points); from 20 to 30 no longer in 40 % of them. A doubling grid from 17 to 4097 has 3 to 9, one from 16 to 256 up to 14;
+# lengths bunched at the ends have up to 75.
+CONDITION_LIMIT = 20.0
+MISFIT_LEVEL = 0.01
+SIGN_LEVEL = 0.001
+ROUNDING = 1e-9
+"""Relative differences below this are rounding."""
 EXACT_TOLERANCE = 0.005
 MIN_SHARE = 0.10
 
@@ -46,26 +48,20 @@ class Decomposition:
     """value = a + b n + c n^2 in the unit of the samples, with 95 % intervals over rounds; bounds are never below 0.
 
     `refused`: why the lengths or rounds cannot answer, with what to add. `misfit`: why the cost is no such polynomial. Either leaves a, b, c and all
-    that follows from them empty. `p_value`: of the lack of fit, None for exact samples. `worst_residual`: the largest relative distance of a mean
-    from the non-negative fit. `quadratic_equals_linear`: the n = b / c, which may lie beyond the lengths; None where `no_equal_point` says why.
-    `lengths`: those that were fitted. `condition`: of the weighted, column-scaled design. Exact samples have intervals of width 0.
+    that follows from them empty. `quadratic_equals_linear`: the n = b / c, which may lie beyond the lengths; None where nothing bounds it. `lengths`:
+    those that were fitted. Exact samples have intervals of width 0.
     """
 
     refused: str = ""
     misfit: str = ""
     exact: bool = False
-    p_value: float | None = None
-    worst_residual: float | None = None
     a: Interval | None = None
     b: Interval | None = None
     c: Interval | None = None
     shares: tuple[TermShares, ...] = ()
     quadratic_equals_linear: Interval | None = None
-    no_equal_point: str = ""
     lengths: tuple[int, ...] = ()
     num_rounds: int = 0
-    num_dropped_rounds: int = 0
-    condition: float | None = None
 
     @property
     def fits(self) -> bool:
@@ -78,97 +74,155 @@ class Decomposition:
 
 
 def decompose(samples: pandas.DataFrame, *, exact: bool = False) -> Decomposition:
-    """The decomposition of one series: `samples` has columns `n`, `round`, `value` (positive), one value per length and round.
+    """Decompose one series: `samples` has columns `n`, `round`, `value` (positive), one value per length and round.
 
     `exact`: one round of numbers without noise, which fit where every length is within 0.5 %. Raises ValueError for samples that are not such.
     """
-    series = complete_rounds(samples, lengths=without_twins(lengths_of(samples)), exact=exact)
-    refused = refuse_fit(series, exact=exact)
-    if refused:
-        return Decomposition(
-            refused=refused, exact=exact, lengths=series.lengths, num_rounds=series.num_rounds, num_dropped_rounds=series.num_dropped
-        )
-    return _fitted(series, exact)
-
-
-def _fitted(series: SeriesRounds, exact: bool) -> Decomposition:
-    design, relative = weighted_design(series.lengths, series.means), series.values / series.means
-    scale = np.linalg.norm(design, axis=0)
-    estimate = _non_negative(design / scale)
-    by_round = estimate[None, :] if exact else relative @ np.linalg.pinv(design / scale).T
-    residuals = 1.0 - design / scale @ estimate
-    p_value = None if exact else measure_lack_of_fit(design, relative).p_value
-    misfit = _exact_misfit(series, residuals) if exact else _misfit(series, residuals, p_value, by_round)
-    found = Decomposition(
-        misfit=misfit,
-        exact=exact,
-        p_value=p_value,
-        worst_residual=float(np.abs(residuals).max()),
-        lengths=series.lengths,
-        num_rounds=series.num_rounds,
-        num_dropped_rounds=series.num_dropped,
-        condition=condition_of(design),
-    )
-    return found if misfit else _with_terms(found, estimate / scale, by_round / scale)
-
-
-def _non_negative(scaled: Matrix) -> Matrix:
-    """The non-negative coefficients of the scaled columns that come nearest to 1 at every length: the means, over themselves."""
     from scipy import optimize
 
-    found = np.asarray(optimize.nnls(scaled, np.ones(len(scaled)))[0])
-    return np.where(found > ROUNDING, found, 0.0)
+    series = complete_rounds(samples, lengths=without_twins(lengths_of(samples)), exact=exact)
+    found = Decomposition(exact=exact, lengths=series.lengths, num_rounds=series.num_rounds)
+    if refused := _refusal(series, exact=exact):
+        return replace(found, refused=refused)
+    design, relative = weighted_design(series.lengths, series.means), series.values / series.means
+    scale = np.linalg.norm(design, axis=0)
+    nearest = np.asarray(optimize.nnls(design / scale, np.ones(len(design)))[0])
+    estimate = np.where(nearest > ROUNDING, nearest, 0.0)
+    by_round = estimate[None, :] if exact else relative @ np.linalg.pinv(design / scale).T
+    residuals = np.abs(1.0 - design / scale @ estimate)
+    worst = f"{residuals.max():.2%} off at n = {series.lengths[int(residuals.argmax())]}"
+    if exact:
+        misfit = _exact_misfit(worst) if residuals.max() > EXACT_TOLERANCE else ""
+    else:
+        misfit = _misfit(lack_of_fit(design, relative), negative_terms(by_round), worst)
+    return replace(found, misfit=misfit) if misfit else _with_terms(found, estimate / scale, by_round / scale)
 
 
-def _misfit(series: SeriesRounds, residuals: Matrix, p_value: float | None, by_round: Matrix) -> str:
-    if p_value is not None and p_value < LEVEL:
-        where, size = _worst(series, residuals)
+def decompose_counts(samples: pandas.DataFrame) -> Decomposition:
+    """Decompose exact counts from the shortest length on from which they follow one polynomial.
+
+    A peak is the largest of several sums; which of them it is may change at short lengths.
+    """
+    found = decompose(samples, exact=True)
+    for start in lengths_of(samples)[1:]:
+        if found.fits or found.refused:
+            break
+        shorter = decompose(samples[samples["n"] >= start], exact=True)
+        if shorter.refused:
+            break
+        found = shorter
+    return _interpolated(found, samples) if found.fits else found
+
+
+def _interpolated(found: Decomposition, samples: pandas.DataFrame) -> Decomposition:
+    """With the polynomial's own coefficients where one goes through every count: a constant may then be negative, as n - 1 patches make it."""
+    counts = samples[samples["n"].isin(found.lengths)].sort_values("n")
+    lengths, values = counts["n"].to_numpy(dtype=np.float64), counts["value"].to_numpy(dtype=np.float64)
+    terms = np.polynomial.polynomial.polyfit(lengths, values, 2, w=1 / values)
+    parts = terms * lengths[:, None] ** np.arange(3) / values[:, None]
+    if np.abs(parts.sum(axis=1) - 1).max() > ROUNDING:
+        return found
+    terms = np.where(np.abs(parts).max(axis=0) > ROUNDING, terms, 0.0)
+    return _with_terms(found, terms, terms[None, :])
+
+
+def weighted_design(lengths: tuple[int, ...], means: Matrix) -> Matrix:
+    """The columns 1, n and n^2, each row divided by the mean there: `(lengths, 3)`. Least squares on it weights each length by 1 / mean^2."""
+    n = np.asarray(lengths, dtype=np.float64)
+    return np.stack([np.ones_like(n), n, n**2], axis=1) / means[:, None]
+
+
+def _refusal(series: SeriesRounds, *, exact: bool) -> str:
+    """Why a + b n + c n^2 cannot be told from this series, or ""."""
+    reason = too_few_lengths(series, MIN_EXACT_LENGTHS if exact else MIN_LENGTHS)
+    if reason := reason or ("" if exact else too_few_rounds(series, MIN_ROUNDS)):
+        return reason
+    # with each column scaled to length 1 the units of n do not matter (Belsley, Kuh and Welsch 1980, Sec. 3.3)
+    design = weighted_design(series.lengths, series.means)
+    condition = float(np.linalg.cond(design / np.linalg.norm(design, axis=0)))
+    if condition <= CONDITION_LIMIT:
+        return ""
+    return (
+        f"The terms cannot be told apart on these lengths: condition number {condition:.0f}, at most {CONDITION_LIMIT:.0f}. "
+        "Spread the lengths evenly on a log scale, or add longer ones."
+    )
+
+
+def _exact_misfit(worst: str) -> str:
+    return (
+        f"No a + b n + c n^2 without negative terms comes within {EXACT_TOLERANCE:.1%} of every value ({worst}): see the local exponents."
+    )
+
+
+def _misfit(p_value: float, negative: list[str], worst: str) -> str:
+    if p_value < MISFIT_LEVEL:
         return (
-            f"The rounds agree on values that no a + b n + c n^2 passes through (lack of fit, p = {p_value:.1g}; "
-            f"{size} off at n = {where}): look for a change of kernel in the local exponents."
+            f"The rounds agree on values that no a + b n + c n^2 passes through (lack of fit, p = {p_value:.1g}; {worst}): "
+            "look for a change of kernel in the local exponents."
         )
-    negative = negative_terms(by_round)
     if negative:
         return f"The nearest a + b n + c n^2 needs a negative {' and '.join(negative)} term: the cost grows in another way, see the local exponents."
     return ""
 
 
-def _exact_misfit(series: SeriesRounds, residuals: Matrix) -> str:
-    if np.abs(residuals).max() <= EXACT_TOLERANCE:
-        return ""
-    where, size = _worst(series, residuals)
-    return (
-        f"No a + b n + c n^2 without negative terms comes within {EXACT_TOLERANCE:.1%} of every value ({size} off at n = {where}): "
-        "see the local exponents."
-    )
+def lack_of_fit(design: Matrix, relative: Matrix) -> float:
+    """The p-value of a mean residual of zero, from the design `(lengths, 3)` and the values over their means `(rounds, lengths)`.
+
+    A repeated-measures F test. Each round is projected onto the (lengths - 3) directions that no a, b, c can produce; the rounds are the replicates.
+    A factor common to all lengths of a round multiplies that round's a, b and c, so it leaves these directions alone. Where noise is unequal between
+    lengths, both degrees of freedom shrink by a factor (Box 1954; Greenhouse and Geisser 1959), here in the estimate of Huynh and Feldt (1976): over
+    7 rounds and 9 lengths of equal noise, that of Greenhouse and Geisser is half its true value, and a test at 1 % rejects 0.1 %; this one rejects
+    0.8 %, and 2 % where noise differs tenfold between lengths.
+    """
+    from scipy import special
+
+    residuals = relative @ residual_space(design)
+    rounds, directions = residuals.shape
+    mean, covariance = residuals.mean(axis=0), np.atleast_2d(np.cov(residuals, rowvar=False))
+    variance = max(float(np.trace(covariance)), directions * ROUNDING**2)
+    freedom = noise_correction(covariance, rounds) * directions
+    return float(special.fdtrc(freedom, freedom * (rounds - 1), rounds * float(mean @ mean) / variance))
 
 
-def _worst(series: SeriesRounds, residuals: Matrix) -> tuple[int, str]:
-    place = int(np.abs(residuals).argmax())
-    return series.lengths[place], f"{abs(residuals[place]):.2%}"
+def residual_space(design: Matrix) -> Matrix:
+    """An orthonormal basis of what the design's columns cannot produce: `(lengths, lengths - 3)`."""
+    return np.asarray(np.linalg.qr(design / np.linalg.norm(design, axis=0), mode="complete")[0][:, design.shape[1] :])
+
+
+def noise_correction(covariance: Matrix, rounds: int) -> float:
+    """Huynh and Feldt's (1976) estimate of Box's factor from a covariance over rounds: 1 for equal noise, 1 / directions where one has it all."""
+    directions, total = len(covariance), float(np.trace(covariance))
+    if total <= directions * ROUNDING**2:
+        return 1.0
+    biased = total**2 / (directions * float((covariance**2).sum()))
+    left = directions * (rounds - 1 - directions * biased)
+    corrected = (rounds * directions * biased - 2) / left if left > 0 else 1.0
+    return min(1.0, max(corrected, biased))
+
+
+def negative_terms(coefficients: Matrix) -> list[str]:
+    """The terms that are surely below zero (one-sided t-test over rounds at 0.1 %), from each round's free fit of the scaled columns `(rounds, 3)`.
+
+    Such data bend the other way (n^0.8, say): least squares follows them with a negative term, so the residual alone would not show it.
+    """
+    from scipy import special
+
+    rounds = len(coefficients)
+    spread = coefficients.std(axis=0, ddof=1) / np.sqrt(rounds)
+    # rounding leaves some 1e-16 of spread where the data have no noise: it is not evidence
+    spread = np.maximum(spread, ROUNDING * np.abs(coefficients).max())
+    limit = -float(special.stdtrit(rounds - 1, 1 - SIGN_LEVEL))
+    below = coefficients.mean(axis=0) / spread < limit
+    return [name for name, is_below in zip(("constant", "linear", "quadratic"), below, strict=True) if is_below]
 
 
 def _with_terms(found: Decomposition, estimate: Matrix, by_round: Matrix) -> Decomposition:
     """`estimate` is `(3,)`, `by_round` `(rounds, 3)`: a, b and c in the unit of the samples."""
-    a, b, c = _terms(estimate, by_round)
-    equal, no_equal_point = _equal_point(estimate, by_round)
-    return replace(
-        found,
-        a=a,
-        b=b,
-        c=c,
-        shares=tuple(_shares(n, estimate, by_round) for n in found.lengths),
-        quadratic_equals_linear=equal,
-        no_equal_point=no_equal_point,
-    )
-
-
-def _terms(estimate: Matrix, by_round: Matrix) -> tuple[Interval, ...]:
-    centres, halves = by_round.mean(axis=0), half_widths(by_round)
-    return tuple(
-        bounded_interval(term, centre - half, centre + half, len(by_round))
-        for term, centre, half in zip(estimate, centres, halves, strict=True)
-    )
+    a, b, c = _intervals(estimate, by_round.mean(axis=0), half_widths(by_round), len(by_round))
+    bounds = ratio_interval(by_round[:, 1], by_round[:, 2]) if estimate[2] > 0 else None
+    equal = bounded_interval(estimate[1] / estimate[2], *bounds, len(by_round)) if bounds else None
+    shares = tuple(_shares(n, estimate, by_round) for n in found.lengths)
+    return replace(found, a=a, b=b, c=c, shares=shares, quadratic_equals_linear=equal)
 
 
 def _shares(n: int, estimate: Matrix, by_round: Matrix) -> TermShares:
@@ -178,22 +232,32 @@ def _shares(n: int, estimate: Matrix, by_round: Matrix) -> TermShares:
     cost = terms.sum(axis=1, keepdims=True)
     centres = terms.mean(axis=0) / cost.mean()
     halves = half_widths((terms - centres * cost) / cost.mean())
-    constant, linear, quadratic = (
-        bounded_interval(share, centre - half, centre + half, len(by_round), top=1.0)
-        for share, centre, half in zip(fitted / fitted.sum(), centres, halves, strict=True)
-    )
+    constant, linear, quadratic = _intervals(fitted / fitted.sum(), centres, halves, len(by_round), top=1.0)
     return TermShares(n=n, constant=constant, linear=linear, quadratic=quadratic)
 
 
-def _equal_point(estimate: Matrix, by_round: Matrix) -> tuple[Interval | None, str]:
-    """n = b / c with its interval, or None and why."""
-    linear, quadratic = by_round[:, 1], by_round[:, 2]
-    if estimate[2] <= 0:
-        return None, "The fit has no quadratic term."
-    bounds = ratio_interval(linear, quadratic)
-    if bounds is None:
-        return None, "The quadratic term is not told from zero, so nothing bounds the n at which it equals the linear one."
-    return bounded_interval(estimate[1] / estimate[2], *bounds, len(by_round)), ""
+def half_widths(values: Matrix) -> Matrix:
+    """Half the width of the 95 % t-interval of each column's plain mean, for `(rounds, columns)`; the rows are independent. 0 for one row (exact)."""
+    if len(values) < 2:
+        return np.zeros(values.shape[1])
+    return np.asarray(t_quantile(LEVEL, len(values) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
+
+
+def _intervals(estimates: Matrix, centres: Matrix, halves: Matrix, num: int, *, top: float = math.inf) -> list[Interval]:
+    columns = zip(estimates, centres, halves, strict=True)
+    return [bounded_interval(estimate, centre - half, centre + half, num, top=top) for estimate, centre, half in columns]
+
+
+def bounded_interval(estimate: float, low: float, high: float, num: int, *, top: float = math.inf) -> Interval:
+    """The interval cut to what is possible, 0 to `top`, and wide enough to hold the estimate; of one round, which is exact, the estimate alone.
+
+    Cutting never loses a true value. An estimate lies outside only where a bound of a neighbouring term moved it: the wider interval is safe.
+    """
+    if num == 1:
+        low = high = estimate
+    else:
+        low, high = (min(max(bound, 0.0), top) for bound in (low, high))
+    return Interval(estimate=float(estimate), low=float(min(low, estimate)), high=float(max(high, estimate)), num=num)
 
 
 def ratio_interval(numerators: Matrix, denominators: Matrix) -> tuple[float, float] | None:
@@ -206,7 +270,8 @@ def ratio_interval(numerators: Matrix, denominators: Matrix) -> tuple[float, flo
         ratio = float(numerators[0] / denominators[0])
         return ratio, ratio
     above, below = float(numerators.mean()), float(denominators.mean())
-    (above_square, product), (_, below_square) = np.cov(numerators, denominators) * t_quantile(len(numerators)) ** 2 / len(numerators)
+    spread = t_quantile(LEVEL, len(numerators) - 1) ** 2 / len(numerators)
+    (above_square, product), (_, below_square) = np.cov(numerators, denominators) * spread
     leading, middle, last = below**2 - below_square, above * below - product, above**2 - above_square
     if leading <= 0:
         return None
@@ -229,17 +294,14 @@ def answer_quadratic(found: Decomposition) -> QuadraticAnswer:
     if not found.fits or found.c is None:
         return QuadraticAnswer(answer=UNDECIDED, reason=found.reason)
     share, longest = found.shares[-1].quadratic, found.shares[-1].n
-    answer, reason = _judged(found.c, share)
+    if found.c.low > 0 and share.estimate >= MIN_SHARE:
+        answer, because = SUPPORTED, f", at least {MIN_SHARE:.0%}, and its coefficient is above zero"
+    elif share.high < MIN_SHARE:
+        answer, because = REFUTED, f", below {MIN_SHARE:.0%}"
+    elif found.c.low > 0:
+        answer, because = UNDECIDED, f", not surely below {MIN_SHARE:.0%}: add longer lengths or rounds"
+    else:
+        answer, because = UNDECIDED, ", and its coefficient is not told from zero: add longer lengths or rounds"
     bounds = f" ({share.low:.1%} to {share.high:.1%})" if share.low < share.high else ""
-    subject = f"The quadratic term's share at n = {longest} is {share.estimate:.1%}{bounds}"
-    return QuadraticAnswer(answer=answer, reason=f"{subject}{reason}.", share=share, longest=longest)
-
-
-def _judged(c: Interval, share: Interval) -> tuple[str, str]:
-    if c.low > 0 and share.estimate >= MIN_SHARE:
-        return SUPPORTED, f", at least {MIN_SHARE:.0%}, and its coefficient is above zero"
-    if share.high < MIN_SHARE:
-        return REFUTED, f", below {MIN_SHARE:.0%}"
-    if c.low > 0:
-        return UNDECIDED, f", not surely below {MIN_SHARE:.0%}: add longer lengths or rounds"
-    return UNDECIDED, ", and its coefficient is not told from zero: add longer lengths or rounds"
+    reason = f"The quadratic term's share at n = {longest} is {share.estimate:.1%}{bounds}{because}."
+    return QuadraticAnswer(answer=answer, reason=reason, share=share, longest=longest)

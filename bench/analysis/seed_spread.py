@@ -36,7 +36,11 @@ def seed_spreads(results: Mapping[str, Sequence[float]], planned_seeds: int = 0)
     if none of them stands out (`stands_out`); else each cell's own. A cell whose seeds all agree keeps its own: a task that is solved, or a
     model that does not learn, has no spread that says anything of the others'.
     """
-    own = {cell: _own(cell, values) for cell, values in results.items() if len(values) >= MIN_SEEDS}
+    own = {
+        cell: SeedSpread(variance=statistics.variance(values), degrees=len(values) - 1, cells=frozenset({cell}))
+        for cell, values in results.items()
+        if len(values) >= MIN_SEEDS
+    }
     full = [own[cell] for cell in own if len(results[cell]) >= planned_seeds and _vary(results[cell])]
     if len(full) < 2 or stands_out(full):
         return own
@@ -75,10 +79,6 @@ def variance_parts(spreads: Sequence[SeedSpread], num_seeds: Sequence[int]) -> l
 def spread_text(spreads: Sequence[SeedSpread]) -> str:
     """`pooled over 19 arms`, `own`, or both where the two differ."""
     return " and ".join(dict.fromkeys(spread.text for spread in spreads))
-
-
-def _own(cell: str, values: Sequence[float]) -> SeedSpread:
-    return SeedSpread(variance=statistics.variance(values), degrees=len(values) - 1, cells=frozenset({cell}))
 
 
 def _pooled(spreads: Sequence[SeedSpread]) -> SeedSpread:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +10,20 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from bench.intervals import LEVEL, Interval, round_mean
+from bench.intervals import round_mean
 from bench.planning.same_width import is_one_width
 from bench.running.timings import Timings
 from bench.spec import Part
 
 SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task", "recipe")
 SAMPLE_COLUMNS = ("n", "round", "value")
+SIZES = ("width", "depth", "heads", "ffn_width")
+TWIN_RATIO = 1.05
+MIN_RANGE = 16
+"""The longest length over the shortest, below which a series does not tell how cost grows."""
+MIN_PAIRED_ROUNDS = 3
+"""For a comparison within rounds: of neighbouring lengths, or of two series."""
+Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,17 +91,12 @@ def latency_samples(series: Series, timings: Timings) -> pandas.DataFrame:
 
 
 def counted_samples(series: Series, column: str, divisor: str = "") -> pandas.DataFrame:
-    """What was counted, not timed, as the samples of a single round; divided by another column where one is named. Empty values and zeros are left
-    out."""
-    return pandas.DataFrame(list(_counted(series, column, divisor)), columns=list(SAMPLE_COLUMNS))
-
-
-def _counted(series: Series, column: str, divisor: str) -> Iterator[tuple[int, int, float]]:
-    wanted = [name for name in dict.fromkeys(("seq_len", column, divisor)) if name in series.rows]
-    for row in row_values(series.rows[wanted]):
-        value = row.get(column)
-        if value is not None and not pandas.isna(value) and value > 0:
-            yield int(row["seq_len"]), 0, float(value) / (float(row[divisor]) if divisor else 1.0)
+    """Counts as the samples of a single round, over another column where one is named; without empty values and zeros."""
+    values = series.rows[column] if column in series.rows else [None] * len(series.rows)
+    divisors = series.rows[divisor] if divisor else [1.0] * len(series.rows)
+    cells = zip(series.lengths, values, divisors, strict=True)
+    found = [(n, 0, float(value) / float(by)) for n, value, by in cells if value is not None and not pandas.isna(value) and value > 0]
+    return pandas.DataFrame(found, columns=list(SAMPLE_COLUMNS))
 
 
 def row_values(frame: pandas.DataFrame) -> list[dict[str, Any]]:
@@ -108,10 +108,6 @@ def row_values(frame: pandas.DataFrame) -> list[dict[str, Any]]:
 def _batch_texts(rows: pandas.DataFrame) -> list[str]:
     sizes = rows["batch_size"] if "batch_size" in rows else [None] * len(rows)
     return ["" if size is None or pandas.isna(size) else f"batch {int(size)}" for size in sizes]
-
-
-TWIN_RATIO = 1.05
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +154,13 @@ def complete_rounds(samples: pandas.DataFrame, *, lengths: Sequence[int] | None 
 
 def round_table(samples: pandas.DataFrame, exact: bool = False) -> pandas.DataFrame:
     """One row per round, one column per length, both ascending, NaN where a round lacks a length. Raises ValueError like `complete_rounds`."""
-    _check(samples, exact)
+    values = samples["value"].to_numpy(dtype=np.float64)
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError("samples must be positive and finite: a metric that was not measured is left out, never 0")
+    if samples.duplicated(["n", "round"]).any():
+        raise ValueError("samples hold one value per length and round; these hold two: is it one series?")
+    if exact and samples["round"].nunique() > 1:
+        raise ValueError(f"exact samples have one round, not {samples['round'].nunique()}: with more there is noise to tell")
     return samples.pivot(index="round", columns="n", values="value").sort_index(axis="columns")
 
 
@@ -176,13 +178,6 @@ def without_twins(lengths: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(kept))
 
 
-def half_widths(values: Matrix) -> Matrix:
-    """Half the width of the 95 % t-interval of each column's plain mean, for `(rounds, columns)`; the rows are independent. 0 for one row (exact)."""
-    if len(values) < 2:
-        return np.zeros(values.shape[1])
-    return np.asarray(t_quantile(len(values)) * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
-
-
 def means_over_rounds(logs: Matrix) -> tuple[Matrix, Matrix]:
     """The mean of each column of logarithms by `bench.intervals.round_mean`, and half the width of its 95 % t-interval."""
     if len(logs) < 2:
@@ -191,34 +186,27 @@ def means_over_rounds(logs: Matrix) -> tuple[Matrix, Matrix]:
     return np.array([mean.mean for mean in found]), np.array([mean.interval().high - mean.mean for mean in found])
 
 
-@functools.cache
-def t_quantile(num_rounds: int) -> float:
-    """The two-sided 95 % point of Student's t for a mean over this many rounds."""
-    from scipy import special
-
-    return float(special.stdtrit(num_rounds - 1, 0.5 + LEVEL / 2))
-
-
-def bounded_interval(estimate: float, low: float, high: float, num: int, *, top: float = math.inf) -> Interval:
-    """The interval cut to what is possible, 0 to `top`, and wide enough to hold the estimate (which is possible already).
-
-    Cutting never loses a true value. An estimate lies outside only where a bound of a neighbouring term moved it: the wider interval is safe.
-    """
-    low, high = (min(max(bound, 0.0), top) for bound in (low, high))
-    return Interval(estimate=float(estimate), low=float(min(low, estimate)), high=float(max(high, estimate)), num=num)
+def too_few_lengths(series: SeriesRounds, at_least: int) -> str:
+    """Why a series without twins has too few lengths or too narrow a range, with what to add; "" where it has enough."""
+    if len(series.lengths) < at_least:
+        found = ", ".join(map(str, series.lengths)) or "none"
+        return f"{len(series.lengths)} lengths ({found}); at least {at_least} are needed, not counting twins such as 256 beside 257. Add lengths."
+    if series.range < MIN_RANGE:
+        wanted = series.lengths[0] * MIN_RANGE
+        return (
+            f"The longest length is {series.range:.1f} times the shortest; at least {MIN_RANGE} times is needed. Add n = {wanted} or more."
+        )
+    return ""
 
 
-def _check(samples: pandas.DataFrame, exact: bool) -> None:
-    values = samples["value"].to_numpy(dtype=np.float64)
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError("samples must be positive and finite: a metric that was not measured is left out, never 0")
-    if samples.duplicated(["n", "round"]).any():
-        raise ValueError("samples hold one value per length and round; these hold two: is it one series?")
-    if exact and samples["round"].nunique() > 1:
-        raise ValueError(f"exact samples have one round, not {samples['round'].nunique()}: with more there is noise to tell")
-
-
-SIZES = ("width", "depth", "heads", "ffn_width")
+def too_few_rounds(series: SeriesRounds, at_least: int) -> str:
+    """Why a series has too few complete rounds, with what to add; "" where it has enough."""
+    if series.num_rounds >= at_least:
+        return ""
+    if series.num_dropped and not series.num_rounds:
+        return f"None of {series.num_dropped} rounds has all lengths: they were measured in different runs. Measure them in one."
+    dropped = f" ({series.num_dropped} more lack a length)" if series.num_dropped else ""
+    return f"{series.num_rounds} complete rounds{dropped}; at least {at_least} are needed. Run with --rounds {at_least} or more, without --quick."
 
 
 def has_one_shape(rows: pandas.DataFrame) -> bool:

@@ -25,7 +25,7 @@ SEEDS_LOST = "not claimed: seeds were lost"
 
 Scores = NDArray[np.floating[Any]]
 Row = Mapping[str, Any]
-Parts = Sequence[tuple[float, int]]
+Parts = Sequence[tuple[float, float]]
 """Independent parts of a variance, each with its degrees of freedom."""
 
 
@@ -102,8 +102,12 @@ def compare_groups(
     `rows` has `cell_id`, `label` and the keys, one row per trained model; `scores` is by cell id. Rows without scores are left out.
     `comparable`: may the two rows be tested? (None: all.) `planned_seeds`: how many seeds each model was to be trained with (0: not known).
     """
-    candidates = [pair for pair in pairs_of(rows, scores, keys) if comparable is None or comparable(pair[1], pair[2])]
-    pairs = [_tested(pair, scores) for pair in candidates]
+    pairs = []
+    for group, first, second in pairs_of(rows, scores, keys):
+        if comparable is None or comparable(first, second):
+            found = compare_scores(scores[first["cell_id"]], scores[second["cell_id"]])
+            turned = dataclasses.replace(found, estimate=-found.estimate, low=-found.high, high=-found.low)
+            pairs.append((group, second, first, turned) if found.estimate < 0 else (group, first, second, found))
     adjusted = holm([difference.p_value for *_, difference in pairs])
     return [
         Comparison(
@@ -208,12 +212,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _seed_parts(first: Scores, second: Scores, known: Parts | None) -> Parts:
-    return [*map(_over_seeds, (first, second))] if known is None else known
-
-
-def _over_seeds(scores: Scores) -> tuple[float, int]:
-    """The variance of the mean over seeds, and its degrees of freedom."""
-    return float(scores.mean(axis=1).var(ddof=1) / len(scores)), len(scores) - 1
+    """The variances of the means over seeds, with their degrees of freedom, unless they are known from more models."""
+    if known is not None:
+        return known
+    return [(float(scores.mean(axis=1).var(ddof=1) / len(scores)), len(scores) - 1) for scores in (first, second)]
 
 
 def t_test(estimate: float, parts: Parts, level: float = LEVEL) -> tuple[float, float]:
@@ -241,16 +243,3 @@ def _t_difference(estimate: float, parts: Parts, *, test: str, over_seeds: bool,
         over_seeds=over_seeds,
         num_items=num_items,
     )
-
-
-def _tested(pair: tuple[Row, Row, Row], scores: Mapping[str, Scores]) -> tuple[Row, Row, Row, Difference]:
-    """The pair with its difference, the higher mean first."""
-    group, first, second = pair
-    difference = compare_scores(scores[first["cell_id"]], scores[second["cell_id"]])
-    if difference.estimate < 0:
-        return group, second, first, _turned(difference)
-    return group, first, second, difference
-
-
-def _turned(found: Difference) -> Difference:
-    return dataclasses.replace(found, estimate=-found.estimate, low=-found.high, high=-found.low)

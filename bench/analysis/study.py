@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas
 
+from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.evidence import Evidence
 from bench.analysis.frame import cells, prepare, varying
@@ -24,7 +25,6 @@ from bench.analysis.predictions import Outcome, judge_predictions
 from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
 from bench.analysis.ranking import Ranking, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
-from bench.analysis.run_crossovers import ClosedCrossing, EqualTerms, PairCrossing, closed_pairs, equal_terms, measured_pairs
 from bench.analysis.saturation import Saturation, saturations
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
@@ -118,7 +118,7 @@ class Study:
     @functools.cached_property
     def measured_crossovers(self) -> Sequence[PairCrossing]:
         """Where two series were measured to cost the same."""
-        return measured_pairs(self.frame, self.timings)
+        return measured_pairs(self.evidence.shaped, self.timings)
 
     @functools.cached_property
     def closed_crossovers(self) -> Sequence[ClosedCrossing]:
@@ -126,9 +126,9 @@ class Study:
         return closed_pairs(self.plan)
 
     @functools.cached_property
-    def equal_terms(self) -> Sequence[EqualTerms]:
-        """Where a model's own quadratic term is as large as its linear one."""
-        return equal_terms(self.plan)
+    def closed_forms(self) -> Sequence[ClosedForm]:
+        """The cost of every model that keeps its shape, and where its quadratic term is as large as its linear one."""
+        return closed_forms(self.plan)
 
     @functools.cached_property
     def flops_by_degree(self) -> pandas.DataFrame:

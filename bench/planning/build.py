@@ -15,11 +15,11 @@ from bench.measure.engines import parse_engine, refusal
 from bench.measure.kernels import masks_attention
 from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, is_counted, uses_attention
 from bench.peers.names import OUTSIDE, parse_outside
-from bench.planning.fit import climbs
-from bench.planning.longest import LENGTHS
+from bench.planning.fit import sweeps_of
 from bench.planning.recipe import check_fits, check_recipe
 from bench.planning.request import MAX_COUNT, MAX_MEMORY, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
 from bench.planning.same_width import policy_of, same_width
+from bench.planning.search import LENGTHS
 from bench.planning.sizing import SizedModel, resolve_models, sizing_of, ways_out
 from bench.planning.timing import COMPARE, cell_groups
 from bench.planning.tuning import TUNING
@@ -31,7 +31,6 @@ from bench.spec import (
     NO_ATTENTION,
     PHASES,
     Cell,
-    Ladder,
     ModelSpec,
     Part,
     Plan,
@@ -42,6 +41,7 @@ from bench.spec import (
     RequestError,
     Settings,
     Skipped,
+    Sweep,
     Workload,
     base_recipe,
 )
@@ -121,13 +121,13 @@ def build_plan_of_parts(
     cells: dict[str, PlannedCell] = {}
     skipped = list(left_out)
     planned_parts = []
-    ladders: list[Ladder] = []
+    sweeps: list[Sweep] = []
     for part in parts:
         found = _resolve_arms(part, recipe, device, settings)
         for resolved in found.values():
             cells = {**resolved.cells, **cells}
             skipped += resolved.skipped
-            ladders += resolved.ladders
+            sweeps += resolved.sweeps
         planned_parts.append(_part(part, {arm: resolved.cells for arm, resolved in found.items()}))
     if not cells:
         raise _infeasible(skipped, requests)
@@ -144,7 +144,7 @@ def build_plan_of_parts(
         accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests for n in request.accuracy_seq_lens)),
         parts=tuple(part for part in planned_parts if part.cells) if several else (),
         question=question,
-        ladders=tuple(dict.fromkeys(ladders)),
+        ladders=tuple(dict.fromkeys(sweeps)),
     )
     if len(parts) == 1 and not any(part.arms for part in planned_parts):
         _require_comparison(plan, requests[0])
@@ -188,10 +188,10 @@ def _in_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[
 
 @dataclass(frozen=True, kw_only=True)
 class _Resolved:
-    """The cells of one request by their ids, the ladders among them, and what cannot be a cell."""
+    """The cells of one request by their ids, the sweeps among them, and what cannot be a cell."""
 
     cells: Mapping[str, PlannedCell]
-    ladders: tuple[Ladder, ...]
+    sweeps: tuple[Sweep, ...]
     skipped: tuple[Skipped, ...]
 
 
@@ -222,12 +222,13 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
                 skipped.append(_same_as(twin, planned))
     if request.climbs_seq and not request.seq_lens:
         skipped += _refused_anywhere(request, device)
-    ladders = []
-    for climb in climbs(request, expand, device, settings):
-        cells |= {planned.cell.cell_id: planned for planned in climb.cells if planned.cell.cell_id not in cells}
-        skipped += climb.skipped
-        ladders += [climb.ladder] if climb.ladder else []
-    return _Resolved(cells=cells, ladders=tuple(ladders), skipped=tuple(skipped))
+    sweeps = []
+    for planned_sweep in sweeps_of(request, expand, device, settings):
+        for planned in planned_sweep.cells:
+            cells.setdefault(planned.cell.cell_id, planned)
+        skipped += planned_sweep.skipped
+        sweeps += [planned_sweep.sweep] if planned_sweep.sweep else []
+    return _Resolved(cells=cells, sweeps=tuple(sweeps), skipped=tuple(skipped))
 
 
 def _with_ways_out(skipped: Skipped, request: Request, known: dict[tuple[int, int], str]) -> Skipped:
@@ -241,7 +242,7 @@ def _with_ways_out(skipped: Skipped, request: Request, known: dict[tuple[int, in
 
 
 def _named(request: Request) -> Iterator[SizedModel | Skipped]:
-    """Without the length of its own that a published variant has where none is named: a ladder finds its lengths."""
+    """Without the length of its own that a published variant has where none is named: a sweep finds its lengths."""
     return iter(()) if request.climbs_seq and not request.seq_lens else resolve_models(request)
 
 
@@ -334,10 +335,10 @@ def _require_parts(plan: Plan) -> None:
             raise ValueError(f"its part {part.name!r} holds the cell {strays[0]!r}, which it does not plan")
         if strays := [cell_id for arm in part.arms for cell_id in arm.cells if cell_id not in part.cells]:
             raise ValueError(f"an arm of its part {part.name!r} holds the cell {strays[0]!r}, which is not in the part")
-    for ladder in plan.ladders:
-        if strays := [cell_id for cell_id in ladder.cells if cell_id not in known]:
-            raise ValueError(f"a ladder holds the cell {strays[0]!r}, which it does not plan")
-        _require_range("memory_bytes", min(ladder.memory_bytes, ladder.peak_bytes), MAX_MEMORY)
+    for sweep in plan.ladders:
+        if strays := [cell_id for cell_id in sweep.cells if cell_id not in known]:
+            raise ValueError(f"a sweep holds the cell {strays[0]!r}, which it does not plan")
+        _require_range("memory_bytes", min(sweep.memory_bytes, sweep.peak_bytes), MAX_MEMORY)
 
 
 def _require_range(name: str, value: int, high: int) -> None:
@@ -426,7 +427,7 @@ def _refused(sized: SizedModel, request: Request, device: str) -> Iterator[Skipp
 
 
 def _refused_anywhere(request: Request, device: str) -> Iterator[Skipped]:
-    """The same where only a ladder names lengths: once per model, at the first rung."""
+    """The same where only a sweep names lengths: once per model, at its first step."""
     for model in request.models:
         sized = resolve_models(replace(request, models=(model,), seq_lens=LENGTHS[:1]))
         specimen = next((found.model for found in sized if not isinstance(found, Skipped)), None)

@@ -83,7 +83,7 @@ class Request:
     """A request whose every word is known. `seq_lens` empty: published variants at their own length. `recipe`: None for that of the plan.
 
     `trains`: whether models of a task are trained on it, or only read and answer what it does. `climbs_batch`, `climbs_seq`: beside the sizes
-    named, a ladder up to the largest that fits `memory_bytes` (None: the memory of the device).
+    named, a sweep up to the largest that fits `memory_bytes` (None: the memory of the device).
     """
 
     models: tuple[ModelRequest, ...]
@@ -209,7 +209,7 @@ def _require_consistent_climb(request: Request) -> None:
     if request.memory_bytes and not (request.climbs_batch or request.climbs_seq):
         raise RequestError("--memory is what --batch max and --seq max may fill, and neither is given", "add --batch max, or leave it out")
     if request.climbs_batch and request.climbs_seq:
-        raise RequestError("--batch max needs lengths and --seq max a batch size", "climb one at a time: try --batch max --seq 17,65,257")
+        raise RequestError("--batch max needs lengths and --seq max a batch size", "sweep one at a time: try --batch max --seq 17,65,257")
     if request.climbs_seq and request.task:
         raise RequestError(
             f"--seq max looks for any length, and task {request.task} has lengths of its own", "leave --task out, or see: bench list tasks"

@@ -142,20 +142,20 @@ def _work(cell: Cell) -> str:
 
 
 def _growing(cells: Sequence[PlannedCell], plan: Plan) -> Iterator[tuple[str, list[Cell]]]:
-    """Cells of one shape that differ in length alone, or that climb one ladder."""
-    ladders = {cell_id for ladder in plan.ladders for cell_id in ladder.cells}
+    """Cells of one shape that differ in length alone, or belong to one sweep."""
+    swept = {cell_id for sweep in plan.ladders for cell_id in sweep.cells}
     series: dict[tuple[object, ...], dict[int, Cell]] = {}
     for planned in cells:
-        if planned.cell.cell_id not in ladders:
+        if planned.cell.cell_id not in swept:
             series.setdefault(_series_key(planned), {})[planned.cell.model.shape.seq_len] = planned.cell
     for by_length in series.values():
         if len(by_length) >= MIN_GROWTH:
             yield _growth_name(list(by_length.values())), [by_length[n] for n in sorted(by_length)]
     by_id = {planned.cell.cell_id: planned.cell for planned in cells}
-    for ladder in plan.ladders:
-        climbed = [by_id[cell_id] for cell_id in ladder.cells if cell_id in by_id]
-        if len(climbed) > 1:
-            yield _growth_name(climbed), climbed
+    for sweep in plan.ladders:
+        members = [by_id[cell_id] for cell_id in sweep.cells if cell_id in by_id]
+        if len(members) > 1:
+            yield _growth_name(members), members
 
 
 def _series_key(planned: PlannedCell) -> tuple[object, ...]:
@@ -195,8 +195,8 @@ def _fitting(
 def fits(members: Sequence[tuple[Cell, bool]], pilots: Mapping[str, Pilot]) -> bool:
     """Tell whether all members fit the memory together. True where the system does not say how much is available."""
     found = [pilots[cell.cell_id] for cell, _ in members]
-    room = [pilot.available_bytes for pilot in found if pilot.available_bytes is not None]
-    return not room or sum(pilot.peak_bytes or 0 for pilot in found) <= MEMORY_SHARE * min(room)
+    headroom = [pilot.available_bytes for pilot in found if pilot.available_bytes is not None]
+    return not headroom or sum(pilot.peak_bytes or 0 for pilot in found) <= MEMORY_SHARE * min(headroom)
 
 
 def designed(name: str, members: Sequence[tuple[Cell, bool]], pilots: Mapping[str, Pilot], settings: Settings) -> TimingGroup:

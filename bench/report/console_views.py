@@ -106,11 +106,11 @@ def _chance(task: str) -> float | None:
         return None
 
 
-def show_ladders(plan: Plan) -> None:
-    from bench.report.sections.saturation import ladder_table
+def show_sweeps(plan: Plan) -> None:
+    from bench.report.sections.saturation import sweep_table
 
     if plan.ladders:
-        table = ladder_table(plan)
+        table = sweep_table(plan)
         console.print_table(table.headers, table.rows, table.numeric, title="\nwhat fits, by prediction")
 
 
@@ -154,7 +154,7 @@ def show_plan(wanted: Plan) -> None:
         rows.append((planned.cell.model.name, *map(str, sizes), moved, f"{sizing.params:,}", budget, error, flops, workload))
     console.print_table(headers, rows, (False, *[True] * 10, False))
     show_groups(wanted)
-    show_ladders(wanted)
+    show_sweeps(wanted)
     show_skipped(wanted)
 
 

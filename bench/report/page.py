@@ -39,7 +39,7 @@ def build_document(
     saturation: Sequence[Block] = (),
 ) -> Document:
     """`drawings` and `effects` are the figures that were written, `looks` what trained models look like, by section title,
-    `beside_peers` the standing comparison, `saturation` what ladders came to."""
+    `beside_peers` the standing comparison, `saturation` the results of sweeps."""
     frame, cells = study.frame, study.cells
     sections = {
         **_answer(study),

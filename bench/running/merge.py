@@ -71,7 +71,7 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
         # empty means all lengths, so one plan that trains at all of them decides
         accuracy_seq_lens=_unique(n for found in lengths for n in found) if all(lengths) else (),
         parts=tuple(part for run in runs for part in _parts(run)),
-        ladders=_unique(ladder for plan in plans for ladder in plan.ladders),
+        ladders=_unique(sweep for plan in plans for sweep in plan.ladders),
     )
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.measured_crossover import MeasuredCrossovers, measured_crossovers
+from bench.analysis.crossover import Crossovers, log_ratios, measured_crossovers
+from bench.analysis.series import means_over_rounds
 from tests.analysis.planted import LENGTHS, Array, curve, frame, noisy
 
 NAMES = ("gmlp", "vit")
@@ -19,7 +20,7 @@ def timed(costs: Array, seed: int, lengths: tuple[int, ...] = LENGTHS) -> pandas
     return frame(noisy(np.random.default_rng(seed), costs), lengths)
 
 
-def compared(seed: int, first: Array = CROSSING_COST) -> MeasuredCrossovers:
+def compared(seed: int, first: Array = CROSSING_COST) -> Crossovers:
     return measured_crossovers(timed(first, seed), timed(LEVEL_COST, 1000 + seed), NAMES)
 
 
@@ -35,17 +36,15 @@ def test_the_interval_covers_the_planted_crossing() -> None:
 
 
 def test_series_that_cost_the_same_do_not_cross() -> None:
-    found = [compared(seed, LEVEL_COST) for seed in range(60)]
-    told_apart = np.mean([ratio.cheaper != "" for f in found for ratio in f.ratios])
-    assert told_apart <= 0.08
-    assert np.mean(["not told apart at any length" in f.none for f in found]) > 0.5
+    pairs = [(timed(LEVEL_COST, seed), timed(LEVEL_COST, 1000 + seed)) for seed in range(60)]
+    bands = [means_over_rounds(log_ratios(*pair).values) for pair in pairs]
+    assert np.mean([np.abs(middle) > half for middle, half in bands]) <= 0.08
+    assert np.mean(["not told apart at any length" in measured_crossovers(*pair, NAMES).none for pair in pairs]) > 0.5
 
 
 def test_one_that_is_cheaper_throughout() -> None:
     found = compared(1, 0.8 * LEVEL_COST)
     assert (found.crossings, found.none) == ((), "none up to n = 4097: gmlp is cheaper throughout")
-    assert {ratio.cheaper for ratio in found.ratios} == {"gmlp"}
-    assert all(ratio.ratio.estimate == pytest.approx(0.8, rel=0.03) for ratio in found.ratios)
 
 
 def test_what_slows_a_round_of_both_cancels() -> None:
@@ -62,24 +61,25 @@ def test_exact_costs_cross_without_an_interval() -> None:
 
 
 def test_only_common_lengths_and_rounds_are_used() -> None:
-    second = timed(LEVEL_COST, 2)
+    first, second = timed(CROSSING_COST, 1), timed(LEVEL_COST, 2)
     fewer = second[(second["n"] < 4097) & (second["round"] > 0)]
     lacking = fewer[~((fewer["n"] == 17) & (fewer["round"] == 1))]
-    found = measured_crossovers(timed(CROSSING_COST, 1), lacking, NAMES)
-    assert [ratio.n for ratio in found.ratios] == list(LENGTHS[:-1])
-    assert (found.num_rounds, found.num_dropped_rounds) == (5, 2)
+    pair = log_ratios(first, lacking)
+    assert (pair.lengths, pair.num_rounds, pair.num_dropped) == (LENGTHS[:-1], 5, 2)
+    shared = [samples[(samples["n"] < 4097) & (samples["round"] > 1)] for samples in (first, second)]
+    found = measured_crossovers(first, lacking, NAMES)
+    assert found == measured_crossovers(shared[0], shared[1], NAMES) != measured_crossovers(first, second, NAMES)
 
 
-def test_twins_have_ratios_but_no_crossing_between_them() -> None:
+def test_twins_do_not_cross_between_themselves() -> None:
     lengths = (17, 256, 257, 1025)
     aligned = np.array([1.2, 0.8, 1.2, 1.2]) * curve(0.0, 1.0, 0.0, lengths)
     found = measured_crossovers(timed(aligned, 3, lengths), timed(curve(0.0, 1.0, 0.0, lengths), 4, lengths), NAMES)
-    assert [ratio.cheaper for ratio in found.ratios] == ["vit", "gmlp", "vit", "vit"]
-    assert found.crossings == ()
+    assert found.none == "none up to n = 1025: vit is cheaper throughout"
 
 
 def test_too_little_in_common_is_refused() -> None:
     first = timed(CROSSING_COST, 1)
-    assert "at least 3 are needed" in measured_crossovers(first[first["round"] < 2], first, NAMES).refused
-    assert "1 lengths that both have" in measured_crossovers(first[first["n"] == 17], first, NAMES).refused
-    assert "0 lengths that both have" in measured_crossovers(first.assign(n=first["n"] + 1), first, NAMES).refused
+    assert "at least 3 are needed" in measured_crossovers(first[first["round"] < 2], first, NAMES).none
+    assert "1 lengths that both have" in measured_crossovers(first[first["n"] == 17], first, NAMES).none
+    assert "0 lengths that both have" in measured_crossovers(first.assign(n=first["n"] + 1), first, NAMES).none

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from bench.analysis.crossover import Crossing, Crossovers
-from bench.analysis.measured_crossover import RatioBand, crossovers_of
+from bench.analysis.crossover import Crossing, Crossovers, crossovers_of
 
 NAMES = ("first", "second")
 
 
 def crossed(middle: tuple[float, ...], half: float) -> Crossovers:
-    band = RatioBand(
-        lengths=tuple(10**i for i in range(len(middle))),
-        middle=middle,
-        low=tuple(m - half for m in middle),
-        high=tuple(m + half for m in middle),
-    )
-    return crossovers_of(band, NAMES)
+    return crossovers_of([10**i for i in range(len(middle))], np.array(middle), np.full(len(middle), half), NAMES)
 
 
 def power(crossing: Crossing) -> tuple[float | None, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench.analysis.crossover import closed_forms, closed_pairs, measured_pairs
 from bench.analysis.growth import ACTIVATIONS, LATENCY
-from bench.analysis.run_crossovers import closed_pairs, equal_terms, measured_pairs
 from bench.planning.build import build_plan
 from bench.planning.request import parse_request
 from bench.spec import Plan, Recipe, Settings
@@ -43,22 +43,22 @@ def test_a_model_sized_for_each_length_has_no_crossing() -> None:
 
 def test_budgets_are_not_mixed() -> None:
     pairs = closed_pairs(planned(models="gmlp,vit", seq="17,65", params="250k,1M", match="shape"))
-    assert [pair.budget for pair in pairs] == [250_000, 1_000_000]
+    assert [pair.first.budget for pair in pairs] == [250_000, 1_000_000]
 
 
 def test_quadratic_equals_linear_where_the_terms_say() -> None:
     """gMLP's blocks: 1.5 m d^2 n = (m / 2) d n^2 at n = 3 d; ViT's: 12 d^2 n = 2 d n^2 at n = 6 d; a window never."""
-    found = {one.model: one.at["blocks"] for one in equal_terms(planned(models="gmlp-s,deit-s", seq="197,257"))}
+    found = {form.model: form.equal_terms["blocks"] for form in closed_forms(planned(models="gmlp-s,deit-s", seq="197,257"))}
     assert found == {"gmlp-s": 3 * 256, "deit-s": 6 * 384}
     windowed = planned(models="metaformer+mixer=window_attention", seq="17,257", params="250k", match="shape")
-    assert [one.at for one in equal_terms(windowed)] == [{"blocks": None, "whole model": None}]
+    assert [form.equal_terms for form in closed_forms(windowed)] == [{"blocks": None, "whole model": None}]
 
 
 def test_measured_pairs_cross_where_they_were_planted() -> None:
     gmlp = Made(model="gmlp", latency=lambda n: 0.01 * n, lengths=LENGTHS, costs={"activation_bytes": lambda n: 8.0 * n})
     vit = Made(model="vit", attention="auto", latency=lambda _: 2.57, lengths=LENGTHS, costs={"activation_bytes": lambda n: 4.0 * n})
     found = evidence(gmlp, vit)
-    by_measure = {pair.measure: pair for pair in measured_pairs(found.frame, found.timings)}
+    by_measure = {pair.measure: pair for pair in measured_pairs(found.shaped, found.timings)}
     (crossing,) = by_measure[LATENCY].found.crossings
     assert crossing.n == pytest.approx(257, rel=0.05)
     assert (crossing.before, crossing.after) == ("gmlp", "vit (auto)")
@@ -73,6 +73,6 @@ def test_pairs_are_of_one_scope() -> None:
     """Another phase is another question; ViT and Transformer alone are no pair that was asked for."""
     trained = Made(model="vit", attention="auto", others={"phase": "train"})
     found = evidence(Made(model="gmlp"), trained, Made(model="transformer", attention="auto", others={"phase": "train"}))
-    assert measured_pairs(found.frame, found.timings) == []
+    assert measured_pairs(found.shaped, found.timings) == []
     kernels = evidence(Made(model="vit", attention="auto"), Made(model="vit", attention="math"))
-    assert [(pair.first, pair.second) for pair in measured_pairs(kernels.frame, kernels.timings)] == [("vit (auto)", "vit (math)")]
+    assert [(pair.first, pair.second) for pair in measured_pairs(kernels.shaped, kernels.timings)] == [("vit (auto)", "vit (math)")]

@@ -4,7 +4,8 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.series import bounded_interval, complete_rounds, half_widths, without_twins
+from bench.analysis.scaling import bounded_interval, half_widths
+from bench.analysis.series import complete_rounds, without_twins
 from bench.intervals import mean_interval
 from tests.analysis.planted import frame
 

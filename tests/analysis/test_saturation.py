@@ -1,4 +1,4 @@
-"""Ladders as measured: throughput with its interval, its peak, the first rung near it, and what became of the last."""
+"""Sweeps as measured: throughput with its interval, its peak, the first step near it, and what became of the last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from bench.analysis.saturation import Saturation, saturations, with_throughput
 from bench.running.timings import Timings
-from bench.spec import Ladder
+from bench.spec import Sweep
 from tests.timed import timings_of_rounds
 
 LATENCIES = {1: 1.0, 4: 2.0, 16: 5.0, 64: 19.0}
@@ -31,8 +31,8 @@ def rows(latencies: dict[int, float], status: str = "measured") -> pandas.DataFr
     )
 
 
-def ladder(*cells: str, largest: int = 64, axis: str = "batch") -> Ladder:
-    return Ladder(
+def sweep(*cells: str, largest: int = 64, axis: str = "batch") -> Sweep:
+    return Sweep(
         axis=axis,
         cells=cells,
         memory_bytes=1000,
@@ -47,7 +47,7 @@ def ladder(*cells: str, largest: int = 64, axis: str = "batch") -> Ladder:
 
 def saturation(latencies: dict[int, float], rounds: list[tuple[str, int, float]] | None = None, **fields: Any) -> Saturation:
     timings = timings_of_rounds(pandas.DataFrame(rounds or [], columns=["cell_id", "round", "latency_ms"]))
-    found = ladder(*(f"b{batch}" for batch in latencies), **fields)
+    found = sweep(*(f"b{batch}" for batch in latencies), **fields)
     (only,) = saturations(rows(latencies), [found], timings)
     return only
 
@@ -57,13 +57,13 @@ def test_throughput_turns_the_bounds_of_the_latency_around() -> None:
     assert (row["throughput_low_per_s"], row["throughput_per_s"], row["throughput_high_per_s"]) == (2560.0, 3200.0, 4000.0)
 
 
-def test_the_peak_and_the_first_rung_with_nine_tenths_of_it() -> None:
+def test_the_peak_and_the_first_step_with_nine_tenths_of_it() -> None:
     found = saturation(LATENCIES)
     assert found.best is not None
     assert found.near is not None
     assert found.top is not None
     assert (found.best["cell_id"], found.near["cell_id"], found.top["cell_id"]) == ("b64", "b16", "b64")
-    assert list(found.rungs["batch_size"]) == [1, 4, 16, 64]
+    assert list(found.steps["batch_size"]) == [1, 4, 16, 64]
 
 
 def test_a_throughput_that_falls_has_its_peak_before_the_end() -> None:
@@ -83,11 +83,11 @@ def test_the_share_is_paired_by_round() -> None:
     assert share.num == 2
 
 
-def test_a_ladder_that_time_cut_short_has_no_top() -> None:
+def test_a_sweep_that_time_cut_short_has_no_top() -> None:
     assert saturation(LATENCIES, largest=300).top is None
 
 
-def test_rungs_that_were_not_timed_are_no_peak() -> None:
+def test_steps_that_were_not_timed_are_no_peak() -> None:
     found = saturation({1: 1.0, 4: math.nan, 16: math.nan}, largest=16)
     assert found.best is not None
     assert found.best["cell_id"] == "b1"
@@ -95,13 +95,13 @@ def test_rungs_that_were_not_timed_are_no_peak() -> None:
     assert saturation({1: math.nan}).best is None
 
 
-def test_a_ladder_none_of_whose_cells_is_there_is_left_out() -> None:
-    assert saturations(rows(LATENCIES), [ladder("elsewhere")], Timings()) == []
+def test_a_sweep_none_of_whose_cells_is_there_is_left_out() -> None:
+    assert saturations(rows(LATENCIES), [sweep("elsewhere")], Timings()) == []
 
 
 def test_lengths_are_ordered_by_length() -> None:
     table = rows(LATENCIES).assign(batch_size=4, seq_len=[257, 17, 65, 100])
-    (found,) = saturations(table, [ladder(*table["cell_id"], axis="seq", largest=257)], Timings())
-    assert list(found.rungs["seq_len"]) == [17, 65, 100, 257]
+    (found,) = saturations(table, [sweep(*table["cell_id"], axis="seq", largest=257)], Timings())
+    assert list(found.steps["seq_len"]) == [17, 65, 100, 257]
     assert found.top is not None
     assert found.top["cell_id"] == "b1"

@@ -114,7 +114,9 @@ def published_table() -> str:
 def crossing_table() -> str:
     lines = []
     for size in ("Ti", "S", "B"):
-        (found,) = [c for c in run(PAIRS).closed_crossovers if (c.first, c.second) == (f"gmlp-{size.lower()}", f"deit-{size.lower()}")]
+        (found,) = [
+            c for c in run(PAIRS).closed_crossovers if (c.first.model, c.second.model) == (f"gmlp-{size.lower()}", f"deit-{size.lower()}")
+        ]
         crossings = [found.flops[scope].crossings[0].n for scope in ("blocks", "whole model")]
         ratios = [f"{found.ratios['blocks'][n]:.2f} ({found.ratios['whole model'][n]:.2f})" for n in (1025, 4097)]
         lines.append([f"gMLP-{size} / DeiT-{size}", f"{crossings[0]:.0f}", f"{crossings[1]:.1f}", *ratios])

@@ -1,4 +1,4 @@
-"""Ladders: the largest batch and the longest sequence that fit a memory, found by prediction and held to real steps."""
+"""Sweeps: the largest batch and the longest sequence that fit a memory, found by prediction and held to real steps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bench.measure.memory_tracker import Ledger, Watch, counts_of_step, predicte
 from bench.measure.step import build_step
 from bench.planning import fit
 from bench.planning.build import build_plan, check_plan
-from bench.planning.fit import largest_batch, peak_bytes, room_of
-from bench.planning.longest import LENGTHS, longest_between, longest_sized
+from bench.planning.fit import headroom_of, peak_bytes
 from bench.planning.request import MAX_SIZE, parse_memory, parse_request
+from bench.planning.search import LENGTHS, longest_sized, narrow
 from bench.running.merge import merge_runs
 from bench.running.store import StoredRun, parse_plan
 from bench.serialize import from_json, to_json
-from bench.spec import Cell, Ladder, Plan, PlannedCell, Recipe, RequestError, Settings, Skipped
+from bench.spec import Cell, Plan, PlannedCell, Recipe, RequestError, Settings, Skipped, Sweep
 
 MIB = 2**20
 SMALL = {"width": "16", "depth": "1", "metrics": "params"}
@@ -83,31 +83,33 @@ def test_what_cannot_be_climbed_is_refused(flags: dict[str, Any], message: str) 
 # the search, on made peaks
 
 
-def counted(peak_at: Callable[[int], float]) -> tuple[Callable[[int], int], list[int]]:
-    asked: list[int] = []
+def searched(monkeypatch: pytest.MonkeyPatch, peak_at: Callable[[int], float], limit: int) -> tuple[int, set[int]]:
+    """The largest batch whose made peak, in MiB, fits, and the batches that were predicted."""
+    asked: set[int] = set()
 
-    def peak(size: int) -> int:
-        asked.append(size)
-        return int(peak_at(size))
+    def peak(cell: Cell) -> int:
+        asked.add(cell.workload.batch_size)
+        return int(peak_at(cell.workload.batch_size) * MIB)
 
-    return peak, asked
+    monkeypatch.setattr(fit, "peak_bytes", peak)
+    (sweep,) = planned(memory=f"{limit}MiB").ladders
+    return sweep.largest, asked
 
 
 @pytest.mark.parametrize(("limit", "largest"), [(1000, 331), (1001, 331), (1002, 331), (1003, 332), (10, 1), (13, 2)])
-def test_an_affine_peak_is_solved_in_a_few_predictions(limit: int, largest: int) -> None:
-    peak, asked = counted(lambda size: 7 + 3 * size)
-    assert largest_batch(peak, limit) == largest
-    assert len(set(asked)) <= 5
+def test_an_affine_peak_is_solved_in_a_few_predictions(limit: int, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, asked = searched(monkeypatch, lambda size: 7 + 3 * size, limit)
+    assert found == largest
+    assert len(asked) <= 5
 
 
-def test_a_peak_that_bends_is_found_all_the_same() -> None:
-    peak, _ = counted(lambda size: max(5000 + size, 100 * size, 300 * size - 50_000))
-    largest = largest_batch(peak, 400_000)
+def test_a_peak_that_bends_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    largest, _ = searched(monkeypatch, lambda size: max(5000 + size, 100 * size, 300 * size - 50_000), 400_000)
     assert largest == 1500  # 300 x 1500 - 50,000 = 400,000
 
 
-def test_a_peak_that_does_not_grow_ends_at_the_bound() -> None:
-    assert largest_batch(lambda _: 5, 6) == MAX_SIZE
+def test_a_peak_that_does_not_grow_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert searched(monkeypatch, lambda _: 5, 6)[0] == MAX_SIZE
 
 
 def sized_where(has_size: Callable[[int], bool]) -> Callable[[int], tuple[PlannedCell, ...] | Skipped]:
@@ -131,66 +133,74 @@ def test_the_longest_length_with_a_size_is_found(has_size: Callable[[int], bool]
 
 
 @pytest.mark.parametrize("power", [1, 2, 3])
-def test_the_longest_length_that_fits_is_found(power: int) -> None:
-    def peak(n: int) -> int:
-        return 1000 + int(n**power)
+def test_the_largest_that_fits_is_found_with_a_guess_or_without(power: int) -> None:
+    def fits(n: int) -> bool:
+        return bool(n**power <= 700**power)
+
+    def on_the_line(low: int, high: int) -> float:
+        return low + (700**power - low**power) / (high**power - low**power) * (high - low)
 
     at = sized_where(lambda _: True)
-    assert longest_between(at, peak, 1000 + 700**power, 257, 1025) == (700, 701)
+    assert narrow(at, fits, 257, 1025, on_the_line) == narrow(at, fits, 257, 1025) == (700, 701)
 
 
 def test_a_length_without_a_size_above_the_longest_ends_it() -> None:
     at = sized_where(lambda n: n <= 600 or n == 1025)
-    assert longest_between(at, lambda n: n, 900, 257, 1025) == (600, 601)
+    assert narrow(at, lambda n: n <= 900, 257, 1025, lambda *_: 900) == (600, 601)
+
+
+def test_lengths_without_a_size_are_stepped_over() -> None:
+    at = sized_where(lambda n: n % 7 < 4)
+    assert narrow(at, lambda n: n <= 500, 257, 1025) == (500, 501)
 
 
 # plans
 
 
 @pytest.mark.parametrize(("model", "phase"), [("gmlp", "infer"), ("vit", "train")])
-def test_a_ladder_ends_at_the_largest_batch_of_which_a_real_step_fits(model: str, phase: str) -> None:
+def test_a_sweep_ends_at_the_largest_batch_of_which_a_real_step_fits(model: str, phase: str) -> None:
     plan = planned(models=model, phase=phase, memory="2MiB")
-    (ladder,) = plan.ladders
-    assert batches(plan, model) == [b for b in (1, 4, 16, 64, 256, 1024) if b < ladder.largest] + [ladder.largest]
-    assert ladder.cells == tuple(p.cell.cell_id for p in plan.cells)
-    assert real_peak(plan.cells[-1].cell) == ladder.peak_bytes <= 2 * MIB
-    assert real_peak(cell_with(plan.cells[-1], batch_size=ladder.largest + 1)) == ladder.beyond_bytes
-    assert ladder.beyond_bytes is not None
-    assert ladder.beyond_bytes > 2 * MIB
+    (sweep,) = plan.ladders
+    assert batches(plan, model) == [b for b in (1, 4, 16, 64, 256, 1024) if b < sweep.largest] + [sweep.largest]
+    assert sweep.cells == tuple(p.cell.cell_id for p in plan.cells)
+    assert real_peak(plan.cells[-1].cell) == sweep.peak_bytes <= 2 * MIB
+    assert real_peak(cell_with(plan.cells[-1], batch_size=sweep.largest + 1)) == sweep.beyond_bytes
+    assert sweep.beyond_bytes is not None
+    assert sweep.beyond_bytes > 2 * MIB
 
 
-def test_a_ladder_ends_at_the_longest_sequence_of_which_a_real_step_fits() -> None:
+def test_a_sweep_ends_at_the_longest_sequence_of_which_a_real_step_fits() -> None:
     plan = planned(seq="max", batch="2", memory="2MiB")
-    (ladder,) = plan.ladders
+    (sweep,) = plan.ladders
     lengths = [p.cell.model.shape.seq_len for p in plan.cells]
-    assert lengths == [n for n in (17, 65, 257, 1025) if n < ladder.largest] + [ladder.largest]
-    assert real_peak(plan.cells[-1].cell) == ladder.peak_bytes <= 2 * MIB
-    assert real_peak(cell_with(plan.cells[-1], seq_len=ladder.largest + 1)) > 2 * MIB
-    assert (ladder.axis, ladder.beyond) == ("seq", ladder.largest + 1)
+    assert lengths == [n for n in (17, 65, 257, 1025) if n < sweep.largest] + [sweep.largest]
+    assert real_peak(plan.cells[-1].cell) == sweep.peak_bytes <= 2 * MIB
+    assert real_peak(cell_with(plan.cells[-1], seq_len=sweep.largest + 1)) > 2 * MIB
+    assert (sweep.axis, sweep.beyond) == ("seq", sweep.largest + 1)
 
 
-def test_a_budget_ends_a_ladder_where_its_n_by_n_weights_exceed_it() -> None:
+def test_a_budget_ends_a_sweep_where_its_n_by_n_weights_exceed_it() -> None:
     plan = planned(seq="max", batch="1", memory="1GiB", width="", params="20k")
-    (ladder,) = plan.ladders
+    (sweep,) = plan.ladders
     longest = plan.cells[-1].cell.model.shape.seq_len
-    assert ladder.largest == longest < 20_000**0.5  # one block: n^2 weights, and some for the rest
-    assert ladder.beyond_bytes is None
-    assert "20,000 parameters" in ladder.ends_because
+    assert sweep.largest == longest < 20_000**0.5  # one block: n^2 weights, and some for the rest
+    assert sweep.beyond_bytes is None
+    assert "20,000 parameters" in sweep.ends_because
 
 
-def test_the_policy_shape_keeps_the_first_size_along_the_ladder() -> None:
+def test_the_policy_shape_keeps_the_first_size_along_the_sweep() -> None:
     plan = planned(seq="max", batch="1", memory="1MiB", width="", params="20k", match="shape")
     assert len({(p.cell.model.shape.width, p.cell.model.shape.ffn_width) for p in plan.cells}) == 1
     assert len(plan.cells) > 2
 
 
-def test_named_sizes_and_a_ladder_share_their_cells() -> None:
+def test_named_sizes_and_a_sweep_share_their_cells() -> None:
     plan = planned(batch="4,5,max")
     assert sorted(batches(plan)) == sorted({5, *batches(planned())})
     assert not plan.skipped
 
 
-def test_named_lengths_and_a_ladder_stand_together() -> None:
+def test_named_lengths_and_a_sweep_stand_together() -> None:
     lengths = [p.cell.model.shape.seq_len for p in planned(seq="33,max", batch="1", memory="128KiB").cells]
     assert lengths[:2] == [33, 17]
     assert lengths[2] > 33
@@ -200,13 +210,13 @@ def test_a_model_too_large_for_the_memory_is_skipped_and_named() -> None:
     plan = planned(models="gmlp,vit", seq="257", memory="512KiB")
     (skipped,) = plan.skipped
     assert (skipped.model, batches(plan, "gmlp")) == ("gmlp", [])
-    assert skipped.reason.startswith("batch 1 needs 0.73 MiB by prediction, more than 0.50 MiB (--memory)")
+    assert skipped.reason.startswith("batch 1 needs 747 KiB by prediction, more than 512 KiB (--memory)")
     with pytest.raises(RequestError, match="batch 1 needs") as refused:
         planned(seq="257", memory="512KiB")
     assert "more --memory" in refused.value.hint
 
 
-def test_a_ladder_that_would_take_too_long_is_cut_and_says_so() -> None:
+def test_a_sweep_that_would_take_too_long_is_cut_and_says_so() -> None:
     whole = planned(seq="65", memory="8MiB")
     plan = planned(Settings(limit_s=0.401), seq="65", memory="8MiB")  # a job takes 0.4 s even for the smallest
     assert batches(plan) == batches(whole)[: len(batches(plan))]
@@ -217,22 +227,22 @@ def test_a_ladder_that_would_take_too_long_is_cut_and_says_so() -> None:
     assert plan.ladders[0].largest == whole.ladders[0].largest
 
 
-def test_a_plan_with_ladders_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
+def test_a_plan_with_sweeps_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
     plan = planned()
     data = json.loads(json.dumps(to_json(plan)))
     again = parse_plan(data, tmp_path)
     assert (again, again.plan_id) == (plan, plan.plan_id)
     check_plan(again, "memory")
     data["ladders"][0]["cells"].append("stray")
-    with pytest.raises(RequestError, match="a ladder holds the cell 'stray'"):
+    with pytest.raises(RequestError, match="a sweep holds the cell 'stray'"):
         check_plan(parse_plan(data, tmp_path), "plan.json")
 
 
-def test_a_plan_without_ladders_does_not_mention_them() -> None:
+def test_a_plan_without_sweeps_does_not_mention_them() -> None:
     assert "ladders" not in to_json(planned(batch="1", memory=""))
 
 
-def test_merged_runs_keep_the_ladders_of_all() -> None:
+def test_merged_runs_keep_the_sweeps_of_all() -> None:
     plans = [planned(), planned(models="vit")]
     runs = [StoredRun(folder=Path(f"results/{i}"), plan=plan, environment={}, records=()) for i, plan in enumerate(plans)]
     assert merge_runs(runs).plan.ladders == (*plans[0].ladders, *plans[1].ladders)
@@ -249,7 +259,7 @@ def test_a_cell_of_another_device_is_predicted_here_and_says_so() -> None:
         build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu")
 
 
-def test_refused_engines_are_named_where_only_a_ladder_names_lengths() -> None:
+def test_refused_engines_are_named_where_only_a_sweep_names_lengths() -> None:
     plan = planned(models="gmlp,vit", seq="max", batch="1", engine="eager,graph", memory="128KiB")
     assert [s.model for s in plan.skipped if s.reason.startswith("--engine graph")] == ["gmlp", "vit"]
     with pytest.raises(RequestError, match="--engine graph") as refused:
@@ -274,9 +284,9 @@ def test_lengths_whose_weights_alone_are_too_large_are_not_predicted(monkeypatch
 def test_a_stepwise_model_ends_where_predicting_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "MAX_PREDICTION_S", 2.0)
     plan = planned(models="metaformer+mixer=gru", seq="max", batch="1", memory="8GiB")
-    (ladder,) = plan.ladders
-    assert (ladder.largest, ladder.beyond) == (257, 1025)
-    assert "one token after another, n = 1,025 takes about 4 s to predict" in ladder.ends_because
+    (sweep,) = plan.ladders
+    assert (sweep.largest, sweep.beyond) == (257, 1025)
+    assert "one token after another, n = 1,025 takes about 4 s to predict" in sweep.ends_because
 
 
 # the memory where none is stated
@@ -294,16 +304,16 @@ def available(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_without_a_stated_memory_a_share_of_the_devices_counts(device: str, available: Callable[[int | None], None]) -> None:
     available(int(13.4 * 2**30))
-    room = room_of(parse_request(models="gmlp", seq="17", batch="max"), device)
-    assert room.num_bytes == 10 * 2**30  # 80 % are 10.72 GiB
-    assert room.source.startswith("80 % of the memory")
+    headroom = headroom_of(parse_request(models="gmlp", seq="17", batch="max"), device)
+    assert headroom.num_bytes == 10 * 2**30  # 80 % are 10.72 GiB
+    assert headroom.source.startswith("80 % of the memory")
 
 
 def test_a_device_that_does_not_say_needs_a_stated_memory(available: Callable[[int | None], None]) -> None:
     available(None)
     with pytest.raises(RequestError, match="--memory is missing"):
         planned(memory="")
-    assert isinstance(planned().ladders[0], Ladder)
+    assert isinstance(planned().ladders[0], Sweep)
 
 
 # weights of half precision, which are built in fp32
@@ -323,13 +333,13 @@ def test_what_building_holds_is_predicted(dtype: str) -> None:
     assert (counts.building > counts.live.total) is (dtype == "bf16")  # one sample is little beside the n x n weights
 
 
-def test_a_ladder_leaves_room_for_building() -> None:
+def test_a_sweep_leaves_headroom_for_building() -> None:
     plan = planned(models="gmlp", seq="max", batch="1", memory="1MiB", dtype="bf16")
-    (ladder,) = plan.ladders
+    (sweep,) = plan.ladders
     params = plan.cells[-1].sizing.params
-    assert 4 * params < ladder.peak_bytes <= MIB
-    assert ladder.beyond_bytes is not None
-    assert ladder.beyond_bytes > MIB
+    assert 4 * params < sweep.peak_bytes <= MIB
+    assert sweep.beyond_bytes is not None
+    assert sweep.beyond_bytes > MIB
 
 
 # models that are not ours

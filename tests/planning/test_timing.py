@@ -26,7 +26,7 @@ from bench.planning.timing import (
     timing_groups,
     uncounted_calls,
 )
-from bench.spec import MEASURED, Cell, Ladder, Outcome, Plan, Recipe, Record, Settings
+from bench.spec import MEASURED, Cell, Outcome, Plan, Recipe, Record, Settings, Sweep
 
 SIZES = {"width": "16", "depth": "1", "batch": "1", "metrics": "latency"}
 
@@ -146,9 +146,9 @@ def test_a_cell_that_is_compared_with_nothing_is_timed_with_its_own_lengths_alon
     assert kinds(planned(models="vit", seq="17")) == {COMPARE: [["vit-17"]], GROWTH: []}
 
 
-def test_ladders_are_climbed_together() -> None:
+def test_sweeps_take_turns_together() -> None:
     plan = planned(models="vit", batch="1,4")
-    ladder = Ladder(
+    sweep = Sweep(
         axis="batch",
         cells=tuple(p.cell.cell_id for p in plan.cells),
         memory_bytes=2**30,
@@ -159,9 +159,9 @@ def test_ladders_are_climbed_together() -> None:
         beyond_bytes=None,
         ends_because="of the test",
     )
-    climbing = dataclasses.replace(plan, ladders=(ladder,))
+    swept = dataclasses.replace(plan, ladders=(sweep,))
     assert kinds(plan)[GROWTH] == []
-    ((name, cells),) = cell_groups(climbing.cells, climbing)
+    ((name, cells),) = cell_groups(swept.cells, swept)
     assert name.startswith(GROWTH)
     assert [cell.workload.batch_size for cell in cells] == [1, 4]
 

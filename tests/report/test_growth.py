@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bench.analysis.crossover import closed_forms, closed_pairs, measured_pairs
 from bench.analysis.growth import Growth, growth_of
-from bench.analysis.run_crossovers import closed_pairs, equal_terms, measured_pairs
 from bench.planning.build import build_plan
 from bench.planning.request import parse_request
 from bench.report.sections.growth import (
@@ -76,7 +76,7 @@ def test_twins_have_their_ratio() -> None:
 def test_measured_and_closed_crossings_are_listed_with_who_is_cheaper() -> None:
     gmlp = Made(model="gmlp", latency=lambda n: 0.01 * n)
     found = evidence(gmlp, Made(model="vit", attention="auto", latency=lambda _: 2.57))
-    (row,) = as_dicts(measured_crossing_table(measured_pairs(found.frame, found.timings)))
+    (row,) = as_dicts(measured_crossing_table(measured_pairs(found.shaped, found.timings)))
     assert row["which is cheaper"] == "gmlp below, vit (auto) above"
     plan = build_plan(
         parse_request(models="gmlp-s,deit-s", seq="1025,4097", metrics="params"), settings=Settings(), recipe=Recipe(), device="cpu"
@@ -84,4 +84,4 @@ def test_measured_and_closed_crossings_are_listed_with_who_is_cheaper() -> None:
     closed = as_dicts(closed_crossing_table(closed_pairs(plan)))
     blocks = next(row for row in closed if row["quantity"] == "FLOPs" and row["of"] == "blocks")
     assert (blocks["equal at n"], blocks["first / second at n = 1025"], blocks["first / second at n = 4097"]) == ("256", "1.35", "1.90")
-    assert [row["quadratic equals linear, blocks"] for row in as_dicts(equal_terms_table(equal_terms(plan)))] == ["768", "2,304"]
+    assert [row["quadratic equals linear, blocks"] for row in as_dicts(equal_terms_table(closed_forms(plan)))] == ["768", "2,304"]

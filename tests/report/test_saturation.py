@@ -1,4 +1,4 @@
-"""The section on saturation: there where a run holds ladders, with what fits, where throughput is near its peak, and a figure."""
+"""The section on saturation: there where a run holds sweeps, with what fits, where throughput is near its peak, and a figure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from bench.analysis.study import Study
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import FigureBlock, TableBlock
-from bench.report.sections.saturation import SaturationSection, ladder_table, saturation_section
+from bench.report.sections.saturation import SaturationSection, saturation_section, sweep_table
 from bench.report.write import write_report
-from bench.spec import Ladder
+from bench.spec import Sweep
 
 BATCHES = (1, 4, 16, 60)
 MIB = 2**20
@@ -22,7 +22,7 @@ MIB = 2**20
 def run(
     make_data: Any, axis: str = "batch", lengths: tuple[int, ...] = (65,), metrics: tuple[str, ...] = ("params", "latency"), **ending: Any
 ) -> Study:
-    """Ladders of two models; in the batch, a step takes 1 ms and a tenth for each sample: 60 of them make 8,571 samples/s, 16 make 6,154."""
+    """Sweeps of two models; in the batch, a step takes 1 ms and a tenth for each sample: 60 of them make 8,571 samples/s, 16 make 6,154."""
 
     def change(rows: Any) -> None:
         if axis == "batch":
@@ -32,10 +32,10 @@ def run(
 
     works = [{"batch_size": b} for b in BATCHES] if axis == "batch" else [{}]
     data: Study = make_data(models=("gmlp", "vit"), lengths=lengths, works=works, metrics=metrics, change=change)
-    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, ladders=ladders(data, axis, **ending)))
+    return dataclasses.replace(data, plan=dataclasses.replace(data.plan, ladders=sweeps(data, axis, **ending)))
 
 
-def ladders(data: Study, axis: str, **ending: Any) -> tuple[Ladder, ...]:
+def sweeps(data: Study, axis: str, **ending: Any) -> tuple[Sweep, ...]:
     cells: dict[str, list[str]] = {}
     for planned in data.plan.cells:
         cells.setdefault(planned.cell.model.name, []).append(planned.cell.cell_id)
@@ -49,7 +49,7 @@ def ladders(data: Study, axis: str, **ending: Any) -> tuple[Ladder, ...]:
         "beyond_bytes": round(32.1 * MIB),
         "ends_because": "memory",
     }
-    return tuple(Ladder(axis=axis, cells=tuple(ids), **{**values, **ending}) for ids in cells.values())
+    return tuple(Sweep(axis=axis, cells=tuple(ids), **{**values, **ending}) for ids in cells.values())
 
 
 def section(data: Study) -> SaturationSection:
@@ -62,7 +62,7 @@ def only_table(data: Study) -> list[dict[str, str]]:
     return [dict(zip(table.headers, row, strict=True)) for row in table.rows]
 
 
-def test_a_row_per_ladder_says_what_fits_and_where_it_saturates(make_data: Any) -> None:
+def test_a_row_per_sweep_says_what_fits_and_where_it_saturates(make_data: Any) -> None:
     first, second = only_table(run(make_data))
     assert (first["model"], second["model"]) == ("gmlp", "vit")
     assert first["largest batch that fits"] == "60"
@@ -72,7 +72,7 @@ def test_a_row_per_ladder_says_what_fits_and_where_it_saturates(make_data: Any) 
     assert (first["at batch"], first["90 % of it from batch"], first["largest one"]) == ("60", "60", "measured")
 
 
-def test_a_ladder_of_lengths_says_how_far_it_goes_and_why_no_further(make_data: Any) -> None:
+def test_a_sweep_of_lengths_says_how_far_it_goes_and_why_no_further(make_data: Any) -> None:
     (row, _) = only_table(run(make_data, axis="seq", lengths=(17, 65), beyond_bytes=None, ends_because="no size"))
     assert (row["longest n that fits"], row["longer"], row["batch"]) == ("65", "66: no size", "32")
 
@@ -83,7 +83,7 @@ def test_a_largest_batch_that_was_too_slow_to_run_is_named(make_data: Any) -> No
     assert "measured peak" not in row
 
 
-def test_the_figure_holds_every_rung_of_every_model(make_data: Any) -> None:
+def test_the_figure_holds_every_step_of_every_model(make_data: Any) -> None:
     data = run(make_data)
     (figure,) = section(data).figures.values()
     axis = figure.axes[0]
@@ -96,7 +96,7 @@ def test_the_figure_holds_every_rung_of_every_model(make_data: Any) -> None:
     assert [trace["x"] for trace in chart.panels[0].traces] == [list(map(float, BATCHES))] * 2
 
 
-def test_a_run_without_ladders_has_no_such_section(make_data: Any) -> None:
+def test_a_run_without_sweeps_has_no_such_section(make_data: Any) -> None:
     assert section(make_data(models=("gmlp",), lengths=(65,))) == SaturationSection(blocks=(), figures={})
 
 
@@ -108,7 +108,7 @@ def test_the_report_has_the_section(make_data: Any, tmp_path: Path) -> None:
     assert (tmp_path / "figures" / "saturation.svg").exists()
 
 
-def test_a_plan_shows_its_ladders_before_anything_is_measured(make_data: Any) -> None:
-    table = ladder_table(run(make_data).plan)
+def test_a_plan_shows_its_sweeps_before_anything_is_measured(make_data: Any) -> None:
+    table = sweep_table(run(make_data).plan)
     assert table.rows[0][:3] == ("gmlp", "batch at n = 65", "infer, eager, fp32")
     assert "61 needs 32.1000 MiB" in table.rows[0]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas
 
 from bench import numbers
 from bench.analysis import frame as frames
-from bench.analysis.crossover import Crossing
+from bench.analysis.crossover import SCOPES, ClosedCrossing, ClosedForm, Crossing, Crossovers, PairCrossing
 from bench.analysis.evidence import label_of
-from bench.analysis.frame import SCOPE_TEXTS, Cell, _scope_text
+from bench.analysis.frame import SCOPE_TEXTS, scope_value_text
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Growth, Measure
-from bench.analysis.run_crossovers import SCOPES, ClosedCrossing, EqualTerms, PairCrossing
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.intervals import Interval
@@ -23,53 +23,48 @@ from bench.report.charts.plotly import chart_lines, lines_table
 from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
 from bench.report.charts.style import SeriesStyle
 from bench.report.document import Block, Paragraph, TableBlock
-from bench.report.tables import Table
+from bench.report.tables import Column, Row, Table, number, plain, table
 
 
 def decomposition_table(found: Sequence[Growth]) -> Table:
     """a + b n + c n^2 of every series and quantity, or why there is none."""
-    scope = _scope_columns([growth.series.keys for growth in found])
-    headers = (
-        "quantity",
-        "series",
-        *scope,
-        "n from",
-        "to",
-        "a",
-        "b (per n)",
-        "c (per n^2)",
-        "share of c n^2",
-        "b n = c n^2 at",
-        "answer",
-        "why",
+    rows = []
+    for growth in found:
+        fit, answer = growth.decomposition, growth.answer
+        ends = {"shortest": fit.lengths[0], "longest": fit.lengths[-1]} if fit.lengths else {"shortest": None, "longest": None}
+        terms = {**_bounds("a", fit.a), **_bounds("b", fit.b), **_bounds("c", fit.c), "unit": growth.measure.unit}
+        derived = {**_bounds("share", answer.share), **_bounds("equal", fit.quadratic_equals_linear)}
+        rows.append({**_place(growth), **ends, **terms, **derived, "answer": answer.answer, "why": answer.reason})
+    columns = (
+        *_places(found),
+        *(number("shortest", "n from", numbers.whole), number("longest", "to", numbers.whole)),
+        *(_term("a", "a"), _term("b", "b (per n)"), _term("c", "c (per n^2)")),
+        *(_interval("share", "share of c n^2", numbers.percent), _interval("equal", "b n = c n^2 at", _rounded)),
+        *(Column(header="answer", text=lambda row: row["answer"], numeric=False, badge=True), plain("why")),
     )
-    numeric = (False, False, *(False for _ in scope), True, True, True, True, True, True, True, False, False)
-    return _table(headers, numeric, [_decomposition_row(growth, scope) for growth in found], badge="answer")
+    return table(pandas.DataFrame(rows), columns)
 
 
 def share_table(found: Sequence[Growth]) -> Table:
     """The share of each term of the fitted cost at each n that entered the fit, one row per series and length."""
-    scope = _scope_columns([growth.series.keys for growth in found])
     rows = [
-        [*_place(growth, scope), _whole(at.n), *(_interval(term, numbers.percent) for term in (at.constant, at.linear, at.quadratic))]
+        {**_place(growth), "n": at.n, **_bounds("a", at.constant), **_bounds("b", at.linear), **_bounds("c", at.quadratic)}
         for growth in found
         for at in growth.decomposition.shares
     ]
-    headers = ("quantity", "series", *scope, "n", "a", "b n", "c n^2")
-    return _table(headers, (False, False, *(False for _ in scope), True, True, True, True), rows)
+    shares = (_interval(name, header, numbers.percent) for name, header in (("a", "a"), ("b", "b n"), ("c", "c n^2")))
+    return table(pandas.DataFrame(rows), (*_places(found), number("n", "n", numbers.whole), *shares))
 
 
 def exponent_table(found: Sequence[Growth]) -> Table:
     """d log cost / d log n between neighbouring lengths, one row per step."""
-    scope = _scope_columns([growth.series.keys for growth in found])
     rows = [
-        [*_place(growth, scope), _whole(step.shorter), _whole(step.longer), _interval(step.exponent, _fixed)]
+        {**_place(growth), "shorter": step.shorter, "longer": step.longer, **_bounds("exponent", step.exponent)}
         for growth in found
         for step in growth.exponents.exponents
     ]
-    return _table(
-        ("quantity", "series", *scope, "from n", "to n", "exponent"), (False, False, *(False for _ in scope), True, True, True), rows
-    )
+    ends = number("shorter", "from n", numbers.whole), number("longer", "to n", numbers.whole)
+    return table(pandas.DataFrame(rows), (*_places(found), *ends, _interval("exponent", "exponent", _fixed)))
 
 
 def refused_exponents(found: Sequence[Growth]) -> list[str]:
@@ -86,93 +81,110 @@ def refused_exponents(found: Sequence[Growth]) -> list[str]:
 
 def twin_table(found: Sequence[Growth]) -> Table:
     """Cost per token at n beside n - 1."""
-    scope = _scope_columns([growth.series.keys for growth in found])
     rows = [
-        [*_place(growth, scope), _whole(twin.n), _interval(twin.ratio, _fixed) if twin.ratio else ("", None), (twin.refused, None)]
+        {**_place(growth), "n": twin.n, **_bounds("ratio", twin.ratio), "why not": twin.refused}
         for growth in found
         for twin in growth.twins
     ]
-    return _table(
-        ("quantity", "series", *scope, "n", "per token, n over n - 1", "why not"),
-        (False, False, *(False for _ in scope), True, True, False),
-        rows,
-    )
+    ratio = _interval("ratio", "per token, n over n - 1", _fixed)
+    return table(pandas.DataFrame(rows), (*_places(found), number("n", "n", numbers.whole), ratio, plain("why not")))
 
 
 def measured_crossing_table(found: Sequence[PairCrossing]) -> Table:
     """Where two series were measured to cost the same."""
-    scope = _scope_columns([pair.scope for pair in found])
     rows = [
-        [
-            (pair.measure.name, None),
-            (pair.first, None),
-            (pair.second, None),
-            *(_scope_text(pair.scope, key) for key in scope),
-            _crossings(pair.found.crossings),
-            (_crossing_words(pair), None),
-        ]
+        {
+            **{key: pair.scope.get(key) for key in SCOPE_TEXTS},
+            "quantity": pair.measure.name,
+            "first": pair.first,
+            "second": pair.second,
+            **_crossings(pair.found),
+            "cheaper": pair.found.none or "; ".join(f"{one.before} below, {one.after} above" for one in pair.found.crossings),
+        }
         for pair in found
     ]
-    headers = ("quantity", "first", "second", *scope, "equal at n", "which is cheaper")
-    return _table(headers, (False, False, False, *(False for _ in scope), True, False), rows)
+    scope = _scope_columns([pair.scope for pair in found])
+    columns = (plain("quantity"), plain("first"), plain("second"), *scope, EQUAL_AT, plain("cheaper", "which is cheaper"))
+    return table(pandas.DataFrame(rows), columns)
 
 
 def closed_crossing_table(found: Sequence[ClosedCrossing]) -> Table:
     """The same from the closed forms, for the blocks and for the whole model."""
     lengths = sorted({n for pair in found for n in pair.ratios["blocks"]})[-2:]
-    quantities: tuple[tuple[str, Callable[[ClosedCrossing], Mapping[str, Any]]], ...] = (
-        ("FLOPs", lambda pair: pair.flops),
-        ("parameters", lambda pair: pair.params),
-    )
     rows = [
-        [
-            (name, None),
-            (f"{pair.first} ({pair.first_shape})", None),
-            (f"{pair.second} ({pair.second_shape})", None),
-            (numbers.count(pair.budget), pair.budget),
-            (scope, None),
-            _crossings(values(pair)[scope].crossings),
-            (values(pair)[scope].none, None),
-            *(_ratio(pair, scope, n, name) for n in lengths),
-        ]
+        {
+            "quantity": name,
+            "budget": pair.first.budget,
+            "scope": scope,
+            **{place: f"{form.model} ({form.shape})" for place, form in (("first", pair.first), ("second", pair.second))},
+            **_crossings(crossovers[scope]),
+            "otherwise": crossovers[scope].none,
+            **{f"ratio_{n}": pair.ratios[scope][n] if name == "FLOPs" else None for n in lengths},
+        }
         for pair in found
-        for name, values in quantities
+        for name, crossovers in (("FLOPs", pair.flops), ("parameters", pair.params))
         for scope in SCOPES
     ]
-    headers = ("quantity", "first", "second", "budget", "of", "equal at n", "otherwise", *(f"first / second at n = {n}" for n in lengths))
-    return _table(headers, (False, False, False, True, False, True, False, *(True for _ in lengths)), rows)
+    columns = (
+        *(plain("quantity"), plain("first"), plain("second"), number("budget", "budget", numbers.count), plain("scope", "of")),
+        *(EQUAL_AT, plain("otherwise")),
+        *(number(f"ratio_{n}", f"first / second at n = {n}", _fixed) for n in lengths),
+    )
+    return table(pandas.DataFrame(rows), columns)
 
 
-def equal_terms_table(found: Sequence[EqualTerms]) -> Table:
+def equal_terms_table(found: Sequence[ClosedForm]) -> Table:
     """The n from which on the quadratic part of the FLOPs is the larger one."""
-    rows = [[(one.model, None), (one.shape, None), *(_length(one.at[scope]) for scope in SCOPES)] for one in found]
-    return _table(("model", "depth x width", *(f"quadratic equals linear, {scope}" for scope in SCOPES)), (False, False, True, True), rows)
+    rows = [{"model": form.model, "shape": form.shape, **form.equal_terms} for form in found]
+    columns = (Column(header=f"quadratic equals linear, {scope}", text=functools.partial(_length, scope), key=scope) for scope in SCOPES)
+    return table(pandas.DataFrame(rows), (plain("model"), plain("shape", "depth x width"), *columns))
 
 
-def _decomposition_row(growth: Growth, scope: Sequence[str]) -> list[Cell]:
-    found, answer = growth.decomposition, growth.answer
-    unit = growth.measure.unit
-    spread = (_whole(found.lengths[0]), _whole(found.lengths[-1])) if found.lengths else (("", None), ("", None))
-    terms = [_interval(term, lambda value: f"{value:.3g} {unit}") if term else ("", None) for term in (found.a, found.b, found.c)]
-    share = _interval(answer.share, numbers.percent) if answer.share else ("", None)
-    equal = _interval(found.quadratic_equals_linear, _rounded) if found.quadratic_equals_linear else ("", None)
-    return [*_place(growth, scope), *spread, *terms, share, equal, (answer.answer, None), (answer.reason, None)]
-
-
-def _place(growth: Growth, scope: Sequence[str]) -> list[Cell]:
+def _place(growth: Growth) -> Row:
     keys = growth.series.keys
-    label = label_of(keys) if growth.measure.per_workload else str(keys["model"])
-    return [(growth.measure.name, None), (label, None), *(_scope_text(keys, key) for key in scope)]
+    series = label_of(keys) if growth.measure.per_workload else str(keys["model"])
+    return {"quantity": growth.measure.name, "series": series, **{key: keys.get(key) for key in SCOPE_TEXTS}}
 
 
-def _scope_columns(scopes: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Those that are not the same everywhere."""
-    return tuple(key for key in SCOPE_TEXTS if len({str(scope.get(key)) for scope in scopes}) > 1)
+def _places(found: Sequence[Growth]) -> tuple[Column, ...]:
+    return plain("quantity"), plain("series"), *_scope_columns([growth.series.keys for growth in found])
 
 
-def _crossings(found: Iterable[Crossing]) -> Cell:
-    listed = list(found)
-    return "; ".join(_crossing(one) for one in listed) or "none", listed[0].n if listed else None
+def _scope_columns(scopes: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """Columns for the keys that are not the same everywhere."""
+    return tuple(
+        Column(header=key, text=functools.partial(scope_value_text, key=key), numeric=False, key="budget" if key == "budget" else "")
+        for key in SCOPE_TEXTS
+        if len({str(scope.get(key)) for scope in scopes}) > 1
+    )
+
+
+def _bounds(name: str, interval: Interval | None) -> Row:
+    """An interval as values of a row: the estimate by this name, and its bounds."""
+    return {name: interval and interval.estimate, f"{name}_low": interval and interval.low, f"{name}_high": interval and interval.high}
+
+
+def _interval(name: str, header: str, text: Callable[[float], str]) -> Column:
+    return Column(header=header, text=lambda row: _interval_text(row, name, text), key=name)
+
+
+def _term(name: str, header: str) -> Column:
+    return Column(header=header, text=lambda row: _interval_text(row, name, lambda value: f"{value:.3g} {row['unit']}"), key=name)
+
+
+def _interval_text(row: Row, name: str, text: Callable[[float], str]) -> str:
+    value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+    if numbers.is_empty(value):
+        return ""
+    return text(value) if low == high else f"{text(value)} [{text(low)}, {text(high)}]"
+
+
+def _crossings(found: Crossovers) -> Row:
+    texts = "; ".join(_crossing(one) for one in found.crossings)
+    return {"crossings": texts or "none", "first_crossing": found.crossings[0].n if found.crossings else None}
+
+
+EQUAL_AT = Column(header="equal at n", text=lambda row: row["crossings"], key="first_crossing")
 
 
 def _crossing(one: Crossing) -> str:
@@ -182,26 +194,8 @@ def _crossing(one: Crossing) -> str:
     return f"{_rounded(one.n)} [{low}, {high}]"
 
 
-def _crossing_words(pair: PairCrossing) -> str:
-    found = pair.found
-    if found.refused or found.none:
-        return found.refused or found.none
-    return "; ".join(f"{one.before} below, {one.after} above" for one in found.crossings)
-
-
-def _ratio(pair: ClosedCrossing, scope: str, n: int, quantity: str) -> Cell:
-    value = pair.ratios[scope][n] if quantity == "FLOPs" else None
-    return ("", None) if value is None else (_fixed(value), value)
-
-
-def _length(n: float | None) -> Cell:
-    return ("never", None) if n is None else (_rounded(n), n)
-
-
-def _interval(interval: Interval, text: Callable[[float], str]) -> Cell:
-    if interval.low == interval.high:
-        return text(interval.estimate), interval.estimate
-    return f"{text(interval.estimate)} [{text(interval.low)}, {text(interval.high)}]", interval.estimate
+def _length(scope: str, row: Row) -> str:
+    return "never" if numbers.is_empty(row[scope]) else _rounded(row[scope])
 
 
 def _fixed(value: float) -> str:
@@ -210,22 +204,6 @@ def _fixed(value: float) -> str:
 
 def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def _whole(value: int) -> Cell:
-    return f"{value}", float(value)
-
-
-def _table(headers: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[Cell]], badge: str = "") -> Table:
-    """Columns without a single text are left out."""
-    shown = [place for place in range(len(headers)) if any(row[place][0] for row in rows)]
-    return Table(
-        headers=tuple(headers[place] for place in shown),
-        numeric=tuple(numeric[place] for place in shown),
-        rows=tuple(tuple(row[place][0] for place in shown) for row in rows),
-        keys=tuple(tuple(row[place][1] for place in shown) for row in rows),
-        badges=tuple(headers[place] == badge for place in shown),
-    )
 
 
 DECOMPOSITION = (
@@ -264,7 +242,7 @@ def _blocks(study: Study) -> Iterator[Block]:
     yield from _shown(twin_table(study.growth), TWINS)
     yield from _shown(measured_crossing_table(study.measured_crossovers), MEASURED)
     yield from _shown(closed_crossing_table(study.closed_crossovers), CLOSED)
-    yield from _shown(equal_terms_table(study.equal_terms), EQUAL)
+    yield from _shown(equal_terms_table(study.closed_forms), EQUAL)
 
 
 def _shown(table: Table, caption: str) -> Iterator[Block]:

@@ -34,17 +34,16 @@ from bench.report.charts.style import HOLLOW, SeriesStyle, slug
 from bench.report.charts.ticks import length_axis, log_value_axis
 from bench.report.document import Block, FigureBlock, TableBlock
 from bench.report.tables import LATENCY, LENGTH, MEMORY, MODEL, STATUS, Column, Row, Table, number, plain, table, work_columns
-from bench.spec import NO_ATTENTION, PREDICTED, Cell, Ladder, Plan
+from bench.spec import NO_ATTENTION, PREDICTED, Plan, Sweep
 
 NEAR_TEXT = f"{100 * NEAR:.0f} %"
 MEMORY_DIGITS = 6
 """Of an amount of memory that stands beside its limit."""
 EAGER_TEXT = "What fits is predicted for an eager step: engines with packed weights, graphs and compile need more."
 BATCH_CAPTION = (
-    "Throughput against batch. A ladder climbs to the largest batch whose step fits the memory by prediction; one more is predicted not to. "
-    f"{EAGER_TEXT} Peak throughput is the best rung seen, of several, so a little too high; the batch that gives {NEAR_TEXT} of it is "
-    "the smallest rung that does, its "
-    "share paired by round. Brackets hold 95 % intervals over rounds."
+    "Throughput against batch. A sweep ends at the largest batch whose step fits the memory by prediction; one more is predicted not to. "
+    f"{EAGER_TEXT} Peak throughput is the best of the batches tried, so a little too high; {NEAR_TEXT} of it is reached from the smallest batch "
+    "that does, its share paired by round. Brackets hold 95 % intervals over rounds."
 )
 SEQ_CAPTION = (
     "The longest found whose step fits the memory by prediction, at the model's size there: at a matched budget width and ffn_width shrink as n "
@@ -52,12 +51,12 @@ SEQ_CAPTION = (
 )
 LATENCY_COLUMNS = ("latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 TOP_COLUMNS = (*LATENCY_COLUMNS, "peak_memory_bytes", "memory_source", "tokens_per_s", "width")
-"""What is shown of the largest rung alone."""
+"""Columns of the largest step alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SaturationSection:
-    """Its blocks, and the figures that they name; both empty where the run holds no ladder."""
+    """Its blocks, and the figures that they name; both empty where the run holds no sweep."""
 
     blocks: tuple[Block, ...]
     figures: Mapping[str, Figure]
@@ -81,7 +80,7 @@ def batch_table(found: Sequence[Saturation]) -> Table:
     columns = (
         *_places(rows, LENGTH),
         number("largest", "largest batch that fits", numbers.exact),
-        *_memory_columns(),
+        *MEMORY_COLUMNS,
         Column(header="one more needs", text=lambda row: _bytes(row["beyond_bytes"]), key="beyond_bytes"),
         *(Column(header="peak samples/s", text=_throughput, key="best_per_s"), number("best_size", "at batch", numbers.exact)),
         number("near_size", f"{NEAR_TEXT} of it from batch", numbers.exact),
@@ -96,7 +95,7 @@ def length_table(found: Sequence[Saturation]) -> Table:
     columns = (
         *_places(rows, number("batch_size", "batch", numbers.exact)),
         number("largest", "longest n that fits", numbers.exact),
-        *_memory_columns(),
+        *MEMORY_COLUMNS,
         Column(header="longer", text=_longer, numeric=False),
         *(number("width", "width there", numbers.whole), LATENCY, number("tokens_per_s", "tokens/s there", numbers.count)),
         Column(header="longest one", text=lambda row: row["top"], numeric=False, badge=True),
@@ -104,47 +103,43 @@ def length_table(found: Sequence[Saturation]) -> Table:
     return table(rows, columns, keep=("model",))
 
 
-def ladder_table(plan: Plan) -> Table:
-    """What a plan's ladders climb to, before anything is measured."""
-    by_id = {planned.cell.cell_id: planned for planned in plan.cells}
-    rows = [{**_planned_row(ladder, by_id[ladder.cells[0]].cell), **_ladder_row(ladder)} for ladder in plan.ladders]
+def sweep_table(plan: Plan) -> Table:
+    """The size that each of a plan's sweeps reaches, before anything is measured."""
+    by_id = {planned.cell.cell_id: planned.cell for planned in plan.cells}
+    rows = []
+    for sweep in plan.ladders:
+        cell = by_id[sweep.cells[0]]
+        work = cell.workload
+        kernel = () if work.attention == NO_ATTENTION else (f"attention {work.attention}",)
+        size = f"batch at n = {cell.model.shape.seq_len}" if sweep.axis == "batch" else f"n at batch {work.batch_size}"
+        words = ", ".join((work.phase, work.engine, work.dtype, *kernel))
+        rows.append({"model": cell.model.name, "size": size, "work": words, **_sweep_row(sweep)})
     columns = (
-        *(plain("model"), plain("size", "climbs"), plain("work", "workload"), number("largest", "largest", numbers.exact)),
+        *(plain("model"), plain("size", "sweep"), plain("work", "workload"), number("largest", "largest", numbers.exact)),
         *(number("peak_bytes", "peak", _bytes), plain("memory"), Column(header="next", text=_longer, numeric=False)),
     )
     return table(pandas.DataFrame(rows), columns, keep=("model",))
 
 
-def _planned_row(ladder: Ladder, cell: Cell) -> Row:
-    """From any of its cells: what its rungs share."""
-    work, climbs_batch = cell.workload, ladder.axis == "batch"
-    kernel = () if work.attention == NO_ATTENTION else (f"attention {work.attention}",)
+def _sweep_row(sweep: Sweep) -> Row:
     return {
-        "model": cell.model.name,
-        "size": f"batch at n = {cell.model.shape.seq_len}" if climbs_batch else f"n at batch {work.batch_size}",
-        "work": ", ".join((work.phase, work.engine, work.dtype, *kernel)),
-    }
-
-
-def _ladder_row(ladder: Ladder) -> Row:
-    return {
-        "largest": ladder.largest,
-        "peak_bytes": ladder.peak_bytes,
-        "memory": f"{numbers.bytes_text(ladder.memory_bytes)}, {ladder.memory_source}",
-        "beyond": ladder.beyond,
-        "beyond_bytes": ladder.beyond_bytes,
-        "ends_because": ladder.ends_because,
+        "largest": sweep.largest,
+        "peak_bytes": sweep.peak_bytes,
+        "memory": f"{numbers.bytes_text(sweep.memory_bytes)}, {sweep.memory_source}",
+        "beyond": sweep.beyond,
+        "beyond_bytes": sweep.beyond_bytes,
+        "ends_because": sweep.ends_because,
     }
 
 
 def _rows(found: Sequence[Saturation], axis: str) -> pandas.DataFrame:
-    rows = [_row(each) for each in found if each.ladder.axis == axis]
+    rows = [_row(each) for each in found if each.sweep.axis == axis]
     return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=["label", "seq_len", "size", *WORK_KEYS])
 
 
 def _row(found: Saturation) -> Row:
-    """The largest rung's row, or without one that of the last below, less its own values; and what the ladder came to."""
-    last, best, near, share = found.rungs.iloc[-1].to_dict(), found.best or {}, found.near or {}, found.near_share
+    """The largest step's row, or without one that of the last below, less its own values; and the sweep's results."""
+    last, best, near, share = found.steps.iloc[-1].to_dict(), found.best or {}, found.near or {}, found.near_share
     shared = {name: last[name] for name in ("label", "seq_len", "size", "batch_size", *WORK_KEYS)}
     own = {name: (found.top or {}).get(name) for name in TOP_COLUMNS}
     values = {
@@ -154,12 +149,8 @@ def _row(found: Saturation) -> Row:
         "near_size": near.get("batch_size"),
         **{f"near_{name}": getattr(share, place, None) for name, place in (("share", "estimate"), ("low", "low"), ("high", "high"))},
     }
-    return {**shared, **own, **_ladder_row(found.ladder), **values, "top": _state(found)}
-
-
-def _state(found: Saturation) -> str:
-    """What became of the largest rung."""
-    return str(found.top["status"]) if found.top else "not run: too slow"
+    top = str(found.top["status"]) if found.top else "not run: too slow"
+    return {**shared, **own, **_sweep_row(found.sweep), **values, "top": top}
 
 
 def _places(rows: pandas.DataFrame, *others: Column) -> tuple[Column, ...]:
@@ -168,20 +159,19 @@ def _places(rows: pandas.DataFrame, *others: Column) -> tuple[Column, ...]:
     return (MODEL, *others, *size, *work)
 
 
-def _memory_columns() -> tuple[Column, ...]:
-    return (
-        number("peak_bytes", "predicted peak", _bytes),
-        Column(header="measured peak", text=_measured, key="peak_memory_bytes"),
-        plain("memory"),
-    )
+def _bytes(value: Any) -> str:
+    return numbers.bytes_text(value, MEMORY_DIGITS)
 
 
 def _measured(row: Row) -> str:
     return "" if row["memory_source"] == PREDICTED else _bytes(row["peak_memory_bytes"])
 
 
-def _bytes(value: Any) -> str:
-    return numbers.bytes_text(value, MEMORY_DIGITS)
+MEMORY_COLUMNS = (
+    number("peak_bytes", "predicted peak", _bytes),
+    Column(header="measured peak", text=_measured, key="peak_memory_bytes"),
+    plain("memory"),
+)
 
 
 def _throughput(row: Row) -> str:
@@ -200,7 +190,7 @@ def _bounded(value: Any, low: Any, high: Any, text: Callable[[float], str]) -> s
 
 
 def _longer(row: Mapping[str, Any]) -> str:
-    """What lies above the largest, and why it is not in the ladder."""
+    """The size above the largest, and why it is not in the sweep."""
     if numbers.is_empty(row["beyond_bytes"]):
         return f"{numbers.exact(row['beyond'])}: {row['ends_because']}"
     return f"{numbers.exact(row['beyond'])} needs {_bytes(row['beyond_bytes'])}"
@@ -216,8 +206,8 @@ CAPTION = (
 
 
 def draw_saturation(found: Sequence[Saturation], styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
-    """Figures of all ladders of batch sizes with a panel per length; nothing where none was timed. Call inside `style.figure_style`."""
-    ladders = [each.rungs for each in found if each.ladder.axis == "batch"]
+    """Figures of all sweeps of batch sizes with a panel per length; nothing where none was timed. Call inside `style.figure_style`."""
+    sweeps = [each.steps for each in found if each.sweep.axis == "batch"]
     kind = Kind(
         name="saturation",
         title="Throughput against batch",
@@ -227,7 +217,7 @@ def draw_saturation(found: Sequence[Saturation], styles: Mapping[str, SeriesStyl
         table=_table,
         missing=_untimed,
     )
-    rows = pandas.concat(ladders).drop_duplicates("cell_id") if ladders else pandas.DataFrame(columns=[Y])
+    rows = pandas.concat(sweeps).drop_duplicates("cell_id") if sweeps else pandas.DataFrame(columns=[Y])
     if (rows[Y] > 0).any():
         yield from draw_sheets(kind, [sheet for sheet in sheets(rows, "seq_len", lambda n: f"n = {n:.0f}", ROW_KEYS) if _is_timed(sheet)])
 
