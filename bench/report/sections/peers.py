@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +11,8 @@ from matplotlib.figure import Figure
 
 from bench import numbers
 from bench.analysis import frame as frames
-from bench.analysis.claims import UNDECIDED
 from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peer_bounds import BOUND_DEVICE, BOUND_DTYPE, CELL_BOUND, MET, MISSED, Judgement, answer_below, is_bound, places_text
-from bench.analysis.peers import FASTEST, SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
+from bench.analysis.peers import SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
@@ -26,16 +23,12 @@ from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
 from bench.report.charts.style import series_styles
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.tables import Table
+from bench.spec import FASTEST_PEER
 
-BOUNDS_CAPTION = (
-    "The bounds were set before anything was measured, for fp32 on a CPU. One is met where the whole 95 % interval is within it, missed where it is "
-    "wholly outside, and undecided otherwise, where cells or a peer as shipped are lost, and where the run has other places. That of every cell is "
-    "judged by intervals that hold for all cells together."
-)
 MEANS_CAPTION = (
     "Geometric means of ours over the peer's time, over as many lengths and batch sizes of a part as stand behind each; intervals are 95 % "
     "t-intervals over rounds of the round's own mean. Peers run with our engine at some lengths only: columns over other places are not to be set "
-    "against each other. Only the first column has a bound; the others run both sides with one engine and tell the code from the engine."
+    "against each other. Only the first column has a target; the others run both sides with one engine and tell the code from the engine."
 )
 CELLS_CAPTION = (
     "Ours with its best engine against the fastest peer as shipped: the one with the smallest median there. To choose the smallest makes it look a "
@@ -65,28 +58,24 @@ class StandingSection:
 
 def standing_section(study: Study) -> StandingSection:
     """Call inside `style.figure_style`."""
-    standing, judged, shares = study.peers, study.peer_bounds, study.kernel_shares
+    standing, shares = study.peers, study.kernel_shares
     if standing is None:
         return StandingSection()
-    answer, drawings = summary(standing, judged), list(draw_standing(standing, study.frame))
+    answer, drawings = summary(standing), list(draw_standing(standing, study.frame))
     return StandingSection(
-        blocks=(Paragraph(text=answer), *_bounds(judged), *map(_figure, drawings), *_tables(standing, shares, study.doubt)),
+        blocks=(Paragraph(text=answer), *map(_figure, drawings), *_tables(standing, shares, study.doubt)),
         figures={drawing.name: drawing.figure for drawing in drawings},
-        told={"standing": standing_json(standing, judged, shares, answer)},
+        told={"standing": standing_json(standing, shares, answer)},
     )
 
 
-def summary(standing: Standing, judged: Sequence[Judgement]) -> str:
-    """The geometric mean of every part against its fastest peers, and how many bounds are met."""
-    means = [f"{mean.part} {_mean_text(mean)}" for mean in standing.means if mean.peer == FASTEST]
-    counts = Counter(judgement.answer for judgement in judged)
-    bounds = ", ".join(f"{counts[answer]} {answer}" for answer in (MET, MISSED, UNDECIDED) if counts[answer])
-    lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
-    pairs = [pair for pair in standing.fastest if is_bound(pair.place)] or standing.fastest
+def summary(standing: Standing) -> str:
+    """The geometric mean of every part against its fastest peers, and in how many cells ours is shown to be faster: in fp32 where there are any."""
+    means = [f"{mean.part} {_mean_text(mean)}" for mean in standing.means if mean.peer == FASTEST_PEER]
+    pairs = [pair for pair in standing.fastest if pair.place.dtype == "fp32"] or standing.fastest
     shown = sum(pair.is_shown_faster for pair in pairs)
-    lead += f" Shown to take less time in {shown} of {len(pairs)} cells (Holm)."
-    elsewhere = f"The bounds were set for {BOUND_DTYPE} on {BOUND_DEVICE}: none is judged here."
-    return f"{lead} {f'Of {len(judged)} bounds: {bounds}.' if judged else elsewhere}"
+    lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
+    return f"{lead} Shown to take less time in {shown} of {len(pairs)} cells (Holm)."
 
 
 def _mean_text(mean: Mean) -> str:
@@ -94,10 +83,6 @@ def _mean_text(mean: Mean) -> str:
     text = "not known" if ratio is None else numbers.ratio(ratio.estimate, ratio.low, ratio.high)
     whole = mean.num_places == mean.num_planned
     return f"{text} over {mean.num_planned} cells" if whole else f"{text} over {mean.num_places} of {mean.num_planned} cells"
-
-
-def _bounds(judged: Sequence[Judgement]) -> tuple[Block, ...]:
-    return (TableBlock(table=judgement_table(judged), caption=BOUNDS_CAPTION),) if judged else ()
 
 
 def _figure(drawing: Drawing) -> FigureBlock:
@@ -116,7 +101,7 @@ def _tables(standing: Standing, shares: Sequence[KernelShare], doubt: str) -> tu
     """Those that have rows."""
     found = (
         (mean_table(standing.means), MEANS_CAPTION),
-        (cell_table(standing.fastest, is_doubted=bool(doubt)), " ".join(filter(None, (CELLS_CAPTION, doubt)))),
+        (cell_table(standing.fastest), " ".join(filter(None, (CELLS_CAPTION, doubt)))),
         (pair_table(standing.pairs), " ".join((PAIRS_CAPTION, *differences(standing)))),
         (share_table(shares), SHARES_CAPTION),
         (excluded_table(standing), EXCLUDED_CAPTION),
@@ -166,21 +151,10 @@ def _missing(pairs: Sequence[Pair]) -> tuple[str, ...]:
     return tuple(f"{p.place.part}, n = {p.place.seq_len}, batch {p.place.batch_size}, {p.peer}: fewer than two rounds" for p in lost)
 
 
-def standing_json(standing: Standing, judged: Sequence[Judgement], shares: Sequence[KernelShare], answer: str) -> dict[str, Any]:
+def standing_json(standing: Standing, shares: Sequence[KernelShare], answer: str) -> dict[str, Any]:
     """For `verdicts.json`; a ratio that is not known has no numbers."""
     return {
         "answer": answer,
-        "bounds": [
-            {
-                "part": judgement.part,
-                "bound": judgement.bound,
-                "answer": judgement.answer,
-                "reason": judgement.reason,
-                "measured": _interval(judgement.value),
-                "missed": [_place_json(place) for place in judgement.missed],
-            }
-            for judgement in judged
-        ],
         "means": [
             {"part": mean.part, "peer": mean.peer, "kind": mean.kind, "cells": mean.num_places, **(_interval(mean.ratio) or {})}
             for mean in standing.means
@@ -219,18 +193,6 @@ def _interval(found: Interval | None) -> dict[str, float] | None:
 Value = tuple[str, float | None]
 """A cell's text, and the number to sort it by."""
 EMPTY: Value = ("", None)
-BADGES = ("outcome", "at most 1")
-
-
-def judgement_table(judged: Sequence[Judgement]) -> Table:
-    headers = ("outcome", "part", "bound", "measured", "fails at", "why")
-    return _table(
-        headers,
-        [
-            (_plain(j.answer), _plain(j.part), _plain(j.bound), _ratio(j.value), _plain(places_text(j.missed)), _plain(j.reason))
-            for j in judged
-        ],
-    )
 
 
 def mean_table(means: Sequence[Mean]) -> Table:
@@ -243,8 +205,8 @@ def mean_table(means: Sequence[Mean]) -> Table:
     return _table(("part", "peer", *kinds), rows)
 
 
-def cell_table(fastest: Sequence[Pair], *, is_doubted: bool = False) -> Table:
-    """Ours with its best engine against the fastest peer of each place, with both times. Doubt judges nothing."""
+def cell_table(fastest: Sequence[Pair]) -> Table:
+    """Ours with its best engine against the fastest peer of each place, with both times."""
     rows = [
         (
             *_place_text(pair.place),
@@ -254,11 +216,10 @@ def cell_table(fastest: Sequence[Pair], *, is_doubted: bool = False) -> Table:
             _latency(pair.theirs),
             _ratio(pair.joint),
             EMPTY if pair.p_adjusted is None else (numbers.p_value(pair.p_adjusted), pair.p_adjusted),
-            _plain(answer_below(CELL_BOUND, pair.joint) if is_bound(pair.place) and not is_doubted else ""),
         )
         for pair in fastest
     ]
-    return _table(("part", "n", "batch", "engine", "ours", FASTEST, "its time", "ratio", "p (Holm)", "at most 1"), rows)
+    return _table(("part", "n", "batch", "engine", "ours", FASTEST_PEER, "its time", "ratio", "p (Holm)"), rows)
 
 
 def pair_table(pairs: Sequence[Pair]) -> Table:
@@ -315,12 +276,11 @@ def _table(headers: tuple[str, ...], rows: Sequence[tuple[Value, ...]]) -> Table
         numeric=tuple(any(row[i][1] is not None for row in rows) for i in kept),
         rows=tuple(tuple(row[i][0] for i in kept) for row in rows),
         keys=tuple(tuple(row[i][1] for i in kept) for row in rows),
-        badges=tuple(headers[i] in BADGES for i in kept),
     )
 
 
 def _in_order(kinds: Iterable[str]) -> tuple[str, ...]:
-    """What the bounds are about, then both eager, then the other engines."""
+    """Ours with its best engine first, then both eager, then the other engines."""
     return tuple(sorted(dict.fromkeys(kinds), key=lambda kind: (kind != SHIPPED, kind != both_with(EAGER))))
 
 
