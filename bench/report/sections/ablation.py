@@ -44,17 +44,13 @@ def question_blocks(study: Study) -> tuple[Block, ...]:
 
 def effect_blocks(study: Study) -> tuple[Block, ...]:
     """Per part: the arms, their quality with its difference from the baseline, and what they cost."""
-    if not any(part.arms for part in study.plan.parts):
-        return ()
     blocks: list[Block] = []
-    for part in study.plan.parts:
+    fixed = study.plan.question is not None and bool(study.plan.question.seed_spread)
+    for part in (part for part in study.plan.parts if part.arms):
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
-        if not part.arms:
-            continue
-        fixed = study.plan.question is not None and bool(study.plan.question.seed_spread)
         table = effect_table(part, effects, study.row_by_cell, own=not fixed)
         blocks.append(TableBlock(table=table, caption=_caption(part, effects, fixed)))
-    return (*blocks, *known_blocks(study.plan, study.growth, study.row_by_cell))
+    return (*blocks, *known_blocks(study))
 
 
 def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
