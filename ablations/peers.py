@@ -1,12 +1,12 @@
 """Is each family at least as fast as what a user would pick instead?
 
 Prediction: with its best engine every family takes less time than the fastest of its peers as shipped, in every cell, and on a CPU in fp32 at most
-0.6 times as much on the geometric mean for inference and 0.8 for training, at outputs equal to 1e-5. Peers run the
-matrix products that torch picks by default, without a fused gate or packed weights; with the same engine they should come close, since the
-architecture is the same. Weights are copied from one side to the other, and outputs (in training gradients too) compared, before anything is timed: a
-cell whose answers differ is left out and named. On a CPU models have width 192 and depth 2; depth 2 weighs the embedding, the head and the cost of a
-call more than depth 6 would. Eager beside eager, and the same engine on both sides, are shown without a goal: they tell the code
-from the engine. In bf16 torch's own products are oneDNN's already: peers are also timed with our engine there.
+0.6 times as much on the geometric mean for inference and 0.8 for training, at outputs equal to 1e-5. Peers run the matrix products that torch picks
+by default, without a fused gate or packed weights; with the same engine they should come close, since the architecture is the same. Weights are
+copied from one side to the other, and outputs (in training gradients too) compared, before anything is timed: a cell whose answers differ is left out
+and named. On a CPU models have width 192 and depth 2; depth 2 weighs the embedding, the head and the cost of a call more than depth 6 would. Eager
+beside eager, and the same engine on both sides, are shown without a goal: they tell the code from the engine. In bf16 torch's own products are
+oneDNN's already: peers are also timed with our engine there.
 
 Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
 torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).

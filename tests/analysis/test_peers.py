@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
 from bench.analysis.peers import BEST_ARM, SHIPPED, Standing, both_with, standing_of
 from bench.intervals import Interval
 from bench.running.timings import Timings
+from bench.serialize import from_json, to_json
 from bench.spec import FASTEST_PEER, LOWER, Part, PlannedArm, Prediction
 
 ENGINE = "onednn"
@@ -265,6 +267,12 @@ def test_a_plan_from_before_targets_is_judged_by_those_of_today() -> None:
     assert with_targets((), [dataclasses.replace(part, name="gMLP, bf16, infer")]) == ()
     own = dataclasses.replace(targets(part.name, "infer")[MEAN], at_most=0.3)
     assert with_targets((own, *old), [part]) == (own, *old)
+
+
+def test_a_plan_holds_the_bounds_of_its_targets_and_no_others() -> None:
+    target, plain = targets("gMLP, infer", "infer")[MEAN], Prediction(part="gMLP, infer", arm=BEST_ARM, against="timm", expected=LOWER)
+    assert from_json(Prediction, json.loads(json.dumps(to_json(target)))) == target
+    assert set(to_json(target)) - set(to_json(plain)) == {"at_most", "mean", "places"}
 
 
 @pytest.mark.parametrize("reason", [{"status": "timed_out"}, {"equal": False}])
