@@ -118,4 +118,4 @@ def _grid_text(sizes: Iterable[tuple[int, int]]) -> str:
     by_length: dict[int, list[str]] = {}
     for n, batch in sizes:
         by_length.setdefault(n, []).append(str(batch))
-    return "; ".join(f"n = {n:,}, batch {' and '.join(dict.fromkeys(batches))}" for n, batches in by_length.items())
+    return "; ".join(f"n = {n}, batch {' and '.join(dict.fromkeys(batches))}" for n, batches in by_length.items())

@@ -13,10 +13,10 @@ from bench.spec import EQUAL, HIGHER, MEASURES, Prediction
 
 
 def claim_of(prediction: Prediction) -> Claim:
-    """`accuracy higher by more than 0.02`, `latency equal within 5 %`, `geometric mean of latency at most 0.6 times`."""
+    """`accuracy higher by more than 0.02`, `latency equal within 5 %`, `geometric mean of latency ratio at most 0.6`."""
     measure = MEASURES[prediction.measure]
     if prediction.at_most is not None:
-        bound = f"{measure.title} at most {prediction.at_most:g}{' times' if measure.is_ratio else ''}"
+        bound = f"{measure.title}{' ratio' if measure.is_ratio else ''} at most {prediction.at_most:g}"
         text = f"geometric mean of {bound}" if prediction.mean else f"{bound} in every cell"
     else:
         by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"

@@ -147,7 +147,7 @@ def test_the_targets_are_among_the_predictions(study: Study) -> None:
     assert isinstance(targets_table, TableBlock)
     assert "Those against the fastest peer and on output errors are the project's targets" in targets_table.caption
     rows = [dict(zip(targets_table.table.headers, row, strict=True)) for row in targets_table.table.rows]
-    (slow,) = [row for row in rows if (row["where"], row["claim"]) == ("gMLP, train", "latency at most 1 times in every cell")]
+    (slow,) = [row for row in rows if (row["where"], row["claim"]) == ("gMLP, train", "latency ratio at most 1 in every cell")]
     assert (slow["answer"], slow["why"]) == ("refuted", "refuted at n = 17, batch 1")
     assert "n = 17, batch 1: 1.498 [1.468, 1.528]" in slow["measured"]
 

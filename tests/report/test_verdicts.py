@@ -83,6 +83,7 @@ def test_figures_in_words() -> None:
     infinite = float("inf")
     assert text("difference", 0.01, 0.021, 0.032) == "+0.021 [+0.010, +0.032]"
     assert text("difference", -infinite, 0.021, infinite) == "+0.021"
+    assert text("difference", 1.0, 1.0, 1.0) == "+1.000 [+1.000, +1.000]"
     assert text("ratio", 1.5, 1.5, 1.5) == "1.50"
     assert text("ratio", 1.38, 1.42, 1.46).startswith("1.42")
     assert "inf" not in text("ratio", 0.0, 1.5, infinite)

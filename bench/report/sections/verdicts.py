@@ -69,8 +69,8 @@ def estimate_text(estimate: Estimate) -> str:
 
 
 def interval_text(found: Interval, unit: str) -> str:
-    """`+0.021 [+0.010, +0.032]`; without bounds where the figure is exact, or bounded by nothing."""
-    bounded = found.low < found.high < math.inf
+    """`+0.021 [+0.010, +0.032]`; without bounds where the figure is exact, as no difference is, or bounded by nothing."""
+    bounded = math.isfinite(found.high) and (found.low < found.high or unit == "difference")
     if unit == "ratio":
         return numbers.ratio(found.estimate, *((found.low, found.high) if bounded else ()))
     text = FIGURES[unit]
