@@ -238,6 +238,10 @@ class Measure:
     timed: bool = False
     value: str = ""
 
+    @property
+    def unit(self) -> str:
+        return "ratio" if self.is_ratio else "difference"
+
 
 MEASURES = {
     measure.name: measure
@@ -251,8 +255,13 @@ MEASURES = {
         Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
         Measure(name="activation_bytes", title="activations", is_ratio=True),
         Measure(name="train_flops", title="training FLOPs", is_ratio=True),
+        Measure(name="output_error", title="output error", is_ratio=False),
     )
 }
+
+
+FASTEST_PEER, EVERY_ARM = "the fastest peer", "every arm"
+"""Sides of a prediction that are not one arm: at each place the peer of the smallest median, and all arms of the part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +270,9 @@ class Prediction:
 
     `measure`: of `MEASURES`. `expected`: `higher` or `lower` by more than `by`, or `equal` within it: in points of an accuracy
     or score, as a fraction for ratios of costs (0.05: 5 %). `seq_len`: the length that it is about (None: every one). `because`: the reason.
+
+    `at_most`: a bound on the ratio or error itself, in place of `by`; with `mean`, on the geometric mean over all places. `places`: the lengths and
+    batch sizes that it is for; a run of other places cannot support it.
     """
 
     part: str
@@ -271,11 +283,19 @@ class Prediction:
     by: float = 0.0
     seq_len: int | None = None
     because: str = ""
+    at_most: float | None = field(default=None, metadata=ADDED_LATER)
+    mean: bool = field(default=False, metadata=ADDED_LATER)
+    places: tuple[tuple[int, int], ...] = field(default=(), metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         require_one_of("expected", self.expected, EXPECTATIONS)
         if self.by < 0:
             raise ValueError(f"by must be zero or more, not {self.by:g}")
+
+    @property
+    def is_target(self) -> bool:
+        """Whether it is about our models beside all their peers, instead of one arm against another."""
+        return self.against == FASTEST_PEER or self.arm == EVERY_ARM
 
 
 POOLED = "pooled unless one stands out"

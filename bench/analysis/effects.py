@@ -86,6 +86,12 @@ class Effect:
         return 1.0 if self.measure.is_ratio else 0.0
 
 
+def place_text(place: Mapping[str, Any]) -> str:
+    """`n = 17, digits, batch 32`."""
+    numbered = {"seq_len": "n = {:.0f}", "batch_size": "batch {:.0f}", "budget": "budget {:.0f}"}
+    return ", ".join(numbered[key].format(value) if key in numbered else str(value) for key, value in place.items())
+
+
 def with_baselines(predictions: Sequence[Prediction], parts: Sequence[Part]) -> list[Prediction]:
     """Predictions that all name what they compare with: their part's baseline, where they name nothing else."""
     baselines = {part.name: part.baseline for part in parts}
@@ -106,7 +112,7 @@ def contrasts_of(parts: Sequence[Part], predictions: Sequence[Prediction], rows:
 def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Effect]:
     """Every effect that was measured. What is counted is exact; for the rest the error of all of one measure together is 5 %."""
     found: list[Effect] = []
-    for measure in MEASURES.values():
+    for measure in (measure for measure in MEASURES.values() if measure.name in _ESTIMATORS):
         spreads = _spreads(measure, contrasts, observed)
         estimate = _ESTIMATORS[measure.name]
         estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, spreads, LEVEL) is not None]
@@ -253,7 +259,7 @@ def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
     asked = zip((contrast.arm, contrast.against), contrast.cells, strict=True)
     flags = {arm: observed.rows[cell_id].get("equal") for arm, cell_id in asked}
     unequal = [arm for arm, equal in flags.items() if not _is_empty(equal) and not bool(equal)]
-    place = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in contrast.place.items())
+    place = place_text(contrast.place)
     return f"answers of {' and '.join(unequal)} differ{f' at {place}' if place else ''}" if unequal else ""
 
 

@@ -1,4 +1,4 @@
-"""What claims are judged on, and what judging one series or pair gives."""
+"""The evidence that a run offers to the claims about quadratic cost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.claims import UNDECIDED, Claim
-from bench.analysis.exponents import LocalExponent
 from bench.analysis.growth import Fits
 from bench.analysis.series import SERIES_KEYS, Series, has_one_shape, row_values, series_of
 from bench.analysis.significance import Scores
-from bench.intervals import Interval
 from bench.running.timings import Timings
 
 ATTENTION_FAMILIES = ("vit", "transformer")
@@ -53,32 +50,6 @@ class Evidence:
     def shaped(self) -> list[Series]:
         """Every series of one shape."""
         return [series for series in series_of(self.frame) if has_one_shape(series.rows)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One claim judged on one series or pair, or at one n of it.
-
-    `subject`: the models' labels; `scope`: the workload and policy, by `SCOPE_KEYS`. `effect` names the figure in `estimate`, None where there is
-    none. `cells`: the ids of the rows that it rests on; `reach`: the longest of their lengths over the shortest. `slope`: the last
-    local exponent, where there is no fit.
-    """
-
-    claim: Claim
-    subject: str
-    scope: Mapping[str, Any]
-    answer: str
-    reason: str
-    effect: str = ""
-    estimate: Interval | None = None
-    cells: tuple[str, ...] = ()
-    n: int | None = None
-    reach: float = 1.0
-    slope: LocalExponent | None = None
-
-    @property
-    def decided(self) -> bool:
-        return self.answer != UNDECIDED
 
 
 def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:

@@ -14,13 +14,12 @@ from bench.analysis.significance import holm
 from bench.intervals import LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.measure.engines import EAGER
 from bench.running.timings import Timings
-from bench.spec import MEASURED, Part
+from bench.spec import FASTEST_PEER, MEASURED, Part
 
 OURS = "ours"
 BEST_ARM = "ours, best engine"
 SHIPPED = "best engine / as shipped"
-"""The kind of pair that the bounds are about: ours with its best engine, the peer as a user gets it (eager)."""
-FASTEST = "the fastest peer"
+"""The kind of pair that the targets are about: ours with its best engine, the peer as a user gets it (eager)."""
 Row = Mapping[str, Any]
 LogRatios = Mapping[int, float]
 """By round: the logarithm of ours over the peer's time."""
@@ -103,7 +102,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Mean:
-    """The geometric mean of a part's ratios over its places, with a t-interval over rounds; `peer` may be `FASTEST`, of each place its own.
+    """The geometric mean of a part's ratios over its places, with a t-interval over rounds; `peer` may be `FASTEST_PEER`, of each place its own.
 
     `num_places` went in, of `num_planned`. None where fewer than two rounds have all of them.
     """
@@ -255,7 +254,7 @@ def _means(places: Sequence[Place], pairs: Sequence[Pair], fastest: Sequence[Pai
     for part in dict.fromkeys(place.part for place in places):
         planned = [place for place in places if place.part == part]
         own = [pair for pair in pairs if pair.place.part == part]
-        yield _mean(FASTEST, SHIPPED, [pair for pair in fastest if pair.place.part == part], planned)
+        yield _mean(FASTEST_PEER, SHIPPED, [pair for pair in fastest if pair.place.part == part], planned)
         for peer in dict.fromkeys(pair.peer for pair in own):
             for kind in dict.fromkeys(pair.kind for pair in own if pair.peer == peer):
                 yield _mean(peer, kind, [pair for pair in own if (pair.peer, pair.kind) == (peer, kind)], planned)

@@ -1,96 +1,70 @@
-"""Prediction against outcome: whether what an ablation expected is supported, refuted, or left open by its effects."""
+"""Judge what an ablation predicted of its arms, by their effects."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
-from bench.analysis.effects import Contrast, Effect
+from bench.analysis.claims import UNDECIDED, Claim, Estimate, Verdict, answer_of, answer_to_all
+from bench.analysis.effects import Contrast, Effect, place_text
 from bench.intervals import Interval
-from bench.spec import EQUAL, HIGHER, LOWER, MEASURES, Prediction
+from bench.spec import EQUAL, HIGHER, MEASURES, Prediction
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The answer to one prediction, the effects that it rests on, and why."""
+def claim_of(prediction: Prediction) -> Claim:
+    """`accuracy higher by more than 0.02`, `latency equal within 5 %`, `geometric mean of latency ratio at most 0.6`."""
+    measure = MEASURES[prediction.measure]
+    if prediction.at_most is not None:
+        bound = f"{measure.title}{' ratio' if measure.is_ratio else ''} at most {prediction.at_most:g}"
+        text = f"geometric mean of {bound}" if prediction.mean else f"{bound} in every cell"
+    else:
+        by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
+        more = f" within {by}" if prediction.expected == EQUAL else (f" by more than {by}" if prediction.by else "")
+        where = f" at n = {prediction.seq_len}" if prediction.seq_len is not None else ""
+        text = f"{measure.title} {prediction.expected}{more}{where}"
+    return Claim(question=text, metric=measure.name, because=prediction.because)
 
-    prediction: Prediction
-    answer: str
-    reason: str
-    effects: tuple[Effect, ...] = ()
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(cell for effect in self.effects for cell in effect.contrast.cells))
-
-
-def judge_predictions(
-    predictions: Sequence[Prediction], contrasts: Sequence[Contrast], effects: Sequence[Effect], *, doubt: str, quick: bool
-) -> list[Outcome]:
-    """One outcome per prediction, in their order. Each names what it compares with (`with_baselines`).
-
-    `doubt`: why nothing timed may be decided; a quick run decides nothing.
-    """
-    return [_judged(prediction, contrasts, effects, doubt, quick) for prediction in predictions]
+def unanswered(prediction: Prediction, reason: str) -> Verdict:
+    """The verdict of a run that has nothing to say of a prediction; every other begins as this one."""
+    about = " against ".join(filter(None, (prediction.arm, prediction.against)))
+    return Verdict(claim=claim_of(prediction), about=about, scope={"part": prediction.part}, answer=UNDECIDED, reason=reason)
 
 
 def answer_to(prediction: Prediction, estimate: Interval) -> str:
-    """What one effect says: supported where its whole interval is on the side that was expected, refuted where it is wholly not."""
+    """Judge one effect. A bound that the interval touches supports `equal` and `at_most`, but not `higher` or `lower`."""
+    if prediction.at_most is not None:
+        return answer_of(estimate, high=prediction.at_most, inclusive=True)
     is_ratio = MEASURES[prediction.measure].is_ratio
     above = 1 + prediction.by if is_ratio else prediction.by
     below = 1 / above if is_ratio else -prediction.by
     if prediction.expected == EQUAL:
-        if below <= estimate.low and estimate.high <= above:
-            return SUPPORTED
-        return REFUTED if estimate.high < below or estimate.low > above else UNDECIDED
-    if prediction.expected == HIGHER:
-        return SUPPORTED if estimate.low > above else (REFUTED if estimate.high < above else UNDECIDED)
-    assert prediction.expected == LOWER
-    return SUPPORTED if estimate.high < below else (REFUTED if estimate.low > below else UNDECIDED)
+        return answer_of(estimate, below, above, inclusive=True)
+    return answer_of(estimate, low=above) if prediction.expected == HIGHER else answer_of(estimate, high=below)
 
 
-def _judged(prediction: Prediction, contrasts: Sequence[Contrast], effects: Sequence[Effect], doubt: str, quick: bool) -> Outcome:
-    asked = [contrast for contrast in contrasts if _is_about(prediction, contrast)]
+def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effects: Sequence[Effect]) -> Verdict:
+    """Judge by the effects at all places of the part; the prediction names both arms (`with_baselines`)."""
+    measure = MEASURES[prediction.measure]
+    pair = (prediction.part, prediction.arm, prediction.against)
+    asked = [c for c in contrasts if (c.part, c.arm, c.against) == pair and prediction.seq_len in (None, c.seq_len)]
     if not asked:
-        return Outcome(prediction=prediction, answer=UNDECIDED, reason="not in this run")
-    found = tuple(effect for effect in effects if effect.contrast in asked and effect.measure.name == prediction.measure)
+        return unanswered(prediction, "not in this run")
+    found = [effect for effect in effects if effect.contrast in asked and effect.measure == measure]
     if not found:
-        return Outcome(prediction=prediction, answer=UNDECIDED, reason=f"no {MEASURES[prediction.measure].title} of both arms was measured")
-    lost = [contrast for contrast in asked if contrast not in [effect.contrast for effect in found]]
+        return unanswered(prediction, f"no {measure.title} of both arms was measured")
+    # an arm that diverged has no effect there and must not be forgotten
+    lost = [contrast.place for contrast in asked if contrast not in [effect.contrast for effect in found]]
+    reasons = [f"{f'{place_text(place)}: ' if place else ''}no {measure.title} of both arms" for place in lost]
+    reasons += [effect.doubt for effect in found if effect.doubt]
     answers = [UNDECIDED if effect.doubt else answer_to(prediction, effect.estimate) for effect in found]
-    answer = REFUTED if REFUTED in answers else (SUPPORTED if set(answers) == {SUPPORTED} and not lost else UNDECIDED)
-    reasons = [*(_unmeasured(prediction, contrast) for contrast in lost), *(effect.doubt for effect in found if effect.doubt)]
-    forbidden = doubt if quick or MEASURES[prediction.measure].timed else ""
-    if forbidden and answer != UNDECIDED:
-        reasons = [f"{forbidden} Taken by itself: {answer}."]
-        answer = UNDECIDED
-    reason = "; ".join(dict.fromkeys(reasons)) or _lengths(answers, found)
-    return Outcome(prediction=prediction, answer=answer, reason=reason, effects=found)
-
-
-def _unmeasured(prediction: Prediction, contrast: Contrast) -> str:
-    """What was lost is an outcome too: an arm that diverged everywhere must not be forgotten."""
-    where = ", ".join(itertools.starmap(_place_in_words, contrast.place.items()))
-    return f"{f'{where}: ' if where else ''}no {MEASURES[prediction.measure].title} of both arms"
-
-
-def _lengths(answers: Sequence[str], found: Sequence[Effect]) -> str:
-    """Where the places differ, which of them say what."""
-    if len(set(answers)) < 2:
-        return ""
-    by_answer: dict[str, list[str]] = {}
-    for answer, effect in zip(answers, found, strict=True):
-        by_answer.setdefault(answer, []).append(", ".join(itertools.starmap(_place_in_words, effect.contrast.place.items())))
-    return "; ".join(f"{answer} at {' and '.join(places)}" for answer, places in by_answer.items())
-
-
-def _place_in_words(key: str, value: Any) -> str:
-    return f"n = {value:,.0f}" if key == "seq_len" else f"{key} {value}"
-
-
-def _is_about(prediction: Prediction, contrast: Contrast) -> bool:
-    same = (prediction.part, prediction.arm, prediction.against) == (contrast.part, contrast.arm, contrast.against)
-    return same and prediction.seq_len in (None, contrast.seq_len)
+    if not reasons and len(set(answers)) > 1:
+        by_answer = {answer: [effect for at, effect in zip(answers, found, strict=True) if at == answer] for answer in answers}
+        reasons = [f"{answer} at {' and '.join(place_text(e.contrast.place) for e in members)}" for answer, members in by_answer.items()]
+    return dataclasses.replace(
+        unanswered(prediction, "; ".join(dict.fromkeys(reasons))),
+        answer=answer_to_all(answers, complete=not lost),
+        estimates=tuple(Estimate(name=place_text(e.contrast.place), value=e.estimate, unit=measure.unit) for e in found),
+        cells=tuple(dict.fromkeys(itertools.chain.from_iterable(effect.contrast.cells for effect in found))),
+    )

@@ -13,22 +13,23 @@ from typing import Any
 
 import pandas
 
+from bench.analysis.claims import Verdict, withheld
 from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.evidence import Evidence
 from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
 from bench.analysis.kernel_shares import KernelShare, kernel_shares
-from bench.analysis.peer_bounds import Judgement, judge_bounds, lacking_arms
+from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
 from bench.analysis.peers import Standing, standing_of
-from bench.analysis.predictions import Outcome, judge_predictions
+from bench.analysis.predictions import judge_prediction
 from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
 from bench.analysis.ranking import Ranking, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
 from bench.analysis.saturation import Saturation, saturations
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
-from bench.analysis.verdicts import Verdict, judge
+from bench.analysis.verdicts import judge
 from bench.planning.timing import GROWTH, compared_lengths
 from bench.planning.tuning import recipe_of
 from bench.running.merge import merge_runs, rows_of_runs
@@ -157,8 +158,9 @@ class Study:
 
     @functools.cached_property
     def predictions(self) -> Sequence[Prediction]:
-        """Of the plan's question, each against its part's baseline where it names no other arm."""
-        return with_baselines(self.plan.question.predictions if self.plan.question else (), self.plan.parts)
+        """Of the plan's question, each against its part's baseline where it names no other arm; beside peers, the targets too."""
+        found = self.plan.question.predictions if self.plan.question else ()
+        return with_baselines(with_targets(found, self.plan.parts) if self.peers else found, self.plan.parts)
 
     @functools.cached_property
     def observations(self) -> Observations:
@@ -189,20 +191,20 @@ class Study:
         return effects_of(self.contrasts, self.observations) if self.contrasts else ()
 
     @functools.cached_property
-    def outcomes(self) -> Sequence[Outcome]:
-        """What became of an ablation's predictions."""
-        return judge_predictions(self.predictions, self.contrasts, self.effects, doubt=self.doubt, quick=self.plan.settings.quick)
+    def outcomes(self) -> Sequence[Verdict]:
+        """On the predictions, in their order."""
+        found = [
+            judge_target(prediction, self.peers, absent_arms(prediction.part, self.predictions, self.plan.parts))
+            if self.peers and prediction.is_target
+            else judge_prediction(prediction, self.contrasts, self.effects)
+            for prediction in self.predictions
+        ]
+        return [withheld(verdict, self.doubt, quick=self.plan.settings.quick) for verdict in found]
 
     @functools.cached_property
     def peers(self) -> Standing | None:
         """Our models beside the peers'; None where the run compares with none."""
         return standing_of(self.plan.parts, self.row_by_cell, self.timings) if self._has_arms else None
-
-    @functools.cached_property
-    def peer_bounds(self) -> Sequence[Judgement]:
-        """What the bounds on ours over the peers' times come to."""
-        lacking = lacking_arms(self.plan.parts, self.plan.question.predictions if self.plan.question else ())
-        return judge_bounds(self.peers, self.doubt, lacking) if self.peers else ()
 
     @functools.cached_property
     def kernel_shares(self) -> Sequence[KernelShare]:

@@ -12,7 +12,7 @@ from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
 from bench.planning.flags import Flags, settings_on, to_recipe, to_request
 from bench.planning.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
-from bench.spec import POOLED, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
+from bench.spec import EVERY_ARM, FASTEST_PEER, POOLED, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _require_known(name: str, ablation: Ablation) -> None:
             raise catalog.unknown("measure", prediction.measure, tuple(MEASURES), file)
         there = tuple(sorted(arm for part, arm in arms if part == prediction.part))
         for arm in (prediction.arm, *filter(None, (prediction.against,))):
-            if arm not in there:
+            if arm not in (*there, FASTEST_PEER, EVERY_ARM):
                 raise catalog.unknown(f"arm of part {prediction.part!r}", arm, there, file)
 
 

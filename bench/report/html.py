@@ -20,8 +20,8 @@ from bench.report.tables import Table
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE_ROWS = 200
 TONES = {
-    "good": ("supported", "met"),
-    "bad": ("refuted", "missed", "failed", "out_of_memory", "timed_out", "killed"),
+    "good": ("supported",),
+    "bad": ("refuted", "failed", "out_of_memory", "timed_out", "killed"),
     "open": ("undecided", "predicted"),
 }
 # as they would end a script element, or a line of JavaScript

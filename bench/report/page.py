@@ -22,7 +22,7 @@ from bench.report.sections.answer import answer
 from bench.report.sections.growth import growth_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
 from bench.report.sections.roofline import limit_blocks
-from bench.report.sections.verdicts import other_scopes_table, sentence, verdict_table
+from bench.report.sections.verdicts import sentence, verdict_table
 from bench.report.tables import Table
 from bench.spec import NO_TEACHER, Plan, Recipe
 
@@ -80,7 +80,7 @@ def _answer(study: Study) -> dict[str, tuple[Block, ...]]:
     asked = question_blocks(study)
     if not study.outcomes:
         return {"Answer": (*_verdicts(study), *asked)}
-    decided = any(verdict.finding.decided for verdict in study.verdicts)
+    decided = any(verdict.decided for verdict in study.verdicts)
     return {"Answer": asked, **({"The claims on quadratic cost": _verdicts(study)} if decided else {})}
 
 
@@ -100,11 +100,11 @@ def _verdicts(study: Study) -> tuple[Block, ...]:
 
 
 def _elsewhere(study: Study) -> tuple[Block, ...]:
-    table = other_scopes_table(study.verdicts)
-    if not table.rows:
+    others = [other for verdict in study.verdicts for other in verdict.others]
+    if not others:
         return (Paragraph(text="This run has one phase, engine, batching and policy of matching: there is no elsewhere."),)
     caption = "A verdict is taken from one scope, chosen by rule and not by outcome: inference, eager, fixed batch. These are the others."
-    return (TableBlock(table=table, caption=caption),)
+    return (TableBlock(table=verdict_table(others), caption=caption),)
 
 
 def _counters(frame: pandas.DataFrame) -> str:

@@ -102,11 +102,9 @@ def _answer(folder: Path) -> str:
     """What the report's verdicts say, where there is one that decided anything; else the answer that the run's terminal shows."""
     try:
         judged: Any = json.loads((report_folder(folder) / "verdicts.json").read_text(encoding="utf-8"))
-        answer = str(judged["answer"])
+        answer = str(judged["answer"]).partition(". ")[0].removesuffix(".") + "."
     except (OSError, ValueError, KeyError, TypeError):
-        answer, judged = "", {}
-    if judged.get("predictions"):
-        answer = answer.partition(". ")[0].rstrip(".") + "."
+        answer = ""
     if (not answer or answer.startswith(NOTHING_DECIDED)) and holds_records(folder):
         answer = answer_text(study(read_run(folder))).removeprefix(NO_LATENCY).strip()
         answer = answer.replace(ACCURACY_NOTE, "Accuracy:")

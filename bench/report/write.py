@@ -64,10 +64,9 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
     figures.mkdir(parents=True, exist_ok=True)
     stored = {name: content for name, content in images.items() if every_figure or name[1] == STORED}
     written = [_write(figures / f"{name}.{form}", content) for (name, form), content in stored.items()]
-    judged = {**verdicts_json(study), **effects_json(study.effects, study.outcomes), **standing.told}
-    if effects_found := judged.pop("effects", None):
-        written.insert(0, _write(folder / "effects.json", _json_bytes({"run": judged["run"], "effects": effects_found})))
-    written.insert(0, _write(folder / "verdicts.json", _json_bytes(judged)))
+    if study.effects:
+        written.insert(0, _write(folder / "effects.json", _json_bytes({"run": study.name, "effects": effects_json(study.effects)})))
+    written.insert(0, _write(folder / "verdicts.json", _json_bytes({**verdicts_json(study), **standing.told})))
     written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))
     written.insert(1, _write(folder / "report.html", to_html(document, vectors).encode()))
     return written

@@ -1,23 +1,24 @@
-"""Ours beside the peers: ratios by hand, the fastest of several, means round by round, bounds judged by intervals, and what is left out."""
+"""Ours beside the peers: ratios by hand, the fastest of several, means round by round, targets judged by intervals, and what is left out."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from ablations.peers import BATCHES, LENGTHS
-from bench.analysis import peer_bounds
-from bench.analysis.claims import UNDECIDED
+from ablations.peers import ABLATION, BATCHES, LENGTHS, targets
+from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Verdict, withheld
 from bench.analysis.kernel_shares import kernel_shares
-from bench.analysis.peer_bounds import MET, MISSED, Judgement, answer_below, judge_bounds, lacking_arms, places_text
-from bench.analysis.peers import BEST_ARM, FASTEST, SHIPPED, Standing, both_with, standing_of
+from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
+from bench.analysis.peers import BEST_ARM, SHIPPED, Standing, both_with, standing_of
 from bench.intervals import Interval
 from bench.running.timings import Timings
-from bench.spec import LOWER, Part, PlannedArm, Prediction
+from bench.serialize import from_json, to_json
+from bench.spec import FASTEST_PEER, LOWER, Part, PlannedArm, Prediction
 
 ENGINE = "onednn"
 T_OF_TWO = 12.706204736432095
@@ -38,11 +39,6 @@ TIMES: dict[str, Sequence[float]] = {
     "lucidrains": (5.0, 5.0),
 }
 """In ms, by round; the same at every place. Over timm as shipped: 1 / 4 and 2 / 4."""
-
-
-@pytest.fixture(autouse=True)
-def _bounds_for_these_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_bounds, "BOUND_GRID", PLACES)
 
 
 class Made:
@@ -99,8 +95,14 @@ def numbers_of(ratio: Interval | None) -> tuple[float, float, float]:
     return ratio.estimate, ratio.low, ratio.high
 
 
-def judged(standing: Standing, bound: str, doubt: str = "") -> Judgement:
-    return next(found for found in judge_bounds(standing, doubt) if found.bound.startswith(bound))
+CELLS, MEAN, OUTPUTS = range(3)
+"""The targets of a part, in the order of `ablations.peers.targets`."""
+
+
+def judged(standing: Standing, target: int, *, places: tuple[tuple[int, int], ...] = PLACES, absent: Sequence[str] = ()) -> Verdict:
+    """As in the ablation, but for the places of these runs."""
+    place = standing.places[0]
+    return judge_target(dataclasses.replace(targets(place.part, place.phase)[target], places=places), standing, absent)
 
 
 def test_ratios_are_paired_by_round() -> None:
@@ -127,8 +129,8 @@ def test_cells_are_judged_by_intervals_that_hold_for_all_of_them() -> None:
         )
         assert numbers_of(pair.joint) == pytest.approx(bounds)
         assert pair.p_adjusted == pytest.approx(2 * (1 - 2 / math.pi * math.atan(abs(middle) / half)))
-    cells = judged(standing, "every cell")
-    assert (cells.answer, cells.reason[:23]) == (UNDECIDED, "0 of 2 cells meet it; u")
+    cells = judged(standing, CELLS)
+    assert (cells.answer, cells.reason) == (UNDECIDED, "undecided at n = 17, batch 1; n = 65, batch 32")
 
 
 def test_a_round_that_one_side_lacks_is_no_pair() -> None:
@@ -149,7 +151,7 @@ def test_the_mean_is_taken_within_each_round() -> None:
     mean = next(m for m in made.standing().means if m.peer == "timm" and m.kind == SHIPPED)
     assert numbers_of(mean.ratio) == pytest.approx((math.sqrt(1 / 8),) * 3)
     assert (mean.num_places, mean.num_planned) == (2, 2)
-    fastest = next(m for m in made.standing().means if m.peer == FASTEST)
+    fastest = next(m for m in made.standing().means if m.peer == FASTEST_PEER)
     assert fastest.ratio == mean.ratio
 
 
@@ -162,23 +164,23 @@ def test_different_answers_are_left_out_and_named() -> None:
         ("lucidrains", 17),
         ("lucidrains", 65),
     }
-    equal = judged(standing, "outputs equal")
-    assert (equal.answer, places_text(equal.missed)) == (MISSED, "n = 17, batch 1")
+    equal = judged(standing, OUTPUTS)
+    assert (equal.answer, equal.reason) == (REFUTED, "refuted at n = 17, batch 1")
 
 
 def test_different_gradients_are_different_answers() -> None:
     """Though the outputs are equal."""
     standing = Made(changes={"gmlp/timm/17": {"equal": False, "gradient_error": 0.5}}).standing()
     assert [e.reason for e in standing.excluded] == ["its answers differ: output error 2.0e-06, gradient error 5.0e-01"]
-    assert judged(standing, "outputs equal").answer == MET
+    assert judged(standing, OUTPUTS).answer == SUPPORTED
 
 
 def test_ours_with_different_answers_is_compared_with_nothing() -> None:
     standing = Made(changes={"gmlp/ours, best engine/17": {"equal": False}}).standing()
     assert {pair.place.seq_len for pair in standing.fastest} == {65}
-    cells = judged(standing, "every cell")
-    assert (cells.answer, cells.reason) == (UNDECIDED, "0 of 2 cells meet it; 1 of 2 cells are not compared; undecided at n = 65, batch 32")
-    assert judged(standing, "geometric mean").answer == UNDECIDED
+    cells = judged(standing, CELLS)
+    assert (cells.answer, cells.reason) == (UNDECIDED, "undecided at n = 65, batch 32; 1 of 2 cells are not compared")
+    assert judged(standing, MEAN).answer == UNDECIDED
 
 
 @pytest.mark.parametrize("times", [(), (4.0,), (4.0, 4.0)])
@@ -198,88 +200,124 @@ STEADY = {BEST_ARM: (1.0, 1.01), "timm": (2.0, 2.0), "lucidrains": (3.0, 3.0)}
 """About half of timm's time, and nearly the same in both rounds."""
 
 
-def test_bounds_are_judged_by_the_whole_interval() -> None:
+def test_targets_are_judged_by_the_whole_interval() -> None:
     standing = Made(times=STEADY).standing()
     low, high = 0.5 * 1.01 ** (0.5 - T_OF_TWO / 2), 0.5 * 1.01 ** (0.5 + T_OF_TWO / 2)
-    mean = judged(standing, "geometric mean at most 0.6")
-    assert numbers_of(mean.value)[1:] == pytest.approx((low, high))
-    assert (mean.answer, judged(standing, "every cell").answer, judged(standing, "outputs").answer) == (MET, MET, MET)
-    assert answer_below(high, mean.value) == MET
-    assert answer_below(math.sqrt(low * high), mean.value) == UNDECIDED
-    assert answer_below(low * 0.999, mean.value) == MISSED
+    mean = judged(standing, MEAN)
+    assert numbers_of(mean.estimates[0].value)[1:] == pytest.approx((low, high))
+    assert (mean.answer, judged(standing, CELLS).answer, judged(standing, OUTPUTS).answer) == (SUPPORTED, SUPPORTED, SUPPORTED)
+    assert mean.claim.question == "geometric mean of latency ratio at most 0.6"
+    within = dataclasses.replace(targets("gMLP, infer", "infer")[MEAN], places=PLACES)
+    for bound, answer in ((high * 1.001, SUPPORTED), (math.sqrt(low * high), UNDECIDED), (low * 0.999, REFUTED)):
+        assert judge_target(dataclasses.replace(within, at_most=bound), standing).answer == answer
 
 
-def test_training_has_a_bound_of_its_own() -> None:
+def test_a_verdict_holds_the_figures_and_the_cells_that_it_rests_on() -> None:
+    standing = Made(times=STEADY).standing()
+    cells = judged(standing, CELLS)
+    assert [(estimate.name, estimate.value) for estimate in cells.estimates] == [
+        ("n = 17, batch 1", standing.fastest[0].joint),
+        ("n = 65, batch 32", standing.fastest[1].joint),
+    ]
+    assert {"gmlp/ours, best engine/17", "gmlp/timm/65"} <= set(cells.cells)
+    (error,) = judged(standing, OUTPUTS).estimates
+    assert (error.name, error.unit, error.value.estimate) == ("largest of 8 cells", "error", 2e-6)
+
+
+def test_training_has_a_target_of_its_own() -> None:
     times = {**STEADY, BEST_ARM: (1.4, 1.4)}
-    assert judged(Made(times=times).standing(), "geometric mean at most 0.6").answer == MISSED
-    assert judged(Made(times=times, phase="train").standing(), "geometric mean at most 0.8").answer == MET
+    assert judged(Made(times=times).standing(), MEAN).answer == REFUTED
+    assert judged(Made(times=times, phase="train").standing(), MEAN).answer == SUPPORTED
 
 
 def test_a_cell_that_is_slower_is_named() -> None:
-    cells = judged(Made(times={**STEADY, "gmlp/ours, best engine/65": (2.5, 2.5)}).standing(), "every cell")
-    assert (cells.answer, places_text(cells.missed), cells.reason) == (MISSED, "n = 65, batch 32", "1 of 2 cells meet it")
+    cells = judged(Made(times={**STEADY, "gmlp/ours, best engine/65": (2.5, 2.5)}).standing(), CELLS)
+    assert (cells.answer, cells.reason) == (REFUTED, "refuted at n = 65, batch 32")
 
 
 def test_doubt_decides_nothing_timed() -> None:
     standing = Made(times=STEADY).standing()
-    cells = judged(standing, "every cell", doubt="Too noisy.")
-    assert (cells.answer, cells.reason) == (UNDECIDED, "Too noisy. Taken by itself: met, 2 of 2 cells meet it.")
-    assert judged(standing, "outputs", doubt="Too noisy.").answer == MET
+    cells, outputs = judged(standing, CELLS), judged(standing, OUTPUTS)
+    noisy = withheld(cells, "Too noisy.", quick=False)
+    assert (noisy.answer, noisy.reason) == (UNDECIDED, "Too noisy. Taken by itself: supported.")
+    assert withheld(outputs, "Too noisy.", quick=False) == outputs
+    assert withheld(outputs, "A quick run.", quick=True).answer == UNDECIDED
 
 
-@pytest.mark.parametrize("work", [{"device": "cuda"}, {"dtype": "bf16"}])
-def test_nothing_is_judged_where_no_bound_was_set(work: dict[str, Any]) -> None:
-    standing = Made(times=STEADY, **work).standing()
-    assert judge_bounds(standing) == []
+def test_another_part_has_no_target() -> None:
+    """bf16 and a GPU are parts of their own."""
+    standing = Made(name="gMLP, bf16, infer", times=STEADY, dtype="bf16").standing()
+    assert judge_target(targets("gMLP, infer", "infer")[CELLS], standing).reason == "not in this run"
     assert len(standing.fastest) == 2
 
 
-BOUND_GRID = peer_bounds.BOUND_GRID
+def test_targets_are_for_the_places_of_the_ablation_and_for_fp32_on_a_cpu() -> None:
+    grid = {(int(n), int(batch)) for n in LENGTHS.split(",") for batch in BATCHES.split(",")}
+    found = [prediction for prediction in ABLATION.predictions if prediction.is_target]
+    assert all(set(target.places) == grid for target in found)
+    flags = {part.name: part.flags for part in ABLATION.cpu}
+    assert {flags[target.part].get("dtype", "fp32") for target in found} == {"fp32"}
+    assert not {target.part for target in found} & {part.name for part in ABLATION.cuda}
 
 
-def test_the_bounds_are_for_the_places_of_the_ablation() -> None:
-    assert set(BOUND_GRID) == {(int(n), int(batch)) for n in LENGTHS.split(",") for batch in BATCHES.split(",")}
+def test_a_plan_from_before_targets_is_judged_by_those_of_today() -> None:
+    part = Made().part
+    old = (Prediction(part=part.name, arm=BEST_ARM, against="timm", measure="latency_ms", expected=LOWER),)
+    assert with_targets(old, [part]) == (*targets(part.name, "infer"), *old)
+    assert with_targets((), [dataclasses.replace(part, name="gMLP, bf16, infer")]) == ()
+    own = dataclasses.replace(targets(part.name, "infer")[MEAN], at_most=0.3)
+    assert with_targets((own, *old), [part]) == (own, *old)
+
+
+def test_a_plan_holds_the_bounds_of_its_targets_and_no_others() -> None:
+    target, plain = targets("gMLP, infer", "infer")[MEAN], Prediction(part="gMLP, infer", arm=BEST_ARM, against="timm", expected=LOWER)
+    assert from_json(Prediction, json.loads(json.dumps(to_json(target)))) == target
+    assert set(to_json(target)) - set(to_json(plain)) == {"at_most", "mean", "places"}
 
 
 @pytest.mark.parametrize("reason", [{"status": "timed_out"}, {"equal": False}])
 def test_without_one_of_its_peers_a_place_is_open(reason: dict[str, Any]) -> None:
     """The peer that is left is slower; the one that was lost may not be."""
     standing = Made(times=STEADY, changes={"gmlp/timm/17": reason}).standing()
-    cells, mean = judged(standing, "every cell"), judged(standing, "geometric mean")
+    cells, mean = judged(standing, CELLS), judged(standing, MEAN)
     assert cells.answer == mean.answer == UNDECIDED
-    assert "timm is not compared at n = 17, batch 1" in cells.reason
-    assert "timm is not compared at n = 17, batch 1" in mean.reason
+    assert cells.reason == mean.reason == "timm is not compared at n = 17, batch 1"
 
 
-def test_a_place_that_is_missed_stays_so_without_one_of_its_peers() -> None:
+def test_a_place_that_refutes_does_so_without_one_of_its_peers() -> None:
     times = {**STEADY, "gmlp/ours, best engine/17": (9.0, 9.0)}
-    cells = judged(Made(times=times, changes={"gmlp/timm/17": {"status": "timed_out"}}).standing(), "every cell")
-    assert (cells.answer, places_text(cells.missed)) == (MISSED, "n = 17, batch 1")
+    cells = judged(Made(times=times, changes={"gmlp/timm/17": {"status": "timed_out"}}).standing(), CELLS)
+    assert (cells.answer, cells.reason) == (REFUTED, "refuted at n = 17, batch 1; timm is not compared at n = 17, batch 1")
 
 
 def test_an_arm_that_the_question_names_and_the_plan_lacks_leaves_all_open() -> None:
     made = Made(times=STEADY)
-    predictions = [Prediction(part=made.part.name, arm=BEST_ARM, against=peer, expected=LOWER) for peer in ("timm", "torchvision")]
-    lacking = lacking_arms([made.part], predictions)
-    assert lacking == {made.part.name: ("torchvision",)}
-    found = judge_bounds(made.standing(), lacking=lacking)
-    assert {judgement.answer for judgement in found} == {UNDECIDED}
-    assert all("torchvision is not" in judgement.reason for judgement in found)
+    own = [Prediction(part=made.part.name, arm=BEST_ARM, against=peer, expected=LOWER) for peer in ("timm", "torchvision")]
+    absent = absent_arms(made.part.name, [*targets(made.part.name, "infer"), *own], [made.part])
+    assert absent == ("torchvision",)
+    found = [judged(made.standing(), target, absent=absent) for target in (CELLS, MEAN, OUTPUTS)]
+    assert {verdict.answer for verdict in found} == {UNDECIDED}
+    assert all("torchvision is not" in verdict.reason for verdict in found)
 
 
-def test_other_places_decide_no_bound_but_one_of_its_own_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_bounds, "BOUND_GRID", BOUND_GRID)
-    found = judge_bounds(Made(times=STEADY).standing())
-    assert {judgement.answer for judgement in found} == {UNDECIDED}
-    assert all("over 2 places (n = 17, batch 1; n = 65, batch 32): the bound is for n = 17, batch 1 and 32" in f.reason for f in found)
+def test_other_places_decide_no_target_but_one_of_its_own_that_fails() -> None:
+    whole = targets("gMLP, infer", "infer")[0].places
+    for times in (STEADY, {**STEADY, BEST_ARM: (9.0, 9.0)}):
+        mean = judged(Made(times=times).standing(), MEAN, places=whole)
+        assert mean.answer == UNDECIDED
+        assert mean.reason.startswith("over 2 places (n = 17, batch 1; n = 65, batch 32): the target is for n = 17, batch 1 and 32")
+    for target in (CELLS, OUTPUTS):
+        assert judged(Made(times=STEADY).standing(), target, places=whole).answer == UNDECIDED
     slower = Made(times={**STEADY, "gmlp/ours, best engine/65": (2.5, 2.5)}).standing()
-    assert (judged(slower, "every cell").answer, judged(slower, "geometric mean").answer) == (MISSED, UNDECIDED)
+    assert judged(slower, CELLS, places=whole).answer == REFUTED
+    assert judged(slower, CELLS, places=((17, 1), (17, 32))).answer == UNDECIDED
 
 
 def test_unknown_errors_leave_equality_open() -> None:
     unknown = {"equal": None, "output_error": None}
-    equal = judged(Made(changes={"gmlp/timm/17": unknown}).standing(), "outputs")
-    assert (equal.answer, equal.reason) == (UNDECIDED, "largest error 2.0e-06 over 7 cells; not known for 1 of 8 cells")
+    equal = judged(Made(changes={"gmlp/timm/17": unknown}).standing(), OUTPUTS)
+    assert (equal.answer, equal.reason) == (UNDECIDED, "not known for 1 of 8 cells")
+    assert equal.estimates[0].name == "largest of 7 cells"
 
 
 def test_a_run_without_our_best_engine_has_no_standing() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
+from bench.analysis.claims import ANSWERS, REFUTED, SUPPORTED, UNDECIDED, Verdict, withheld
 from bench.analysis.effects import Contrast, Effect
-from bench.analysis.predictions import Outcome, answer_to, judge_predictions
+from bench.analysis.predictions import answer_to, claim_of, judge_prediction
 from bench.intervals import Interval
 from bench.spec import EXPECTATIONS, MEASURES, Prediction
 
@@ -35,16 +35,15 @@ def predicted(expected: str, by: float = 0.0, **fields: Any) -> Prediction:
     return Prediction(**{"part": PART, "arm": ARM, "against": AGAINST, "expected": expected, "by": by, **fields})
 
 
-def judged(prediction: Prediction, *effects: Effect, doubt: str = "", quick: bool = False) -> Outcome:
-    (outcome,) = judge_predictions([prediction], [found.contrast for found in effects], effects, doubt=doubt, quick=quick)
-    return outcome
+def judged(prediction: Prediction, *effects: Effect, doubt: str = "", quick: bool = False) -> Verdict:
+    return withheld(judge_prediction(prediction, [found.contrast for found in effects], effects), doubt, quick=quick)
 
 
 def test_a_place_that_was_lost_is_not_forgotten() -> None:
     """An arm that diverged at one length has no effect there; the others do not speak for it."""
     effects = [at(16, 0.2, 0.3)]
     contrasts = [effects[0].contrast, at(64, 0.0, 0.0).contrast]
-    (outcome,) = judge_predictions([predicted("higher")], contrasts, effects, doubt="", quick=False)
+    outcome = judge_prediction(predicted("higher"), contrasts, effects)
     assert (outcome.answer, outcome.reason) == ("undecided", "n = 64: no accuracy of both arms")
     assert judged(predicted("higher"), *effects).answer == "supported"
 
@@ -104,7 +103,7 @@ def test_a_ratio_answers(expected: str, by: float, low: float, high: float, answ
 
 def test_every_direction_has_every_answer_in_these_tests() -> None:
     for cases in (DIFFERENCES, RATIOS):
-        assert {(case[0], case[-1]) for case in cases} == {(e, a) for e in EXPECTATIONS for a in (SUPPORTED, REFUTED, UNDECIDED)}
+        assert {(case[0], case[-1]) for case in cases} == {(e, a) for e in EXPECTATIONS for a in ANSWERS}
 
 
 def test_an_infinite_interval_decides_nothing() -> None:
@@ -119,9 +118,9 @@ SURE, AGAINST_IT, OPEN = (0.1, 0.2), (-0.2, -0.1), (-0.1, 0.2)
     ("bounds", "answer", "reason"),
     [
         ((SURE, SURE), SUPPORTED, ""),
-        ((SURE, OPEN), UNDECIDED, "supported at n = 16; undecided at n = 1,024"),
-        ((SURE, AGAINST_IT), REFUTED, "supported at n = 16; refuted at n = 1,024"),
-        ((OPEN, AGAINST_IT), REFUTED, "undecided at n = 16; refuted at n = 1,024"),
+        ((SURE, OPEN), UNDECIDED, "supported at n = 16; undecided at n = 1024"),
+        ((SURE, AGAINST_IT), REFUTED, "supported at n = 16; refuted at n = 1024"),
+        ((OPEN, AGAINST_IT), REFUTED, "undecided at n = 16; refuted at n = 1024"),
         ((OPEN, OPEN), UNDECIDED, ""),
     ],
 )
@@ -135,7 +134,7 @@ def test_a_prediction_about_one_length_leaves_out_the_others() -> None:
     found = (at(16, *SURE), at(64, *AGAINST_IT))
     assert judged(predicted("higher", seq_len=16), *found).answer == SUPPORTED
     assert judged(predicted("higher", seq_len=64), *found).answer == REFUTED
-    assert judged(predicted("higher", seq_len=32), *found).effects == ()
+    assert judged(predicted("higher", seq_len=32), *found).estimates == ()
 
 
 def test_the_only_length_of_a_part_is_known_by_its_number_too() -> None:
@@ -148,7 +147,7 @@ def test_the_only_length_of_a_part_is_known_by_its_number_too() -> None:
 def test_effects_of_other_things_do_not_answer(changed: dict[str, Any]) -> None:
     """Above all not the same arm against another than the prediction names."""
     outcome = judged(predicted("higher"), effect(*AGAINST_IT, **changed))
-    assert (outcome.answer, outcome.effects, outcome.cells) == (UNDECIDED, (), ())
+    assert (outcome.answer, outcome.estimates, outcome.cells) == (UNDECIDED, (), ())
     assert outcome.reason == ("no accuracy of both arms was measured" if "measure" in changed else "not in this run")
 
 
@@ -173,8 +172,19 @@ def test_a_noisy_machine_decides_nothing_that_is_timed() -> None:
     assert judged(predicted("higher", measure="flops"), effect(2.0, 2.0, "flops"), doubt=NOISY).answer == SUPPORTED
 
 
-def test_outcomes_come_in_the_order_of_predictions() -> None:
-    predictions = [predicted("higher"), predicted("lower"), predicted("higher", measure="params")]
-    found = judge_predictions(predictions, [effect(*SURE).contrast], [effect(*SURE)], doubt="", quick=False)
-    assert [outcome.prediction for outcome in found] == predictions
-    assert [outcome.answer for outcome in found] == [SUPPORTED, REFUTED, UNDECIDED]
+def test_a_bound_of_its_own_is_met_by_an_interval_that_touches_it() -> None:
+    bound = predicted("lower", measure="latency_ms", at_most=0.6)
+    for low, high, answer in ((0.5, 0.6, SUPPORTED), (0.6, 0.7, UNDECIDED), (0.61, 0.7, REFUTED)):
+        assert answer_to(bound, interval(low, high)) == answer
+
+
+def test_a_prediction_in_words() -> None:
+    texts = {
+        "accuracy higher": predicted("higher"),
+        "accuracy higher by more than 0.02 at n = 64": predicted("higher", 0.02, seq_len=64),
+        "latency equal within 5 %": predicted("equal", 0.05, measure="latency_ms"),
+        "latency ratio at most 1 in every cell": predicted("lower", measure="latency_ms", at_most=1.0),
+        "geometric mean of latency ratio at most 0.6": predicted("lower", measure="latency_ms", at_most=0.6, mean=True),
+        "output error at most 1e-05 in every cell": predicted("lower", measure="output_error", at_most=1e-5),
+    }
+    assert {text: claim_of(prediction).question for text, prediction in texts.items()} == {text: text for text in texts}

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench.analysis.claims import CLAIMS
+from bench.analysis.claims import Verdict
 from bench.analysis.evidence import Evidence
-from bench.analysis.verdicts import Verdict, judge
+from bench.analysis.quadratic_claims import CLAIMS
+from bench.analysis.verdicts import judge
 from tests.analysis.made_runs import LENGTHS, Made, evidence, linear, quadratic, scores
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
@@ -102,9 +103,9 @@ def test_a_claim_is_supported_by_one_run_and_refuted_by_another(name: str) -> No
     supporting, refuting = CASES[name]
     for found, answer in ((supporting, SUPPORTED), (refuting, REFUTED)):
         verdict = verdict_on(name, found)
-        assert (verdict.answer, verdict.finding.reason) == (answer, verdict.finding.reason)
-        assert verdict.finding.reason
-        assert verdict.finding.cells
+        assert verdict.answer == answer, verdict.reason
+        assert verdict.reason
+        assert verdict.cells
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -142,7 +143,7 @@ def test_the_short_grid_decides_nothing_about_growth() -> None:
     short = evidence(Made(model="gmlp", costs=QUADRATIC, lengths=(17, 65, 257)))
     verdict = verdict_on("gmlp_time_quadratic", short)
     assert verdict.answer == UNDECIDED
-    assert "length" in verdict.finding.reason
+    assert "length" in verdict.reason
 
 
 def test_a_model_that_grows_with_its_length_says_nothing_about_growth() -> None:
@@ -151,25 +152,26 @@ def test_a_model_that_grows_with_its_length_says_nothing_about_growth() -> None:
     widths = changing.frame.assign(width=range(len(changing.frame)))
     verdict = verdict_on("gmlp_flops_quadratic", dataclasses.replace(changing, frame=widths))
     assert verdict.answer == UNDECIDED
-    assert "Not in this run" in verdict.finding.reason
+    assert "Not in this run" in verdict.reason
 
 
 def test_a_change_of_kernel_is_no_fit_and_leaves_the_exponent() -> None:
     switched = evidence(Made(model="gmlp", latency=lambda n: quadratic(n) * (0.6 if n > 257 else 1.0)))
     verdict = verdict_on("gmlp_time_quadratic", switched)
     assert verdict.answer == UNDECIDED
-    assert "Local exponent" in verdict.finding.reason
+    assert [estimate.unit for estimate in verdict.estimates] == ["exponent"]
+    assert verdict.estimates[0].name == "local exponent between n = 2049 and 4097"
 
 
 def test_where_gmlp_is_faster_and_where_not_is_named() -> None:
-    reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, {17: 0.5, 65: 2.0, 257: 12.0}), seed=1)).finding.reason
+    reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, {17: 0.5, 65: 2.0, 257: 12.0}), seed=1)).reason
     assert "faster at n = 257" in reason
     assert "slower at n = 17" in reason
     assert "not told apart at n = 65" in reason
 
 
 def test_too_few_rounds_are_the_reason_that_is_given() -> None:
-    reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, SLOW), rounds=3)).finding.reason
+    reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, SLOW), rounds=3)).reason
     assert "3 rounds that both have; at least 5 are needed" in reason
 
 
@@ -180,7 +182,7 @@ def test_the_scope_that_speaks_does_not_depend_on_its_answer() -> None:
             Made(model="gmlp", latency=infer, others={"phase": "infer"}), Made(model="gmlp", latency=train, others={"phase": "train"})
         )
         verdict = verdict_on("gmlp_time_quadratic", found)
-        assert verdict.finding.scope["phase"] == "infer"
+        assert verdict.scope["phase"] == "infer"
         assert [other.scope["phase"] for other in verdict.others] == ["train"]
         assert verdict.answer == (REFUTED if infer is linear else SUPPORTED)
 
@@ -190,7 +192,7 @@ def test_unusable_cells_stay_out_of_fits() -> None:
     few = dataclasses.replace(whole, usable=frozenset(f"cell-0-{n}" for n in (17, 65, 257)))
     verdict = verdict_on("gmlp_time_quadratic", few)
     assert verdict.answer == UNDECIDED
-    assert "6 of 9 lengths left out" in verdict.finding.reason
+    assert "6 of 9 lengths left out" in verdict.reason
 
 
 def test_the_longest_grid_speaks_before_the_policy() -> None:
@@ -200,7 +202,7 @@ def test_the_longest_grid_speaks_before_the_policy() -> None:
         Made(model="vit", attention="auto", costs={"flops": quadratic}, others={"match": "shape", "width": 32}),
     )
     verdict = verdict_on("attention_flops_quadratic", found)
-    assert verdict.finding.scope["match"] == "shape"
+    assert verdict.scope["match"] == "shape"
     assert [other.scope["match"] for other in verdict.others] == ["params"]
 
 
@@ -209,14 +211,14 @@ def test_a_series_that_changes_its_kernel_is_about_neither() -> None:
     kernels = ["math"] * 4 + ["flash"] * 5
     changed = dataclasses.replace(mixed, frame=mixed.frame.assign(attention_effective=kernels))
     for name in ("explicit_attention_memory_quadratic", "fused_attention_memory_linear"):
-        assert "Not in this run" in verdict_on(name, changed).finding.reason
+        assert "Not in this run" in verdict_on(name, changed).reason
 
 
 def test_predicted_memory_is_said_to_be_predicted() -> None:
     found = evidence(Made(model="gmlp", costs=LINEAR))
     sources = ["live_storages"] * 8 + ["predicted"]
     predicted = dataclasses.replace(found, frame=found.frame.assign(memory_source=sources))
-    assert "Predicted, not measured, at n = 4097." in verdict_on("gmlp_activations_linear", predicted).finding.reason
+    assert "Predicted, not measured, at n = 4097." in verdict_on("gmlp_activations_linear", predicted).reason
 
 
 def test_a_length_that_one_model_cannot_run_keeps_the_claim_open() -> None:
@@ -224,7 +226,7 @@ def test_a_length_that_one_model_cannot_run_keeps_the_claim_open() -> None:
     failed = found.frame.assign(status=["measured"] * 2 + ["out_of_memory"] + ["measured"] * 3)
     verdict = verdict_on("gmlp_faster_than_vit", dataclasses.replace(found, frame=failed))
     assert verdict.answer == UNDECIDED
-    assert "not told apart at n = 257" in verdict.finding.reason
+    assert "not told apart at n = 257" in verdict.reason
 
 
 def test_fits_that_lack_the_shortest_length_do_not_refute_that_the_term_is_hidden_there() -> None:
@@ -232,4 +234,4 @@ def test_fits_that_lack_the_shortest_length_do_not_refute_that_the_term_is_hidde
     few = dataclasses.replace(whole, usable=frozenset(f"cell-0-{n}" for n in (129, 257, 513, 1025, 2049, 4097)))
     verdict = verdict_on("quadratic_hidden_below", few)
     assert verdict.answer == UNDECIDED
-    assert "shorter lengths did not enter the fit" in verdict.finding.reason
+    assert "shorter lengths did not enter the fit" in verdict.reason

@@ -130,7 +130,7 @@ def time_claims(name: str, *, survives: bool = False) -> str:
         for verdict in run(name).verdicts
         if verdict.claim.timed
         and verdict.claim.name.startswith("survives_") == survives
-        and not verdict.finding.subject.startswith(("gmlp-s", "deit-s"))
+        and not verdict.about.startswith(("gmlp-s", "deit-s"))
     ]
     return f"{sum(answer != 'undecided' for answer in found)} of {len(found)}"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 
 from bench import numbers
-from bench.analysis.peer_bounds import is_bound
-from bench.analysis.peers import FASTEST, Pair, Standing, both_with
+from bench.analysis.peers import Pair, Standing, both_with
+from bench.spec import FASTEST_PEER
 from tests.docs.reading import Figures, interval_text, outcomes, ratio_of_cells, row, rows, run, span, table
 
 PEERS, PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers", "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
@@ -27,12 +27,12 @@ def fastest(part: str) -> dict[tuple[int, int], Pair]:
 
 def mean(part: str, name: str = PEERS) -> str:
     """Over the cells of a part, each against its fastest peer."""
-    return interval_text(next(mean.ratio for mean in standing(name).means if (mean.part, mean.peer) == (part, FASTEST)))
+    return interval_text(next(mean.ratio for mean in standing(name).means if (mean.part, mean.peer) == (part, FASTEST_PEER)))
 
 
 def mean_over_families(phase: str) -> str:
     parts = [f"{title}, {phase}" for title in TITLES.values()]
-    means = [mean.ratio for mean in standing().means if mean.part in parts and mean.peer == FASTEST]
+    means = [mean.ratio for mean in standing().means if mean.part in parts and mean.peer == FASTEST_PEER]
     return f"{statistics.geometric_mean(ratio.estimate for ratio in means if ratio):.2f}"
 
 
@@ -42,12 +42,10 @@ def page_faults() -> str:
 
 
 def means() -> str:
-    answers = {(judged.part, judged.bound.split()[0]): judged.answer for judged in run(PEERS).peer_bounds}
-    lines = [
-        [title, *(f"{mean(part)}, {answers[part, 'geometric']}" for part in (f"{title}, infer", f"{title}, train"))]
-        for title in TITLES.values()
-    ]
-    return table(("ours over the fastest peer, geometric mean", "inference (bound 0.6)", "training (bound 0.8)"), lines)
+    known = run(PEERS)
+    answers = {asked.part: verdict.answer for asked, verdict in zip(known.predictions, known.outcomes, strict=True) if asked.mean}
+    lines = [[title, *(f"{mean(part)}, {answers[part]}" for part in (f"{title}, infer", f"{title}, train"))] for title in TITLES.values()]
+    return table(("ours over the fastest peer, geometric mean", "inference (at most 0.6)", "training (at most 0.8)"), lines)
 
 
 def means_avx2() -> str:
@@ -64,7 +62,7 @@ def means_avx2() -> str:
 
 def ratios_avx2() -> str:
     """Of every model and phase in fp32, with the cap on vector instructions."""
-    return span(pair.ratio.estimate for pair in standing(PEERS_AVX2).fastest if is_bound(pair.place) and pair.ratio)
+    return span(pair.ratio.estimate for pair in standing(PEERS_AVX2).fastest if pair.place.dtype == "fp32" and pair.ratio)
 
 
 def cells() -> str:
@@ -80,13 +78,13 @@ def cells() -> str:
 
 def shown(name: str = PEERS) -> str:
     """`60 of 60`: cells in fp32 that are shown to take less time."""
-    found = [pair.is_shown_faster for pair in standing(name).fastest if is_bound(pair.place)]
+    found = [pair.is_shown_faster for pair in standing(name).fastest if pair.place.dtype == "fp32"]
     return f"{sum(found)} of {len(found)}"
 
 
 def output_error() -> str:
     """The largest of all compared cells in fp32."""
-    errors = (contender.output_error for place, found in standing().contenders.items() if is_bound(place) for contender in found)
+    errors = (contender.output_error for place, found in standing().contenders.items() if place.dtype == "fp32" for contender in found)
     return f"{max(error for error in errors if error is not None):.1e}"
 
 
@@ -94,7 +92,7 @@ def same_engine() -> str:
     engines = ("eager", "onednn")
     found = {(mean.part, mean.peer, mean.kind): mean for mean in standing().means}
     lines = []
-    for part, peer in dict.fromkeys((part, peer) for part, peer, _ in found if peer != FASTEST and "bf16" not in part):
+    for part, peer in dict.fromkeys((part, peer) for part, peer, _ in found if peer != FASTEST_PEER and "bf16" not in part):
         means = [found.get((part, peer, both_with(engine))) for engine in engines]
         lines.append([part, peer, *(f"{interval_text(mean.ratio)} ({mean.num_places} cells)" if mean else "" for mean in means)])
     return table(("part", "peer", *(f"both {engine}" for engine in engines)), lines, left=2)

@@ -18,9 +18,10 @@ from bench.analysis.significance import two_way_test
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.report.charts.style import figure_style, slug
-from bench.report.sections.ablation import PLACES, answer_sentence, effect_blocks, effect_text, effects_json, expectation, question_blocks
+from bench.report.sections.ablation import PLACES, effect_blocks, effects_json, question_blocks
 from bench.report.sections.ablation_figures import draw_effects
-from bench.report.sections.arm_facts import Known, known_table
+from bench.report.sections.arm_facts import known_table
+from bench.report.sections.verdicts import answer_sentence
 from bench.report.write import write_report
 from bench.running.table import SeedScores
 from bench.spec import MEASURED, MEASURES, POOLED, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
@@ -103,7 +104,6 @@ def told(folder: Path) -> dict[str, Any]:
     """The verdicts, and the effects from their own file."""
     found: dict[str, Any] = json.loads((folder / "verdicts.json").read_text())
     effects: dict[str, Any] = json.loads((folder / "effects.json").read_text())
-    assert "effects" not in found
     assert effects["run"] == found["run"]
     return {**found, "effects": effects["effects"]}
 
@@ -189,18 +189,20 @@ def test_kernels_of_one_model_have_its_exponent_of_flops_both(make_data: MakeDat
     arms = tuple(PlannedArm(name=name, cells=found, facts={"k": "v"}) for name, found in zip(("large", "small"), cells, strict=True))
     part = Part(name="p", match="params", batching="", cells=(*cells[0], *cells[1]), arms=arms, baseline="large")
     data = dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,)))
-    table = known_table(part, Known(planned={p.cell.cell_id: p for p in data.plan.cells}, rows={}, growth=data.growth))
+    table = known_table(part, data)
     texts = [line[table.headers.index("exponent of FLOPs")] for line in table.rows]
     assert texts[0] == texts[1]
     assert re.fullmatch(r"1\.\d\d", texts[0])
 
 
 def test_the_verdicts_hold_predictions_and_effects(told: dict[str, Any]) -> None:
-    assert [(p["arm"], p["against"], p["answer"]) for p in told["predictions"]] == [
-        ("vit", "gmlp", "supported"),
-        ("transformer", "vit", "supported"),
-        ("vit", "gmlp", "undecided"),
+    assert [(p["about"], p["scope"], p["answer"]) for p in told["predictions"]] == [
+        ("vit against gmlp", {"part": TRAINED}, "supported"),
+        ("transformer against vit", {"part": TRAINED}, "supported"),
+        ("vit against gmlp", {"part": TRAINED}, "undecided"),
     ]
+    assert set(told["predictions"][0]) == set(told["verdicts"][0])
+    assert told["answer"].startswith("Of 3 predictions: 2 supported")
     assert {e["measure"] for e in told["effects"]} >= {"accuracy", "latency_ms", "params", "flops", "activation_bytes"}
     assert {e["p_adjusted"] for e in told["effects"] if e["measure"] == "params"} == {None}
     assert all(e["low"] <= e["estimate"] <= e["high"] for e in told["effects"])
@@ -229,7 +231,7 @@ def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> N
 def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
     study = make_data(models=("vit",), lengths=(17,))
     assert question_blocks(study) == effect_blocks(study) == ()
-    assert effects_json(study.effects, study.outcomes) == {}
+    assert study.outcomes == []
 
 
 def effect(arm: str, measure: str, low: float, estimate: float, high: float, *, exact: bool = False, **place: Any) -> Effect:
@@ -239,25 +241,9 @@ def effect(arm: str, measure: str, low: float, estimate: float, high: float, *, 
 
 
 def test_infinite_bounds_are_null_in_json() -> None:
-    found = effects_json([effect("arm 1", "perplexity", 0.0, 1.5, float("inf"))], ())["effects"]
+    found = effects_json([effect("arm 1", "perplexity", 0.0, 1.5, float("inf"))])
     assert (found[0]["low"], found[0]["estimate"], found[0]["high"]) == (0.0, 1.5, None)
     json.dumps(found, allow_nan=False)
-    assert effects_json([], ()) == {}
-
-
-def test_an_effect_in_words() -> None:
-    assert effect_text(effect("a", "accuracy", 0.01, 0.021, 0.032)) == "+0.021 [+0.010, +0.032]"
-    assert effect_text(effect("a", "params", 1.5, 1.5, 1.5, exact=True)) == "1.50"
-    assert effect_text(effect("a", "latency_ms", 1.38, 1.42, 1.46)).startswith("1.42")
-    assert "inf" not in effect_text(effect("a", "perplexity", 0.0, 1.5, float("inf")))
-    assert effect_text(effect("a", "accuracy", -float("inf"), 0.021, float("inf"))) == "+0.021"
-
-
-def test_an_expectation_in_words() -> None:
-    wanted = Prediction(part="p", arm="a", expected="higher")
-    assert expectation(wanted) == "accuracy higher"
-    assert expectation(dataclasses.replace(wanted, by=0.02, seq_len=64)) == "accuracy higher by more than 0.02 at n = 64"
-    assert expectation(dataclasses.replace(wanted, expected="equal", by=0.05, measure="latency_ms")) == "latency equal within 5 %"
 
 
 def test_whatever_tells_cells_of_an_arm_apart_has_a_column() -> None:

@@ -1,4 +1,4 @@
-"""The report of a run that sets ours beside peers: bounds first, then the figure, the means, every cell, and what was left out."""
+"""The report of a run that sets ours beside peers: the targets among its predictions, the figure, the means, every cell, and what was left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,17 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis import peer_bounds
+from ablations.peers import targets
 from bench.analysis.peers import BEST_ARM
 from bench.analysis.study import Study
 from bench.report.charts.style import figure_style
-from bench.report.document import Document, Section, TableBlock
+from bench.report.document import Document, Paragraph, Section, TableBlock
 from bench.report.markdown import to_markdown
+from bench.report.sections.ablation import question_blocks
 from bench.report.sections.peers import StandingSection, standing_section
+from bench.report.sections.verdicts import verdicts_json
 from bench.report.write import write_report
-from bench.spec import Part, PlannedArm, PlannedCell
+from bench.spec import Part, PlannedArm, PlannedCell, Question
 from tests.report.conftest import MakeData
 from tests.timed import timings_of_rounds
 
@@ -98,9 +100,13 @@ def made(
         output_error=[0.3 if keys[cell_id] == WRONG else 2e-6 for cell_id in data.rows["cell_id"]],
     )
     parts = tuple(part_of(title, phase, cells) for title in titles for phase in phases)
-    return dataclasses.replace(
-        data, plan=dataclasses.replace(data.plan, parts=parts), rows=rows, timings=timings_of_rounds(rounds_of(cells))
+    places = tuple(itertools.product(LENGTHS, BATCHES))
+    predictions = tuple(
+        dataclasses.replace(target, places=places) for part in parts for target in targets(part.name, part.name.split(", ")[1])
     )
+    question = Question(text="Is ours as fast?", statement="", predictions=predictions)
+    plan = dataclasses.replace(data.plan, parts=parts, question=question)
+    return dataclasses.replace(data, plan=plan, rows=rows, timings=timings_of_rounds(rounds_of(cells)))
 
 
 def section_of(data: Study) -> StandingSection:
@@ -108,16 +114,14 @@ def section_of(data: Study) -> StandingSection:
         return standing_section(data)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _bounds_for_these_places() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peer_bounds, "BOUND_GRID", tuple(itertools.product(LENGTHS, BATCHES)))
-        yield
+@pytest.fixture(scope="module")
+def study(make_data: MakeData) -> Study:
+    return made(make_data)
 
 
 @pytest.fixture(scope="module")
-def found(make_data: MakeData) -> StandingSection:
-    return section_of(made(make_data))
+def found(study: Study) -> StandingSection:
+    return section_of(study)
 
 
 @pytest.fixture(scope="module")
@@ -136,19 +140,26 @@ def lines_with(text: str, *words: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
 
 
-def test_the_bounds_come_first(section: str) -> None:
+def test_the_targets_are_among_the_predictions(study: Study) -> None:
+    lead, targets_table, *_ = question_blocks(study)
+    assert isinstance(lead, Paragraph)
+    assert lead.text.startswith("Is ours as fast? Of 12 predictions: 8 supported, 2 refuted, 2 undecided.")
+    assert isinstance(targets_table, TableBlock)
+    assert "Those against the fastest peer and on output errors are the project's targets" in targets_table.caption
+    rows = [dict(zip(targets_table.table.headers, row, strict=True)) for row in targets_table.table.rows]
+    (slow,) = [row for row in rows if (row["where"], row["claim"]) == ("gMLP, train", "latency ratio at most 1 in every cell")]
+    assert (slow["answer"], slow["why"]) == ("refuted", "refuted at n = 17, batch 1")
+    assert "n = 17, batch 1: 1.498 [1.468, 1.528]" in slow["measured"]
+
+
+def test_the_summary_comes_first(section: str) -> None:
     first = section.strip().splitlines()[0]
     assert first.startswith("Ours with its best engine over the fastest peer as shipped, geometric mean of times: gMLP, infer 0.50")
-    assert first.endswith("Of 12 bounds: 8 met, 2 missed, 2 undecided.")
-    assert section.index("| outcome |") < section.index("figures/beside-peers")
+    assert first.endswith("Shown to take less time in 23 of 24 cells (Holm).")
 
 
-def test_a_missed_cell_is_named_with_its_ratio(section: str) -> None:
-    (bound,) = lines_with(section, "gMLP, train", "every cell")
-    assert "missed" in bound
-    assert "n = 17, batch 1 |" in bound
-    (cell,) = lines_with(section, "gMLP, train", "| 17 | 1 |", "missed")
-    assert "1.498 [1.468, 1.528]" in cell
+def test_a_slow_cell_has_its_ratio(section: str) -> None:
+    (cell,) = [line for line in lines_with(section, "gMLP, train", "| 17 | 1 |", "1.498 [1.468, 1.528]") if "onednn" in line]
     assert "| timm |" in cell
 
 
@@ -179,9 +190,11 @@ def test_kernel_and_architecture_are_told_apart(told: dict[str, Any]) -> None:
     assert mean["share"] < 0
 
 
-def test_every_bound_is_in_the_json(told: dict[str, Any]) -> None:
-    assert {bound["part"] for bound in told["bounds"]} == {f"{title}, {phase}" for title in FAMILIES for phase in PHASES}
-    assert [bound["missed"][0]["n"] for bound in told["bounds"] if bound["answer"] == "missed"] == [17, 17]
+def test_every_target_is_in_the_json(study: Study) -> None:
+    entries = verdicts_json(study)["predictions"]
+    assert {entry["scope"]["part"] for entry in entries} == {f"{title}, {phase}" for title in FAMILIES for phase in PHASES}
+    refuted = [(entry["claim"]["metric"], entry["reason"]) for entry in entries if entry["answer"] == "refuted"]
+    assert refuted == [("output_error", "refuted at n = 17, batch 1"), ("latency_ms", "refuted at n = 17, batch 1")]
 
 
 def test_the_figure_has_a_line_where_both_are_equally_fast(found: StandingSection) -> None:
@@ -196,13 +209,12 @@ def test_the_figure_has_a_line_where_both_are_equally_fast(found: StandingSectio
 
 
 def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
-    """In the table of cells neither."""
     noisy = {"ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False}
-    section = section_of(dataclasses.replace(made(make_data, lengths=[17, 65], batches=[1]), control=noisy))
-    doubted = section.told["standing"]["bounds"]
-    assert {bound["answer"] for bound in doubted if not bound["bound"].startswith("outputs")} == {"undecided"}
-    tables = [block.table for block in section.blocks if isinstance(block, TableBlock)]
-    assert all("at most 1" not in table.headers for table in tables)
+    doubted = dataclasses.replace(made(make_data, phases=["infer"]), control=noisy)
+    answers = {(verdict.claim.metric, verdict.answer) for verdict in doubted.outcomes}
+    assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
+    (cells,) = [block for block in section_of(doubted).blocks if isinstance(block, TableBlock) and "p (Holm)" in block.table.headers]
+    assert "leaves out 1" in cells.caption
 
 
 def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: MakeData) -> None:
@@ -218,7 +230,9 @@ def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path
     write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path, every_figure=True)
     assert "## Beside the peers\n" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "figures" / "beside-peers.svg").exists()
-    assert len(json.loads((tmp_path / "verdicts.json").read_text())["standing"]["bounds"]) == 3
+    told = json.loads((tmp_path / "verdicts.json").read_text())
+    assert len(told["predictions"]) == 3
+    assert {"means", "cells"} <= set(told["standing"])
 
 
 def test_other_runs_have_no_such_section(make_data: MakeData) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench.analysis.verdicts import Verdict, judge
-from bench.report.sections.verdicts import other_scopes_table, sentence, verdict_table, verdicts_json
+from bench.analysis.claims import Verdict
+from bench.analysis.verdicts import judge
+from bench.intervals import Interval
+from bench.report.sections.verdicts import interval_json, interval_text, sentence, verdict_table, verdicts_json
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
 from tests.report.conftest import MakeData
 
@@ -46,24 +48,50 @@ def test_a_quick_run_says_that_it_decides_nothing() -> None:
     assert text == "This run decides none of the claims about quadratic cost; the table says what each of them needs."
 
 
-def test_subjects_with_equal_answers_share_a_row_that_leads_to_their_cells() -> None:
+def test_every_verdict_has_a_row_that_leads_to_its_cells() -> None:
     verdicts = judged()
     table = verdict_table(verdicts)
-    rows = {row[0]: dict(zip(table.headers, row, strict=True)) for row in table.rows}
-    shared = rows["Is attention's time quadratic in n, as far as this grid reaches?"]
-    assert shared["answer"] == "supported"
-    assert [about.partition(":")[0] for about in shared["about"].split("; ")] == ["vit (math)", "vit (flash)"]
-    assert shared["rows"] == "18 rows"
-    place = [row[0] for row in table.rows].index("Is attention's time quadratic in n, as far as this grid reaches?")
-    assert table.row_ids[place].split("|") == [
-        f"cell-{series}-{n}" for series in (1, 2) for n in (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
+    assert len(table.rows) == len(verdicts)
+    found = [
+        (dict(zip(table.headers, row, strict=True)), cells)
+        for row, cells in zip(table.rows, table.row_ids, strict=True)
+        if "Is attention's time quadratic in n, as far as this grid reaches?" in row
     ]
+    assert [(row["answer"], row["about"], row["rows"]) for row, _ in found] == [
+        ("supported", "vit (math)", "9 rows"),
+        ("supported", "vit (flash)", "9 rows"),
+    ]
+    lengths = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
+    assert [cells.split("|") for _, cells in found] == [[f"cell-{series}-{n}" for n in lengths] for series in (1, 2)]
+    assert all(row["measured"].startswith("share of n^2 at n = 4097: 9") for row, _ in found)
+    assert all(row["where"].startswith("infer") for row, _ in found)
     assert [header for header, badge in zip(table.headers, table.badges, strict=True) if badge] == ["answer"]
+    assert "predicted because" not in table.headers
 
 
 def test_the_other_scopes_stand_beside() -> None:
-    table = other_scopes_table(judged())
-    assert [(row[1], row[2], row[4].split(",")[0]) for row in table.rows if "gMLP's time" in row[0]] == [("refuted", "gmlp", "train")]
+    table = verdict_table([other for verdict in judged() for other in verdict.others])
+    rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
+    found = [(row["answer"], row["about"], row["where"].split(",")[0]) for row in rows if "gMLP's time" in row["claim"]]
+    assert found == [("refuted", "gmlp", "train")]
+
+
+def test_figures_in_words() -> None:
+    def text(unit: str, low: float, estimate: float, high: float) -> str:
+        return interval_text(Interval(estimate=estimate, low=low, high=high, num=3), unit)
+
+    infinite = float("inf")
+    assert text("difference", 0.01, 0.021, 0.032) == "+0.021 [+0.010, +0.032]"
+    assert text("difference", -infinite, 0.021, infinite) == "+0.021"
+    assert text("difference", 1.0, 1.0, 1.0) == "+1.000 [+1.000, +1.000]"
+    assert text("ratio", 1.5, 1.5, 1.5) == "1.50"
+    assert text("ratio", 1.38, 1.42, 1.46).startswith("1.42")
+    assert "inf" not in text("ratio", 0.0, 1.5, infinite)
+    assert text("share", 0.5, 0.976, 0.99) == "97.6 % [50.0 %, 99.0 %]"
+    assert text("exponent", 1.9, 1.95, 2.0) == "1.95 [1.90, 2.00]"
+    assert text("length", 65, 1100.4, 1200) == "1,100 [65, 1,200]"
+    assert text("error", 2e-6, 2e-6, 2e-6) == "2.0e-06"
+    assert interval_json(Interval(estimate=1.5, low=0.0, high=infinite, num=1)) == {"estimate": 1.5, "low": 0.0, "high": None}
 
 
 def test_json_holds_every_claim_with_its_figures(make_data: MakeData) -> None:
@@ -75,8 +103,8 @@ def test_json_holds_every_claim_with_its_figures(make_data: MakeData) -> None:
     assert len(found["verdicts"]) == len(verdicts)
     flops = next(v for v in found["verdicts"] if v["claim"]["name"] == "gmlp_flops_quadratic")
     assert flops["answer"] == "supported"
-    assert flops["effect"]["name"] == "share of n^2 at n = 4097"
-    assert 0.9 < flops["effect"]["estimate"] < 1
+    assert flops["estimates"][0]["name"] == "share of n^2 at n = 4097"
+    assert 0.9 < flops["estimates"][0]["estimate"] < 1
     assert len(flops["cells"]) == 9
     assert flops["claim"]["refuted_by"]
 

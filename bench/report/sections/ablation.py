@@ -1,30 +1,36 @@
-"""An ablation's answer: its predictions against what came out, and the effect of every arm with its cost beside."""
+"""An ablation's answer: its predictions with their verdicts, and the effect of every arm with its cost beside."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
-from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.effects import COSTS, QUALITIES, Effect
-from bench.analysis.predictions import Outcome
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.arm_facts import known_blocks
+from bench.report.sections.verdicts import answer_sentence, interval_json, interval_text, plain_value, verdict_table
 from bench.report.tables import Table
-from bench.spec import EQUAL, MEASURES, Measure, Part, Prediction
+from bench.spec import MEASURES, Measure, Part
 
-ANSWERS = (SUPPORTED, REFUTED, UNDECIDED)
+CAPTION = (
+    "The predictions are part of the plan, which is written before its first measurement, with the effect that would count. One is supported "
+    "where the whole interval is on the side that was expected, refuted where it is wholly not, and undecided where the data cannot say. "
+    "Intervals hold for all effects on one measure of this run together (Bonferroni, 95 %)."
+)
+TARGETS_CAPTION = (
+    "Those against the fastest peer and on output errors are the project's targets; a plan that was stored before they were predictions is judged by "
+    "the present ones. They stay undecided where cells or a peer as shipped are lost, and where the run has other places. Intervals in every cell "
+    "hold for all cells together, that of a geometric mean for itself."
+)
 NO_EFFECT = "no difference shown"
-MAX_NAMED = 6
 Row = Mapping[str, Any]
 
 
 def question_blocks(study: Study) -> tuple[Block, ...]:
-    """The question, what was predicted and why, and what became of each prediction; nothing for a run that asks none."""
+    """The question, its predictions with their verdicts, and the reasons for them; nothing for a run that asks none."""
     question = study.plan.question
     if question is None:
         return ()
@@ -32,72 +38,19 @@ def question_blocks(study: Study) -> tuple[Block, ...]:
     lead = Paragraph(text=f"{question.text} {answer_sentence(study.outcomes)}".strip())
     if not study.outcomes:
         return (lead, *statement)
-    caption = (
-        "The predictions are part of the plan, which is written before its first measurement, with the effect that would count. One is supported "
-        "where the whole interval is on the side that was expected, refuted where it is wholly not, and undecided where the data cannot say. "
-        "Intervals hold for all effects on one measure of this run together (Bonferroni, 95 %)."
-    )
-    return (lead, TableBlock(table=prediction_table(study.outcomes), caption=caption), *statement)
-
-
-def answer_sentence(outcomes: Sequence[Outcome]) -> str:
-    """How many predictions came out how, and which were decided."""
-    if not outcomes:
-        return ""
-    named = {answer: [outcome for outcome in outcomes if outcome.answer == answer] for answer in ANSWERS}
-    counts = ", ".join(f"{len(found)} {answer}" for answer, found in named.items() if found)
-    decided = [
-        f"{'As predicted' if answer == SUPPORTED else 'Against the prediction'}: {_listed(named[answer])}."
-        for answer in (SUPPORTED, REFUTED)
-        if named[answer]
-    ]
-    return " ".join([f"Of {len(outcomes)} {'prediction' if len(outcomes) == 1 else 'predictions'}: {counts}.", *decided])
-
-
-def _listed(outcomes: Sequence[Outcome]) -> str:
-    """The first in words, and how many more the table has."""
-    more = f"; {len(outcomes) - MAX_NAMED} more in the table" if len(outcomes) > MAX_NAMED else ""
-    return "; ".join(map(_in_words, outcomes[:MAX_NAMED])) + more
-
-
-def prediction_table(outcomes: Sequence[Outcome]) -> Table:
-    """One row per prediction."""
-    headers = ("outcome", "compared", "predicted", "measured", "part", "because", "why", "rows")
-    rows = [
-        (
-            outcome.answer,
-            _compared(outcome),
-            expectation(outcome.prediction),
-            "; ".join(_measured(effect) for effect in outcome.effects),
-            outcome.prediction.part,
-            outcome.prediction.because,
-            outcome.reason,
-            f"{len(outcome.cells)} rows" if outcome.cells else "",
-        )
-        for outcome in outcomes
-    ]
-    return Table(
-        headers=headers,
-        numeric=(False,) * len(headers),
-        rows=tuple(rows),
-        badges=tuple(header == "outcome" for header in headers),
-        row_ids=tuple("|".join(outcome.cells) for outcome in outcomes),
-    )
+    caption = f"{CAPTION} {TARGETS_CAPTION}" if any(prediction.is_target for prediction in study.predictions) else CAPTION
+    return (lead, TableBlock(table=verdict_table(study.outcomes), caption=caption), *statement)
 
 
 def effect_blocks(study: Study) -> tuple[Block, ...]:
     """Per part: the arms, their quality with its difference from the baseline, and what they cost."""
-    if not any(part.arms for part in study.plan.parts):
-        return ()
     blocks: list[Block] = []
-    for part in study.plan.parts:
+    fixed = study.plan.question is not None and bool(study.plan.question.seed_spread)
+    for part in (part for part in study.plan.parts if part.arms):
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
-        if not part.arms:
-            continue
-        fixed = study.plan.question is not None and bool(study.plan.question.seed_spread)
         table = effect_table(part, effects, study.row_by_cell, own=not fixed)
         blocks.append(TableBlock(table=table, caption=_caption(part, effects, fixed)))
-    return (*blocks, *known_blocks(study.plan, study.growth, study.row_by_cell))
+    return (*blocks, *known_blocks(study))
 
 
 def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
@@ -157,95 +110,28 @@ PLACES = {
 """Headers of what tells the cells of one arm apart (`bench.analysis.effects.PLACE_KEYS`)."""
 
 
-def expectation(prediction: Prediction) -> str:
-    """`accuracy higher by more than 0.02`, `latency equal within 5 %`."""
-    measure = MEASURES[prediction.measure]
-    by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
-    where = f" at n = {prediction.seq_len}" if prediction.seq_len is not None else ""
-    if prediction.expected == EQUAL:
-        return f"{measure.title} equal within {by}{where}"
-    return f"{measure.title} {prediction.expected}{f' by more than {by}' if prediction.by else ''}{where}"
-
-
-def effects_json(effects: Sequence[Effect], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The predictions with their outcomes, and every effect, for `verdicts.json`; empty where there are none."""
-    if not effects and not outcomes:
-        return {}
-    return {
-        **({"answer": answer_sentence(outcomes)} if outcomes else {}),
-        "predictions": [
-            {
-                "part": outcome.prediction.part,
-                "arm": outcome.prediction.arm,
-                "against": _against_of(outcome),
-                "predicted": expectation(outcome.prediction),
-                "because": outcome.prediction.because,
-                "answer": outcome.answer,
-                "reason": outcome.reason,
-                "effects": [_effect_json(effect) for effect in outcome.effects],
-            }
-            for outcome in outcomes
-        ],
-        "effects": [_effect_json(effect) for effect in effects],
-    }
-
-
-def _effect_json(effect: Effect) -> dict[str, Any]:
-    contrast, estimate = effect.contrast, effect.estimate
-    bounds = {
-        name: value if abs(value) != float("inf") else None
-        for name, value in (("estimate", estimate.estimate), ("low", estimate.low), ("high", estimate.high))
-    }
-    return {
-        "part": contrast.part,
-        "arm": contrast.arm,
-        "against": contrast.against,
-        "place": {key: value.item() if hasattr(value, "item") else value for key, value in contrast.place.items()},
-        "measure": effect.measure.name,
-        "is_ratio": effect.measure.is_ratio,
-        **bounds,
-        "p_adjusted": effect.p_adjusted,
-        "num_comparisons": effect.num_comparisons,
-        "spread": effect.spread,
-        "own_low": effect.own and effect.own.low,
-        "own_high": effect.own and effect.own.high,
-        "shown": effect.shown,
-        "doubt": effect.doubt,
-        "cells": list(contrast.cells),
-    }
-
-
-def _in_words(outcome: Outcome) -> str:
-    effects = "; ".join(effect_text(effect) for effect in outcome.effects[:2])
-    more = f"; {len(outcome.effects) - 2} more" if len(outcome.effects) > 2 else ""
-    return f"{_compared(outcome)}: {expectation(outcome.prediction)} ({effects}{more})"
-
-
-def _compared(outcome: Outcome) -> str:
-    return " against ".join(text for text in (outcome.prediction.arm, _against_of(outcome)) if text)
-
-
-def _against_of(outcome: Outcome) -> str:
-    return outcome.prediction.against or next((effect.contrast.against for effect in outcome.effects), "")
-
-
-def _measured(effect: Effect) -> str:
-    place = place_text(effect.contrast.place)
-    return f"{place}: {effect_text(effect)}" if place else effect_text(effect)
-
-
-def place_text(place: Mapping[str, Any]) -> str:
-    """`n = 17, digits`."""
-    return ", ".join(f"n = {numbers.whole(value)}" if key == "seq_len" else str(value) for key, value in place.items())
-
-
-def effect_text(effect: Effect) -> str:
-    """+0.021 [0.010, 0.032], or for a ratio 1.42 [1.38, 1.46]."""
-    estimate = effect.estimate
-    known = effect.p_adjusted is not None and math.isfinite(estimate.high)
-    if effect.measure.is_ratio:
-        return numbers.ratio(estimate.estimate, estimate.low, estimate.high) if known else numbers.significant(estimate.estimate)
-    return f"{estimate.estimate:+.3f}" + (f" [{estimate.low:+.3f}, {estimate.high:+.3f}]" if known else "")
+def effects_json(effects: Sequence[Effect]) -> list[dict[str, Any]]:
+    """Every effect, for `effects.json`."""
+    return [
+        {
+            "part": effect.contrast.part,
+            "arm": effect.contrast.arm,
+            "against": effect.contrast.against,
+            "place": {key: plain_value(value) for key, value in effect.contrast.place.items()},
+            "measure": effect.measure.name,
+            "is_ratio": effect.measure.is_ratio,
+            **interval_json(effect.estimate),
+            "p_adjusted": effect.p_adjusted,
+            "num_comparisons": effect.num_comparisons,
+            "spread": effect.spread,
+            "own_low": effect.own and effect.own.low,
+            "own_high": effect.own and effect.own.high,
+            "shown": effect.shown,
+            "doubt": effect.doubt,
+            "cells": list(effect.contrast.cells),
+        }
+        for effect in effects
+    ]
 
 
 def _against(measure: Measure) -> str:
@@ -283,7 +169,7 @@ def _effect(
         if effect is None:
             return "", None
         mark = "" if effect.p_adjusted is None or name in COSTS or effect.doubt else (", shown" if effect.shown else f", {NO_EFFECT}")
-        return f"{effect_text(effect)}{mark}", effect.estimate.estimate
+        return f"{interval_text(effect.estimate, effect.measure.unit)}{mark}", effect.estimate.estimate
 
     return form
 

@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from bench.analysis.effects import COSTS, QUALITIES, Effect
+from bench.analysis.effects import COSTS, QUALITIES, Effect, place_text
 from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import BLACK, HOLLOW, SPARE_MARKERS, slug
 from bench.report.charts.ticks import linear_ticks
-from bench.report.sections.ablation import place_text
 from bench.spec import MEASURES, Measure, Part
 
 PANEL_WIDTH, ROW_HEIGHT, SIDE, HEAD = 2.0, 0.3, 2.2, 1.1

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from bench import numbers
-from bench.analysis.growth import FLOPS, LATENCY, Growth
+from bench.analysis.growth import FLOPS, LATENCY
 from bench.analysis.growth import Measure as GrowthMeasure
-from bench.intervals import Interval
+from bench.analysis.study import Study
 from bench.report.document import TableBlock
+from bench.report.sections.verdicts import interval_text
 from bench.report.tables import Table
-from bench.spec import Part, Plan, PlannedArm, PlannedCell
-from models.layers.cost import Polynomial
+from bench.spec import Part, PlannedArm
+from models.layers.cost import Cost, Polynomial
 
 MIXER = "mixer"
 """The part of a term's name that says that it belongs to what mixes tokens."""
@@ -22,82 +21,54 @@ CAPTION = (
     "{part}: what is known beforehand, beside what was counted, measured and reached. FLOPs are closed forms per sample; exponents are local, "
     "d log cost / d log n over the longest step of the grid, of the whole model; training FLOPs are those of one seed."
 )
-Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """A run as this table sees it: planned cells and prepared rows by cell id, and the growth of every series."""
-
-    planned: Mapping[str, PlannedCell]
-    rows: Mapping[str, Row]
-    growth: Sequence[Growth]
-
-
-def known_blocks(plan: Plan, growth: Sequence[Growth], rows: Mapping[str, Row]) -> Iterator[TableBlock]:
+def known_blocks(study: Study) -> Iterator[TableBlock]:
     """A table for each part that has facts; where parts with the same kinds of facts were followed along n, for those alone."""
-    known = Known(planned={p.cell.cell_id: p for p in plan.cells}, rows=rows, growth=growth)
-    followed = {fact_keys(part) for part in plan.parts if _is_followed(part, known)}
-    for part in plan.parts:
-        if fact_keys(part) and (_is_followed(part, known) or fact_keys(part) not in followed):
-            yield TableBlock(table=known_table(part, known), caption=CAPTION.format(part=part.name))
-
-
-def _is_followed(part: Part, known: Known) -> bool:
-    """Does cost have an exponent in n for any of its arms?"""
-    return any(_exponent(arm, known, FLOPS) for arm in part.arms)
+    parts = [
+        (part, fact_keys(part), any(_exponent(arm, study, FLOPS) for arm in part.arms)) for part in study.plan.parts if fact_keys(part)
+    ]
+    followed = {keys for _, keys, is_followed in parts if is_followed}
+    for part, keys, is_followed in parts:
+        if is_followed or keys not in followed:
+            yield TableBlock(table=known_table(part, study), caption=CAPTION.format(part=part.name))
 
 
 def fact_keys(part: Part) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for arm in part.arms for key in arm.facts))
 
 
-def known_table(part: Part, known: Known) -> Table:
+def known_table(part: Part, study: Study) -> Table:
     """The arms of which something is known beforehand; columns that no arm has are left out."""
-    keys = fact_keys(part)
-    headers = (
-        "arm",
-        *keys,
-        "FLOPs of the mixer",
-        "FLOPs of the blocks",
-        "exponent of FLOPs",
-        "exponent of time",
-        "accuracy",
-        "training FLOPs",
-    )
-    rows = [
-        (
-            arm.name,
-            *(arm.facts.get(key, "") for key in keys),
-            _closed_form(arm, known, MIXER),
-            _closed_form(arm, known),
-            _exponent(arm, known, FLOPS),
-            _exponent(arm, known, LATENCY),
-            _reached(arm, known),
-            _spent(arm, known),
-        )
-        for arm in part.arms
-        if arm.facts
-    ]
-    kept = [i for i in range(len(headers)) if any(row[i] for row in rows)]
-    return Table(
-        headers=tuple(headers[i] for i in kept),
-        numeric=(False,) * len(kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in rows),
-    )
+    arms = [arm for arm in part.arms if arm.facts]
+    rows = [[study.row_by_cell[cell_id] for cell_id in arm.cells if cell_id in study.row_by_cell] for arm in arms]
+    columns = {
+        "arm": [arm.name for arm in arms],
+        **{key: [arm.facts.get(key, "") for arm in arms] for key in fact_keys(part)},
+        "FLOPs of the mixer": [_closed_form(arm, study, MIXER) for arm in arms],
+        "FLOPs of the blocks": [_closed_form(arm, study) for arm in arms],
+        "exponent of FLOPs": [_exponent(arm, study, FLOPS) for arm in arms],
+        "exponent of time": [_exponent(arm, study, LATENCY) for arm in arms],
+        "accuracy": [
+            _joined(numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"]) for row in found) for found in rows
+        ],
+        "training FLOPs": [_joined(numbers.count(row["train_flops"]) for row in found) for found in rows],
+    }
+    kept = {header: texts for header, texts in columns.items() if any(texts)}
+    return Table(headers=tuple(kept), numeric=(False,) * len(kept), rows=tuple(zip(*kept.values(), strict=True)))
 
 
-def _closed_form(arm: PlannedArm, known: Known, within: str = "") -> str:
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(filter(None, texts))
+
+
+def _closed_form(arm: PlannedArm, study: Study, within: str = "") -> str:
     """The FLOPs of the arm's first cell as a polynomial in n: those of the blocks, or of their terms with `within` in the name."""
-    planned = next((known.planned[cell_id] for cell_id in arm.cells if cell_id in known.planned), None)
+    planned = next((found for found in study.plan.cells if found.cell.cell_id in arm.cells[:1]), None)
     if planned is None:
         return ""
-    cost = planned.sizing.cost
-    if not within:
-        return polynomial_text(cost.flops("blocks"))
-    if not any(within in term.name.split(".") for term in cost.terms):
-        return ""
-    return polynomial_text(type(cost)(tuple(term for term in cost.terms if within in term.name.split("."))).flops("blocks"))
+    terms = tuple(term for term in planned.sizing.cost.terms if not within or within in term.name.split("."))
+    return polynomial_text(Cost(terms).flops("blocks")) if terms else ""
 
 
 def polynomial_text(polynomial: Polynomial) -> str:
@@ -107,29 +78,15 @@ def polynomial_text(polynomial: Polynomial) -> str:
     return " + ".join(texts).replace("+ -", "- ") or "0"
 
 
-def _exponent(arm: PlannedArm, known: Known, measure: GrowthMeasure) -> str:
-    """Over the longest step of the arm's series; for several series, one after the other."""
-
-    def subjects(cell_ids: Iterable[str]) -> set[Any]:
-        """What is followed once for all that share it."""
-        return {c if measure.per_workload else known.planned[c].cell.model for c in cell_ids if c in known.planned}
-
-    own = subjects(arm.cells)
-    found = [g for g in known.growth if g.measure == measure and subjects(g.series.cell_ids) & own and g.exponents.exponents]
-    return "; ".join(dict.fromkeys(_exponent_text(g.exponents.exponents[-1].exponent) for g in found))
-
-
-def _exponent_text(exponent: Interval) -> str:
-    if exponent.low == exponent.high:
-        return f"{exponent.estimate:.2f}"
-    return f"{exponent.estimate:.2f} [{exponent.low:.2f}, {exponent.high:.2f}]"
-
-
-def _reached(arm: PlannedArm, known: Known) -> str:
-    found = [known.rows[cell_id] for cell_id in arm.cells if cell_id in known.rows]
-    return "; ".join(filter(None, (numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"]) for row in found)))
-
-
-def _spent(arm: PlannedArm, known: Known) -> str:
-    found = [known.rows[cell_id] for cell_id in arm.cells if cell_id in known.rows]
-    return "; ".join(filter(None, (numbers.count(row["train_flops"]) for row in found)))
+def _exponent(arm: PlannedArm, study: Study, measure: GrowthMeasure) -> str:
+    """Over the longest step of the arm's series; for several series, one after the other. Counts are followed once per model, times per cell."""
+    models = {planned.cell.cell_id: planned.cell.model for planned in study.plan.cells}
+    own = {cell_id if measure.per_workload else models[cell_id] for cell_id in arm.cells if cell_id in models}
+    found = [
+        growth.exponents.exponents[-1].exponent
+        for growth in study.growth
+        if growth.measure == measure
+        and growth.exponents.exponents
+        and own & {cell_id if measure.per_workload else models[cell_id] for cell_id in growth.series.cell_ids if cell_id in models}
+    ]
+    return "; ".join(dict.fromkeys(interval_text(exponent, "exponent") for exponent in found))

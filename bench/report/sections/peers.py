@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +11,8 @@ from matplotlib.figure import Figure
 
 from bench import numbers
 from bench.analysis import frame as frames
-from bench.analysis.claims import UNDECIDED
 from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peer_bounds import BOUND_DEVICE, BOUND_DTYPE, CELL_BOUND, MET, MISSED, Judgement, answer_below, is_bound, places_text
-from bench.analysis.peers import FASTEST, SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
+from bench.analysis.peers import SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
@@ -25,17 +22,14 @@ from bench.report.charts.plotly import chart_lines
 from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
 from bench.report.charts.style import series_styles
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
+from bench.report.sections.verdicts import FIGURES, interval_json, interval_text
 from bench.report.tables import Table
+from bench.spec import FASTEST_PEER
 
-BOUNDS_CAPTION = (
-    "The bounds were set before anything was measured, for fp32 on a CPU. One is met where the whole 95 % interval is within it, missed where it is "
-    "wholly outside, and undecided otherwise, where cells or a peer as shipped are lost, and where the run has other places. That of every cell is "
-    "judged by intervals that hold for all cells together."
-)
 MEANS_CAPTION = (
     "Geometric means of ours over the peer's time, over as many lengths and batch sizes of a part as stand behind each; intervals are 95 % "
     "t-intervals over rounds of the round's own mean. Peers run with our engine at some lengths only: columns over other places are not to be set "
-    "against each other. Only the first column has a bound; the others run both sides with one engine and tell the code from the engine."
+    "against each other. Only the first column has a target; the others run both sides with one engine and tell the code from the engine."
 )
 CELLS_CAPTION = (
     "Ours with its best engine against the fastest peer as shipped: the one with the smallest median there. To choose the smallest makes it look a "
@@ -65,39 +59,28 @@ class StandingSection:
 
 def standing_section(study: Study) -> StandingSection:
     """Call inside `style.figure_style`."""
-    standing, judged, shares = study.peers, study.peer_bounds, study.kernel_shares
+    standing, shares = study.peers, study.kernel_shares
     if standing is None:
         return StandingSection()
-    answer, drawings = summary(standing, judged), list(draw_standing(standing, study.frame))
+    answer, drawings = summary(standing), list(draw_standing(standing, study.frame))
     return StandingSection(
-        blocks=(Paragraph(text=answer), *_bounds(judged), *map(_figure, drawings), *_tables(standing, shares, study.doubt)),
+        blocks=(Paragraph(text=answer), *map(_figure, drawings), *_tables(standing, shares, study.doubt)),
         figures={drawing.name: drawing.figure for drawing in drawings},
-        told={"standing": standing_json(standing, judged, shares, answer)},
+        told={"standing": standing_json(standing, shares, answer)},
     )
 
 
-def summary(standing: Standing, judged: Sequence[Judgement]) -> str:
-    """The geometric mean of every part against its fastest peers, and how many bounds are met."""
-    means = [f"{mean.part} {_mean_text(mean)}" for mean in standing.means if mean.peer == FASTEST]
-    counts = Counter(judgement.answer for judgement in judged)
-    bounds = ", ".join(f"{counts[answer]} {answer}" for answer in (MET, MISSED, UNDECIDED) if counts[answer])
-    lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
-    pairs = [pair for pair in standing.fastest if is_bound(pair.place)] or standing.fastest
+def summary(standing: Standing) -> str:
+    """The geometric mean of every part against its fastest peers, and in how many cells ours is shown to be faster: in fp32 where there are any."""
+    means = []
+    for mean in (mean for mean in standing.means if mean.peer == FASTEST_PEER):
+        text = interval_text(mean.ratio, "ratio") if mean.ratio else "not known"
+        lost = f"{mean.num_places} of " if mean.num_places < mean.num_planned else ""
+        means.append(f"{mean.part} {text} over {lost}{mean.num_planned} cells")
+    pairs = [pair for pair in standing.fastest if pair.place.dtype == "fp32"] or standing.fastest
     shown = sum(pair.is_shown_faster for pair in pairs)
-    lead += f" Shown to take less time in {shown} of {len(pairs)} cells (Holm)."
-    elsewhere = f"The bounds were set for {BOUND_DTYPE} on {BOUND_DEVICE}: none is judged here."
-    return f"{lead} {f'Of {len(judged)} bounds: {bounds}.' if judged else elsewhere}"
-
-
-def _mean_text(mean: Mean) -> str:
-    ratio = mean.ratio
-    text = "not known" if ratio is None else numbers.ratio(ratio.estimate, ratio.low, ratio.high)
-    whole = mean.num_places == mean.num_planned
-    return f"{text} over {mean.num_planned} cells" if whole else f"{text} over {mean.num_places} of {mean.num_planned} cells"
-
-
-def _bounds(judged: Sequence[Judgement]) -> tuple[Block, ...]:
-    return (TableBlock(table=judgement_table(judged), caption=BOUNDS_CAPTION),) if judged else ()
+    lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
+    return f"{lead} Shown to take less time in {shown} of {len(pairs)} cells (Holm)."
 
 
 def _figure(drawing: Drawing) -> FigureBlock:
@@ -116,7 +99,7 @@ def _tables(standing: Standing, shares: Sequence[KernelShare], doubt: str) -> tu
     """Those that have rows."""
     found = (
         (mean_table(standing.means), MEANS_CAPTION),
-        (cell_table(standing.fastest, is_doubted=bool(doubt)), " ".join(filter(None, (CELLS_CAPTION, doubt)))),
+        (cell_table(standing.fastest), " ".join(filter(None, (CELLS_CAPTION, doubt)))),
         (pair_table(standing.pairs), " ".join((PAIRS_CAPTION, *differences(standing)))),
         (share_table(shares), SHARES_CAPTION),
         (excluded_table(standing), EXCLUDED_CAPTION),
@@ -166,27 +149,22 @@ def _missing(pairs: Sequence[Pair]) -> tuple[str, ...]:
     return tuple(f"{p.place.part}, n = {p.place.seq_len}, batch {p.place.batch_size}, {p.peer}: fewer than two rounds" for p in lost)
 
 
-def standing_json(standing: Standing, judged: Sequence[Judgement], shares: Sequence[KernelShare], answer: str) -> dict[str, Any]:
+def standing_json(standing: Standing, shares: Sequence[KernelShare], answer: str) -> dict[str, Any]:
     """For `verdicts.json`; a ratio that is not known has no numbers."""
     return {
         "answer": answer,
-        "bounds": [
-            {
-                "part": judgement.part,
-                "bound": judgement.bound,
-                "answer": judgement.answer,
-                "reason": judgement.reason,
-                "measured": _interval(judgement.value),
-                "missed": [_place_json(place) for place in judgement.missed],
-            }
-            for judgement in judged
-        ],
         "means": [
-            {"part": mean.part, "peer": mean.peer, "kind": mean.kind, "cells": mean.num_places, **(_interval(mean.ratio) or {})}
+            {
+                "part": mean.part,
+                "peer": mean.peer,
+                "kind": mean.kind,
+                "cells": mean.num_places,
+                **(interval_json(mean.ratio) if mean.ratio else {}),
+            }
             for mean in standing.means
         ],
         "cells": [
-            {**_place_json(pair.place), "peer": pair.peer, "engine": pair.ours.engine, **(_interval(pair.ratio) or {})}
+            {**_place_json(pair.place), "peer": pair.peer, "engine": pair.ours.engine, **(interval_json(pair.ratio) if pair.ratio else {})}
             for pair in standing.fastest
         ],
         "kernel_shares": [
@@ -194,9 +172,9 @@ def standing_json(standing: Standing, judged: Sequence[Judgement], shares: Seque
                 **(_place_json(share.place) if share.place else {"phase": share.phase}),
                 "dtype": share.dtype,
                 "peer": share.peer,
-                "as_shipped": _interval(share.shipped),
-                "ours": _interval(share.ours),
-                "kernels": _interval(share.kernels),
+                "as_shipped": interval_json(share.shipped),
+                "ours": interval_json(share.ours),
+                "kernels": interval_json(share.kernels),
                 "share": share.share,
             }
             for share in shares
@@ -212,53 +190,35 @@ def _place_json(place: Place) -> dict[str, Any]:
     return {"part": place.part, "phase": place.phase, "n": place.seq_len, "batch_size": place.batch_size}
 
 
-def _interval(found: Interval | None) -> dict[str, float] | None:
-    return None if found is None else {"estimate": float(found.estimate), "low": float(found.low), "high": float(found.high)}
-
-
-Value = tuple[str, float | None]
-"""A cell's text, and the number to sort it by."""
-EMPTY: Value = ("", None)
-BADGES = ("outcome", "at most 1")
-
-
-def judgement_table(judged: Sequence[Judgement]) -> Table:
-    headers = ("outcome", "part", "bound", "measured", "fails at", "why")
-    return _table(
-        headers,
-        [
-            (_plain(j.answer), _plain(j.part), _plain(j.bound), _ratio(j.value), _plain(places_text(j.missed)), _plain(j.reason))
-            for j in judged
-        ],
-    )
+Value = str | tuple[str, float]
+"""A cell's text, or its text and the number to sort it by."""
 
 
 def mean_table(means: Sequence[Mean]) -> Table:
-    """One row per part and peer, one column per kind of pair; the fastest peer of each place leads."""
+    """One row per part and peer, one column per kind of pair with how many places went in; the fastest peer of each place leads."""
     kinds = _in_order(mean.kind for mean in means)
-    by_row: dict[tuple[str, str], dict[str, Mean]] = {}
+    by_row: dict[tuple[str, str], dict[str, Value]] = {}
     for mean in means:
-        by_row.setdefault((mean.part, mean.peer), {})[mean.kind] = mean
-    rows = [(_plain(part), _plain(peer), *(_mean(found.get(kind)) for kind in kinds)) for (part, peer), found in by_row.items()]
-    return _table(("part", "peer", *kinds), rows)
+        cells = f", {mean.num_places} of {mean.num_planned} cells"
+        by_row.setdefault((mean.part, mean.peer), {})[mean.kind] = _ratio(mean.ratio, cells)
+    return _table(("part", "peer", *kinds), [(*names, *(found.get(kind, "") for kind in kinds)) for names, found in by_row.items()])
 
 
-def cell_table(fastest: Sequence[Pair], *, is_doubted: bool = False) -> Table:
-    """Ours with its best engine against the fastest peer of each place, with both times. Doubt judges nothing."""
+def cell_table(fastest: Sequence[Pair]) -> Table:
+    """Ours with its best engine against the fastest peer of each place, with both times."""
     rows = [
         (
-            *_place_text(pair.place),
-            _plain(pair.ours.engine),
+            *_place_values(pair.place),
+            pair.ours.engine,
             _latency(pair.ours),
-            _plain(pair.peer),
+            pair.peer,
             _latency(pair.theirs),
             _ratio(pair.joint),
-            EMPTY if pair.p_adjusted is None else (numbers.p_value(pair.p_adjusted), pair.p_adjusted),
-            _plain(answer_below(CELL_BOUND, pair.joint) if is_bound(pair.place) and not is_doubted else ""),
+            _number(pair.p_adjusted, numbers.p_value),
         )
         for pair in fastest
     ]
-    return _table(("part", "n", "batch", "engine", "ours", FASTEST, "its time", "ratio", "p (Holm)", "at most 1"), rows)
+    return _table(("part", "n", "batch", "engine", "ours", FASTEST_PEER, "its time", "ratio", "p (Holm)"), rows)
 
 
 def pair_table(pairs: Sequence[Pair]) -> Table:
@@ -269,10 +229,10 @@ def pair_table(pairs: Sequence[Pair]) -> Table:
         by_row.setdefault((pair.place, pair.peer), {})[pair.kind] = pair
     rows = [
         (
-            *_place_text(place),
-            _plain(peer),
-            *(_ratio(found[kind].ratio) if kind in found else EMPTY for kind in kinds),
-            _error(found[SHIPPED].theirs) if SHIPPED in found else EMPTY,
+            *_place_values(place),
+            peer,
+            *(_ratio(found[kind].ratio) if kind in found else "" for kind in kinds),
+            _number(found[SHIPPED].theirs.output_error, FIGURES["error"]) if SHIPPED in found else "",
         )
         for (place, peer), found in by_row.items()
     ]
@@ -290,12 +250,11 @@ def share_table(shares: Sequence[KernelShare]) -> Table:
     headers = ("phase", "dtype", "peer", "n", "batch", "FLOPs", "as shipped", "ours, best engines", "kernels", "share of kernels")
     rows = [
         (
-            *(_plain(share.phase), _plain(share.dtype), _plain(share.peer)),
-            (numbers.exact(share.place.seq_len), float(share.place.seq_len)) if share.place else _plain(f"all {share.num_places}"),
-            (numbers.exact(share.place.batch_size), float(share.place.batch_size)) if share.place else EMPTY,
-            ("" if share.flops is None else numbers.significant(share.flops), share.flops),
+            *(share.phase, share.dtype, share.peer),
+            *(_place_values(share.place)[1:] if share.place else (f"all {share.num_places}", "")),
+            _number(share.flops, numbers.significant),
             *(_ratio(share.shipped), _ratio(share.ours), _ratio(share.kernels)),
-            ("" if share.share is None else f"{100 * share.share:.0f} %", share.share),
+            _number(share.share, lambda value: f"{100 * value:.0f} %"),
         )
         for share in shares
     ]
@@ -303,54 +262,40 @@ def share_table(shares: Sequence[KernelShare]) -> Table:
 
 
 def excluded_table(standing: Standing) -> Table:
-    rows = [(*_place_text(e.place), _plain(e.contender.side), _plain(e.contender.engine), _plain(e.reason)) for e in standing.excluded]
+    rows = [(*_place_values(lost.place), lost.contender.side, lost.contender.engine, lost.reason) for lost in standing.excluded]
     return _table(("part", "n", "batch", "whose", "engine", "why"), rows)
 
 
 def _table(headers: tuple[str, ...], rows: Sequence[tuple[Value, ...]]) -> Table:
     """Columns that are empty throughout are left out; those with numbers to sort by are set flush right."""
-    kept = [i for i in range(len(headers)) if any(row[i][0] for row in rows)]
+    pairs = [[(value, None) if isinstance(value, str) else value for value in row] for row in rows]
+    kept = [i for i in range(len(headers)) if any(row[i][0] for row in pairs)]
     return Table(
         headers=tuple(headers[i] for i in kept),
-        numeric=tuple(any(row[i][1] is not None for row in rows) for i in kept),
-        rows=tuple(tuple(row[i][0] for i in kept) for row in rows),
-        keys=tuple(tuple(row[i][1] for i in kept) for row in rows),
-        badges=tuple(headers[i] in BADGES for i in kept),
+        numeric=tuple(any(row[i][1] is not None for row in pairs) for i in kept),
+        rows=tuple(tuple(row[i][0] for i in kept) for row in pairs),
+        keys=tuple(tuple(row[i][1] for i in kept) for row in pairs),
     )
 
 
 def _in_order(kinds: Iterable[str]) -> tuple[str, ...]:
-    """What the bounds are about, then both eager, then the other engines."""
+    """Ours with its best engine first, then both eager, then the other engines."""
     return tuple(sorted(dict.fromkeys(kinds), key=lambda kind: (kind != SHIPPED, kind != both_with(EAGER))))
 
 
-def _plain(text: str) -> Value:
-    return text, None
+def _number(value: float | None, text: Callable[[float], str]) -> Value:
+    return "" if value is None else (text(value), float(value))
 
 
-def _place_text(place: Place) -> tuple[Value, Value, Value]:
-    n, batch = place.seq_len, place.batch_size
-    return _plain(place.part), (numbers.exact(n), float(n)), (numbers.exact(batch), float(batch))
+def _place_values(place: Place) -> tuple[Value, Value, Value]:
+    return place.part, _number(place.seq_len, numbers.exact), _number(place.batch_size, numbers.exact)
 
 
-def _ratio(ratio: Interval | None) -> Value:
-    return EMPTY if ratio is None else (numbers.ratio(ratio.estimate, ratio.low, ratio.high), ratio.estimate)
+def _ratio(ratio: Interval | None, more: str = "") -> Value:
+    return "" if ratio is None else (f"{numbers.ratio(ratio.estimate, ratio.low, ratio.high)}{more}", ratio.estimate)
 
 
 def _latency(contender: Contender) -> Value:
     value, low, high = (contender.row.get(name) for name in ("latency_ms", "latency_low_ms", "latency_high_ms"))
     mark = ", unstable" if contender.row.get("latency_stable") is False else ""
-    return EMPTY if numbers.is_empty(value) else (f"{numbers.interval_ms(value, low, high)}{mark}", float(value))  # type: ignore[arg-type]
-
-
-def _error(contender: Contender) -> Value:
-    error = contender.output_error
-    return EMPTY if error is None else (f"{error:.1e}" if error else "0", error)
-
-
-def _mean(mean: Mean | None) -> Value:
-    """With how many places went in, of how many."""
-    if mean is None or mean.ratio is None:
-        return EMPTY
-    text, key = _ratio(mean.ratio)
-    return f"{text}, {mean.num_places} of {mean.num_planned} cells", key
+    return "" if numbers.is_empty(value) else (f"{numbers.interval_ms(value, low, high)}{mark}", float(value))  # type: ignore[arg-type]

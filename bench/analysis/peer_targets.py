@@ -1,0 +1,121 @@
+"""Judge the project's targets beside the peers: ours in every cell, on the geometric mean, and equal outputs (`ablations/peers.py`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from bench import catalog
+from bench.analysis.claims import REFUTED, UNDECIDED, Estimate, Verdict, answer_to_all
+from bench.analysis.peers import OURS, Contender, Place, Standing
+from bench.analysis.predictions import answer_to, unanswered
+from bench.intervals import Interval
+from bench.measure.engines import EAGER
+from bench.spec import FASTEST_PEER, Part, Prediction
+
+Found = tuple[Mapping[Place | None, str], list[Estimate], list[str]]
+"""The answer at each place (None: over all of them), the figures, and what is lost: then nothing is supported."""
+
+
+def with_targets(predictions: Sequence[Prediction], parts: Sequence[Part]) -> tuple[Prediction, ...]:
+    """Add the targets of today to the predictions of a plan that was stored before plans held targets."""
+    if any(prediction.is_target for prediction in predictions):
+        return tuple(predictions)
+    names = {part.name for part in parts}
+    today: Sequence[Prediction] = catalog.load("ablations", "peers").ABLATION.predictions
+    return (*(prediction for prediction in today if prediction.is_target and prediction.part in names), *predictions)
+
+
+def absent_arms(name: str, predictions: Sequence[Prediction], parts: Sequence[Part]) -> tuple[str, ...]:
+    """The arms of a part that predictions name and the plan lacks, as where their library is not installed."""
+    planned = {arm.name for part in parts if part.name == name for arm in part.arms}
+    named = [side for p in predictions if p.part == name and not p.is_target for side in (p.arm, p.against)]
+    return tuple(dict.fromkeys(side for side in named if side and side not in planned))
+
+
+def judge_target(prediction: Prediction, standing: Standing, absent: Sequence[str] = ()) -> Verdict:
+    """Judge one target. On another grid than the target's, only a place of its own can refute it, and nothing supports it.
+
+    `absent`: see `absent_arms`.
+    """
+    places = [place for place in standing.places if place.part == prediction.part]
+    if not places:
+        return unanswered(prediction, "not in this run")
+    judge = _output_errors if prediction.against != FASTEST_PEER else (_mean if prediction.mean else _every_cell)
+    answers, estimates, lost = judge(prediction, standing, places, absent)
+    sizes = sorted({(place.seq_len, place.batch_size) for place in places})
+    if set(sizes) != set(prediction.places):
+        lost.append(f"over {len(sizes)} places ({_grid_text(sizes)}): the target is for {_grid_text(prediction.places)}")
+        counted = [answer for place, answer in answers.items() if place and (place.seq_len, place.batch_size) in prediction.places]
+    else:
+        counted = list(answers.values())
+    named = {answer: [place for place, found in answers.items() if place and found == answer] for answer in (REFUTED, UNDECIDED)}
+    where = [f"{answer} at {places_text(there)}" for answer, there in named.items() if there]
+    return dataclasses.replace(
+        unanswered(prediction, "; ".join([*where, *lost])),
+        answer=answer_to_all(counted, complete=not lost),
+        estimates=tuple(estimates),
+        cells=tuple(dict.fromkeys(contender.cell_id for place in places for contender in standing.contenders[place])),
+    )
+
+
+def _every_cell(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Found:
+    pairs = [pair for pair in standing.fastest if pair.place in places]
+    answers: dict[Place | None, str] = {p.place: answer_to(prediction, p.joint) if p.joint else UNDECIDED for p in pairs}
+    estimates = [Estimate(name=places_text([pair.place]), value=pair.joint, unit="ratio") for pair in pairs if pair.joint]
+    return answers, estimates, [*_uncompared(len(pairs), len(places)), *_lost_peers(standing, places, absent)]
+
+
+def _mean(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Found:
+    """A mean over some of the cells may be flattered by those that are lost: it decides nothing. A lost peer can only have raised it."""
+    mean = next(mean for mean in standing.means if (mean.part, mean.peer) == (prediction.part, FASTEST_PEER))
+    lost = [*_uncompared(mean.num_places, len(places)), *_lost_peers(standing, places, absent)]
+    if mean.ratio is None:
+        return {}, [], [*lost, "fewer than two rounds have all cells"]
+    answers: dict[Place | None, str] = {None: answer_to(prediction, mean.ratio)} if mean.num_places == len(places) else {}
+    return answers, [Estimate(name="", value=mean.ratio, unit="ratio")], lost
+
+
+def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Found:
+    """Over all cells but the reference itself, also those that were excluded because their answers differ."""
+    checked = [(place, contender) for place in places for contender in standing.contenders[place]]
+    checked += [(lost.place, lost.contender) for lost in standing.excluded if lost.place in places]
+    errors = [(place, contender.output_error) for place, contender in checked if not contender.is_reference]
+    known = [(place, Interval(estimate=error, low=error, high=error, num=1)) for place, error in errors if error is not None]
+    worst = {place: max((found for at, found in known if at == place), key=lambda found: found.high) for place, _ in known}
+    lost = [f"not known for {len(errors) - len(known)} of {len(errors)} cells"] if len(known) < len(errors) else []
+    largest = max((found for _, found in known), key=lambda found: found.high, default=None)
+    return (
+        {place: answer_to(prediction, found) for place, found in worst.items()},
+        [Estimate(name=f"largest of {len(known)} cells", value=largest, unit="error")] if largest else [],
+        [*lost, *(f"{arm} is not in this run" for arm in absent)],
+    )
+
+
+def _uncompared(num: int, num_planned: int) -> list[str]:
+    return [f"{num_planned - num} of {num_planned} cells are not compared"] if num < num_planned else []
+
+
+def _lost_peers(standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> list[str]:
+    """`timm is not compared at n = 17, batch 1`: it may be the fastest there. A part's peers are those that any of its places has."""
+    there = {place: _shipped(standing.contenders[place]) for place in places}
+    gone = [_shipped([lost.contender]) for lost in standing.excluded if lost.place in places]
+    sides = dict.fromkeys(side for found in (*there.values(), *gone, absent) for side in found)
+    lost = {side: [place for place in places if side not in there[place]] for side in sides}
+    return [f"{side} is not compared at {places_text(where)}" for side, where in lost.items() if where]
+
+
+def _shipped(contenders: Iterable[Contender]) -> list[str]:
+    return [contender.side for contender in contenders if contender.side != OURS and contender.engine == EAGER]
+
+
+def places_text(places: Iterable[Place]) -> str:
+    """`n = 17, batch 1; n = 65, batch 1 and 32`."""
+    return _grid_text([(place.seq_len, place.batch_size) for place in places])
+
+
+def _grid_text(sizes: Iterable[tuple[int, int]]) -> str:
+    by_length: dict[int, list[str]] = {}
+    for n, batch in sizes:
+        by_length.setdefault(n, []).append(str(batch))
+    return "; ".join(f"n = {n}, batch {' and '.join(dict.fromkeys(batches))}" for n, batches in by_length.items())
