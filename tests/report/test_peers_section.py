@@ -144,6 +144,10 @@ def test_the_targets_are_among_the_predictions(study: Study) -> None:
     lead, targets_table, *_ = question_blocks(study)
     assert isinstance(lead, Paragraph)
     assert lead.text.startswith("Is ours as fast? Of 12 predictions: 8 supported, 2 refuted, 2 undecided.")
+    assert (
+        "Against the prediction: gMLP, infer: every arm against ours, eager: output error at most 1e-05 in every cell (3.0e-01)"
+        in lead.text
+    )
     assert isinstance(targets_table, TableBlock)
     assert "Those against the fastest peer and on output errors are the project's targets" in targets_table.caption
     rows = [dict(zip(targets_table.table.headers, row, strict=True)) for row in targets_table.table.rows]

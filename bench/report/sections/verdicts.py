@@ -122,23 +122,25 @@ MAX_NAMED = 6
 
 
 def answer_sentence(verdicts: Sequence[Verdict]) -> str:
-    """How many predictions came out how, and which were decided; "" for none."""
+    """How many predictions came out how, and which were decided, with the part where there are several; "" for none."""
     if not verdicts:
         return ""
     named = {answer: [verdict for verdict in verdicts if verdict.answer == answer] for answer in ANSWERS}
     counts = ", ".join(f"{len(found)} {answer}" for answer, found in named.items() if found)
+    several = len({verdict.scope["part"] for verdict in verdicts}) > 1
     texts = [f"Of {len(verdicts)} {'prediction' if len(verdicts) == 1 else 'predictions'}: {counts}."]
     for answer, lead in ((SUPPORTED, "As predicted"), (REFUTED, "Against the prediction")):
         if found := named[answer]:
             more = f"; {len(found) - MAX_NAMED} more in the table" if len(found) > MAX_NAMED else ""
-            texts.append(f"{lead}: {'; '.join(map(_in_words, found[:MAX_NAMED]))}{more}.")
+            texts.append(f"{lead}: {'; '.join(_in_words(verdict, several) for verdict in found[:MAX_NAMED])}{more}.")
     return " ".join(texts)
 
 
-def _in_words(verdict: Verdict) -> str:
+def _in_words(verdict: Verdict, several: bool) -> str:
     figures = "; ".join(interval_text(found.value, found.unit) for found in verdict.estimates[:2])
     more = f"; {len(verdict.estimates) - 2} more" if len(verdict.estimates) > 2 else ""
-    return f"{verdict.about}: {verdict.claim.question} ({figures}{more})"
+    part = f"{verdict.scope['part']}: " if several else ""
+    return f"{part}{verdict.about}: {verdict.claim.question} ({figures}{more})"
 
 
 def _of(verdicts: Sequence[Verdict], name: str) -> list[Verdict]:
