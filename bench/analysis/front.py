@@ -144,7 +144,7 @@ def model_place(row: Mapping[str, Any]) -> str:
 
 def unmeasured(rows: pandas.DataFrame) -> tuple[str, ...]:
     """The models that have no x, named for a list of what is missing."""
-    return tuple(f"{row['label']}, n = {row['seq_len']:.0f}, {row['size']}" for row in rows[rows["x"].isna()].to_dict("records"))
+    return tuple(model_place(row) for row in rows[rows["x"].isna()].to_dict("records"))
 
 
 def on_front(rows: pandas.DataFrame) -> pandas.DataFrame:

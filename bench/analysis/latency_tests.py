@@ -82,15 +82,9 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
     lacks = {cell: reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {})) for cell in ids}
     compared = [cell for cell in ids if not lacks[cell]]
     logs = [{cell: [math.log(ms) for ms in run[cell].values()] for cell in compared} for run in (first, second)]
-    variances = [{cell: statistics.variance(values) for cell, values in run.items()} for run in logs]
-    priors = [prior_of(list(of.values()), [len(values) - 1 for values in run.values()]) for of, run in zip(variances, logs, strict=True)]
-    tests = {}
-    for cell in compared:
-        parts: list[tuple[float, float]] = []
-        for run, of, prior in zip(logs, variances, priors, strict=True):
-            variance, degrees = prior.moderate(of[cell], len(run[cell]) - 1)
-            parts.append((variance / len(run[cell]), degrees))
-        tests[cell] = Difference(estimate=statistics.fmean(logs[1][cell]) - statistics.fmean(logs[0][cell]), parts=parts)
+    parts = [_mean_variances(run) for run in logs]
+    means = [{cell: statistics.fmean(values) for cell, values in run.items()} for run in logs]
+    tests = {cell: Difference(estimate=means[1][cell] - means[0][cell], parts=[run[cell] for run in parts]) for cell in compared}
     adjusted = dict(zip(compared, holm([tests[cell].p_value for cell in compared]), strict=True))
     found = []
     for cell in ids:
@@ -144,6 +138,17 @@ def _lack(first: Readings, second: Readings) -> str:
         if len(readings) < MIN_ROUNDS:
             return f"{len(readings)} rounds in the {name} run, and {MIN_ROUNDS} are needed"
     return ""
+
+
+def _mean_variances(logs: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    """The variance of each cell's mean, moderated by the variances of all cells, with its degrees of freedom."""
+    variances = {cell: statistics.variance(values) for cell, values in logs.items()}
+    prior = prior_of(list(variances.values()), [len(values) - 1 for values in logs.values()])
+    found = {}
+    for cell, values in logs.items():
+        variance, degrees = prior.moderate(variances[cell], len(values) - 1)
+        found[cell] = (variance / len(values), degrees)
+    return found
 
 
 def _means_by_round(cells: Sequence[Readings]) -> list[float]:

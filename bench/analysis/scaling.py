@@ -117,9 +117,10 @@ def decompose_counts(samples: pandas.DataFrame) -> Decomposition:
 def _interpolated(found: Decomposition, samples: pandas.DataFrame) -> Decomposition:
     """With the polynomial's own coefficients where one goes through every count: a constant may then be negative, as n - 1 patches make it."""
     counts = samples[samples["n"].isin(found.lengths)].sort_values("n")
-    lengths, values = counts["n"].to_numpy(dtype=np.float64), counts["value"].to_numpy(dtype=np.float64)
-    terms = np.polynomial.polynomial.polyfit(lengths, values, 2, w=1 / values)
-    parts = terms * lengths[:, None] ** np.arange(3) / values[:, None]
+    design = weighted_design(tuple(counts["n"]), counts["value"].to_numpy(dtype=np.float64))
+    scale = np.linalg.norm(design, axis=0)
+    terms = np.linalg.lstsq(design / scale, np.ones(len(design)), rcond=None)[0] / scale
+    parts = design * terms
     if np.abs(parts.sum(axis=1) - 1).max() > ROUNDING:
         return found
     terms = np.where(np.abs(parts).max(axis=0) > ROUNDING, terms, 0.0)

@@ -270,7 +270,10 @@ def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding
                 advice="use ratios, not times; measure again on a quiet host",
                 serious=False,
             )
-    rates = [{name: max(of_run) for name, of_run in _by_ceiling(facts).items()} for facts in environments]
+    rates = []
+    for facts in environments:
+        start, end = (ceilings(facts, moment) for moment in (AT_START, AT_END))
+        rates.append({name: max(start.get(name, 0.0), end.get(name, 0.0)) for name in start | end})
     if found := furthest_apart(rates):
         name, low, high = found
         yield Finding(
@@ -278,11 +281,6 @@ def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding
             advice="their times belong to different speeds of one type of host; use ratios within each run",
             serious=False,
         )
-
-
-def _by_ceiling(environment: Mapping[str, Any]) -> dict[str, list[float]]:
-    both = [ceilings(environment, moment) for moment in (AT_START, AT_END)]
-    return {name: [rates[name] for rates in both if name in rates] for name in dict.fromkeys([*both[0], *both[1]])}
 
 
 def _unknown_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -138,7 +138,7 @@ def test_the_largest_that_fits_is_found_with_a_guess_or_without(power: int) -> N
         return bool(n**power <= 700**power)
 
     def on_the_line(low: int, high: int) -> float:
-        return low + (700**power - low**power) / (high**power - low**power) * (high - low)
+        return low + float((700**power - low**power) / (high**power - low**power)) * (high - low)
 
     at = sized_where(lambda _: True)
     assert narrow(at, fits, 257, 1025, on_the_line) == narrow(at, fits, 257, 1025) == (700, 701)
