@@ -18,9 +18,9 @@ from bench.analysis import peer_bounds
 from bench.analysis.peers import BEST_ARM
 from bench.analysis.study import Study
 from bench.report.charts.style import figure_style
-from bench.report.document import Document, Section, TableBlock
+from bench.report.document import Block, Document, FigureBlock, Section, TableBlock
 from bench.report.markdown import to_markdown
-from bench.report.sections.peers import StandingSection, standing_section
+from bench.report.sections.peers import standing_blocks, standing_json
 from bench.report.write import write_report
 from bench.spec import Part, PlannedArm, PlannedCell
 from tests.report.conftest import MakeData
@@ -103,9 +103,9 @@ def made(
     )
 
 
-def section_of(data: Study) -> StandingSection:
+def section_of(data: Study) -> tuple[Block, ...]:
     with figure_style():
-        return standing_section(data)
+        return standing_blocks(data)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -116,19 +116,24 @@ def _bounds_for_these_places() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def found(make_data: MakeData) -> StandingSection:
-    return section_of(made(make_data))
+def run(make_data: MakeData) -> Study:
+    return made(make_data)
 
 
 @pytest.fixture(scope="module")
-def section(found: StandingSection) -> str:
-    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Beside the peers", blocks=found.blocks),))
+def found(run: Study) -> tuple[Block, ...]:
+    return section_of(run)
+
+
+@pytest.fixture(scope="module")
+def section(found: tuple[Block, ...]) -> str:
+    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Beside the peers", blocks=found),))
     return to_markdown(document).split("## Beside the peers\n")[1]
 
 
 @pytest.fixture(scope="module")
-def told(found: StandingSection) -> dict[str, Any]:
-    standing: dict[str, Any] = found.told["standing"]
+def told(run: Study) -> dict[str, Any]:
+    standing: dict[str, Any] = standing_json(run)["standing"]
     return standing
 
 
@@ -184,9 +189,10 @@ def test_every_bound_is_in_the_json(told: dict[str, Any]) -> None:
     assert [bound["missed"][0]["n"] for bound in told["bounds"] if bound["answer"] == "missed"] == [17, 17]
 
 
-def test_the_figure_has_a_line_where_both_are_equally_fast(found: StandingSection) -> None:
+def test_the_figure_has_a_line_where_both_are_equally_fast(found: tuple[Block, ...]) -> None:
     """In every panel, within its limits; a panel for each model, phase and batch size."""
-    axes = [axis for axis in found.figures["beside-peers"].axes if axis.get_visible()]
+    (block,) = [block for block in found if isinstance(block, FigureBlock)]
+    axes = [axis for axis in block.figure.axes if axis.get_visible()]
     assert len(axes) == len(FAMILIES) * len(PHASES) * len(BATCHES)
     for axis in axes:
         lines = {line.get_gid(): line for line in axis.lines}
@@ -198,10 +204,10 @@ def test_the_figure_has_a_line_where_both_are_equally_fast(found: StandingSectio
 def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
     """In the table of cells neither."""
     noisy = {"ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False}
-    section = section_of(dataclasses.replace(made(make_data, lengths=[17, 65], batches=[1]), control=noisy))
-    doubted = section.told["standing"]["bounds"]
+    data = dataclasses.replace(made(make_data, lengths=[17, 65], batches=[1]), control=noisy)
+    doubted = standing_json(data)["standing"]["bounds"]
     assert {bound["answer"] for bound in doubted if not bound["bound"].startswith("outputs")} == {"undecided"}
-    tables = [block.table for block in section.blocks if isinstance(block, TableBlock)]
+    tables = [block.table for block in section_of(data) if isinstance(block, TableBlock)]
     assert all("at most 1" not in table.headers for table in tables)
 
 
@@ -209,7 +215,7 @@ def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: Mak
     data = made(make_data, titles=["ViT"], phases=["infer"], lengths=[17], batches=[1])
     rows = data.rows.assign(latency_stable=False, differences=["two LayerNorms" if ":" in name else None for name in data.rows["model"]])
     section = section_of(dataclasses.replace(data, rows=rows))
-    text = to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=section.blocks),)))
+    text = to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=section),)))
     assert "], unstable |" in text
     assert "timm: two LayerNorms. torchvision: two LayerNorms." in text
 
@@ -222,4 +228,5 @@ def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path
 
 
 def test_other_runs_have_no_such_section(make_data: MakeData) -> None:
-    assert section_of(make_data(models=("gmlp",), lengths=(17,))) == StandingSection()
+    other = make_data(models=("gmlp",), lengths=(17,))
+    assert (section_of(other), standing_json(other)) == ((), {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from matplotlib.lines import Line2D
 from bench import numbers
 from bench.planning.tuning import recipe_of
 from bench.report.charts.matplotlib import CHARACTERS_PER_INCH
-from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import BLACK, GREY, VERMILLION, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.tables import Table
@@ -41,24 +40,12 @@ class FitView:
     fit: Fit
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitsSection:
-    """Blocks in reading order, and by name the figures that they show."""
-
-    blocks: tuple[Block, ...]
-    figures: Mapping[str, Figure]
-
-
-def fits_section(records: Sequence[Record], plan: Plan) -> FitsSection:
-    """A figure per task and length of which the records hold fits; nothing where they hold none. Call inside `style.figure_style`."""
+def fits_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
+    """Draw a figure per task and length of which the records hold fits. Call inside `style.figure_style`."""
     by_item: dict[str, list[FitView]] = {}
     for view in fit_views(records, plan):
         by_item.setdefault(view.item, []).append(view)
-    if not by_item:
-        return FitsSection(blocks=(), figures={})
-    figures = {_name(item): draw_fits(views[:MAX_PANELS]) for item, views in by_item.items()}
-    shown = [_figure_block(item, views, figures[_name(item)]) for item, views in by_item.items()]
-    return FitsSection(blocks=(Paragraph(text=INTRODUCTION), *shown), figures=figures)
+    return (Paragraph(text=INTRODUCTION), *(_figure_block(item, views) for item, views in by_item.items())) if by_item else ()
 
 
 def fit_views(records: Sequence[Record], plan: Plan) -> tuple[FitView, ...]:
@@ -122,7 +109,7 @@ def _handles() -> list[Line2D]:
     ]
 
 
-def _figure_block(item: str, views: Sequence[FitView], figure: Figure) -> FigureBlock:
+def _figure_block(item: str, views: Sequence[FitView]) -> FigureBlock:
     fit = views[0].fit
     caption = (
         f"{numbers.whole(len(fit.observed_x))} observed points and {numbers.whole(len(fit.asked_x))} places asked for; a short line leads from each "
@@ -130,11 +117,11 @@ def _figure_block(item: str, views: Sequence[FitView], figure: Figure) -> Figure
     )
     left_out = [f"Not drawn, for there are many: {'; '.join(view.label for view in views[MAX_PANELS:])}."] if views[MAX_PANELS:] else []
     return FigureBlock(
-        name=_name(item),
+        name=f"fits-{slug(item)}",
         title=f"Fits: {item}",
         caption=caption,
         missing=tuple(left_out),
-        wide=bool(figure.get_figwidth() > PHONE_INCHES),
+        figure=draw_fits(views[:MAX_PANELS]),
         table=fit_table(views),
     )
 
@@ -145,7 +132,3 @@ def _label(planned: PlannedCell) -> str:
 
 def _item(planned: PlannedCell) -> str:
     return f"{planned.cell.workload.task}, n = {planned.cell.model.shape.seq_len}"
-
-
-def _name(item: str) -> str:
-    return f"fits-{slug(item)}"

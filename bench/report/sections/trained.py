@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from bench import numbers
 from bench.planning.tuning import recipe_of
 from bench.report.charts.heatmaps import HeatmapRow, draw_heatmaps
-from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import slug
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.tables import Table
@@ -48,30 +47,19 @@ class MixingView:
     mixing: Mixing
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeightsSection:
-    """Blocks in reading order, and by name the figures that they show."""
-
-    blocks: tuple[Block, ...]
-    figures: Mapping[str, Figure]
-
-
-def weights_section(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> WeightsSection:
-    """The mixing of trained models, as far as the records hold any: a table of all models, and the heatmaps of a few or, with `every_figure`, of the
-    first `MAX_MODELS`. Call inside `style.figure_style`."""
+def weights_blocks(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> tuple[Block, ...]:
+    """Show the mixing of trained models, as far as the records hold any: a table of all models, and heatmaps of `FEW_VIEWS` views or, with
+    `every_figure`, of the first `MAX_MODELS` models. Call inside `style.figure_style`."""
     views = mixing_views(records, plan)
     if not views:
-        return WeightsSection(blocks=(), figures={})
+        return ()
     models = list(dict.fromkeys(view.label for view in views))
-    drawn = [view for view in views if view.label in models[:MAX_MODELS]]
-    others = [] if every_figure else drawn[FEW_VIEWS:]
-    drawn = drawn[: len(drawn) - len(others)]
-    figures = {view.name: draw_mixing(view.mixing) for view in drawn}
-    shown = tuple(_figure_block(view, figures[view.name]) for view in drawn)
-    left_out = f"Not drawn, for there are many: {'; '.join(models[MAX_MODELS:])}."
-    more = f"{len(others)} more heatmaps: bench report RUN --figures all."
-    rest = (*((Paragraph(text=more),) if others else ()), *((Paragraph(text=left_out),) if models[MAX_MODELS:] else ()))
-    return WeightsSection(blocks=(Paragraph(text=INTRODUCTION), *_overview(views), *shown, *rest), figures=figures)
+    chosen = [view for view in views if view.label in models[:MAX_MODELS]]
+    drawn = chosen if every_figure else chosen[:FEW_VIEWS]
+    notes = [f"{len(chosen) - len(drawn)} more heatmaps: bench report RUN --figures all."] if drawn != chosen else []
+    notes += [f"Not drawn, for there are many: {'; '.join(models[MAX_MODELS:])}."] if models[MAX_MODELS:] else []
+    figures = map(_figure_block, drawn)
+    return (Paragraph(text=INTRODUCTION), *_overview(views), *figures, *(Paragraph(text=note) for note in notes))
 
 
 def mixing_views(records: Sequence[Record], plan: Plan) -> tuple[MixingView, ...]:
@@ -139,14 +127,14 @@ def _title(mixing: Mixing, state: str, layer: int, head: int) -> str:
     return _share(getattr(mixing, measures[-1])[state][layer, head]) if measures else ""
 
 
-def _figure_block(view: MixingView, figure: Figure) -> FigureBlock:
+def _figure_block(view: MixingView) -> FigureBlock:
     mixing = view.mixing
     is_positions = mixing.kind == POSITIONS
     return FigureBlock(
         name=view.name,
         title=f"{_kind_name(mixing.kind)}: {view.label}",
         caption=_positions_caption(mixing) if is_positions else _caption(mixing),
-        wide=bool(figure.get_figwidth() > PHONE_INCHES),
+        figure=draw_mixing(mixing),
         table=None if is_positions else mixing_table(mixing),
     )
 
