@@ -55,7 +55,7 @@ def draw_front(sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chan
         _mark_unstable(plot, points, axes)
         _draw_chance(plot, chance.get(str(panel["task"].iloc[0])), y_limits, GUESSES[axes.y])
 
-    return draw_panels(sheet, draw, _handles(labels, styles, rows), share_y=True)
+    return draw_panels(sheet, draw, _handles(labels, styles, rows))
 
 
 def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series:

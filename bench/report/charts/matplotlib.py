@@ -26,12 +26,15 @@ LEGEND_HANDLE_CHARACTERS = 9
 Handle = Line2D | Patch
 
 
-def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], handles: Sequence[Handle], share_y: bool) -> Figure:
-    """`draw` fills one axis from the rows of one panel. Labels stay on the outer axes; a combination without data leaves its place empty."""
-    columns = legend_columns(handles, sheet_width(sheet))
-    legend_rows = -(-len(handles) // columns)
-    figure = Figure(figsize=(sheet_width(sheet), _panel_height(sheet) + LEGEND_ROW * legend_rows), layout="constrained")
-    axes = figure.subplots(sheet.num_rows, sheet.num_columns, squeeze=False, sharey=share_y)
+def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], handles: Sequence[Handle]) -> Figure:
+    """Fill one axis per panel by `draw`, all with one y axis. Labels stay on the outer axes; a combination without data leaves its place empty."""
+    num_rows = -(-len(sheet.panels) // sheet.num_columns)
+    many = (max(MIN_WIDTH, MANY_PANELS[0] * sheet.num_columns), MANY_PANELS[1] * num_rows)
+    width, height = many if len(sheet.panels) > 1 else ONE_PANEL
+    columns = legend_columns(handles, width)
+    height += (TITLE_ROW if sheet.title else 0.0) + LEGEND_ROW * -(-len(handles) // columns)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(num_rows, sheet.num_columns, squeeze=False, sharey=True)
     for place, axis in enumerate(axes.flat):
         panel = sheet.panels[place] if place < len(sheet.panels) else None
         if panel is None:
@@ -39,16 +42,16 @@ def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], ha
             continue
         draw(axis, panel.rows)
         axis.set_title(panel.title)
-        _label_outer(axis, place, sheet, share_y)
+        below = place + sheet.num_columns
+        if place % sheet.num_columns and sheet.panels[place - 1] is not None:
+            axis.set_ylabel("")
+            axis.tick_params(labelleft=False)
+        if below < len(sheet.panels) and sheet.panels[below] is not None:
+            axis.set_xlabel("")
     if sheet.title:
         figure.suptitle(sheet.title, fontsize=10, x=0.01, ha="left")
     figure.legend(handles=list(handles), loc="outside lower center", ncols=columns)
     return figure
-
-
-def sheet_width(sheet: Sheet) -> float:
-    """In inches."""
-    return ONE_PANEL[0] if len(sheet.panels) == 1 else max(MIN_WIDTH, MANY_PANELS[0] * sheet.num_columns)
 
 
 def legend_columns(handles: Sequence[Handle], width: float) -> int:
@@ -59,21 +62,6 @@ def legend_columns(handles: Sequence[Handle], width: float) -> int:
         if sum(max(lengths[i : i + rows]) for i in range(0, len(lengths), rows)) <= width * CHARACTERS_PER_INCH:
             return columns
     return 1
-
-
-def _panel_height(sheet: Sheet) -> float:
-    height = ONE_PANEL[1] if len(sheet.panels) == 1 else MANY_PANELS[1] * sheet.num_rows
-    return height + (TITLE_ROW if sheet.title else 0.0)
-
-
-def _label_outer(axis: Axes, place: int, sheet: Sheet, share_y: bool) -> None:
-    """Drop an axis label that the neighbour already shows; with a shared scale the tick labels go as well."""
-    below = place + sheet.num_columns
-    if place % sheet.num_columns and sheet.panels[place - 1] is not None:
-        axis.set_ylabel("")
-        axis.tick_params(labelleft=not share_y)
-    if below < len(sheet.panels) and sheet.panels[below] is not None:
-        axis.set_xlabel("")
 
 
 INTERVAL_WIDTH = 1.2
@@ -127,7 +115,7 @@ def draw_lines(sheet: Sheet, quantity: Quantity, styles: Mapping[str, SeriesStyl
         set_axis = log_value_axis if quantity.logarithmic else value_axis
         set_axis(axis, limits, quantity.text, quantity.label)
 
-    return draw_panels(sheet, draw, _line_handles(measured, quantity, styles), share_y=True)
+    return draw_panels(sheet, draw, _line_handles(measured, quantity, styles))
 
 
 def _draw_line_series(axis: Axes, series: pandas.DataFrame, quantity: Quantity, style: SeriesStyle, gid: str) -> None:
@@ -168,6 +156,7 @@ def draw_shares(sheet: Sheet, parts: Mapping[str, str], text: Callable[[float], 
     """
     styles = part_styles(list(parts))
     lengths = sorted(set(sheet.rows["seq_len"]))
+    few = len(lengths) <= FEW_BARS
     shares = sheet.rows[list(parts)].div(sheet.rows["total"], axis=0)
     lowest = float(shares.clip(upper=0).sum(axis=1).min())
 
@@ -175,11 +164,18 @@ def draw_shares(sheet: Sheet, parts: Mapping[str, str], text: Callable[[float], 
         for row in panel.drop_duplicates("seq_len").to_dict("records"):
             place, bar = lengths.index(row["seq_len"]), {part: row[part] / row["total"] for part in parts}
             top = _draw_bar(axis, place, bar, styles)
-            _write_total(axis, place, top, text(row["written"]), few=len(lengths) <= FEW_BARS)
-        _set_axes(axis, lengths, lowest, label)
+            axis.text(place, top + 0.04, text(row["written"]), ha="center", va="bottom", fontsize=7.5, rotation=0 if few else 90)
+        axis.set_xlim(-0.6, len(lengths) - 0.4)
+        axis.set_ylim(lowest if lowest < -0.01 else 0, 1.17 if few else 1.5)
+        axis.set_xticks(range(len(lengths)), [f"{n:.0f}" for n in lengths], rotation=0 if few else 45)
+        axis.set_yticks(SHARE_TICKS, [f"{100 * share:.0f} %" for share in SHARE_TICKS])
+        axis.grid(visible=False, axis="x")
+        axis.set_xlabel(LENGTH_LABEL)
+        axis.set_ylabel(label)
 
-    handles = [_patch(name, styles[part]) for part, name in parts.items() if (sheet.rows[part].fillna(0) != 0).any()]
-    return draw_panels(sheet, draw, handles, share_y=True)
+    shown = {name: styles[part] for part, name in parts.items() if (sheet.rows[part].fillna(0) != 0).any()}
+    handles = [Patch(facecolor=s.color, hatch=s.hatch, edgecolor=EDGE, linewidth=0.5, label=name) for name, s in shown.items()]
+    return draw_panels(sheet, draw, handles)
 
 
 def _draw_bar(axis: Axes, place: int, shares: Mapping[str, float], styles: Mapping[str, PartStyle]) -> float:
@@ -195,22 +191,3 @@ def _draw_bar(axis: Axes, place: int, shares: Mapping[str, float], styles: Mappi
         )
         above, below = above + max(share, 0.0), below + min(share, 0.0)
     return above
-
-
-def _write_total(axis: Axes, place: int, top: float, text: str, *, few: bool) -> None:
-    axis.text(place, top + 0.04, text, ha="center", va="bottom", fontsize=7.5, rotation=0 if few else 90)
-
-
-def _set_axes(axis: Axes, lengths: list[float], lowest: float, label: str) -> None:
-    few = len(lengths) <= FEW_BARS
-    axis.set_xlim(-0.6, len(lengths) - 0.4)
-    axis.set_ylim(lowest if lowest < -0.01 else 0, 1.17 if few else 1.5)
-    axis.set_xticks(range(len(lengths)), [f"{n:.0f}" for n in lengths], rotation=0 if few else 45)
-    axis.set_yticks(SHARE_TICKS, [f"{100 * share:.0f} %" for share in SHARE_TICKS])
-    axis.grid(visible=False, axis="x")
-    axis.set_xlabel(LENGTH_LABEL)
-    axis.set_ylabel(label)
-
-
-def _patch(name: str, style: PartStyle) -> Patch:
-    return Patch(facecolor=style.color, hatch=style.hatch, edgecolor=EDGE, linewidth=0.5, label=name)

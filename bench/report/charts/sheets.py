@@ -80,10 +80,6 @@ class Sheet:
     panels: tuple[Panel | None, ...]
 
     @property
-    def num_rows(self) -> int:
-        return -(-len(self.panels) // self.num_columns)
-
-    @property
     def rows(self) -> pandas.DataFrame:
         return pandas.concat([panel.rows for panel in self.panels if panel])
 
@@ -98,14 +94,14 @@ def sheets(frame: pandas.DataFrame, column: str, text: Callable[[Any], str], row
     for key in (*(k for k in keys if k not in fixed), None):
         free = tuple(k for k in keys if k not in fixed)
         found = [_sheet(values, part, free, column, text) for values, part in _split(frame, fixed)]
-        if key is None or all(_fits(sheet) for sheet in found):
+        if key is None or all(len(sheet.panels) <= MAX_PANELS and sheet.num_columns <= MAX_COLUMNS for sheet in found):
             break
         fixed = (*fixed, key)
     return found
 
 
 def drawable(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
-    """What an image can hold of a sheet, and what it leaves out, one phrase each; most sheets are held whole."""
+    """Cut a sheet down to the room of an image; return it with a phrase for each kind of loss. Most sheets are held whole."""
     panels = sheet.panels[:MAX_PANELS]
     rows = sheet.rows
     labels, lengths = list(dict.fromkeys(rows["label"])), sorted(rows["seq_len"].unique())
@@ -127,7 +123,7 @@ def _left_out(what: str, num: int, num_kept: int) -> str:
 
 
 def _spread(values: Sequence[float], num: int) -> list[float]:
-    """At most `num` of the values, evenly, both ends among them."""
+    """Pick at most `num` of the values, evenly, both ends among them."""
     if len(values) <= num:
         return list(values)
     return [values[round(i * (len(values) - 1) / (num - 1))] for i in range(num)]
@@ -136,10 +132,6 @@ def _spread(values: Sequence[float], num: int) -> list[float]:
 def _chosen(panel: Panel, labels: Sequence[str], lengths: Sequence[float]) -> Panel | None:
     rows = panel.rows[panel.rows["label"].isin(labels) & panel.rows["seq_len"].isin(lengths)]
     return None if rows.empty else Panel(title=panel.title, rows=rows)
-
-
-def _fits(sheet: Sheet) -> bool:
-    return len(sheet.panels) <= MAX_PANELS and sheet.num_columns <= MAX_COLUMNS
 
 
 def _split(frame: pandas.DataFrame, fixed: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], pandas.DataFrame]]:
@@ -163,12 +155,8 @@ def _sheet(values: dict[str, Any], frame: pandas.DataFrame, keys: tuple[str, ...
     elif len(combinations) > 1 and len(across) > 1:
         num_columns = len(across)
     else:
-        num_columns = _wrapped(len(panels))
+        num_columns = 2 if len(panels) == MAX_COLUMNS else min(len(panels), WRAPPED_COLUMNS)
     return Sheet(title=title, name=slug(title.lower().replace(", ", "-").replace(" ", "-")), num_columns=num_columns, panels=tuple(panels))
-
-
-def _wrapped(num_panels: int) -> int:
-    return 2 if num_panels == MAX_COLUMNS else min(num_panels, WRAPPED_COLUMNS)
 
 
 def _panel(combination: str, value: str, rows: pandas.DataFrame) -> Panel | None:

@@ -94,7 +94,7 @@ def draw_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Figure:
         axis.set_xticks([], minor=True)
         axis.set_xlabel(X_LABEL)
 
-    return draw_panels(sheet, draw, _handles(labels, styles, hollow=bool((rows["regime"] == LAUNCH).any())), share_y=True)
+    return draw_panels(sheet, draw, _handles(labels, styles, hollow=bool((rows["regime"] == LAUNCH).any())))
 
 
 def _handles(labels: list[str], styles: Mapping[str, SeriesStyle], *, hollow: bool) -> list[Line2D]:

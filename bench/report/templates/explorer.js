@@ -227,7 +227,7 @@
     if (log && high / low > 5) {
       const first = Math.floor(Math.log10(low));
       const powers = Array.from({ length: Math.ceil(Math.log10(high)) - first + 1 }, (_, i) => 10 ** (first + i));
-      return powers.length > 6 ? powers : powers.flatMap((power) => [power, 2 * power, 5 * power]);
+      return powers.length > 4 ? powers : powers.flatMap((power) => [power, 2 * power, 5 * power]);
     }
     const power = 10 ** Math.floor(Math.log10((high - low) / 5));
     const step = [1, 2, 2.5, 5, 10].map((multiple) => multiple * power).find((found) => found >= (high - low) / 5);
