@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from bench.report.charts.chart import Chart
+from matplotlib.figure import Figure
+
 from bench.report.tables import Table
+
+PHONE_INCHES = 6.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,21 +43,32 @@ class TableBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureBlock:
-    """`name` is the file name without its ending, below figures/. `wide`: too wide to be read when shrunk to a phone.
+    """`name` is the file name without its ending, below figures/. `missing` lists the cells without a point in the figure.
 
-    `chart` is the interactive form, `table` the cells behind the figure.
+    `table` holds the numbers behind the figure where no other table of the page does.
     """
 
     name: str
     title: str
     caption: str
+    figure: Figure
     missing: tuple[str, ...] = ()
-    wide: bool = False
-    chart: Chart | None = None
     table: Table | None = None
 
+    @property
+    def wide(self) -> bool:
+        """Too wide to be read when shrunk to a phone."""
+        return bool(self.figure.get_figwidth() > PHONE_INCHES)
 
-Block = Paragraph | Bullets | Code | TableBlock | FigureBlock
+
+@dataclass(frozen=True, kw_only=True)
+class ExplorerBlock:
+    """Rows to plot interactively; a page holds one at most, and Markdown none. `data` is ready to become JSON."""
+
+    data: Mapping[str, Any]
+
+
+Block = Paragraph | Bullets | Code | TableBlock | FigureBlock | ExplorerBlock
 
 
 @dataclass(frozen=True, kw_only=True)

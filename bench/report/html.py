@@ -1,20 +1,17 @@
-"""A document as one HTML file that needs nothing else: styles, scripts, figures and plotly.js inside (gzip in base64), no network."""
+"""A document as one HTML file that needs nothing else: styles, scripts and figures inside, no network."""
 
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from bench.report.charts.chart import Chart
-from bench.report.document import CELLS_ANCHOR, Document, FigureBlock
+from bench.report.document import CELLS_ANCHOR, Document, ExplorerBlock
 from bench.report.tables import Table
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -40,12 +37,11 @@ def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(kind=lambda block: type(block).__name__, tone=tone, rest=_rest, chart_data=_chart_data)
+    environment.filters.update(kind=lambda block: type(block).__name__, tone=tone, rest=_rest, json=safe_json)
     environment.globals.update(page_rows=PAGE_ROWS, source=_source, cells_anchor=CELLS_ANCHOR)
     sources = {name: "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii") for name, svg in figures.items()}
-    has_chart = _has_chart(document)
-    library = packed_plotly() if has_chart else ""
-    rendered = environment.get_template("report.html.j2").render(document=document, sources=sources, library=library, has_chart=has_chart)
+    has_explorer = any(isinstance(block, ExplorerBlock) for section in document.sections for block in section.blocks)
+    rendered = environment.get_template("report.html.j2").render(document=document, sources=sources, has_explorer=has_explorer)
     return rendered + "\n"
 
 
@@ -62,14 +58,6 @@ def safe_json(data: Any) -> Markup:
     return Markup(text)
 
 
-def _has_chart(document: Document) -> bool:
-    return any(isinstance(block, FigureBlock) and block.chart for section in document.sections for block in section.blocks)
-
-
-def _chart_data(chart: Chart) -> Markup:
-    return safe_json(chart)
-
-
 def _rest(table: Table) -> Markup:
     """Texts, sort keys and tones of what is not HTML."""
     tones = {text: tone(text) for row in table.rows for text, badge in zip(row, table.badges, strict=False) if badge}
@@ -77,20 +65,5 @@ def _rest(table: Table) -> Markup:
 
 
 def _source(name: str) -> Markup:
-    """A style sheet or script of ours, as it is."""
+    """Return a style sheet, script or licence as it is."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-LEVEL = 6  # 9 takes a third longer for two thousandths of the size
-
-
-@cache
-def packed_plotly() -> str:
-    """plotly.js as text, the same for the same version: no time is stored. Empty where plotly is not installed."""
-    # not at the top: only a page with charts pays for it
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        return ""
-
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), LEVEL, mtime=0)).decode("ascii")

@@ -1,18 +1,30 @@
-"""A figure as the bytes of one file. Equal figures give equal bytes."""
+"""Figures as the bytes of files. Equal figures give equal bytes."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from typing import Any
 
 from matplotlib.figure import Figure
 from PIL import Image
+
+from bench.report.document import Document, FigureBlock
 
 FORMATS = ("png", "svg", "pdf")
 NUM_COLORS, NUM_HEATMAP_COLORS = 64, 256
 """Of a PNG. 64 are enough for lines, text and their soft edges, at a third of the size; a colour scale leaves too few of them to the text."""
 # a date would make equal data give different files
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
+
+
+def images_of(document: Document, forms: Iterable[str]) -> dict[tuple[str, str], bytes]:
+    """Map (name, form) to the bytes of every figure in every form. Call inside `style.figure_style`."""
+    images: dict[tuple[str, str], bytes] = {}
+    for block in (block for section in document.sections for block in section.blocks if isinstance(block, FigureBlock)):
+        fix_layout(block.figure)
+        images |= {(block.name, form): image_of(block.figure, form) for form in forms}
+    return images
 
 
 def fix_layout(figure: Figure) -> None:

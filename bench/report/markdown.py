@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bench.report.document import Block, Bullets, Code, Document, FigureBlock, Paragraph, Section
+from bench.report.document import Block, Bullets, Code, Document, ExplorerBlock, FigureBlock, Paragraph, Section
 from bench.report.tables import Table
 
 INTERVAL = re.compile(r"\[[-+0-9., ]+\](?![(\[:])")
@@ -42,10 +42,12 @@ def _escaped(text: str, at_start: bool) -> str:
 
 
 def _section(section: Section) -> str:
-    return "\n\n".join([f"## {escape(section.title)}", *map(_block, section.blocks)])
+    return "\n\n".join([f"## {escape(section.title)}", *filter(None, map(_block, section.blocks))])
 
 
 def _block(block: Block) -> str:
+    if isinstance(block, ExplorerBlock):
+        return ""
     if isinstance(block, Paragraph):
         return escape(block.text)
     if isinstance(block, Bullets):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas
@@ -13,15 +13,20 @@ from bench.analysis.frame import constant_work, failed, unstable, varying
 from bench.analysis.study import Study
 from bench.planning.tuning import LEARNING_RATE_SPREAD
 from bench.report import tables
-from bench.report.charts.figures import absent
-from bench.report.charts.sheets import Drawing
-from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, FigureBlock, Paragraph, Section, TableBlock
+from bench.report.charts.figures import absent, draw_figures
+from bench.report.charts.style import series_styles
+from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, ExplorerBlock, Paragraph, Section, TableBlock
+from bench.report.explorer import explorer_data
 from bench.report.sections.ablation import effect_blocks, question_blocks
-from bench.report.sections.ablation_figures import EffectFigure
+from bench.report.sections.ablation_figures import draw_effects
 from bench.report.sections.answer import answer
-from bench.report.sections.growth import growth_blocks
+from bench.report.sections.curve_fits import fits_blocks
+from bench.report.sections.growth import draw_exponents, growth_blocks
+from bench.report.sections.peers import standing_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
-from bench.report.sections.roofline import limit_blocks
+from bench.report.sections.roofline import draw_limits, draw_rooflines, limit_blocks
+from bench.report.sections.saturation import saturation_blocks
+from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import sentence, verdict_table
 from bench.report.tables import Table
 from bench.spec import NO_TEACHER, Plan, Recipe
@@ -30,32 +35,31 @@ NO_CELLS = Paragraph(text="The plan holds no cell.")
 ALL_COUNTERS = "closed form, torch, fvcore"
 
 
-def build_document(
-    study: Study,
-    drawings: Sequence[Drawing],
-    effects: Sequence[EffectFigure] = (),
-    looks: Mapping[str, Sequence[Block]] | None = None,
-    beside_peers: Sequence[Block] = (),
-    saturation: Sequence[Block] = (),
-) -> Document:
-    """`drawings` and `effects` are the figures that were written, `looks` what trained models look like, by section title,
-    `beside_peers` the standing comparison, `saturation` the results of sweeps."""
+def build_document(study: Study, *, every_figure: bool = False) -> Document:
+    """Build the page of a run, figures included; `every_figure`: with the heatmap of every trained model. Call inside `style.figure_style`."""
     frame, cells = study.frame, study.cells
-    sections = {
+    styles = series_styles([*frame["label"], *frame["model"]])
+    sections: dict[str, tuple[Block, ...]] = {
         **_answer(study),
-        **_section("Beside the peers", beside_peers),
-        **_effects(study, effects),
+        **_section("Beside the peers", standing_blocks(study)),
+        **_effects(study),
         **({} if study.plan.question and study.plan.question.predictions else {"Which is faster": answer(study)}),
         "Can this machine be trusted?": _trust(study),
         "Matched sizes": _matching(frame),
         "Cost": _cost(cells),
-        "Figures": _figures(drawings, absent(frame, study.plan.metrics)),
-        **_section("Saturation", saturation),
+        "Figures": (
+            *([ExplorerBlock(data=rows)] if (rows := explorer_data(frame)) else []),
+            *(*draw_figures(study, styles), *draw_exponents(study.growth, styles)),
+            *(*draw_rooflines(study, styles), *draw_limits(study, styles)),
+            *(Paragraph(text=sentence) for sentence in absent(frame, study.plan.metrics)),
+        ),
+        **_section("Saturation", saturation_blocks(study, styles)),
         **_section("How far from what the device allows", limit_blocks(study)),
         "How cost grows with n": growth_blocks(study),
         "Where n^2 lives": where_quadratic(study),
         "Accuracy": _accuracy(study),
-        **{title: tuple(blocks) for title, blocks in (looks or {}).items() if blocks},
+        **_section("What the fits look like", fits_blocks(study.records, study.plan)),
+        **_section("What the weights look like", weights_blocks(study.records, study.plan, every_figure=every_figure)),
         "What the same claims come to elsewhere": _elsewhere(study),
         "Skipped, failed and unstable": _problems(study),
         "How each number was made": how_numbers_were_made(study.plan, _num_rounds(study), _counters(study.frame)),
@@ -70,9 +74,9 @@ def build_document(
     )
 
 
-def _section(title: str, blocks: Sequence[Block]) -> dict[str, tuple[Block, ...]]:
-    """Left out where there is nothing to say."""
-    return {title: tuple(blocks)} if blocks else {}
+def _section(title: str, blocks: tuple[Block, ...]) -> dict[str, tuple[Block, ...]]:
+    """Leave an empty section out."""
+    return {title: blocks} if blocks else {}
 
 
 def _answer(study: Study) -> dict[str, tuple[Block, ...]]:
@@ -84,10 +88,9 @@ def _answer(study: Study) -> dict[str, tuple[Block, ...]]:
     return {"Answer": asked, **({"The claims on quadratic cost": _verdicts(study)} if decided else {})}
 
 
-def _effects(study: Study, figures: Sequence[EffectFigure]) -> dict[str, tuple[Block, ...]]:
-    shown = [FigureBlock(name=f.name, title=f.title, caption=f.caption, wide=f.wide) for f in figures]
+def _effects(study: Study) -> dict[str, tuple[Block, ...]]:
     blocks = effect_blocks(study)
-    return {"Effects and their cost": (*shown, *blocks)} if blocks else {}
+    return _section("Effects and their cost", (*draw_effects(study.plan.parts, study.effects), *blocks) if blocks else ())
 
 
 def _verdicts(study: Study) -> tuple[Block, ...]:
@@ -176,14 +179,6 @@ def _cost(frame: pandas.DataFrame) -> tuple[Block, ...]:
         f"batch.{agreeing if len(counted) else ''}"
     )
     return (TableBlock(table=tables.cost_table(frame), caption=caption, anchor=CELLS_ANCHOR),)
-
-
-def _figures(drawings: Sequence[Drawing], not_shown: Sequence[str]) -> tuple[Block, ...]:
-    blocks = [
-        FigureBlock(name=d.name, title=d.title, caption=d.caption, missing=d.missing, wide=d.wide, chart=d.chart, table=d.table)
-        for d in drawings
-    ]
-    return (*blocks, *(Paragraph(text=sentence) for sentence in not_shown))
 
 
 def _accuracy(study: Study) -> tuple[Block, ...]:

@@ -22,7 +22,7 @@ from bench.intervals import Interval
 from bench.report.charts.style import BLACK, BLUE, GREY, VERMILLION, figure_style
 from bench.report.charts.ticks import round_ticks
 from bench.report.document import Bullets, Document, FigureBlock, Section, TableBlock
-from bench.report.images import fix_layout, image_of
+from bench.report.images import images_of
 from bench.report.markdown import to_markdown
 from bench.report.tables import Table
 
@@ -72,16 +72,15 @@ def write_pool(pool: Pool, folder: Path) -> Path:
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     with figure_style():
-        for name, figure in draw_forests(pool.pairs).items():
-            fix_layout(figure)
-            for form in FORMS:
-                write_bytes(figures / f"{name}.{form}", image_of(figure, form))
+        document = _document(pool)
+        for (name, form), content in images_of(document, FORMS).items():
+            write_bytes(figures / f"{name}.{form}", content)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(_rows(pool))
     write_text_below(folder, NUMBERS, text.getvalue())
-    write_text_below(folder, PAGE, to_markdown(_document(pool)))
+    write_text_below(folder, PAGE, to_markdown(document))
     return folder / PAGE
 
 
@@ -93,11 +92,7 @@ def draw_forests(pairs: Sequence[PooledPair]) -> dict[str, Figure]:
     columns = _columns(pairs)
     pages = [columns[start : start + MAX_COLUMNS] for start in range(0, len(columns), MAX_COLUMNS)]
     limits = _limits(list(_intervals(pairs)))
-    return {_name_of(place): _draw_page(page, limits) for place, page in enumerate(pages)}
-
-
-def _name_of(place: int) -> str:
-    return FOREST if place == 0 else f"{FOREST}_{place + 1}"
+    return {FOREST if place == 0 else f"{FOREST}_{place + 1}": _draw_page(page, limits) for place, page in enumerate(pages)}
 
 
 def _draw_page(columns: Sequence[Sequence[PooledPair]], limits: tuple[float, float]) -> Figure:
@@ -147,8 +142,8 @@ def _document(pool: Pool) -> Document:
     machines = len({host.boot for host in pool.hosts})
     types = len({host.type for host in pool.hosts})
     runs = [f"{name}: {host.type}, boot {host.boot}" for name, host in zip(pool.runs, pool.hosts, strict=True)]
-    num_figures = math.ceil(len(_columns(pool.pairs)) / MAX_COLUMNS)
-    forests = [FigureBlock(name=_name_of(place), title="By host type", caption=ABOUT) for place in range(num_figures)]
+    figures = draw_forests(pool.pairs).items()
+    forests = [FigureBlock(name=name, title="By host type", caption=ABOUT, figure=figure) for name, figure in figures]
     return Document(
         title=f"{pool.runs[0]}, pooled over hosts",
         subtitle=f"{_several(len(pool.runs), 'run')} on {_several(machines, 'machine')} of {_several(types, 'host type')}",

@@ -9,20 +9,13 @@ from typing import Any
 
 from bench.analysis.study import Study
 from bench.files import write_bytes
-from bench.report.charts.figures import draw_figures
-from bench.report.charts.style import figure_style, series_styles
+from bench.report.charts.style import figure_style
 from bench.report.html import to_html
-from bench.report.images import FORMATS, fix_layout, image_of
+from bench.report.images import FORMATS, images_of
 from bench.report.markdown import to_markdown
 from bench.report.page import build_document
 from bench.report.sections.ablation import effects_json
-from bench.report.sections.ablation_figures import draw_effects
-from bench.report.sections.curve_fits import fits_section
-from bench.report.sections.growth import draw_exponents
-from bench.report.sections.peers import standing_section
-from bench.report.sections.roofline import draw_limits, draw_rooflines
-from bench.report.sections.saturation import saturation_section
-from bench.report.sections.trained import weights_section
+from bench.report.sections.peers import standing_json
 from bench.report.sections.verdicts import verdicts_json
 
 EMBEDDED, STORED = "svg", "png"
@@ -35,30 +28,9 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
 
     Equal data give equal bytes.
     """
-    frame = study.frame
-    styles = series_styles([*frame["label"], *frame["model"]])
     with figure_style():
-        drawings = [*draw_figures(study), *draw_exponents(study.growth, styles)]
-        drawings += [*draw_rooflines(study, styles), *draw_limits(study, styles)]
-        weights, heatmaps = weights_section(study.records, study.plan, every_figure=every_figure)
-        fits, fit_figures = fits_section(study.records, study.plan)
-        standing = standing_section(study)
-        saturation = saturation_section(study, styles)
-        effects = list(draw_effects(study.plan.parts, study.effects))
-        drawn = {
-            **{d.name: d.figure for d in drawings},
-            **{e.name: e.figure for e in effects},
-            **heatmaps,
-            **fit_figures,
-            **standing.figures,
-            **saturation.figures,
-        }
-        images: dict[tuple[str, str], bytes] = {}
-        for name, figure in drawn.items():
-            fix_layout(figure)
-            images |= {(name, form): image_of(figure, form) for form in (FORMATS if every_figure else (EMBEDDED, STORED))}
-    looks = {"What the fits look like": fits, "What the weights look like": weights}
-    document = build_document(study, drawings, effects, looks, standing.blocks, saturation.blocks)
+        document = build_document(study, every_figure=every_figure)
+        images = images_of(document, FORMATS if every_figure else (EMBEDDED, STORED))
     vectors = {name: content for (name, kind), content in images.items() if kind == EMBEDDED}
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
@@ -66,7 +38,7 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
     written = [_write(figures / f"{name}.{form}", content) for (name, form), content in stored.items()]
     if study.effects:
         written.insert(0, _write(folder / "effects.json", _json_bytes({"run": study.name, "effects": effects_json(study.effects)})))
-    written.insert(0, _write(folder / "verdicts.json", _json_bytes({**verdicts_json(study), **standing.told})))
+    written.insert(0, _write(folder / "verdicts.json", _json_bytes({**verdicts_json(study), **standing_json(study)})))
     written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))
     written.insert(1, _write(folder / "report.html", to_html(document, vectors).encode()))
     return written

@@ -10,9 +10,10 @@ from typing import Any
 import pandas
 import pytest
 
+from bench.analysis.study import Study
 from bench.analysis.trust import Finding
-from bench.report.charts.chart import Chart, ChartAxis, ChartPanel
-from bench.report.document import Document, FigureBlock, Section, TableBlock
+from bench.report.document import Document, ExplorerBlock, Section, TableBlock
+from bench.report.explorer import explorer_data
 from bench.report.html import PAGE_ROWS, to_html
 from bench.report.tables import Table
 from bench.report.write import write_report
@@ -20,9 +21,10 @@ from tests.browser.conftest import console, requests_outside, show
 from tests.report.conftest import build
 
 pytest.importorskip("selenium")
-from selenium.webdriver import Chrome, Keys
+from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 pytestmark = pytest.mark.slow
@@ -32,33 +34,59 @@ NUM_MANY = 10_000
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def specimen() -> Study:
     """Two sizes, so that figures have panels; one cell failed, one unstable; names and reasons that attack."""
 
     def change(rows: pandas.DataFrame) -> None:
         rows.loc[0, "latency_stable"] = False
         rows.loc[5, ["status", "reason", "latency_ms"]] = ["out_of_memory", BREAKOUT, None]
 
-    folder = tmp_path_factory.mktemp("report")
     finding = Finding(text=BREAKOUT, advice=BREAKOUT, serious=True)
-    data = build(
+    return build(
         models=("gmlp", "vit", ATTACK), budgets=(250_000, 1_000_000), works=({"task": "digits"},), change=change, findings=[finding]
     )
-    write_report(data, folder)
+
+
+@pytest.fixture(scope="module")
+def page(specimen: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    write_report(specimen, folder)
     return folder / "report.html"
 
 
-def figure(browser: Chrome, name: str) -> WebElement:
-    """Scrolled into view and drawn."""
-    found = browser.find_element(By.ID, name)
+def explorer(browser: Chrome) -> WebElement:
+    """Scrolled into view."""
+    found = browser.find_element(By.CSS_SELECTOR, ".explorer")
     browser.execute_script("arguments[0].scrollIntoView()", found)
-    WebDriverWait(browser, 30).until(lambda _: found.find_elements(By.CSS_SELECTOR, ".legendtoggle[role]"))
     return found
 
 
-def plot(browser: Chrome, name: str, expression: str) -> Any:
-    """`expression` over `plot`, the chart's element, which holds plotly's own data."""
-    return browser.execute_script(f"const plot = document.querySelector('#{name} .chart'); return {expression}")
+def control(found: WebElement, label: str) -> Select:
+    return Select(found.find_element(By.XPATH, f".//label[starts-with(., '{label} ')]/select"))
+
+
+def values(found: WebElement) -> dict[str, str]:
+    """The read-out of each line by its name."""
+    items = found.find_elements(By.CSS_SELECTOR, ".legend li")
+    return {item.find_element(By.TAG_NAME, "label").text: item.find_element(By.CSS_SELECTOR, ".value").text for item in items}
+
+
+def read_first(found: WebElement) -> dict[str, str]:
+    """The read-out at the smallest x, by keyboard."""
+    found.find_element(By.CSS_SELECTOR, ".plot").send_keys(Keys.ARROW_RIGHT)
+    return values(found)
+
+
+def text(found: WebElement, name: str) -> str:
+    return found.find_element(By.CSS_SELECTOR, f".{name}").text
+
+
+def num_inked(browser: Chrome) -> int:
+    """Pixels of the chart with something drawn on them."""
+    script = """const canvas = document.querySelector(".explorer canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((value, i) => i % 4 === 3 && value > 0).length"""
+    return int(browser.execute_script(script))
 
 
 def first_column(block: WebElement, column: int = 0) -> list[str]:
@@ -81,8 +109,8 @@ def place_of(block: WebElement, text: str) -> int:
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_no_error_no_request_no_alert_and_no_sideways_scroll(browser: Chrome, page: Path, width: int, scheme: str) -> None:
     show(browser, page, width=width, scheme=scheme)
-    for name in [found.get_attribute("id") or "" for found in browser.find_elements(By.CSS_SELECTOR, "figure.has-chart")]:
-        figure(browser, name)
+    assert num_inked(browser) > 1000
+    control(explorer(browser), "model").select_by_visible_text(ATTACK)
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     assert browser.execute_script("return document.images.length") == len(browser.find_elements(By.CSS_SELECTOR, "figure img"))
     assert console(browser) == []
@@ -148,68 +176,125 @@ def test_the_csv_holds_what_matches_and_runs_nothing(browser: Chrome, tmp_path: 
         assert list(csv.reader(file)) == [["name", "value"], ["'=1+keep", "-3.5"], ['a "b", keep', "+0.12 %"], ["'-2+3|keep", "7"]]
 
 
-def test_legend_scale_and_panel_of_a_chart(browser: Chrome, page: Path) -> None:
+def test_the_first_view_is_latency_against_n_with_exact_values(browser: Chrome, page: Path, specimen: Study) -> None:
     show(browser, page)
-    found = figure(browser, "latency")
-    assert not found.find_element(By.TAG_NAME, "img").is_displayed()
-    assert plot(browser, "latency", "[plot._fullLayout.xaxis.type, plot._fullLayout.yaxis.type]") == ["log", "log"]
-    button = found.find_element(By.CSS_SELECTOR, "button.y")
-    button.click()
-    assert button.get_attribute("aria-pressed") == "false"
-    assert eventually(browser, lambda: plot(browser, "latency", "plot._fullLayout.yaxis.type") == "linear")
-
-    hidden = "plot._fullData.filter((trace) => trace.visible === 'legendonly').map((trace) => trace.legendgroup)"
-    assert plot(browser, "latency", hidden) == []
-    found.find_elements(By.CSS_SELECTOR, ".legendtoggle")[0].click()
-    assert eventually(browser, lambda: plot(browser, "latency", hidden) == ["gmlp", "gmlp"])
-    found.find_elements(By.CSS_SELECTOR, ".legendtoggle")[1].send_keys(Keys.ENTER)
-    assert eventually(browser, lambda: set(plot(browser, "latency", hidden)) == {"gmlp", "vit"})
-
-    values = "plot.data.filter((trace) => trace.hovertext).map((trace) => trace.y)"
-    before = plot(browser, "latency", values)
-    options = found.find_elements(By.CSS_SELECTOR, "select option")
-    assert [option.text for option in options] == ["budget 250 k", "budget 1 M"]
-    options[1].click()
-    assert eventually(browser, lambda: plot(browser, "latency", values) != before)
-    assert set(plot(browser, "latency", hidden)) == {"gmlp", "vit"}
+    found = explorer(browser)
+    shown = [control(found, name).first_selected_option.text for name in ("y", "x", "model", "size", "n")]
+    assert shown == ["latency (ms)", "n (tokens)", "a line each", "budget 1 M", "all in one line"]
+    control(found, "size").select_by_visible_text("budget 250 k")
+    row = specimen.rows.iloc[0]
+    interval = f"{row['latency_ms']:.6g} [{row['latency_low_ms']:.6g}, {row['latency_high_ms']:.6g}]"
+    assert read_first(found)["gmlp"] == f"{interval}, latency unstable"
+    assert text(found, "at") == "n (tokens): 17"
+    found.find_element(By.CSS_SELECTOR, ".plot").send_keys(Keys.ARROW_RIGHT)
+    assert text(found, "at") == "n (tokens): 65"
+    assert values(found)[ATTACK] == ""  # it ran out of memory
+    found.find_element(By.CSS_SELECTOR, ".plot").send_keys(Keys.ARROW_LEFT)
+    assert text(found, "at") == "n (tokens): 17"
     assert console(browser) == []
 
 
-def test_hover_names_the_cell_its_value_and_its_state(browser: Chrome, page: Path) -> None:
+def test_the_pointer_reads_as_the_keys_do(browser: Chrome, page: Path) -> None:
     show(browser, page)
-    figure(browser, "latency")
-    series = plot(browser, "latency", "plot.data.findIndex((trace) => trace.hovertext && trace.name === 'gmlp')")
-    browser.execute_script(
-        "Plotly.Fx.hover(document.querySelector('#latency .chart'), [{curveNumber: arguments[0], pointNumber: 0}])", series
-    )
-    text = browser.find_element(By.CSS_SELECTOR, "#latency .hoverlayer").text
-    assert "gmlp, n = 17, budget 250 k" in text
-    assert "latency (ms): 0.136 [0.131, 0.143]" in text
-    assert "measured, unstable" in text
+    found = explorer(browser)
+    by_key = read_first(found)
+    over = found.find_element(By.CSS_SELECTOR, ".u-over")
+    ActionChains(browser).move_to_element_with_offset(over, 30 - over.size["width"] // 2, 0).perform()
+    assert eventually(browser, lambda: text(found, "at") == "n (tokens): 17")
+    assert values(found) == by_key
 
 
-def test_colours_follow_the_scheme(browser: Chrome, page: Path) -> None:
+def test_another_y_and_x_by_keyboard(browser: Chrome, page: Path, specimen: Study) -> None:
     show(browser, page)
-    figure(browser, "latency")
-    ink = plot(browser, "latency", "plot._fullLayout.font.color")
+    found = explorer(browser)
+    select = control(found, "y")
+    found.find_element(By.XPATH, ".//label[starts-with(., 'y ')]/select").send_keys("peak")
+    assert select.first_selected_option.text == "peak memory (MiB)"
+    before = float(read_first(found)["vit"].replace(",", ""))
+    sizes = specimen.rows.query("model == 'vit' and seq_len == 17")["peak_memory_bytes"] / 2**20
+    assert any(before == pytest.approx(size, rel=1e-4) for size in sizes)
+    control(found, "x").select_by_visible_text("parameters")
+    assert control(found, "size").first_selected_option.text == "all in one line"
+    assert control(found, "n").first_selected_option.text == "17"
+    read_first(found)
+    assert text(found, "at").startswith("parameters: ")
+
+
+def test_dividing_by_a_baseline_gives_ratios_and_says_what_they_are(browser: Chrome, page: Path, specimen: Study) -> None:
+    show(browser, page)
+    found = explorer(browser)
+    assert text(found, "message") == ""
+    control(found, "divide by").select_by_visible_text("vit")
+    ratios = read_first(found)
+    latency = specimen.rows[(specimen.rows["seq_len"] == 17) & (specimen.rows["budget"] == 1_000_000)].set_index("model")["latency_ms"]
+    assert ratios["vit"] == "1"
+    assert float(ratios["gmlp"]) == pytest.approx(latency["gmlp"] / latency["vit"], rel=1e-4)
+    assert "without paired intervals: the verdict tables hold the paired ones" in text(found, "message")
+
+
+def test_a_filter_without_rows_takes_the_others_along(browser: Chrome, tmp_path: Path) -> None:
+    """Each engine was measured at a batch of its own."""
+    works = ({"engine": "eager", "batch_size": 1}, {"engine": "onednn", "batch_size": 32})
+    write_page(tmp_path, ExplorerBlock(data=explorer_data(build(works=works, metrics=("params", "latency")).frame) or {}))
+    show(browser, tmp_path / "page.html")
+    found = explorer(browser)
+    engine, batch = control(found, "engine"), control(found, "batch")
+    assert (engine.first_selected_option.text, batch.first_selected_option.text) == ("eager", "batch 1")
+    engine.select_by_visible_text("onednn")
+    assert batch.first_selected_option.text == "batch 32"
+    assert all(read_first(found).values())
+    batch.select_by_visible_text("a line each")
+    engine.select_by_visible_text("a line each")
+    assert [name.partition(", ")[2] for name in values(found)] == ["eager, batch 1"] * 3 + ["onednn, batch 32"] * 3
+
+
+def test_a_scale_and_a_line_are_switched_by_keyboard(browser: Chrome, page: Path) -> None:
+    show(browser, page)
+    found = explorer(browser)
+    before = num_inked(browser)
+    button = found.find_element(By.XPATH, ".//button[text()='logarithmic y']")
+    assert button.get_attribute("aria-pressed") == "true"
+    button.send_keys(Keys.ENTER)
+    assert button.get_attribute("aria-pressed") == "false"
+    assert num_inked(browser) != before
+    boxes = found.find_elements(By.CSS_SELECTOR, ".legend input")
+    boxes[0].send_keys(Keys.SPACE)
+    assert not boxes[0].is_selected()
+    read = read_first(found)
+    assert (read["gmlp"], bool(read["vit"])) == ("", True)
+    assert console(browser) == []
+
+
+def test_the_explorer_follows_the_scheme_and_the_width(browser: Chrome, page: Path) -> None:
+    show(browser, page)
+    found = explorer(browser)
+    pixel = 'return [...document.querySelector(".explorer canvas").getContext("2d").getImageData(0, 0, 60, 400).data].join()'
+    before, width = browser.execute_script(pixel), found.find_element(By.TAG_NAME, "canvas").size["width"]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
-    assert eventually(browser, lambda: plot(browser, "latency", "plot._fullLayout.font.color") != ink)
+    assert eventually(browser, lambda: browser.execute_script(pixel) != before)
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": True})
+    assert eventually(browser, lambda: found.find_element(By.TAG_NAME, "canvas").size["width"] < min(390, width))
+
+
+def test_print_and_a_page_without_scripts_have_no_explorer(browser: Chrome, page: Path) -> None:
+    show(browser, page)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert not browser.find_element(By.CSS_SELECTOR, ".explorer").is_displayed()
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        show(browser, page)
+        assert not browser.find_element(By.CSS_SELECTOR, ".explorer").is_displayed()
+        assert "An interactive explorer stands here" in browser.find_element(By.TAG_NAME, "noscript").text
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_ten_thousand_rows_and_points(browser: Chrome, tmp_path: Path) -> None:
     rows = tuple((f"cell {i}", f"{i} us" if i < NUM_MANY // 2 else f"{i / 1000} ms") for i in range(NUM_MANY))
     keys = tuple((None, float((7 * i) % NUM_MANY)) for i in range(NUM_MANY))
     table = Table(headers=("name", "value"), numeric=(False, True), rows=rows, keys=keys)
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "a",
-        "x": list(range(1, NUM_MANY + 1)),
-        "y": [float(i + 1) for i in range(NUM_MANY)],
-    }
-    axis = ChartAxis(title="t", scale="log")
-    chart = Chart(x=axis, y=axis, panels=(ChartPanel(title="", traces=(trace, {**trace, "name": "b"})),))
-    write_page(tmp_path, FigureBlock(name="many", title="F", caption="C", chart=chart), TableBlock(table=table))
+    write_page(tmp_path, TableBlock(table=table))
     show(browser, tmp_path / "page.html")
     block = table_block(browser, "S")
     assert len(first_column(block)) == PAGE_ROWS
@@ -220,14 +305,24 @@ def test_ten_thousand_rows_and_points(browser: Chrome, tmp_path: Path) -> None:
     block.find_element(By.CSS_SELECTOR, "input").send_keys("9999")
     assert first_column(block) == ["cell 9999"]
     assert block.find_element(By.CSS_SELECTOR, "[role=status]").text == "1 of 1 row shown (10,000 without the filter)"
-    figure(browser, "many")
-    assert plot(browser, "many", "plot.calcdata[0].length") == NUM_MANY
+    assert console(browser) == []
+
+
+def test_ten_thousand_points_in_the_explorer(browser: Chrome, tmp_path: Path) -> None:
+    frame = build(models=("gmlp",), lengths=(17, 65), metrics=("params", "latency")).frame
+    many = pandas.concat([frame] * (NUM_MANY // len(frame)), ignore_index=True).assign(seq_len=range(1, NUM_MANY + 1))
+    write_page(tmp_path, ExplorerBlock(data=explorer_data(many) or {}))
+    show(browser, tmp_path / "page.html")
+    found = explorer(browser)
+    assert control(found, "n").first_selected_option.text == "all in one line"
+    read_first(found)
+    assert text(found, "at") == "n (tokens): 1"
     assert console(browser) == []
 
 
 def write_page(folder: Path, *blocks: Any) -> None:
     document = Document(title="T", subtitle="s", notice="", sections=(Section(title="S", blocks=blocks),))
-    (folder / "page.html").write_text(to_html(document, {"many": b"<svg xmlns='http://www.w3.org/2000/svg'/>"}), encoding="utf-8")
+    (folder / "page.html").write_text(to_html(document, {}), encoding="utf-8")
 
 
 def eventually(browser: Chrome, condition: Callable[[], bool]) -> bool:

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from bench.report.charts.style import figure_style
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections import curve_fits
-from bench.report.sections.curve_fits import fits_by_item, fits_section
+from bench.report.sections.curve_fits import fits_blocks, fits_by_item
 from bench.report.write import write_report
 from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
 from bench.training.curve_fits import MAX_POINTS, Fit, decode_fit, encode_fit
@@ -64,10 +64,14 @@ def shifted(by: float) -> Fit:
     return dataclasses.replace(POINTS, prediction=tuple(value + by for value in POINTS.prediction))
 
 
-def section_of(models: Sequence[str]) -> tuple[tuple[Block, ...], dict[str, Figure]]:
+def section_of(models: Sequence[str]) -> tuple[Block, ...]:
     cells = [cell_of(model) for model in models]
     plan = plan_of(*cells)
-    return fits_section([record_of(cell, plan, shifted(place)) for place, cell in enumerate(cells)], plan)
+    return fits_blocks([record_of(cell, plan, shifted(place)) for place, cell in enumerate(cells)], plan)
+
+
+def figure_blocks(section: tuple[Block, ...]) -> list[FigureBlock]:
+    return [block for block in section if isinstance(block, FigureBlock)]
 
 
 def shown(figure: Figure) -> list[list[Line2D]]:
@@ -87,19 +91,20 @@ def test_a_record_holds_five_digits_of_so_many_points() -> None:
 
 
 def test_models_of_one_task_and_length_stand_side_by_side_on_the_same_axes() -> None:
-    (lead, block), figures = section_of(["gmlp", "vit"])
+    section = section_of(["gmlp", "vit"])
+    lead, block = section
     assert isinstance(lead, Paragraph)
     assert isinstance(block, FigureBlock)
-    assert (block.title, [block.name]) == ("Fits: curve_fitting, n = 6", list(figures))
-    figure = figures[block.name]
+    assert block.title == "Fits: curve_fitting, n = 6"
+    figure = block.figure
     first, second = figure.axes
     assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
     assert [axis.get_title("left").partition(",")[0] for axis in figure.axes] == ["gmlp", "vit"]
 
 
 def test_a_panel_shows_the_curve_the_observed_points_and_the_answers() -> None:
-    (figure,) = section_of(["gmlp"])[1].values()
-    ((observed, curve, answers),) = shown(figure)
+    (block,) = figure_blocks(section_of(["gmlp"]))
+    ((observed, curve, answers),) = shown(block.figure)
     for line, x, y in (
         (observed, POINTS.observed_x, POINTS.observed_y),
         (curve, POINTS.curve_x, POINTS.curve_y),
@@ -110,8 +115,7 @@ def test_a_panel_shows_the_curve_the_observed_points_and_the_answers() -> None:
 
 
 def test_the_table_lists_the_places_by_x_with_every_models_answer() -> None:
-    block = section_of(["gmlp", "vit"])[0][1]
-    assert isinstance(block, FigureBlock)
+    (block,) = figure_blocks(section_of(["gmlp", "vit"]))
     assert block.table is not None
     assert [header.partition(",")[0] for header in block.table.headers] == ["x", "truth", "gmlp", "vit"]
     assert block.table.rows == (
@@ -124,23 +128,22 @@ def test_the_table_lists_the_places_by_x_with_every_models_answer() -> None:
 def test_other_lengths_have_a_figure_of_their_own() -> None:
     cells = cell_of("gmlp"), cell_of("gmlp", 8)
     plan = plan_of(*cells)
-    blocks, figures = fits_section([record_of(cell, plan, POINTS) for cell in cells], plan)
-    assert len(figures) == len(blocks) - 1 == 2
+    section = fits_blocks([record_of(cell, plan, POINTS) for cell in cells], plan)
+    assert len({block.name for block in figure_blocks(section)}) == len(section) - 1 == 2
 
 
 def test_more_models_than_there_is_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curve_fits, "MAX_PANELS", 2)
-    (_, block), figures = section_of(["gmlp", "vit", "transformer"])
-    (figure,) = figures.values()
-    assert len(shown(figure)) == 2
-    assert isinstance(block, FigureBlock)
+    (block,) = figure_blocks(section_of(["gmlp", "vit", "transformer"]))
+    assert len(shown(block.figure)) == 2
     assert block.missing[0].startswith("Not drawn, for there are many: transformer")
     assert block.table is not None
     assert len(block.table.headers) == 5
 
 
 def test_empty_places_of_the_grid_stay_empty() -> None:
-    (figure,) = section_of(["gmlp", "vit", "transformer", "metaformer", "gmlp+pool=mean+spatial_heads=4"])[1].values()
+    (block,) = figure_blocks(section_of(["gmlp", "vit", "transformer", "metaformer", "gmlp+pool=mean+spatial_heads=4"]))
+    figure = block.figure
     assert (len(figure.axes), len(shown(figure))) == (6, 5)
     assert [bool(axis.get_xlabel()) for axis in figure.axes if axis.get_visible()] == [False, False, True, True, True]
 
@@ -151,7 +154,7 @@ def test_cells_that_share_a_training_share_the_panel_and_records_without_a_fit_g
     plan = plan_of(cell, larger)
     seeds = [record_of(cell, plan, POINTS), record_of(cell, plan, None, repeat=1)]
     assert [len(fits) for fits in fits_by_item(seeds, plan).values()] == [1]
-    assert fits_section(seeds[1:], plan) == ((), {})
+    assert fits_blocks(seeds[1:], plan) == ()
     failed = dataclasses.replace(seeds[0], outcome=dataclasses.replace(seeds[0].outcome, status="diverged"))
     assert fits_by_item([failed], plan) == {}
 

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import re
-import sys
 from typing import Any
 
 import pytest
 
-from bench.report.charts.chart import Chart, ChartAxis, ChartPanel
-from bench.report.document import Document, FigureBlock, Section, TableBlock
-from bench.report.html import PAGE_ROWS, TEMPLATES, packed_plotly, safe_json, to_html, tone
+from bench.report.document import Document, ExplorerBlock, Section, TableBlock
+from bench.report.html import PAGE_ROWS, TEMPLATES, safe_json, to_html, tone
 from bench.report.tables import Table
 
 TEXT_CONTRAST = 4.5
@@ -96,37 +92,17 @@ def test_states_are_badges_and_numbers_carry_their_keys() -> None:
     assert tone("else") == "plain"
 
 
-def test_a_page_without_charts_carries_no_library() -> None:
-    assert 'id="plotly"' not in page(Table(headers=("a",), numeric=(False,), rows=(("b",),)))
+def test_only_a_page_with_an_explorer_carries_its_library() -> None:
+    explorer = ExplorerBlock(data={"notes": ["</script><b>"]})
+    text = to_html(Document(title="t", subtitle="s", notice="", sections=(Section(title="S", blocks=(explorer,)),)), {})
+    plain = page(Table(headers=("a",), numeric=(False,), rows=(("b",),)))
+    for sign in ("var uPlot=", "Permission is hereby granted", 'class="explorer"', "<noscript>", ".u-wrap"):
+        assert sign in text
+        assert sign not in plain
+    assert "</script><b>" not in text
 
 
-def page_with_a_chart() -> str:
-    axis = ChartAxis(title="n", scale="linear")
-    chart = Chart(x=axis, y=axis, panels=(ChartPanel(title="all", traces=()),))
-    figure = FigureBlock(name="f", title="F", caption="c", chart=chart)
-    document = Document(title="t", subtitle="s", notice="", sections=(Section(title="S", blocks=(figure,)),))
-    return to_html(document, {"f": b"<svg/>"})
-
-
-def test_a_page_without_plotly_keeps_its_figures_and_says_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed_plotly.cache_clear()
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    text = page_with_a_chart()
-    packed_plotly.cache_clear()
-    assert "interactive charts need plotly, which is not installed" in text
-    assert "data:image/svg+xml;base64," in text
-    assert not [sign for sign in ('class="has-chart"', 'id="plotly"', 'class="chart-data"', 'class="controls"') if sign in text]
-
-
-def test_a_page_with_plotly_has_its_charts_and_no_remark() -> None:
-    pytest.importorskip("plotly")
-    text = page_with_a_chart()
-    assert "not installed" not in text
-    assert all(sign in text for sign in ('class="has-chart"', 'id="plotly"', 'class="chart-data"'))
-
-
-def test_the_library_is_whole_and_holds_no_time() -> None:
-    pytest.importorskip("plotly")
-    packed = base64.b64decode(packed_plotly())
-    assert packed[4:8] == bytes(4)
-    assert b"window.Plotly = Plotly" in gzip.decompress(packed)
+def test_the_vendored_library_is_the_version_that_its_note_names() -> None:
+    (version,) = re.findall(r"uPlot (\S+)", (TEMPLATES / "vendor" / "README.md").read_text())[:1]
+    assert f"(v{version})" in (TEMPLATES / "vendor" / "uPlot.iife.min.js").read_text()
+    assert f"uPlot {version}" in (TEMPLATES / "report.html.j2").read_text()

@@ -18,10 +18,10 @@ from ablations.peers import targets
 from bench.analysis.peers import BEST_ARM
 from bench.analysis.study import Study
 from bench.report.charts.style import figure_style
-from bench.report.document import Document, Paragraph, Section, TableBlock
+from bench.report.document import Block, Document, FigureBlock, Paragraph, Section, TableBlock
 from bench.report.markdown import to_markdown
 from bench.report.sections.ablation import question_blocks
-from bench.report.sections.peers import StandingSection, standing_section
+from bench.report.sections.peers import standing_blocks, standing_json
 from bench.report.sections.verdicts import verdicts_json
 from bench.report.write import write_report
 from bench.spec import Part, PlannedArm, PlannedCell, Question
@@ -109,9 +109,9 @@ def made(
     return dataclasses.replace(data, plan=plan, rows=rows, timings=timings_of_rounds(rounds_of(cells)))
 
 
-def section_of(data: Study) -> StandingSection:
+def section_of(data: Study) -> tuple[Block, ...]:
     with figure_style():
-        return standing_section(data)
+        return standing_blocks(data)
 
 
 @pytest.fixture(scope="module")
@@ -120,19 +120,19 @@ def study(make_data: MakeData) -> Study:
 
 
 @pytest.fixture(scope="module")
-def found(study: Study) -> StandingSection:
+def found(study: Study) -> tuple[Block, ...]:
     return section_of(study)
 
 
 @pytest.fixture(scope="module")
-def section(found: StandingSection) -> str:
-    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Beside the peers", blocks=found.blocks),))
+def section(found: tuple[Block, ...]) -> str:
+    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Beside the peers", blocks=found),))
     return to_markdown(document).split("## Beside the peers\n")[1]
 
 
 @pytest.fixture(scope="module")
-def told(found: StandingSection) -> dict[str, Any]:
-    standing: dict[str, Any] = found.told["standing"]
+def told(study: Study) -> dict[str, Any]:
+    standing: dict[str, Any] = standing_json(study)["standing"]
     return standing
 
 
@@ -201,9 +201,10 @@ def test_every_target_is_in_the_json(study: Study) -> None:
     assert refuted == [("output_error", "refuted at n = 17, batch 1"), ("latency_ms", "refuted at n = 17, batch 1")]
 
 
-def test_the_figure_has_a_line_where_both_are_equally_fast(found: StandingSection) -> None:
+def test_the_figure_has_a_line_where_both_are_equally_fast(found: tuple[Block, ...]) -> None:
     """In every panel, within its limits; a panel for each model, phase and batch size."""
-    axes = [axis for axis in found.figures["beside-peers"].axes if axis.get_visible()]
+    (block,) = [block for block in found if isinstance(block, FigureBlock)]
+    axes = [axis for axis in block.figure.axes if axis.get_visible()]
     assert len(axes) == len(FAMILIES) * len(PHASES) * len(BATCHES)
     for axis in axes:
         lines = {line.get_gid(): line for line in axis.lines}
@@ -217,7 +218,7 @@ def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
     doubted = dataclasses.replace(made(make_data, phases=["infer"]), control=noisy)
     answers = {(verdict.claim.metric, verdict.answer) for verdict in doubted.outcomes}
     assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
-    (cells,) = [block for block in section_of(doubted).blocks if isinstance(block, TableBlock) and "p (Holm)" in block.table.headers]
+    (cells,) = [block for block in section_of(doubted) if isinstance(block, TableBlock) and "p (Holm)" in block.table.headers]
     assert "leaves out 1" in cells.caption
 
 
@@ -225,7 +226,7 @@ def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: Mak
     data = made(make_data, titles=["ViT"], phases=["infer"], lengths=[17], batches=[1])
     rows = data.rows.assign(latency_stable=False, differences=["two LayerNorms" if ":" in name else None for name in data.rows["model"]])
     section = section_of(dataclasses.replace(data, rows=rows))
-    text = to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=section.blocks),)))
+    text = to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=section),)))
     assert "], unstable |" in text
     assert "timm: two LayerNorms. torchvision: two LayerNorms." in text
 
@@ -240,4 +241,5 @@ def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path
 
 
 def test_other_runs_have_no_such_section(make_data: MakeData) -> None:
-    assert section_of(make_data(models=("gmlp",), lengths=(17,))) == StandingSection()
+    other = make_data(models=("gmlp",), lengths=(17,))
+    assert (section_of(other), standing_json(other)) == ((), {})

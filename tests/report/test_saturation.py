@@ -10,8 +10,8 @@ import numpy as np
 
 from bench.analysis.study import Study
 from bench.report.charts.style import figure_style, series_styles
-from bench.report.document import FigureBlock, TableBlock
-from bench.report.sections.saturation import SaturationSection, saturation_section, sweep_table
+from bench.report.document import Block, FigureBlock, TableBlock
+from bench.report.sections.saturation import saturation_blocks, sweep_table
 from bench.report.write import write_report
 from bench.spec import Sweep
 
@@ -52,13 +52,13 @@ def sweeps(data: Study, axis: str, **ending: Any) -> tuple[Sweep, ...]:
     return tuple(Sweep(axis=axis, cells=tuple(ids), **{**values, **ending}) for ids in cells.values())
 
 
-def section(data: Study) -> SaturationSection:
+def section(data: Study) -> tuple[Block, ...]:
     with figure_style():
-        return saturation_section(data, series_styles(list(data.frame["label"])))
+        return saturation_blocks(data, series_styles(list(data.frame["label"])))
 
 
 def only_table(data: Study) -> list[dict[str, str]]:
-    (table,) = [block.table for block in section(data).blocks if isinstance(block, TableBlock)]
+    (table,) = [block.table for block in section(data) if isinstance(block, TableBlock)]
     return [dict(zip(table.headers, row, strict=True)) for row in table.rows]
 
 
@@ -85,19 +85,19 @@ def test_a_largest_batch_that_was_too_slow_to_run_is_named(make_data: Any) -> No
 
 def test_the_figure_holds_every_step_of_every_model(make_data: Any) -> None:
     data = run(make_data)
-    (figure,) = section(data).figures.values()
-    axis = figure.axes[0]
+    (block,) = [block for block in section(data) if isinstance(block, FigureBlock)]
+    axis = block.figure.axes[0]
     lines = {line.get_gid(): np.asarray(line.get_xydata()).tolist() for line in axis.get_lines() if line.get_gid()}
     rates = [[b, 1e3 * b / (1.0 + 0.1 * b)] for b in BATCHES]
     assert lines == {"series-gmlp": rates, "series-vit": rates}
     assert axis.get_xlabel() == "batch size"
-    (chart,) = [block.chart for block in section(data).blocks if isinstance(block, FigureBlock)]
-    assert chart is not None
-    assert [trace["x"] for trace in chart.panels[0].traces] == [list(map(float, BATCHES))] * 2
+    assert block.table is not None
+    assert [row[block.table.headers.index("batch")] for row in block.table.rows] == [str(batch) for batch in BATCHES] * 2
+    assert block.table.rows[-1][block.table.headers.index("samples/s")] == "8.57 k [7.79 k, 9.52 k]"
 
 
 def test_a_run_without_sweeps_has_no_such_section(make_data: Any) -> None:
-    assert section(make_data(models=("gmlp",), lengths=(65,))) == SaturationSection(blocks=(), figures={})
+    assert section(make_data(models=("gmlp",), lengths=(65,))) == ()
 
 
 def test_the_report_has_the_section(make_data: Any, tmp_path: Path) -> None:

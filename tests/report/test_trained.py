@@ -18,7 +18,7 @@ from bench.report.charts.style import figure_style
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.images import image_of
 from bench.report.sections import trained
-from bench.report.sections.trained import FEW_VIEWS, draw_mixing, mixing_table, mixing_views, weights_section
+from bench.report.sections.trained import FEW_VIEWS, draw_mixing, mixing_table, mixing_views, weights_blocks
 from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
 from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing, reduce_layer
 from tests.report.conftest import planned_cell
@@ -83,25 +83,24 @@ def record_of(planned: PlannedCell, plan: Plan, states: States, layout: TokenLay
 
 
 @pytest.fixture
-def section() -> Shown:
+def section() -> tuple[Block, ...]:
     cells = cell_of("gmlp"), cell_of("vit")
     plan = plan_of(*cells)
-    return weights_section([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
+    return weights_blocks([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
 
 
-def figure_blocks(section: Shown) -> list[FigureBlock]:
-    return [block for block in section[0] if isinstance(block, FigureBlock)]
+def figure_blocks(section: tuple[Block, ...]) -> list[FigureBlock]:
+    return [block for block in section if isinstance(block, FigureBlock)]
 
 
 def texts_of(figure: Figure) -> list[str]:
     return [text.get_text() for axis in figure.axes for text in axis.texts]
 
 
-def test_every_kind_of_every_trained_model_has_its_figure(section: Shown) -> None:
+def test_every_kind_of_every_trained_model_has_its_figure(section: tuple[Block, ...]) -> None:
     blocks = figure_blocks(section)
     assert [block.title.partition(", n =")[0] for block in blocks] == ["Spatial gating: gmlp", "Attention: vit", "Positions: vit"]
-    assert [block.name for block in blocks] == list(section[1])
-    assert len({*section[1]}) == 3
+    assert len({block.name for block in blocks}) == 3
 
 
 LENGTHS = (17, 26, 37, 50)
@@ -112,25 +111,24 @@ def test_by_default_a_few_are_drawn_and_the_table_has_all() -> None:
     cells = [cell_of("gmlp", num_tokens) for num_tokens in LENGTHS]
     plan = plan_of(*cells)
     records = [record_of(cell, plan, gating()) for cell in cells]
-    few, every = (weights_section(records, plan, every_figure=chosen) for chosen in (False, True))
-    assert list(few[1]) == list(every[1])[:FEW_VIEWS]
-    assert [block.name for block in figure_blocks(few)] == list(few[1])
-    assert [block for block in few[0] if isinstance(block, TableBlock)] == [b for b in every[0] if isinstance(b, TableBlock)]
-    assert few[0][-1] == Paragraph(text="2 more heatmaps: bench report RUN --figures all.")
-    assert len(every[1]) == 4
+    few, every = (weights_blocks(records, plan, every_figure=chosen) for chosen in (False, True))
+    assert [block.name for block in figure_blocks(few)] == [block.name for block in figure_blocks(every)][:FEW_VIEWS]
+    assert [block for block in few if isinstance(block, TableBlock)] == [b for b in every if isinstance(b, TableBlock)]
+    assert few[-1] == Paragraph(text="2 more heatmaps: bench report RUN --figures all.")
+    assert len(figure_blocks(every)) == 4
 
 
 def test_a_stored_heatmap_keeps_black_text_beside_its_colours() -> None:
     cell = cell_of("vit")
     plan = plan_of(cell)
-    figure = weights_section([record_of(cell, plan, attention())], plan)[1]
-    with Image.open(io.BytesIO(image_of(next(iter(figure.values())), "png"))) as image:
+    figure = figure_blocks(weights_blocks([record_of(cell, plan, attention())], plan))[0].figure
+    with Image.open(io.BytesIO(image_of(figure, "png"))) as image:
         found: set[Any] = {color for _, color in image.convert("RGB").getcolors(1000) or ()}
     assert 64 < len(found) <= 256
     assert min(max(color) for color in found) <= 16
 
 
-def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(section: Shown) -> None:
+def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(section: tuple[Block, ...]) -> None:
     gmlp = figure_blocks(section)[0]
     assert gmlp.table is not None
     assert gmlp.table.headers[:5] == ("layer", "head", "along the line, start", "along the line, trained", "along the line, noise")
@@ -139,16 +137,16 @@ def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(secti
         assert float(row[2]) < 0.4
         assert (row[3], row[4]) == ("1.000", "0.118")
         assert (row[6], row[7]) == ("1.000", "0.188")
-    (overview,) = (block for block in section[0] if isinstance(block, TableBlock))
+    (overview,) = (block for block in section if isinstance(block, TableBlock))
     assert [row[1] for row in overview.table.rows] == ["Spatial gating", "Attention"]
     assert overview.table.rows[0][3] == "1.000"
     assert float(overview.table.rows[1][3]) < 0.3
 
 
-def test_positions_have_no_shift_invariance(section: Shown) -> None:
+def test_positions_have_no_shift_invariance(section: tuple[Block, ...]) -> None:
     positions = figure_blocks(section)[2]
     assert positions.table is None
-    assert texts_of(section[1][positions.name]) == ["start", "trained"]
+    assert texts_of(positions.figure) == ["start", "trained"]
     assert "fixed" not in positions.caption
 
 
@@ -156,9 +154,9 @@ def test_fixed_positions_are_said_to_be_fixed() -> None:
     cell = cell_of("transformer")
     plan = plan_of(cell)
     states = {state: {"positions": attention()["start"]["positions"]} for state in ("start", "trained")}
-    section = weights_section([record_of(cell, plan, states)], plan)
+    section = weights_blocks([record_of(cell, plan, states)], plan)
     assert "They are fixed" in figure_blocks(section)[0].caption
-    assert not any(isinstance(block, TableBlock) for block in section[0])
+    assert not any(isinstance(block, TableBlock) for block in section)
 
 
 def shown(axis: Axes, place: int) -> NDArray[np.float64]:
@@ -183,8 +181,8 @@ def test_layers_stand_side_by_side_with_their_mean_and_the_number_above() -> Non
     assert [text.get_text() for text in rows[1].texts] == ["1.000"] * 3 + [""]
 
 
-def test_a_row_has_one_scale_around_zero_for_weights_and_from_zero_for_probabilities(section: Shown) -> None:
-    gmlp, vit = list(section[1].values())[:2]
+def test_a_row_has_one_scale_around_zero_for_weights_and_from_zero_for_probabilities(section: tuple[Block, ...]) -> None:
+    gmlp, vit = [block.figure for block in figure_blocks(section)[:2]]
     for figure, signed in ((gmlp, True), (vit, False)):
         for axis in (axis for axis in figure.axes if len(axis.images) > 1):
             ((low, high),) = {image.get_clim() for image in axis.images}
@@ -196,12 +194,12 @@ def test_a_row_has_one_scale_around_zero_for_weights_and_from_zero_for_probabili
 def test_only_so_many_layers_and_heads_are_drawn_and_it_is_said() -> None:
     cell = cell_of("gmlp")
     plan = plan_of(cell)
-    section = weights_section([record_of(cell, plan, gating(12, 2))], plan)
+    section = weights_blocks([record_of(cell, plan, gating(12, 2))], plan)
     (block,) = figure_blocks(section)
     assert "Drawn: 8 of 12 layers and 2 of 2 heads" in block.caption
     assert block.table is not None
     assert len(block.table.rows) == 24
-    few = weights_section([record_of(cell, plan, gating())], plan)
+    few = weights_blocks([record_of(cell, plan, gating())], plan)
     assert "Drawn:" not in figure_blocks(few)[0].caption
 
 
@@ -209,9 +207,9 @@ def test_only_so_many_models_are_drawn_and_the_others_named(monkeypatch: pytest.
     monkeypatch.setattr(trained, "MAX_MODELS", 1)
     cells = cell_of("gmlp"), cell_of("vit")
     plan = plan_of(*cells)
-    section = weights_section([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
+    section = weights_blocks([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
     assert [block.title.partition(":")[0] for block in figure_blocks(section)] == ["Spatial gating"]
-    last = section[0][-1]
+    last = section[-1]
     assert isinstance(last, Paragraph)
     assert last.text.startswith("Not drawn, for there are many: vit, n = 17")
 
@@ -230,7 +228,7 @@ def test_one_token_of_data_leaves_nothing_to_measure() -> None:
     layout = TokenLayout(seq_len=2, class_token=True, side=1)
     cell = cell_of("gmlp", 2)
     plan = plan_of(cell)
-    section = weights_section([record_of(cell, plan, gating(layout=layout), layout)], plan)
+    section = weights_blocks([record_of(cell, plan, gating(layout=layout), layout)], plan)
     (block,) = figure_blocks(section)
     assert block.caption.startswith("Each row has its own colour scale")
     assert block.table is not None
@@ -241,7 +239,7 @@ def test_undefined_shares_are_said_to_be_so() -> None:
     uniform = [reduce_layer(np.full((1, 17, 17), 1 / 17), LAYOUT, measured=True)]
     cell = cell_of("vit")
     plan = plan_of(cell)
-    section = weights_section([record_of(cell, plan, {state: {"attention": uniform} for state in ("start", "trained")})], plan)
+    section = weights_blocks([record_of(cell, plan, {state: {"attention": uniform} for state in ("start", "trained")})], plan)
     table = figure_blocks(section)[0].table
     assert table is not None
     assert table.rows[0][2:4] == ("undefined", "undefined")
@@ -253,6 +251,6 @@ def test_cells_that_share_a_training_share_the_figure_and_other_records_give_non
     plan = plan_of(cell, larger)
     seeds = [record_of(cell, plan, gating()), record_of(cell, plan, {"start": {}, "trained": {}}, repeat=1)]
     assert len(mixing_views(seeds, plan)) == 1
-    assert weights_section(seeds[1:], plan) == ((), {})
+    assert weights_blocks(seeds[1:], plan) == ()
     failed = dataclasses.replace(seeds[0], outcome=dataclasses.replace(seeds[0].outcome, status="diverged"))
     assert mixing_views([failed], plan) == {}

@@ -1,1 +1,1 @@
-"""Figures: what a sheet shows, drawn by matplotlib and as interactive charts."""
+"""Figures: panels on sheets, drawn by matplotlib."""

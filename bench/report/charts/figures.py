@@ -1,4 +1,4 @@
-"""Which figures a report has, from the metrics that were measured, and what each caption says."""
+"""The figures of a report, from the metrics that were measured, each with its caption."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import pandas
 
 from bench import numbers
 from bench.analysis import frame as frames
+from bench.analysis.front import Axes, with_front
 from bench.analysis.study import Study
-from bench.report.charts.chart import Quantity
-from bench.report.charts.matplotlib import draw_lines, draw_points, draw_shares
-from bench.report.charts.plotly import chart_lines, chart_points, chart_shares, lines_table, points_table, shares_table
-from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
-from bench.report.charts.style import SeriesStyle, series_styles
+from bench.report.charts.front import draw_front
+from bench.report.charts.matplotlib import Quantity, draw_lines, draw_shares, is_unstable
+from bench.report.charts.sheets import draw_sheets, sheets
+from bench.report.charts.style import SeriesStyle
+from bench.report.document import FigureBlock
+from bench.report.tables import LENGTH, MODEL, Column, Row, Table, number, plain, table, work_columns
 from bench.spec import MEASURED, PREDICTED
 
 MIB = 1024.0**2
@@ -35,10 +37,9 @@ TOPICS = {
 """What a report can show: the metric that asks for it and the column that says whether it was measured."""
 
 
-def draw_figures(study: Study) -> list[Drawing]:
-    """Every figure that the data allow, in reading order. Call inside `style.figure_style`."""
+def draw_figures(study: Study, styles: Mapping[str, SeriesStyle]) -> list[FigureBlock]:
+    """Draw every figure that the data allow, in reading order. Call inside `style.figure_style`."""
     frame = study.frame
-    styles = series_styles([*frame["label"], *frame["model"]])
     found = [*_latency(frame, styles), *_memory(frame, styles), *_flops(frame, styles), *_degrees(study)]
     return [*found, *_length_params(frame, styles), *_memory_parts(frame), *_accuracy(frame, styles)]
 
@@ -52,10 +53,7 @@ def absent(frame: pandas.DataFrame, metrics: tuple[str, ...]) -> list[str]:
     return sentences + ([f"Asked for, without a single value: {', '.join(not_measured)}."] if not_measured else [])
 
 
-def _latency(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator[Drawing]:
-    def is_unstable(rows: pandas.DataFrame) -> pandas.Series:
-        return pandas.Series([flag is False for flag in rows["latency_stable"]], index=rows.index)
-
+def _latency(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
     quantity = Quantity(
         value="latency_ms",
         low="latency_low_ms",
@@ -72,7 +70,7 @@ def _latency(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterato
     yield from _line_figures(frame, quantity, styles, "latency", "Latency against sequence length", caption)
 
 
-def _memory(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator[Drawing]:
+def _memory(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
     def is_predicted(rows: pandas.DataFrame) -> pandas.Series:
         return rows["memory_source"] == PREDICTED
 
@@ -91,39 +89,39 @@ def _memory(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator
     yield from _line_figures(frame, quantity, styles, "memory", "Peak memory against sequence length", caption)
 
 
-def _flops(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator[Drawing]:
+def _flops(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
     quantity = Quantity(value="flops", label="FLOPs per sample", text=numbers.count)
     caption = (
         "Forward FLOPs of matrix products for one sample, two per multiply-add: exact counts, no measurement, so no interval. "
         "At matched parameters the width changes with n, so that a curve here is not the scaling of one fixed shape."
     )
-    yield from _line_figures(_per_model(frame), quantity, styles, "flops", "FLOPs against sequence length", caption)
+    yield from _line_figures(_per_model(frame), quantity, styles, "flops", "FLOPs against sequence length", caption, per_workload=False)
 
 
 def _line_figures(
-    frame: pandas.DataFrame, quantity: Quantity, styles: dict[str, SeriesStyle], name: str, title: str, caption: str
-) -> Iterator[Drawing]:
-    row_keys = () if name == "flops" else frames.WORK_KEYS
-
-    def words(rows: pandas.DataFrame) -> str:
-        conditions = frames.constant_work(rows) if row_keys else ""
-        return caption + (f" Conditions: {conditions}." if conditions else "")
-
-    kind = Kind(
-        name=name,
-        title=title,
-        caption=words,
-        figure=lambda sheet: draw_lines(sheet, quantity, styles),
-        chart=lambda sheet: chart_lines(sheet, quantity, styles),
-        table=lambda rows: lines_table(rows, quantity),
-        missing=lambda rows: _missing(rows, quantity.value, row_keys),
-    )
+    frame: pandas.DataFrame,
+    quantity: Quantity,
+    styles: Mapping[str, SeriesStyle],
+    name: str,
+    title: str,
+    caption: str,
+    *,
+    per_workload: bool = True,
+) -> Iterator[FigureBlock]:
+    row_keys = frames.WORK_KEYS if per_workload else ()
     if (frame[quantity.value] > 0).any():
-        found = sheets(frame, "size", str, row_keys)
-        yield from draw_sheets(kind, [sheet for sheet in found if (sheet.rows[quantity.value] > 0).any()])
+        yield from draw_sheets(
+            [sheet for sheet in sheets(frame, "size", str, row_keys) if (sheet.rows[quantity.value] > 0).any()],
+            lambda sheet: draw_lines(sheet, quantity, styles),
+            name=name,
+            title=title,
+            caption=caption,
+            conditions=per_workload,
+            missing=lambda rows: _missing(rows, quantity.value, row_keys),
+        )
 
 
-def _degrees(study: Study) -> Iterator[Drawing]:
+def _degrees(study: Study) -> Iterator[FigureBlock]:
     """Drawn where FLOPs were measured; the split itself is the plan's closed form."""
     frame, by_degree = study.frame, study.flops_by_degree
     if frame["flops"].isna().all() or by_degree.empty:
@@ -141,7 +139,7 @@ def _degrees(study: Study) -> Iterator[Drawing]:
     yield from _share_figures(rows, parts, numbers.count, "share of FLOPs", "flops-by-degree", "Where the FLOPs are", caption)
 
 
-def _length_params(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator[Drawing]:
+def _length_params(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
     rows = _per_model(frame)
     rows = rows.assign(share=100 * rows["params_seq"] / rows["params"])
     quantity = Quantity(value="share", label="share of parameters", text=lambda share: f"{share:g} %", logarithmic=False)
@@ -149,20 +147,18 @@ def _length_params(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> I
         "Parameters that depend on seq_len, as a share of all parameters: gMLP's n x n spatial matrices, and learned positions elsewhere. "
         "At a fixed budget this share is taken from the width. Models without such parameters have no line."
     )
-    kind = Kind(
-        name="length-parameters",
-        title="Parameters that depend on the length",
-        caption=lambda _: caption,
-        figure=lambda sheet: draw_lines(sheet, quantity, styles),
-        chart=lambda sheet: chart_lines(sheet, quantity, styles),
-        table=lambda rows: lines_table(rows, quantity),
-        missing=lambda _: (),
-    )
     if (rows["share"] > 0).any():
-        yield from draw_sheets(kind, [sheet for sheet in sheets(rows, "size", str, ()) if (sheet.rows["share"] > 0).any()])
+        yield from draw_sheets(
+            [sheet for sheet in sheets(rows, "size", str, ()) if (sheet.rows["share"] > 0).any()],
+            lambda sheet: draw_lines(sheet, quantity, styles),
+            name="length-parameters",
+            title="Parameters that depend on the length",
+            caption=caption,
+            conditions=False,
+        )
 
 
-def _memory_parts(frame: pandas.DataFrame) -> Iterator[Drawing]:
+def _memory_parts(frame: pandas.DataFrame) -> Iterator[FigureBlock]:
     parts = [part for part in MEMORY_PARTS if part in frame]
     rows = frame[(frame["peak_memory_bytes"] > 0) & frame[parts].notna().any(axis=1)]
     rows = rows.assign(other_bytes=(rows["peak_memory_bytes"] - rows[parts].sum(axis=1)).clip(lower=0))
@@ -177,47 +173,62 @@ def _memory_parts(frame: pandas.DataFrame) -> Iterator[Drawing]:
 
 def _share_figures(
     rows: pandas.DataFrame, parts: Mapping[str, str], text: Callable[[float], str], label: str, name: str, title: str, caption: str
-) -> Iterator[Drawing]:
+) -> Iterator[FigureBlock]:
     rows = rows[rows["total"] > 0]
     row_keys = ("size",) if name == "flops-by-degree" else ("size", *frames.WORK_KEYS)
-    kind = Kind(
-        name=name,
-        title=title,
-        caption=lambda _: caption,
-        figure=lambda sheet: draw_shares(sheet, parts, "total", "written", text, label),
-        chart=lambda sheet: chart_shares(sheet, parts, "total", text, label),
-        table=lambda rows: shares_table(rows, parts, "total", text),
-        missing=lambda _: (),
-    )
     if len(rows):
-        yield from draw_sheets(kind, sheets(rows, "label", str, row_keys))
+        yield from draw_sheets(
+            sheets(rows, "label", str, row_keys),
+            lambda sheet: draw_shares(sheet, parts, text, label),
+            name=name,
+            title=title,
+            caption=caption,
+            conditions=False,
+            table=lambda shown: shares_table(shown, parts, text),
+        )
 
 
-def _accuracy(frame: pandas.DataFrame, styles: dict[str, SeriesStyle]) -> Iterator[Drawing]:
+def shares_table(rows: pandas.DataFrame, parts: Mapping[str, str], text: Callable[[float], str]) -> Table:
+    """List each part as a share and as an amount, then the column `total` that they are shares of."""
+
+    def share(part: str) -> Callable[[Row], str]:
+        return lambda row: (
+            "" if numbers.is_empty(row[part]) or not row[part] else f"{numbers.percent(row[f'{part}_share'])} ({text(row[part])})"
+        )
+
+    rows = rows.assign(**{f"{part}_share": rows[part] / rows["total"] for part in parts})
+    size = (plain("size"),) if frames.varying(rows, ("size",)) else ()
+    shares = (Column(header=name, text=share(part), key=f"{part}_share") for part, name in parts.items())
+    columns = (MODEL, LENGTH, *size, *work_columns(rows), *shares, number("total", "sum", text))
+    return table(rows, columns, keep=("model", "n"))
+
+
+def _accuracy(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
     rows = frame[frame["accuracy"].notna() & (frame["params"] > 0)].drop_duplicates(frames.TRAINING_KEYS)
     rows = rows.assign(label=rows["model"])
     if rows.empty:
         return
     matched = (rows["match"] == "params") & rows["budget"].notna()
-    rows = rows.assign(size_params=rows["budget"].where(matched, rows["params"]))
+    empty = {"x_low": float("nan"), "x_high": float("nan")}
+    y = {"y": rows["accuracy"], "y_low": rows["accuracy_low"], "y_high": rows["accuracy_high"]}
+    rows = with_front(rows.assign(x=rows["budget"].where(matched, rows["params"]), **empty, **y), ())
     caption = (
         "Accuracy on the test split, the mean over seeds with its 95 % t-interval; one panel per n. Points of one size are drawn side by side. "
-        "The front joins the models that no smaller or equal one beats on the mean; where intervals overlap, it may be chance."
+        "The line is the best mean up to each size; rings mark the models on it, dotted where the intervals leave this open."
     )
 
     def untrained(shown: pandas.DataFrame) -> tuple[str, ...]:
         return _missing(frame[frame["task"].isin(shown["task"]) & (frame["task"] != "")], "accuracy", ())
 
-    kind = Kind(
+    yield from draw_sheets(
+        sheets(rows, "seq_len", lambda n: f"n = {n:.0f}", ("task",)),
+        lambda sheet: draw_front(sheet, Axes(x="params", y="accuracy"), styles, {}),
         name="accuracy",
         title="Parameters against accuracy",
-        caption=lambda _: caption,
-        figure=lambda sheet: draw_points(sheet, styles),
-        chart=lambda sheet: chart_points(sheet, styles),
-        table=points_table,
+        caption=caption,
+        conditions=False,
         missing=untrained,
     )
-    yield from draw_sheets(kind, sheets(rows, "seq_len", lambda n: f"n = {n:.0f}", ("task",)))
 
 
 def _per_model(frame: pandas.DataFrame) -> pandas.DataFrame:

@@ -1,9 +1,9 @@
-"""Draws a sheet of panels as one figure: lines against n, points with a Pareto front, stacked shares; the legend below, never over the data."""
+"""Draw a sheet of panels as one figure: lines, stacked shares; the legend below, never over the data."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas
 from matplotlib.axes import Axes
@@ -11,12 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bench.analysis.ranking import pareto_front
-from bench.numbers import count
-from bench.report.charts.chart import Quantity
 from bench.report.charts.sheets import Sheet
 from bench.report.charts.style import HOLLOW, PartStyle, SeriesStyle, part_styles, slug
-from bench.report.charts.ticks import LENGTH_LABEL, length_axis, linear_ticks, log_value_axis, spaced, value_axis
+from bench.report.charts.ticks import LENGTH_LABEL, length_axis, log_value_axis, value_axis
 
 ONE_PANEL = (6.0, 3.6)
 MANY_PANELS = (3.3, 2.5)
@@ -29,12 +26,15 @@ LEGEND_HANDLE_CHARACTERS = 9
 Handle = Line2D | Patch
 
 
-def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], handles: Sequence[Handle], share_y: bool) -> Figure:
-    """`draw` fills one axis from the rows of one panel. Labels stay on the outer axes; a combination without data leaves its place empty."""
-    columns = legend_columns(handles, sheet_width(sheet))
-    legend_rows = -(-len(handles) // columns)
-    figure = Figure(figsize=(sheet_width(sheet), _panel_height(sheet) + LEGEND_ROW * legend_rows), layout="constrained")
-    axes = figure.subplots(sheet.num_rows, sheet.num_columns, squeeze=False, sharey=share_y)
+def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], handles: Sequence[Handle]) -> Figure:
+    """Fill one axis per panel by `draw`, all with one y axis. Labels stay on the outer axes; a combination without data leaves its place empty."""
+    num_rows = -(-len(sheet.panels) // sheet.num_columns)
+    many = (max(MIN_WIDTH, MANY_PANELS[0] * sheet.num_columns), MANY_PANELS[1] * num_rows)
+    width, height = many if len(sheet.panels) > 1 else ONE_PANEL
+    columns = legend_columns(handles, width)
+    height += (TITLE_ROW if sheet.title else 0.0) + LEGEND_ROW * -(-len(handles) // columns)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(num_rows, sheet.num_columns, squeeze=False, sharey=True)
     for place, axis in enumerate(axes.flat):
         panel = sheet.panels[place] if place < len(sheet.panels) else None
         if panel is None:
@@ -42,16 +42,16 @@ def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], ha
             continue
         draw(axis, panel.rows)
         axis.set_title(panel.title)
-        _label_outer(axis, place, sheet, share_y)
+        below = place + sheet.num_columns
+        if place % sheet.num_columns and sheet.panels[place - 1] is not None:
+            axis.set_ylabel("")
+            axis.tick_params(labelleft=False)
+        if below < len(sheet.panels) and sheet.panels[below] is not None:
+            axis.set_xlabel("")
     if sheet.title:
         figure.suptitle(sheet.title, fontsize=10, x=0.01, ha="left")
     figure.legend(handles=list(handles), loc="outside lower center", ncols=columns)
     return figure
-
-
-def sheet_width(sheet: Sheet) -> float:
-    """In inches."""
-    return ONE_PANEL[0] if len(sheet.panels) == 1 else max(MIN_WIDTH, MANY_PANELS[0] * sheet.num_columns)
 
 
 def legend_columns(handles: Sequence[Handle], width: float) -> int:
@@ -64,60 +64,74 @@ def legend_columns(handles: Sequence[Handle], width: float) -> int:
     return 1
 
 
-def _panel_height(sheet: Sheet) -> float:
-    height = ONE_PANEL[1] if len(sheet.panels) == 1 else MANY_PANELS[1] * sheet.num_rows
-    return height + (TITLE_ROW if sheet.title else 0.0)
-
-
-def _label_outer(axis: Axes, place: int, sheet: Sheet, share_y: bool) -> None:
-    """Drop an axis label that the neighbour already shows; with a shared scale the tick labels go as well."""
-    below = place + sheet.num_columns
-    if place % sheet.num_columns and sheet.panels[place - 1] is not None:
-        axis.set_ylabel("")
-        axis.tick_params(labelleft=not share_y)
-    if below < len(sheet.panels) and sheet.panels[below] is not None:
-        axis.set_xlabel("")
-
-
 INTERVAL_WIDTH = 1.2
 LIMIT_COLOR = "#555555"
 
 
-def draw_lines(sheet: Sheet, quantity: Quantity, styles: dict[str, SeriesStyle]) -> Figure:
-    """A series is interrupted at a length where its cell has no value."""
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """Columns of a value and its bounds (empty: none), over the column `x`; `divisor` converts into the unit of `label`.
+
+    `text` writes a tick. `hollow` picks the rows whose markers are hollow, `hollow_label` says why. `limit`: a value with a line of its own, in the
+    unit of `label`, and its name in the legend.
+    """
+
+    value: str
+    label: str
+    text: Callable[[float], str]
+    x: str = "seq_len"
+    x_label: str = LENGTH_LABEL
+    divisor: float = 1.0
+    low: str = ""
+    high: str = ""
+    logarithmic: bool = True
+    hollow: Callable[[pandas.DataFrame], pandas.Series] | None = None
+    hollow_label: str = ""
+    limit: float | None = None
+    limit_label: str = ""
+
+
+def is_unstable(rows: pandas.DataFrame) -> pandas.Series:
+    """Mark the rows whose latency is flagged as unstable."""
+    return pandas.Series([flag is False for flag in rows["latency_stable"]], index=rows.index, dtype=bool)
+
+
+def draw_lines(sheet: Sheet, quantity: Quantity, styles: Mapping[str, SeriesStyle]) -> Figure:
+    """Draw one line per series, interrupted where a cell has no value."""
     rows = sheet.rows
     measured = rows[rows[quantity.value] > 0]
-    lengths = sorted(set(measured["seq_len"]))
+    places = sorted(set(measured[quantity.x]))
     bounds = [measured[column] for column in (quantity.value, quantity.low, quantity.high) if column]
     extent = pandas.concat(bounds) / quantity.divisor
     limits = [value for value in (*extent, quantity.limit) if value is not None and value > 0]
 
     def draw(axis: Axes, panel: pandas.DataFrame) -> None:
         for label, series in panel.groupby("label", sort=False):
-            _draw_line_series(axis, series.sort_values("seq_len"), quantity, styles[label], f"series-{slug(label)}")
+            _draw_line_series(axis, series.sort_values(quantity.x), quantity, styles[label], f"series-{slug(label)}")
         if quantity.limit is not None:
             axis.axhline(quantity.limit, color=LIMIT_COLOR, linewidth=INTERVAL_WIDTH, zorder=1, gid="limit")
-        length_axis(axis, lengths)
+        length_axis(axis, places)
+        axis.set_xlabel(quantity.x_label)
         set_axis = log_value_axis if quantity.logarithmic else value_axis
         set_axis(axis, limits, quantity.text, quantity.label)
 
-    return draw_panels(sheet, draw, _line_handles(measured, quantity, styles), share_y=True)
+    return draw_panels(sheet, draw, _line_handles(measured, quantity, styles))
 
 
 def _draw_line_series(axis: Axes, series: pandas.DataFrame, quantity: Quantity, style: SeriesStyle, gid: str) -> None:
     value = (series[quantity.value] / quantity.divisor).where(series[quantity.value] > 0)
-    lengths = series["seq_len"]
-    axis.plot(lengths, value, color=style.color, linestyle=style.line, marker=style.marker, gid=gid)
+    places = series[quantity.x]
+    axis.plot(places, value, color=style.color, linestyle=style.line, marker=style.marker, gid=gid)
     if quantity.low:
         down, up = (value - series[quantity.low] / quantity.divisor), (series[quantity.high] / quantity.divisor - value)
         errors = [down.clip(lower=0).fillna(0), up.clip(lower=0).fillna(0)]
-        axis.errorbar(lengths, value, yerr=errors, fmt="none", ecolor=style.color, elinewidth=INTERVAL_WIDTH, capsize=3)
+        axis.errorbar(places, value, yerr=errors, fmt="none", ecolor=style.color, elinewidth=INTERVAL_WIDTH, capsize=3)
     if quantity.hollow is not None:
         chosen = quantity.hollow(series)
-        axis.plot(lengths[chosen], value[chosen], linestyle="", marker=style.marker, color=style.color, markerfacecolor=HOLLOW, zorder=3)
+        axis.plot(places[chosen], value[chosen], linestyle="", marker=style.marker, color=style.color, markerfacecolor=HOLLOW, zorder=3)
 
 
-def _line_handles(rows: pandas.DataFrame, quantity: Quantity, styles: dict[str, SeriesStyle]) -> Sequence[Line2D]:
+def _line_handles(rows: pandas.DataFrame, quantity: Quantity, styles: Mapping[str, SeriesStyle]) -> Sequence[Line2D]:
     shown = [label for label in styles if label in set(rows["label"])]
     handles = [
         Line2D([], [], color=styles[name].color, linestyle=styles[name].line, marker=styles[name].marker, label=name) for name in shown
@@ -129,105 +143,39 @@ def _line_handles(rows: pandas.DataFrame, quantity: Quantity, styles: dict[str, 
     return handles
 
 
-FRONT_COLOR = "#888888"
-SPREAD = 0.035
-"""Distance between points of one size, as a fraction of the axis: matched models would lie on top of each other."""
-AXIS_MARGIN = 0.12
-MIN_SPAN = math.log(2)
-
-
-def draw_points(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Figure:
-    """Needs `size_params`: the parameters, or the budget where models are matched on it."""
-    rows = sheet.rows
-    labels = [label for label in styles if label in set(rows["label"])]
-    middle, half = _log_extent(rows["size_params"])
-    sizes = sorted(set(rows["size_params"]))
-    offsets = {label: math.exp(2 * half * SPREAD * (i - (len(labels) - 1) / 2)) for i, label in enumerate(labels)}
-    low, high = rows[["accuracy", "accuracy_low"]].min().min(), rows[["accuracy", "accuracy_high"]].max().max()
-    margin = max(0.08 * (high - low), 0.005)
-    limits = (max(0.0, low) - margin, min(1.0, high) + margin)
-
-    def draw(axis: Axes, panel: pandas.DataFrame) -> None:
-        points = panel.assign(place=panel["size_params"] * panel["label"].map(offsets))
-        _draw_front(axis, points)
-        for label, series in points.groupby("label", sort=False):
-            _draw_point_series(axis, series, styles[label], f"series-{slug(label)}")
-        _set_size_axis(axis, sizes, middle, half)
-        _set_accuracy_axis(axis, limits)
-
-    return draw_panels(sheet, draw, _point_handles(labels, styles), share_y=True)
-
-
-def _draw_front(axis: Axes, points: pandas.DataFrame) -> None:
-    front = points.loc[pareto_front(points, "size_params", "accuracy")]
-    axis.plot(front["place"], front["accuracy"], color=FRONT_COLOR, linewidth=1, drawstyle="steps-post", zorder=1, gid="front")
-    axis.plot(
-        front["place"], front["accuracy"], linestyle="", marker="o", color=FRONT_COLOR, markerfacecolor="none", markersize=13, zorder=1
-    )
-
-
-def _draw_point_series(axis: Axes, series: pandas.DataFrame, style: SeriesStyle, gid: str) -> None:
-    value = series["accuracy"]
-    errors = [(value - series["accuracy_low"]).clip(lower=0).fillna(0), (series["accuracy_high"] - value).clip(lower=0).fillna(0)]
-    axis.errorbar(series["place"], value, yerr=errors, fmt="none", ecolor=style.color, elinewidth=1.2, capsize=3)
-    axis.plot(series["place"], value, linestyle="", marker=style.marker, color=style.color, gid=gid)
-
-
-def _log_extent(values: pandas.Series) -> tuple[float, float]:
-    """Middle and half width of the axis, as logarithms."""
-    low, high = math.log(values.min()), math.log(values.max())
-    return (low + high) / 2, max(high - low, MIN_SPAN) * (0.5 + AXIS_MARGIN)
-
-
-def _set_size_axis(axis: Axes, sizes: Sequence[float], middle: float, half: float) -> None:
-    axis.set_xscale("log")
-    axis.set_xlim(math.exp(middle - half), math.exp(middle + half))
-    shown = spaced([math.log(size) / (2 * half) for size in sizes], distance=0.16)
-    ticks = [size for size, keep in zip(sizes, shown, strict=True) if keep]
-    axis.set_xticks(ticks, [count(tick) for tick in ticks])
-    axis.set_xticks([], minor=True)
-    axis.set_xlabel("parameters")
-
-
-def _set_accuracy_axis(axis: Axes, limits: tuple[float, float]) -> None:
-    axis.set_ylim(*limits)
-    ticks = [tick for tick in linear_ticks(*limits, num=6) if 0 <= tick <= 1]
-    decimals = max((len(f"{tick:g}".partition(".")[2]) for tick in ticks), default=0)
-    axis.set_yticks(ticks, [f"{tick:.{decimals}f}" for tick in ticks])
-    axis.set_ylabel("accuracy")
-
-
-def _point_handles(labels: Sequence[str], styles: Mapping[str, SeriesStyle]) -> list[Line2D]:
-    handles = [Line2D([], [], color=styles[name].color, linestyle="", marker=styles[name].marker, label=name) for name in labels]
-    front = Line2D([], [], color=FRONT_COLOR, linewidth=1, marker="o", markerfacecolor="none", markersize=10, label="Pareto front")
-    return [*handles, front]
-
-
 EDGE = "#444444"
 BAR_WIDTH = 0.72
 FEW_BARS = 4
 SHARE_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def draw_shares(sheet: Sheet, parts: Mapping[str, str], total: str, written: str, text: Callable[[float], str], label: str) -> Figure:
-    """`parts` maps a column to its name in the legend, `total` is the column that they are shares of, `written` the one shown above the bar.
+def draw_shares(sheet: Sheet, parts: Mapping[str, str], text: Callable[[float], str], label: str) -> Figure:
+    """Stack the parts as shares of the column `total`, with the column `written` above each bar; `parts` maps a column to its name in the legend.
 
     A negative part is drawn below zero, so that the bar still sums to one.
     """
     styles = part_styles(list(parts))
     lengths = sorted(set(sheet.rows["seq_len"]))
-    shares = sheet.rows[list(parts)].div(sheet.rows[total], axis=0)
+    few = len(lengths) <= FEW_BARS
+    shares = sheet.rows[list(parts)].div(sheet.rows["total"], axis=0)
     lowest = float(shares.clip(upper=0).sum(axis=1).min())
 
     def draw(axis: Axes, panel: pandas.DataFrame) -> None:
         for row in panel.drop_duplicates("seq_len").to_dict("records"):
-            place, bar = lengths.index(row["seq_len"]), {part: row[part] / row[total] for part in parts}
+            place, bar = lengths.index(row["seq_len"]), {part: row[part] / row["total"] for part in parts}
             top = _draw_bar(axis, place, bar, styles)
-            _write_total(axis, place, top, text(row[written]), few=len(lengths) <= FEW_BARS)
-        _set_axes(axis, lengths, lowest, label)
+            axis.text(place, top + 0.04, text(row["written"]), ha="center", va="bottom", fontsize=7.5, rotation=0 if few else 90)
+        axis.set_xlim(-0.6, len(lengths) - 0.4)
+        axis.set_ylim(lowest if lowest < -0.01 else 0, 1.17 if few else 1.5)
+        axis.set_xticks(range(len(lengths)), [f"{n:.0f}" for n in lengths], rotation=0 if few else 45)
+        axis.set_yticks(SHARE_TICKS, [f"{100 * share:.0f} %" for share in SHARE_TICKS])
+        axis.grid(visible=False, axis="x")
+        axis.set_xlabel(LENGTH_LABEL)
+        axis.set_ylabel(label)
 
-    handles = [_patch(name, styles[part]) for part, name in parts.items() if (sheet.rows[part].fillna(0) != 0).any()]
-    return draw_panels(sheet, draw, handles, share_y=True)
+    shown = {name: styles[part] for part, name in parts.items() if (sheet.rows[part].fillna(0) != 0).any()}
+    handles = [Patch(facecolor=s.color, hatch=s.hatch, edgecolor=EDGE, linewidth=0.5, label=name) for name, s in shown.items()]
+    return draw_panels(sheet, draw, handles)
 
 
 def _draw_bar(axis: Axes, place: int, shares: Mapping[str, float], styles: Mapping[str, PartStyle]) -> float:
@@ -243,22 +191,3 @@ def _draw_bar(axis: Axes, place: int, shares: Mapping[str, float], styles: Mappi
         )
         above, below = above + max(share, 0.0), below + min(share, 0.0)
     return above
-
-
-def _write_total(axis: Axes, place: int, top: float, text: str, *, few: bool) -> None:
-    axis.text(place, top + 0.04, text, ha="center", va="bottom", fontsize=7.5, rotation=0 if few else 90)
-
-
-def _set_axes(axis: Axes, lengths: list[float], lowest: float, label: str) -> None:
-    few = len(lengths) <= FEW_BARS
-    axis.set_xlim(-0.6, len(lengths) - 0.4)
-    axis.set_ylim(lowest if lowest < -0.01 else 0, 1.17 if few else 1.5)
-    axis.set_xticks(range(len(lengths)), [f"{n:.0f}" for n in lengths], rotation=0 if few else 45)
-    axis.set_yticks(SHARE_TICKS, [f"{100 * share:.0f} %" for share in SHARE_TICKS])
-    axis.grid(visible=False, axis="x")
-    axis.set_xlabel(LENGTH_LABEL)
-    axis.set_ylabel(label)
-
-
-def _patch(name: str, style: PartStyle) -> Patch:
-    return Patch(facecolor=style.color, hatch=style.hatch, edgecolor=EDGE, linewidth=0.5, label=name)

@@ -1,4 +1,4 @@
-"""Small multiples: which panels a figure has, how many sheets it takes, and each sheet's image, interactive chart and table."""
+"""Small multiples: which panels a figure has, and how many sheets it takes."""
 
 from __future__ import annotations
 
@@ -11,62 +11,42 @@ from typing import Any
 import pandas
 from matplotlib.figure import Figure
 
-from bench.analysis.frame import WORK_KEYS, varying, work_text
-from bench.report.charts.chart import Chart
+from bench.analysis.frame import WORK_KEYS, constant_work, varying, work_text
 from bench.report.charts.style import slug
+from bench.report.document import FigureBlock
 from bench.report.tables import Table
 
-PHONE_INCHES = 6.5
 MAX_SHEETS = 12
 MAX_NAMED = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A figure with its words. `caption` says what to see and how it was measured; `missing` lists what has no point in it.
+def draw_sheets(
+    found: Sequence[Sheet],
+    draw: Callable[[Sheet], Figure],
+    *,
+    name: str,
+    title: str,
+    caption: str,
+    conditions: bool = True,
+    table: Callable[[pandas.DataFrame], Table] | None = None,
+    missing: Callable[[pandas.DataFrame], Sequence[str]] | None = None,
+) -> Iterator[FigureBlock]:
+    """Draw the first `MAX_SHEETS` sheets; the last one names the others.
 
-    `chart` and `table` hold all its cells, also those that the image has no room for.
+    `missing` and `table` get the rows of a sheet; `conditions` ends the caption with the workload values that these rows share.
     """
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-    chart: Chart
-    table: Table
-    missing: tuple[str, ...] = ()
-
-    @property
-    def wide(self) -> bool:
-        return self.figure.get_figwidth() > PHONE_INCHES
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """What is drawn from each sheet; `missing` names the cells of its rows that have no value."""
-
-    name: str
-    title: str
-    caption: Callable[[pandas.DataFrame], str]
-    figure: Callable[[Sheet], Figure]
-    chart: Callable[[Sheet], Chart]
-    table: Callable[[pandas.DataFrame], Table]
-    missing: Callable[[pandas.DataFrame], Sequence[str]]
-
-
-def draw_sheets(kind: Kind, found: Sequence[Sheet]) -> Iterator[Drawing]:
-    """The first `MAX_SHEETS` of them; the last one drawn names those that are not."""
     for place, sheet in enumerate(found[:MAX_SHEETS]):
         held, left_out = drawable(sheet)
         not_drawn = [other.title for other in found[MAX_SHEETS:]] if place == MAX_SHEETS - 1 else []
-        yield Drawing(
-            name=f"{kind.name}-{sheet.name}" if sheet.name else kind.name,
-            title=f"{kind.title}: {sheet.title}" if sheet.title else kind.title,
-            caption=kind.caption(sheet.rows),
-            figure=kind.figure(held),
-            chart=kind.chart(sheet),
-            table=kind.table(sheet.rows),
-            missing=(*left_out, *_named(kind.missing(sheet.rows), "cells"), *_named(not_drawn, "figures of this kind")),
+        shared = constant_work(sheet.rows) if conditions else ""
+        without_value = missing(sheet.rows) if missing else ()
+        yield FigureBlock(
+            name=f"{name}-{sheet.name}" if sheet.name else name,
+            title=f"{title}: {sheet.title}" if sheet.title else title,
+            caption=f"{caption} Conditions: {shared}." if shared else caption,
+            figure=draw(held),
+            table=table(sheet.rows) if table else None,
+            missing=(*left_out, *_named(without_value, "cells"), *_named(not_drawn, "figures of this kind")),
         )
 
 
@@ -100,10 +80,6 @@ class Sheet:
     panels: tuple[Panel | None, ...]
 
     @property
-    def num_rows(self) -> int:
-        return -(-len(self.panels) // self.num_columns)
-
-    @property
     def rows(self) -> pandas.DataFrame:
         return pandas.concat([panel.rows for panel in self.panels if panel])
 
@@ -118,14 +94,14 @@ def sheets(frame: pandas.DataFrame, column: str, text: Callable[[Any], str], row
     for key in (*(k for k in keys if k not in fixed), None):
         free = tuple(k for k in keys if k not in fixed)
         found = [_sheet(values, part, free, column, text) for values, part in _split(frame, fixed)]
-        if key is None or all(_fits(sheet) for sheet in found):
+        if key is None or all(len(sheet.panels) <= MAX_PANELS and sheet.num_columns <= MAX_COLUMNS for sheet in found):
             break
         fixed = (*fixed, key)
     return found
 
 
 def drawable(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
-    """What an image can hold of a sheet, and what it leaves out, one phrase each; most sheets are held whole."""
+    """Cut a sheet down to the room of an image; return it with a phrase for each kind of loss. Most sheets are held whole."""
     panels = sheet.panels[:MAX_PANELS]
     rows = sheet.rows
     labels, lengths = list(dict.fromkeys(rows["label"])), sorted(rows["seq_len"].unique())
@@ -147,7 +123,7 @@ def _left_out(what: str, num: int, num_kept: int) -> str:
 
 
 def _spread(values: Sequence[float], num: int) -> list[float]:
-    """At most `num` of the values, evenly, both ends among them."""
+    """Pick at most `num` of the values, evenly, both ends among them."""
     if len(values) <= num:
         return list(values)
     return [values[round(i * (len(values) - 1) / (num - 1))] for i in range(num)]
@@ -156,10 +132,6 @@ def _spread(values: Sequence[float], num: int) -> list[float]:
 def _chosen(panel: Panel, labels: Sequence[str], lengths: Sequence[float]) -> Panel | None:
     rows = panel.rows[panel.rows["label"].isin(labels) & panel.rows["seq_len"].isin(lengths)]
     return None if rows.empty else Panel(title=panel.title, rows=rows)
-
-
-def _fits(sheet: Sheet) -> bool:
-    return len(sheet.panels) <= MAX_PANELS and sheet.num_columns <= MAX_COLUMNS
 
 
 def _split(frame: pandas.DataFrame, fixed: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], pandas.DataFrame]]:
@@ -183,12 +155,8 @@ def _sheet(values: dict[str, Any], frame: pandas.DataFrame, keys: tuple[str, ...
     elif len(combinations) > 1 and len(across) > 1:
         num_columns = len(across)
     else:
-        num_columns = _wrapped(len(panels))
+        num_columns = 2 if len(panels) == MAX_COLUMNS else min(len(panels), WRAPPED_COLUMNS)
     return Sheet(title=title, name=slug(title.lower().replace(", ", "-").replace(" ", "-")), num_columns=num_columns, panels=tuple(panels))
-
-
-def _wrapped(num_panels: int) -> int:
-    return 2 if num_panels == MAX_COLUMNS else min(num_panels, WRAPPED_COLUMNS)
 
 
 def _panel(combination: str, value: str, rows: pandas.DataFrame) -> Panel | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,9 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bench.analysis.effects import COSTS, QUALITIES, Effect, place_text
-from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import BLACK, HOLLOW, SPARE_MARKERS, slug
 from bench.report.charts.ticks import linear_ticks
+from bench.report.document import FigureBlock
 from bench.spec import MEASURES, Measure, Part
 
 PANEL_WIDTH, ROW_HEIGHT, SIDE, HEAD = 2.0, 0.3, 2.2, 1.1
@@ -29,19 +28,7 @@ SPREAD = 0.5
 """Of a row's height, over which its places are spread."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EffectFigure:
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-
-    @property
-    def wide(self) -> bool:
-        return self.figure.get_figwidth() > PHONE_INCHES
-
-
-def draw_effects(parts: Sequence[Part], effects: Sequence[Effect]) -> Iterator[EffectFigure]:
+def draw_effects(parts: Sequence[Part], effects: Sequence[Effect]) -> Iterator[FigureBlock]:
     """One figure for each part with effects. Call inside `style.figure_style`."""
     for part in parts:
         found = [e for e in effects if e.contrast.part == part.name and e.contrast.against == part.baseline]
@@ -49,7 +36,7 @@ def draw_effects(parts: Sequence[Part], effects: Sequence[Effect]) -> Iterator[E
         compared = [arm.name for arm in part.arms if any(e.contrast.arm == arm.name for e in found)]
         arms, left_out = compared[:MAX_ROWS], len(compared[MAX_ROWS:])
         if arms and measures:
-            yield EffectFigure(
+            yield FigureBlock(
                 name=f"effects-{slug(part.name)}",
                 title=f"Effect of each arm: {part.name}",
                 caption=(

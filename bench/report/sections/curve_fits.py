@@ -11,7 +11,6 @@ from matplotlib.lines import Line2D
 
 from bench import numbers
 from bench.report.charts.matplotlib import CHARACTERS_PER_INCH
-from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import BLACK, GREY, VERMILLION, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections.trained import trained_models
@@ -30,14 +29,10 @@ INTRODUCTION = (
 )
 
 
-def fits_section(records: Sequence[Record], plan: Plan) -> tuple[tuple[Block, ...], dict[str, Figure]]:
-    """Draw a figure per task and length with fits: blocks in reading order, and the figures by name. Call inside `style.figure_style`."""
+def fits_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
+    """Draw a figure per task and length with fits. Call inside `style.figure_style`."""
     by_item = fits_by_item(records, plan)
-    if not by_item:
-        return (), {}
-    figures = {f"fits-{slug(item)}": draw_fits(fits[:MAX_PANELS]) for item, fits in by_item.items()}
-    shown = [_figure_block(name, item, by_item[item], figure) for item, (name, figure) in zip(by_item, figures.items(), strict=True)]
-    return (Paragraph(text=INTRODUCTION), *shown), figures
+    return (Paragraph(text=INTRODUCTION), *(_figure_block(item, fits) for item, fits in by_item.items())) if by_item else ()
 
 
 def fits_by_item(records: Sequence[Record], plan: Plan) -> dict[str, list[tuple[str, Fit]]]:
@@ -88,17 +83,17 @@ def fit_table(fits: Sequence[tuple[str, Fit]]) -> Table:
     return Table(headers=headers, numeric=(True,) * len(headers), rows=rows)
 
 
-def _figure_block(name: str, item: str, fits: Sequence[tuple[str, Fit]], figure: Figure) -> FigureBlock:
+def _figure_block(item: str, fits: Sequence[tuple[str, Fit]]) -> FigureBlock:
     _, fit = fits[0]
     caption = (
         f"{numbers.whole(len(fit.observed_x))} observed points and {numbers.whole(len(fit.asked_x))} places asked for; a short line leads from each "
         "answer to the curve. All panels have the same axes."
     )
     return FigureBlock(
-        name=name,
+        name=f"fits-{slug(item)}",
         title=f"Fits: {item}",
         caption=caption,
         missing=(f"Not drawn, for there are many: {'; '.join(label for label, _ in fits[MAX_PANELS:])}.",) if fits[MAX_PANELS:] else (),
-        wide=bool(figure.get_figwidth() > PHONE_INCHES),
+        figure=draw_fits(fits[:MAX_PANELS]),
         table=fit_table(fits),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,13 @@ from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, on_
 from bench.analysis.ranking import ON
 from bench.analysis.significance import ONE_SEED, Comparison
 from bench.files import write_bytes, write_text
-from bench.report.charts.sheets import Sheet, sheets
+from bench.report import tables
+from bench.report.charts.front import draw_front
+from bench.report.charts.sheets import sheets
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
-from bench.report.images import fix_layout, image_of
+from bench.report.images import images_of
 from bench.report.markdown import to_markdown
-from bench.report.sections.front_figure import draw_comparison
-from bench.report.sections.front_rows import comparison_table, front_table, rows_table
 from bench.report.sections.front_text import (
     ABOUT_FRONT,
     doubt_text,
@@ -29,14 +31,18 @@ from bench.report.sections.front_text import (
     heading,
     method_text,
     seeds_lost_text,
+    seeds_text,
     unequal_text,
     unit_text,
     verdict_sentence,
     workload_text,
 )
-from bench.report.tables import Table
+from bench.report.tables import Column, Table
 
 FORMS = ("png", "svg")
+HEADING_LINE = 0.2
+TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 10.5, 14
+"""Per inch, at the font sizes of the heading."""
 
 
 def json_of(found: CostAgainstQuality) -> dict[str, Any]:
@@ -74,44 +80,50 @@ def _method(found: CostAgainstQuality) -> list[str]:
 
 
 def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
-    """compare_<x>_<y>.md and figures/compare_<x>_<y>.svg and .png in `folder` (made if missing); the path of the first.
+    """Write compare_<x>_<y>.md, and its figures as SVG and PNG, into `folder` (made if missing), and return the page's path.
 
     Equal data give equal bytes.
     """
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     with figure_style():
-        drawn = _figures(found)
-        for name, (_, figure) in drawn.items():
-            fix_layout(figure)
-            for form in FORMS:
-                write_bytes(folder / "figures" / f"{name}.{form}", image_of(figure, form))
+        document = _document(found)
+        for (name, form), content in images_of(document, FORMS).items():
+            write_bytes(folder / "figures" / f"{name}.{form}", content)
     page = folder / f"{found.axes.name}.md"
-    write_text(page, to_markdown(_document(found, {name: sheet for name, (sheet, _) in drawn.items()})))
+    write_text(page, to_markdown(document))
     return page
 
 
-def _figures(found: CostAgainstQuality) -> dict[str, tuple[Sheet, Figure]]:
-    rows = found.rows[found.rows["x"].notna()]
+def _figures(found: CostAgainstQuality) -> Iterator[FigureBlock]:
     styles = series_styles(list(found.rows["label"]))
-    drawn = {}
-    for sheet in sheets(rows, "seq_len", lambda n: f"n = {n:.0f}", ("task",)):
-        name = f"{found.axes.name}-{sheet.name}" if sheet.name else found.axes.name
-        words = heading(sheet.rows, found.axes, found.plan, found.comparisons)
-        plain = Sheet(title="", name=sheet.name, num_columns=sheet.num_columns, panels=sheet.panels)
-        drawn[name] = (sheet, draw_comparison(plain, found.axes, styles, found.chance, words))
-    return drawn
-
-
-def _document(found: CostAgainstQuality, drawn: Mapping[str, Sheet]) -> Document:
-    figures: Sequence[Block] = [
-        FigureBlock(
-            name=name,
-            title=heading(sheet.rows, found.axes, found.plan, found.comparisons).title.replace("\n", " "),
+    for sheet in sheets(found.rows[found.rows["x"].notna()], "seq_len", lambda n: f"n = {n:.0f}", ("task",)):
+        title, subtitle = heading(sheet.rows, found.axes, found.plan, found.comparisons)
+        figure = draw_front(dataclasses.replace(sheet, title=""), found.axes, styles, found.chance)
+        yield FigureBlock(
+            name=f"{found.axes.name}-{sheet.name}" if sheet.name else found.axes.name,
+            title=title,
             caption=figure_caption(found.axes),
+            figure=_with_heading(figure, title, subtitle),
             missing=unmeasured(found.rows),
         )
-        for name, sheet in drawn.items()
-    ]
+
+
+def _with_heading(figure: Figure, title: str, subtitle: str) -> Figure:
+    """Set title and subtitle above the panels, in room of their own."""
+    width, height = figure.get_size_inches()
+    titles = textwrap.wrap(title, int(TITLE_CHARACTERS * width))
+    subtitles = [line for text in subtitle.splitlines() for line in textwrap.wrap(text, int(SUBTITLE_CHARACTERS * width))]
+    room = HEADING_LINE * (len(titles) + len(subtitles)) + 0.08
+    figure.set_size_inches(width, height + room)
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0, 1, height / (height + room)))
+    figure.text(0.01, 1 - 0.05 / (height + room), "\n".join(titles), fontsize=10.5, fontweight="bold", ha="left", va="top")
+    below = 1 - (0.07 + HEADING_LINE * len(titles)) / (height + room)
+    figure.text(0.01, below, "\n".join(subtitles), fontsize=8.5, color="#444444", ha="left", va="top")
+    return figure
+
+
+def _document(found: CostAgainstQuality) -> Document:
     blocks = {title.partition(":")[0]: TableBlock(table=table) for title, table in text_tables(found)}
     conditions = [Paragraph(text=text) for text in workload_text(found.rows, found.axes)]
     front = (*front_sentence(found.rows, found.axes), *doubt_text(found.rows, found.axes), ABOUT_FRONT)
@@ -121,7 +133,7 @@ def _document(found: CostAgainstQuality, drawn: Mapping[str, Sheet]) -> Document
             *([blocks["Comparisons"]] if "Comparisons" in blocks else []),
             *([Bullets(items=tuple(_method(found)))] if found.comparisons else []),
         ),
-        "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], *figures),
+        "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], *_figures(found)),
         "Trained models": (blocks["Trained models"], *conditions),
     }
     return Document(
@@ -133,13 +145,12 @@ def _document(found: CostAgainstQuality, drawn: Mapping[str, Sheet]) -> Document
 
 
 def _front_entry(row: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"y": "y", "y_low": "y_low", "y_high": "y_high", "x_low": "x_low", "x_high": "x_high"}
     return {
         "cell_id": row["cell_id"],
         "label": row["label"],
         **_group_entry(row),
         "x": float(row["x"]),
-        **{name: _number(row[source]) for name, source in names.items()},
+        **{name: _number(row[name]) for name in ("y", "y_low", "y_high", "x_low", "x_high")},
         "certain": row["front"] == ON,
     }
 
@@ -177,3 +188,66 @@ def _group_entry(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(value: Any) -> float | None:
     return None if numbers.is_empty(value) else float(value)
+
+
+def rows_table(rows: pandas.DataFrame, planned_seeds: int) -> Table:
+    """`planned_seeds`: how many seeds each model was to be trained with."""
+    task = (tables.plain("task"),) if rows["task"].nunique() > 1 else ()
+    seeds = Column(header="seeds", text=lambda row: seeds_text(row["num_seeds"], planned_seeds))
+    quality = (tables.ACCURACY, tables.TRAINING[2], tables.SCORE, seeds)
+    time = Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]))
+    columns = (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, tables.PARAMS, tables.FLOPS, tables.LATENCY, time, *quality)
+    return tables.table(rows, (*columns, tables.plain("front")), keep=("model", "n"))
+
+
+def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
+    task = (tables.plain("task"),) if front["task"].nunique() > 1 else ()
+    x = Column(header=axes.x, text=lambda row: _x_text(row, axes))
+    y = Column(header=axes.y, text=lambda row: _quality(row, axes))
+    standing = Column(header="on the front", text=lambda row: "certain" if row["front"] == ON else "not certain", numeric=False)
+    return tables.table(front, (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, x, y, standing), keep=("model", "n"))
+
+
+def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
+    task = ("task",) if len({c.group["task"] for c in comparisons}) > 1 else ()
+    difference = "difference [95 %]" if axes.y == "accuracy" else f"difference in {DIFFERENCE_UNITS[axes.y]} [95 %]"
+    headers = (*task, "n", "budget", "higher", "lower", difference, "test", "seeds", "items", "p", "p (Holm)", "verdict")
+    numeric = tuple(header not in ("task", "higher", "lower", "test", "verdict") for header in headers)
+    texts = [(*(str(c.group[key]) for key in task), *_comparison_texts(c, axes)) for c in comparisons]
+    return Table(headers=headers, numeric=numeric, rows=tuple(texts))
+
+
+def _quality(row: tables.Row, axes: Axes) -> str:
+    if axes.y == "accuracy":
+        return numbers.fraction(row["y"], row["y_low"], row["y_high"])
+    bounds = "" if numbers.is_empty(row["y_low"]) else f" [{row['y_low']:.3g}, {row['y_high']:.3g}]"
+    return f"{row['y']:.3g}{bounds}"
+
+
+def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
+    difference, group = comparison.difference, comparison.group
+    # a test that does not speak of other seeds compares the first of each
+    shown = comparison.seeds if difference.over_seeds or comparison.seeds_lost else (1,)
+    seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in shown))
+    return (
+        *(numbers.whole(group["seq_len"]), numbers.count(group["budget"]), comparison.first, comparison.second),
+        *(_difference_text(comparison, axes), difference.test, seeds, f"{difference.num_items:,}"),
+        *(numbers.p_value(difference.p_value), numbers.p_value(comparison.p_adjusted), comparison.verdict),
+    )
+
+
+def _difference_text(comparison: Comparison, axes: Axes) -> str:
+    found, (scale, unit) = comparison.difference, (100, " pp") if axes.y == "accuracy" else (1, "")
+    values = [scale * value for value in (found.estimate, found.low, found.high)]
+    if axes.y == "accuracy":
+        return f"{values[0]:+.2f}{unit} [{values[1]:+.2f}, {values[2]:+.2f}]"
+    return f"{values[0]:+.3g} [{values[1]:+.3g}, {values[2]:+.3g}]"
+
+
+def _x_text(row: tables.Row, axes: Axes) -> str:
+    if axes.x == "latency_ms":
+        text = numbers.interval_ms(row["x"], row["x_low"], row["x_high"])
+        return f"{text}, unstable" if row["latency_stable"] is False else text
+    if axes.x == "train_s":
+        return numbers.duration(1e3 * row["x"])
+    return numbers.exact(row["params"]) if axes.x == "params" else numbers.count(row["x"])

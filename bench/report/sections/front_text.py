@@ -13,8 +13,7 @@ from bench.analysis.frame import work_text
 from bench.analysis.front import CLOCK_KEYS, DIFFERENCE_UNITS, EXACT, SIZE_TOLERANCE, Axes, model_place, on_front
 from bench.analysis.ranking import ON
 from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
-from bench.report.sections.front_figure import X_LABELS, Heading
-from bench.report.sections.front_rows import seeds_text
+from bench.report.charts.front import X_LABELS
 from bench.spec import Plan, Recipe
 
 MAX_PLACES = 6
@@ -43,8 +42,8 @@ ABOUT_FRONT = (
 )
 
 
-def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequence[Comparison]) -> Heading:
-    """Of the figure that shows `rows`."""
+def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequence[Comparison]) -> tuple[str, str]:
+    """Return title and subtitle of the figure that shows `rows`."""
     shown = [c for c in comparisons if c.first_id in set(rows["cell_id"])]
     title = f"{axes.y.capitalize()}{_outcome(shown)}" if shown else f"{axes.y.capitalize()} against {_noun(axes.x)}"
     lengths = sorted(rows["seq_len"].unique())
@@ -57,7 +56,7 @@ def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequenc
     )
     legend = "Bars: 95 % intervals over seeds" + (" (over rounds for latency)." if axes.x == "latency_ms" else ".")
     beside = " Points of one size are drawn side by side." if axes.x in EXACT else ""
-    return Heading(title=title, subtitle=f"{'; '.join(parts)}\n{legend}{beside}")
+    return title, f"{'; '.join(parts)}\n{legend}{beside}"
 
 
 def figure_caption(axes: Axes) -> str:
@@ -158,6 +157,11 @@ def workload_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     if axes.x != "latency_ms" or timed.empty:
         return []
     return ["latency of " + ", ".join(work_text(key, timed[key].iloc[0]) for key in CLOCK_KEYS)]
+
+
+def seeds_text(num: float, planned: int) -> str:
+    """Write 3 of 5 where seeds were lost, else their number."""
+    return f"{num:.0f} of {planned}" if num < planned else numbers.whole(num)
 
 
 def _noun(x: str) -> str:

@@ -9,20 +9,17 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis import frame as frames
 from bench.analysis.crossover import SCOPES, ClosedCrossing, ClosedForm, Crossing, Crossovers, PairCrossing
 from bench.analysis.evidence import label_of
 from bench.analysis.frame import SCOPE_TEXTS, scope_value_text
-from bench.analysis.growth import ACTIVATIONS, LATENCY, Growth, Measure
+from bench.analysis.growth import ACTIVATIONS, LATENCY, Growth
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.intervals import Interval
-from bench.report.charts.chart import Quantity
-from bench.report.charts.matplotlib import draw_lines
-from bench.report.charts.plotly import chart_lines, lines_table
-from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
+from bench.report.charts.matplotlib import Quantity, draw_lines
+from bench.report.charts.sheets import draw_sheets, sheets
 from bench.report.charts.style import SeriesStyle
-from bench.report.document import Block, Paragraph, TableBlock
+from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.tables import Column, Row, Table, number, plain, table
 
 
@@ -259,12 +256,21 @@ CAPTION = (
 BARS = "Bars are 95 % t-intervals over rounds, paired within the round. "
 
 
-def draw_exponents(found: Sequence[Growth], styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
-    """One figure for time and one for activations, each where there are exponents. Call inside `style.figure_style`."""
+def draw_exponents(found: Sequence[Growth], styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
+    """Draw one figure for time and one for activations, where there are exponents. Call inside `style.figure_style`."""
     for measure in (LATENCY, ACTIVATIONS):
         rows = pandas.DataFrame([row for growth in found if growth.measure is measure for row in _rows(growth)])
-        if len(rows):
-            yield from draw_sheets(_kind(measure, styles), sheets(rows, "size", str))
+        if rows.empty:
+            continue
+        low, high = (LOW, HIGH) if measure.timed else ("", "")
+        quantity = Quantity(value=VALUE, low=low, high=high, label="local exponent", text=lambda value: f"{value:g}", logarithmic=False)
+        yield from draw_sheets(
+            sheets(rows, "size", str),
+            functools.partial(draw_lines, quantity=quantity, styles=styles),
+            name=f"exponents-{measure.name.partition(' ')[0]}",
+            title=TITLES[measure.name],
+            caption=CAPTION.format(what=measure.name, how=BARS if measure.timed else ""),
+        )
 
 
 def _rows(growth: Growth) -> Iterator[dict[str, Any]]:
@@ -273,18 +279,3 @@ def _rows(growth: Growth) -> Iterator[dict[str, Any]]:
     for step in growth.exponents.exponents:
         bounds = {LOW: step.exponent.low, HIGH: step.exponent.high} if growth.measure.timed else {LOW: None, HIGH: None}
         yield {**by_length[step.longer], VALUE: step.exponent.estimate, **bounds}
-
-
-def _kind(measure: Measure, styles: Mapping[str, SeriesStyle]) -> Kind:
-    low, high = (LOW, HIGH) if measure.timed else ("", "")
-    quantity = Quantity(value=VALUE, low=low, high=high, label="local exponent", text=lambda value: f"{value:g}", logarithmic=False)
-    caption = CAPTION.format(what=measure.name, how=BARS if measure.timed else "")
-    return Kind(
-        name=f"exponents-{measure.name.partition(' ')[0]}",
-        title=TITLES[measure.name],
-        caption=lambda rows: f"{caption} Conditions: {frames.constant_work(rows)}.",
-        figure=lambda sheet: draw_lines(sheet, quantity, dict(styles)),
-        chart=lambda sheet: chart_lines(sheet, quantity, styles),
-        table=lambda rows: lines_table(rows, quantity),
-        missing=lambda _: (),
-    )

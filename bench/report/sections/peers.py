@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas
-from matplotlib.figure import Figure
 
 from bench import numbers
-from bench.analysis import frame as frames
 from bench.analysis.kernel_shares import KernelShare
 from bench.analysis.peers import SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
-from bench.report.charts.chart import Quantity
-from bench.report.charts.matplotlib import draw_lines
-from bench.report.charts.plotly import chart_lines
-from bench.report.charts.sheets import Drawing, Kind, draw_sheets, sheets
+from bench.report.charts.matplotlib import Quantity, draw_lines
+from bench.report.charts.sheets import draw_sheets, sheets
 from bench.report.charts.style import series_styles
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.sections.verdicts import FIGURES, interval_json, interval_text
@@ -48,26 +43,13 @@ SHARES_CAPTION = (
 EXCLUDED_CAPTION = "Left out of every ratio and mean, so that nothing unequal is compared."
 
 
-@dataclass(frozen=True, kw_only=True)
-class StandingSection:
-    """Blocks in reading order, by name the figures that they show, and the same as JSON; all empty where a run compares with no peers."""
-
-    blocks: tuple[Block, ...] = ()
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    told: Mapping[str, Any] = field(default_factory=dict)
-
-
-def standing_section(study: Study) -> StandingSection:
-    """Call inside `style.figure_style`."""
-    standing, shares = study.peers, study.kernel_shares
+def standing_blocks(study: Study) -> tuple[Block, ...]:
+    """Show ours beside the peers; nothing for a run that compares with none. Call inside `style.figure_style`."""
+    standing = study.peers
     if standing is None:
-        return StandingSection()
-    answer, drawings = summary(standing), list(draw_standing(standing, study.frame))
-    return StandingSection(
-        blocks=(Paragraph(text=answer), *map(_figure, drawings), *_tables(standing, shares, study.doubt)),
-        figures={drawing.name: drawing.figure for drawing in drawings},
-        told={"standing": standing_json(standing, shares, answer)},
-    )
+        return ()
+    figures = draw_standing(standing, study.frame)
+    return (Paragraph(text=summary(standing)), *figures, *_tables(standing, study.kernel_shares, study.doubt))
 
 
 def summary(standing: Standing) -> str:
@@ -81,18 +63,6 @@ def summary(standing: Standing) -> str:
     shown = sum(pair.is_shown_faster for pair in pairs)
     lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
     return f"{lead} Shown to take less time in {shown} of {len(pairs)} cells (Holm)."
-
-
-def _figure(drawing: Drawing) -> FigureBlock:
-    return FigureBlock(
-        name=drawing.name,
-        title=drawing.title,
-        caption=drawing.caption,
-        missing=drawing.missing,
-        wide=drawing.wide,
-        chart=drawing.chart,
-        table=drawing.table,
-    )
 
 
 def _tables(standing: Standing, shares: Sequence[KernelShare], doubt: str) -> tuple[Block, ...]:
@@ -118,23 +88,21 @@ CAPTION = (
 )
 
 
-def draw_standing(standing: Standing, frame: pandas.DataFrame) -> Iterator[Drawing]:
-    """A panel per model, phase and batch; nothing where no pair has a ratio. `frame` is prepared. Call inside `style.figure_style`."""
+def draw_standing(standing: Standing, frame: pandas.DataFrame) -> Iterator[FigureBlock]:
+    """Draw a panel per model, phase and batch, where pairs have a ratio. `frame` is prepared. Call inside `style.figure_style`."""
     shown = [pair for pair in standing.pairs if pair.kind == SHIPPED and pair.ratio is not None]
     rows = pandas.DataFrame([_row(pair) for pair in shown], columns=[*frame.columns, VALUE, LOW, HIGH])
     if rows.empty:
         return
     styles = series_styles(list(rows["label"]))
-    kind = Kind(
+    yield from draw_sheets(
+        sheets(rows, "model", str, PANEL_KEYS),
+        lambda sheet: draw_lines(sheet, QUANTITY, styles),
         name="beside-peers",
         title="Ours beside the peers",
-        caption=lambda found: f"{CAPTION} Conditions: {frames.constant_work(found)}.",
-        figure=lambda sheet: draw_lines(sheet, QUANTITY, styles),
-        chart=lambda sheet: chart_lines(sheet, QUANTITY, styles),
-        table=lambda found: pair_table([pair for pair in shown if pair.ours.cell_id in set(found["cell_id"])]),
+        caption=CAPTION,
         missing=lambda _: _missing(standing.pairs),
     )
-    yield from draw_sheets(kind, sheets(rows, "model", str, PANEL_KEYS))
 
 
 def _row(pair: Pair) -> dict[str, Any]:
@@ -149,10 +117,13 @@ def _missing(pairs: Sequence[Pair]) -> tuple[str, ...]:
     return tuple(f"{p.place.part}, n = {p.place.seq_len}, batch {p.place.batch_size}, {p.peer}: fewer than two rounds" for p in lost)
 
 
-def standing_json(standing: Standing, shares: Sequence[KernelShare], answer: str) -> dict[str, Any]:
-    """For `verdicts.json`; a ratio that is not known has no numbers."""
-    return {
-        "answer": answer,
+def standing_json(study: Study) -> dict[str, Any]:
+    """Return the comparison for `verdicts.json`, empty without peers; a ratio that is not known has no numbers."""
+    standing = study.peers
+    if standing is None:
+        return {}
+    found = {
+        "answer": summary(standing),
         "means": [
             {
                 "part": mean.part,
@@ -177,13 +148,14 @@ def standing_json(standing: Standing, shares: Sequence[KernelShare], answer: str
                 "kernels": interval_json(share.kernels),
                 "share": share.share,
             }
-            for share in shares
+            for share in study.kernel_shares
         ],
         "excluded": [
             {**_place_json(lost.place), "whose": lost.contender.side, "engine": lost.contender.engine, "reason": lost.reason}
             for lost in standing.excluded
         ],
     }
+    return {"standing": found}
 
 
 def _place_json(place: Place) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Source: Williams, Waterman and Patterson, "Roofline: an insightful visual perfor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas
@@ -17,15 +16,12 @@ from matplotlib.lines import Line2D
 from bench import numbers
 from bench.analysis import frame as frames
 from bench.analysis.regimes import LAUNCH, SHARE, furthest, typical_ceilings, typical_share
-from bench.analysis.series import row_values
 from bench.analysis.study import Study
-from bench.report.charts.chart import Chart, ChartAxis, ChartPanel, Quantity, Trace
-from bench.report.charts.matplotlib import draw_lines, draw_panels
-from bench.report.charts.plotly import MARKER_PIXELS, chart_lines, hover_text, panel_title, panels_of, plain_values, plotly_text, symbols
-from bench.report.charts.sheets import Drawing, Kind, Sheet, draw_sheets, sheets
+from bench.report.charts.matplotlib import Quantity, draw_lines, draw_panels, is_unstable
+from bench.report.charts.sheets import Sheet, draw_sheets, sheets
 from bench.report.charts.style import HOLLOW, SeriesStyle, slug
 from bench.report.charts.ticks import log_value_axis, round_ticks
-from bench.report.document import Block, Paragraph, TableBlock
+from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.tables import LATENCY, LENGTH, MODEL, Column, Row, Table, number, plain, table, work_columns
 
 X, Y = "intensity", "achieved_flops_per_s"
@@ -41,29 +37,20 @@ ROOFLINE_CAPTION = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Of both axes, the same in all panels of a sheet."""
-
-    x: tuple[float, float]
-    y: tuple[float, float]
-
-
-def draw_rooflines(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
-    """A figure per device with a panel per phase and dtype; nothing where no cell has a regime. Call inside `style.figure_style`."""
+def draw_rooflines(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
+    """Draw a figure per device with a panel per phase and dtype, where cells have a regime. Call inside `style.figure_style`."""
     rows = study.regimes
-    kind = Kind(
-        name="roofline",
-        title="What bounds each step",
-        caption=lambda shown: f"{ROOFLINE_CAPTION} Conditions: {frames.constant_work(shown)}.",
-        figure=lambda sheet: draw_roofline(sheet, styles),
-        chart=lambda sheet: chart_roofline(sheet, styles),
-        table=regime_table,
-        missing=lambda shown: _without_regime(rows[rows["device"].isin(shown["device"])]),
-    )
     drawn = rows[rows["regime"].notna() & (rows[X] > 0)]
     if len(drawn):
-        yield from draw_sheets(kind, sheets(drawn, "dtype", str, PANEL_KEYS))
+        yield from draw_sheets(
+            sheets(drawn, "dtype", str, PANEL_KEYS),
+            lambda sheet: draw_roofline(sheet, styles),
+            name="roofline",
+            title="What bounds each step",
+            caption=ROOFLINE_CAPTION,
+            table=regime_table,
+            missing=lambda shown: _without_regime(rows[rows["device"].isin(shown["device"])]),
+        )
 
 
 def regime_table(rows: pandas.DataFrame) -> Table:
@@ -81,55 +68,33 @@ def regime_table(rows: pandas.DataFrame) -> Table:
 
 
 def draw_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Figure:
-    labels = [label for label in styles if label in set(sheet.rows["label"])]
-    limits = _limits(sheet.rows)
+    """Draw every cell under the roof of its panel; hollow where launching operators bounds it."""
+    rows = sheet.rows
+    labels = [label for label in styles if label in set(rows["label"])]
+    # around all points, the flat part of every roof, and the ridge where it meets the slope
+    ridges = rows["ceiling_flops_per_s"] / rows["ceiling_bytes_per_s"]
+    x_limits = (min(rows[X].min(), ridges.min()) / MARGIN, max(rows[X].max(), ridges.max()) * MARGIN)
+    y_limits = (rows[Y].min() / MARGIN, max(rows[Y].max(), rows["ceiling_flops_per_s"].max()) * MARGIN)
+    ticks = round_ticks(*x_limits)
 
     def draw(axis: Axes, panel: pandas.DataFrame) -> None:
-        roof = _roof(panel, limits)
-        axis.plot(roof[X], roof[Y], color=ROOF_COLOR, linewidth=1.2, zorder=1, gid="roof")
+        flops, moved = typical_ceilings(panel)
+        places = pandas.Series([x_limits[0], flops / moved, x_limits[1]])
+        axis.plot(places, (places * moved).clip(upper=flops), color=ROOF_COLOR, linewidth=1.2, zorder=1, gid="roof")
         for (label, hollow), points in panel.groupby(["label", panel["regime"] == LAUNCH], sort=False):
             style = styles[label]
             face = HOLLOW if hollow else style.color
             gid = f"series-{slug(label)}{'-launch' if hollow else ''}"
             axis.plot(points[X], points[Y], linestyle="", marker=style.marker, color=style.color, markerfacecolor=face, gid=gid)
-        _set_axes(axis, limits)
+        log_value_axis(axis, y_limits, numbers.count, Y_LABEL)
+        axis.set_ylim(*y_limits)
+        axis.set_xscale("log")
+        axis.set_xlim(*x_limits)
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_xticks([], minor=True)
+        axis.set_xlabel(X_LABEL)
 
-    return draw_panels(sheet, draw, _handles(labels, styles, hollow=bool((sheet.rows["regime"] == LAUNCH).any())), share_y=True)
-
-
-def chart_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Chart:
-    limits = _limits(sheet.rows)
-    panels = [ChartPanel(title=panel_title(panel), traces=_traces(panel.rows, limits, styles)) for panel in panels_of(sheet)]
-    return Chart(
-        x=ChartAxis(title=X_LABEL, scale="log", switchable=False, tick_format="~r"),
-        y=ChartAxis(title=Y_LABEL, scale="log", switchable=False, tick_format="~s"),
-        panels=tuple(panels),
-    )
-
-
-def _limits(rows: pandas.DataFrame) -> Limits:
-    """Around all points, the flat part of every roof, and the ridge where it meets the slope."""
-    ridges = rows["ceiling_flops_per_s"] / rows["ceiling_bytes_per_s"]
-    x = (min(rows[X].min(), ridges.min()) / MARGIN, max(rows[X].max(), ridges.max()) * MARGIN)
-    return Limits(x=x, y=(rows[Y].min() / MARGIN, max(rows[Y].max(), rows["ceiling_flops_per_s"].max()) * MARGIN))
-
-
-def _roof(panel: pandas.DataFrame, limits: Limits) -> pandas.DataFrame:
-    """Left end, ridge and right end of the lower of the two roofs, in the panel's arithmetic."""
-    flops, moved = typical_ceilings(panel)
-    places = pandas.Series([limits.x[0], flops / moved, limits.x[1]])
-    return pandas.DataFrame({X: places, Y: (places * moved).clip(upper=flops)})
-
-
-def _set_axes(axis: Axes, limits: Limits) -> None:
-    log_value_axis(axis, limits.y, numbers.count, Y_LABEL)
-    axis.set_ylim(*limits.y)
-    axis.set_xscale("log")
-    axis.set_xlim(*limits.x)
-    ticks = round_ticks(*limits.x)
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.set_xticks([], minor=True)
-    axis.set_xlabel(X_LABEL)
+    return draw_panels(sheet, draw, _handles(labels, styles, hollow=bool((rows["regime"] == LAUNCH).any())))
 
 
 def _handles(labels: list[str], styles: Mapping[str, SeriesStyle], *, hollow: bool) -> list[Line2D]:
@@ -137,42 +102,6 @@ def _handles(labels: list[str], styles: Mapping[str, SeriesStyle], *, hollow: bo
     if hollow:
         handles.append(Line2D([], [], color=ROOF_COLOR, linestyle="", marker="o", markerfacecolor=HOLLOW, label="bound by launching"))
     return [*handles, Line2D([], [], color=ROOF_COLOR, linewidth=1.2, label=ROOF_NAME)]
-
-
-def _traces(rows: pandas.DataFrame, limits: Limits, styles: Mapping[str, SeriesStyle]) -> tuple[Trace, ...]:
-    roof = _roof(rows, limits)
-    line: Trace = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": ROOF_NAME,
-        "uid": "roof",
-        "x": plain_values(roof[X]),
-        "y": plain_values(roof[Y]),
-        "hoverinfo": "skip",
-        "line": {"color": ROOF_COLOR, "width": 1.5},
-    }
-    return (line, *(_series(str(label), series, styles[label]) for label, series in rows.groupby("label", sort=False)))
-
-
-def _series(name: str, series: pandas.DataFrame, style: SeriesStyle) -> Trace:
-    marker = {"color": style.color, "size": MARKER_PIXELS, "symbol": symbols(style, list(series["regime"] == LAUNCH))}
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plotly_text(name),
-        "uid": f"series {name}",
-        "x": plain_values(series[X]),
-        "y": plain_values(series[Y]),
-        "hoverinfo": "text",
-        "hovertext": [_hover(row) for row in row_values(series)],
-        "marker": {**marker, "line": {"color": style.color, "width": 1}},
-    }
-
-
-def _hover(row: Mapping[str, Any]) -> str:
-    bound = f"bound by {row['regime']}, which explains {numbers.percent(row['explained'])} of the latency"
-    reached = f"{numbers.count(row[Y])}FLOP/s at {_short(row[X])} FLOPs per byte"
-    return hover_text((frames.row_name(row, frames.WORK_KEYS), bound, reached))
 
 
 def _short(value: Any) -> str:
@@ -185,11 +114,6 @@ def _without_regime(rows: pandas.DataFrame) -> tuple[str, ...]:
 
 
 NUM_FURTHEST = 10
-
-
-def is_unstable(rows: pandas.DataFrame) -> pandas.Series:
-    """Whether a cell's latency is marked unstable; not so where nothing says."""
-    return pandas.Series([flag is False for flag in rows["latency_stable"]], index=rows.index, dtype=bool)
 
 
 QUANTITY = Quantity(
@@ -216,19 +140,18 @@ FURTHEST_CAPTION = (
 )
 
 
-def draw_limits(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[Drawing]:
-    """Figures of the share against n, a panel per size and workload; nothing where no cell has a share. Call inside `style.figure_style`."""
-    kind = Kind(
-        name="limit",
-        title="Distance to what the device allows",
-        caption=lambda rows: f"{LIMIT_CAPTION} Conditions: {frames.constant_work(rows)}.",
-        figure=lambda sheet: draw_lines(sheet, QUANTITY, dict(styles)),
-        chart=lambda sheet: chart_lines(sheet, QUANTITY, styles),
-        table=lambda rows: limit_table(study.limits.loc[rows.index.intersection(study.limits.index)]),
-        missing=_without_share,
-    )
+def draw_limits(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
+    """Draw the share against n with a panel per size and workload, where cells have a share. Call inside `style.figure_style`."""
     if (study.frame[SHARE] > 0).any():
-        yield from draw_sheets(kind, [sheet for sheet in sheets(study.frame, "size", str) if (sheet.rows[SHARE] > 0).any()])
+        yield from draw_sheets(
+            [sheet for sheet in sheets(study.frame, "size", str) if (sheet.rows[SHARE] > 0).any()],
+            lambda sheet: draw_lines(sheet, QUANTITY, styles),
+            name="limit",
+            title="Distance to what the device allows",
+            caption=LIMIT_CAPTION,
+            table=lambda rows: limit_table(study.limits.loc[rows.index.intersection(study.limits.index)]),
+            missing=_without_share,
+        )
 
 
 def limit_blocks(study: Study) -> tuple[Block, ...]:

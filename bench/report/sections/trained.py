@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from bench import numbers
 from bench.planning.tuning import recipe_of
 from bench.report.charts.heatmaps import HeatmapRow, draw_heatmaps
-from bench.report.charts.sheets import PHONE_INCHES
 from bench.report.charts.style import slug
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.tables import Table
@@ -39,25 +38,21 @@ UNTRAINED_ROWS_NOTE = (
 )
 
 
-def weights_section(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> tuple[tuple[Block, ...], dict[str, Figure]]:
-    """Show the mixing of trained models: blocks in reading order, and their figures by name.
+def weights_blocks(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> tuple[Block, ...]:
+    """Show the mixing of trained models, in reading order; nothing where the records hold none.
 
     A table of all models, and the heatmaps of a few or, with `every_figure`, of the first `MAX_MODELS`. Call inside `style.figure_style`.
     """
     views = mixing_views(records, plan)
     if not views:
-        return (), {}
+        return ()
     models = list(dict.fromkeys(label for label, _ in views.values()))
-    drawable = {name: view for name, view in views.items() if view[0] in models[:MAX_MODELS]}
-    drawn = dict(list(drawable.items())[: None if every_figure else FEW_VIEWS])
-    figures = {name: draw_mixing(mixing) for name, (_, mixing) in drawn.items()}
-    blocks: list[Block] = [Paragraph(text=INTRODUCTION), *_overview(list(views.values()))]
-    blocks += [_figure_block(name, *view, figures[name]) for name, view in drawn.items()]
-    if len(drawn) < len(drawable):
-        blocks.append(Paragraph(text=f"{len(drawable) - len(drawn)} more heatmaps: bench report RUN --figures all."))
-    if models[MAX_MODELS:]:
-        blocks.append(Paragraph(text=f"Not drawn, for there are many: {'; '.join(models[MAX_MODELS:])}."))
-    return tuple(blocks), figures
+    drawable = [(name, *view) for name, view in views.items() if view[0] in models[:MAX_MODELS]]
+    drawn = drawable if every_figure else drawable[:FEW_VIEWS]
+    notes = [f"{len(drawable) - len(drawn)} more heatmaps: bench report RUN --figures all."] if drawn != drawable else []
+    notes += [f"Not drawn, for there are many: {'; '.join(models[MAX_MODELS:])}."] if models[MAX_MODELS:] else []
+    figures = (_figure_block(*view) for view in drawn)
+    return (Paragraph(text=INTRODUCTION), *_overview(list(views.values())), *figures, *(Paragraph(text=note) for note in notes))
 
 
 def mixing_views(records: Sequence[Record], plan: Plan) -> dict[str, tuple[str, Mixing]]:
@@ -131,13 +126,13 @@ def _drawn(mixing: Mixing) -> tuple[int, int]:
     return min(num_layers, MAX_LAYERS), min(num_heads, MAX_HEADS)
 
 
-def _figure_block(name: str, label: str, mixing: Mixing, figure: Figure) -> FigureBlock:
+def _figure_block(name: str, label: str, mixing: Mixing) -> FigureBlock:
     is_positions = mixing.kind == POSITIONS
     return FigureBlock(
         name=name,
         title=f"{_kind_name(mixing.kind)}: {label}",
         caption=_positions_caption(mixing) if is_positions else _caption(mixing),
-        wide=bool(figure.get_figwidth() > PHONE_INCHES),
+        figure=draw_mixing(mixing),
         table=None if is_positions else mixing_table(mixing),
     )
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas
@@ -32,25 +30,17 @@ SPREAD = 0.035
 """Distance, as a fraction of the axis, at which points of an exact x are set apart: matched models would lie on top of each other."""
 SIDE_MARGIN = 0.14
 MIN_SPAN = math.log(2)
-HEADING_LINE = 0.2
-TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 10.5, 14
-"""Per inch, at the sizes below."""
 GUESSES = {"accuracy": "uniform guess", "score": "guess of the mean"}
 """Whose score the level of guessing is. Where classes are not equally frequent, the best constant guess scores higher than a uniform one."""
 MAX_CHANCE_STRETCH = 0.6
 """The axis is stretched down to the level of guessing where that makes it longer by no more than this share."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heading:
-    title: str
-    subtitle: str
+def draw_front(sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None]) -> Figure:
+    """Draw a point per trained model, and the front. Needs x and y with their bounds, and the column of `with_front`.
 
-
-def draw_comparison(
-    sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None], heading: Heading
-) -> Figure:
-    """`sheet.rows` are those of `trained_rows` with an x; `chance` is the score of guessing by task, None where not known."""
+    `chance` is the score of guessing by task, None where not known.
+    """
     rows = sheet.rows
     labels = [label for label in styles if label in set(rows["label"])]
     x_limits, y_limits = _x_limits(rows), _y_limits(rows, axes, chance)
@@ -65,8 +55,7 @@ def draw_comparison(
         _mark_unstable(plot, points, axes)
         _draw_chance(plot, chance.get(str(panel["task"].iloc[0])), y_limits, GUESSES[axes.y])
 
-    figure = draw_panels(sheet, draw, _handles(labels, styles, rows), share_y=True)
-    return _with_heading(figure, heading)
+    return draw_panels(sheet, draw, _handles(labels, styles, rows))
 
 
 def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series:
@@ -196,18 +185,3 @@ def _ring(certain: bool, name: str) -> Line2D:
         fillstyle="none",
         label=name,
     )
-
-
-def _with_heading(figure: Figure, heading: Heading) -> Figure:
-    """Title and subtitle above the panels, in room of their own."""
-    width, height = figure.get_size_inches()
-    titles = textwrap.wrap(heading.title, int(TITLE_CHARACTERS * width))
-    subtitles = [line for text in heading.subtitle.splitlines() for line in textwrap.wrap(text, int(SUBTITLE_CHARACTERS * width))]
-    room = HEADING_LINE * (len(titles) + len(subtitles)) + 0.08
-    figure.set_size_inches(width, height + room)
-    engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0, 0, 1, height / (height + room)))
-    figure.text(0.01, 1 - 0.05 / (height + room), "\n".join(titles), fontsize=10.5, fontweight="bold", ha="left", va="top")
-    below = 1 - (0.07 + HEADING_LINE * len(titles)) / (height + room)
-    figure.text(0.01, below, "\n".join(subtitles), fontsize=8.5, color="#444444", ha="left", va="top")
-    return figure

@@ -1,0 +1,106 @@
+"""Pick the rows and columns of a run for the interactive explorer of its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas
+
+from bench import numbers
+from bench.analysis.frame import varying, work_text
+from bench.report.charts.style import SPARE_COLORS, series_styles
+from bench.spec import MEASURED
+
+MIB = 1024.0**2
+SIZES = {"seq_len": "n (tokens)", "batch_size": "batch size", "params": "parameters", "width": "width"}
+MEASURES = {
+    "latency_ms": "latency (ms)",
+    "throughput_per_s": "samples/s",
+    "tokens_per_s": "tokens/s",
+    "flops": "FLOPs per sample",
+    "flops_train": "FLOPs with backward",
+    "flops_quadratic_share": "share of FLOPs in n^2",
+    "peak_memory_bytes": "peak memory (MiB)",
+    "activation_bytes": "activations (MiB)",
+    "weight_bytes": "weights (MiB)",
+    "accuracy": "accuracy",
+    "train_accuracy": "accuracy on training data",
+    "exact_accuracy": "exact sequences",
+    "perplexity": "perplexity",
+    "score": "score",
+    "train_s": "training time (s)",
+    "train_images_per_s": "items trained/s",
+    "train_flops": "training FLOPs",
+    "loop_of_bound": "loop / bare steps",
+    "loop_over_plain": "loop / plain loop",
+    "mfu": "MFU",
+    "roofline_share": "share of the roofline",
+    "energy_j": "energy (J)",
+    "device_latency_ms": "device time (ms)",
+    "latency_p90_ms": "latency, p90 (ms)",
+}
+"""The first one that was measured is drawn first."""
+BOUNDS = {
+    "latency_ms": ("latency_low_ms", "latency_high_ms"),
+    "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
+    "energy_j": ("energy_low_j", "energy_high_j"),
+}
+FRACTIONS = ("flops_quadratic_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "roofline_share")
+"""Drawn on a linear axis first."""
+DIMENSIONS = {
+    "label": "model",
+    "size": "size",
+    "phase": "phase",
+    "engine": "engine",
+    "dtype": "dtype",
+    "batching": "batch",
+    "device": "device",
+    "task": "task",
+    "recipe": "recipe",
+    "seq_len": "n",
+}
+
+
+def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
+    """Return the rows column by column, ready to become JSON; None where there are too few rows or measures to plot."""
+    quantities = [
+        _quantity(frame, name, label) for name, label in (SIZES | MEASURES).items() if name in frame and frame[name].notna().any()
+    ]
+    measured = [quantity["name"] for quantity in quantities if quantity["name"] in MEASURES]
+    if len(frame) < 2 or not measured:
+        return None
+    return {
+        "quantities": quantities,
+        "dimensions": [_dimension(frame, name, DIMENSIONS[name]) for name in varying(frame, tuple(DIMENSIONS))],
+        "notes": [_note(row) for row in frame[["status", "latency_stable"]].to_dict("records")],
+        "colors": {label: style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
+        "palette": SPARE_COLORS,
+        "x": (*varying(frame, ("seq_len", "batch_size", "params")), "seq_len")[0],
+        "y": measured[0],
+    }
+
+
+def _quantity(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]:
+    divisor = MIB if name.endswith("_bytes") else 1.0
+    low, high = BOUNDS.get(name, (f"{name}_low", f"{name}_high"))
+    bounds = {"low": _values(frame[low]), "high": _values(frame[high])} if low in frame and frame[low].notna().any() else {}
+    return {"name": name, "label": label, "log": name not in FRACTIONS, "values": _values(frame[name] / divisor), **bounds}
+
+
+def _values(column: Iterable[Any]) -> list[float | int | None]:
+    """Round to six digits, except counts."""
+    found = (None if numbers.is_empty(value) else float(value) for value in column)
+    return [None if value is None else int(value) if value.is_integer() else float(f"{value:.6g}") for value in found]
+
+
+def _dimension(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]:
+    """Return each row's place among the texts."""
+    values = sorted(frame[name].dropna().unique()) if name == "seq_len" else list(dict.fromkeys(frame[name]))
+    texts = [f"{value:.0f}" if name == "seq_len" else work_text(name, value) for value in values]
+    return {"name": name, "label": label, "texts": texts, "codes": [values.index(value) for value in frame[name]]}
+
+
+def _note(row: dict[str, Any]) -> str:
+    unstable = ["latency unstable"] if row["latency_stable"] is False else []
+    return ", ".join([*unstable, *([str(row["status"])] if row["status"] != MEASURED else [])])

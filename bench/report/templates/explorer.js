@@ -1,0 +1,294 @@
+"use strict";
+// The explorer: one quantity against another, a line per series, drawn by uPlot from the rows of the run.
+(() => {
+  const root = document.querySelector(".explorer");
+  if (!root) return;
+  const { quantities, dimensions, notes, ...data } = JSON.parse(root.querySelector("script").textContent);
+  const part = (name) => root.querySelector(`.${name}`);
+  const [controls, plot, legend] = ["controls", "plot", "legend"].map(part);
+  const EACH = "each";
+  const ANY = "any";
+  const MAX_LINES = 40;
+  const DASHES = [[], [9, 4], [9, 3, 2, 3], [2, 3], [14, 4], [5, 2, 1, 2]];
+  const rows = notes.map((_, row) => row);
+  const hidden = new Set();
+  let chart = null;
+  let lines = [];
+  let points = []; // of all lines shown, by x
+  let place = -1; // of the point that is read
+
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const exact = (value) => value.toLocaleString("en", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 });
+
+  function short(value) {
+    const units = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
+    const [unit, size] = (Math.abs(value) >= 1e4 && units.find(([, found]) => Math.abs(value) >= found)) || ["", 1];
+    return `${Number((value / size).toPrecision(4))} ${unit}`.trim();
+  }
+
+  function add(parent, tag, properties) {
+    const made = Object.assign(document.createElement(tag), properties);
+    parent.append(made);
+    return made;
+  }
+
+  // ---- controls: what they say is the whole state
+
+  function addSelect(text, options, changed) {
+    const select = add(add(controls, "label", { textContent: `${text} ` }), "select");
+    for (const [value, name] of options) select.add(new Option(name, value));
+    select.addEventListener("change", changed);
+    return select;
+  }
+
+  function addButton(text) {
+    const button = add(controls, "button", { type: "button", textContent: text });
+    button.addEventListener("click", () => {
+      button.ariaPressed = String(!isOn(button));
+      draw();
+    });
+    return button;
+  }
+
+  const isOn = (button) => button.ariaPressed === "true";
+  const named = quantities.map(({ label }, i) => [i, label]);
+  const y = addSelect("y", named, chooseY);
+  const x = addSelect("x", named, chooseX);
+  for (const dimension of dimensions) {
+    const options = [[EACH, "a line each"], [ANY, "all in one line"], ...dimension.texts.map((text, i) => [i, text])];
+    dimension.select = addSelect(dimension.label, options, () => {
+      if (!chosen().length) settle(dimension);
+      draw();
+    });
+  }
+  const divisor = addSelect("divide by", [], draw);
+  const logX = addButton("logarithmic x");
+  const logY = addButton("logarithmic y");
+  const quantityOf = (select) => quantities[Number(select.value)];
+
+  function chooseY() {
+    logY.ariaPressed = String(quantityOf(y).log);
+    if (!chosen().length) settle();
+    draw();
+  }
+
+  function chooseX() {
+    logX.ariaPressed = String(quantityOf(x).log);
+    // along n, batch or size the points of one line differ in that very dimension
+    const joined = { seq_len: "seq_len", batch_size: "batching" }[quantityOf(x).name] || "size";
+    const parted = dimensions.filter(({ name, select }) => name !== joined && select.value === ANY);
+    for (const { name, select } of dimensions) if (name === joined) select.value = ANY;
+    for (const { select } of parted) select.value = "0";
+    if (parted.length || !chosen().length) settle();
+    draw();
+  }
+
+  const isFilter = ({ select }) => select.value !== EACH && select.value !== ANY;
+  const passes = (dimension, row) => !isFilter(dimension) || dimension.codes[row] === Number(dimension.select.value);
+  const isPlottable = (row) => quantityOf(x).values[row] !== null && quantityOf(y).values[row] !== null;
+  const chosen = () => rows.filter((row) => isPlottable(row) && dimensions.every((dimension) => passes(dimension, row)));
+
+  // sets the filters to the combination of values that most rows have; `kept` is a filter to leave alone
+  function settle(kept) {
+    const filters = dimensions.filter((dimension) => isFilter(dimension) && dimension !== kept);
+    const counts = new Map();
+    for (const row of rows.filter((found) => isPlottable(found) && (!kept || passes(kept, found)))) {
+      const combination = filters.map(({ codes }) => codes[row]).join();
+      counts.set(combination, (counts.get(combination) || 0) + 1);
+    }
+    const [best] = [...counts].reduce((a, b) => (b[1] > a[1] ? b : a), ["", 0]);
+    if (best) best.split(",").forEach((code, i) => (filters[i].select.value = code));
+  }
+
+  // ---- lines
+
+  function series() {
+    const split = dimensions.filter(({ select }) => select.value === EACH);
+    const groups = new Map();
+    for (const row of chosen()) {
+      const name = split.map(({ texts, codes }) => texts[codes[row]]).join(", ") || "all rows";
+      groups.set(name, [...(groups.get(name) || []), pointOf(row)]);
+    }
+    const byModel = split.length === 1 && split[0].name === "label";
+    const palette = [...new Set(Object.values(data.colors)), ...data.palette];
+    return [...groups].map(([name, members], i) => {
+      const color = (byModel && data.colors[name]) || palette[i % palette.length];
+      // black would vanish on a dark page
+      return { name, points: members, color: color === "#000000" ? style("--ink") : color, dash: DASHES[i % DASHES.length] };
+    });
+  }
+
+  function pointOf(row) {
+    const { values, low, high } = quantityOf(y);
+    const isBounded = low && low[row] !== null && high[row] !== null;
+    return { row, x: quantityOf(x).values[row], y: values[row], low: isBounded ? low[row] : null, high: isBounded ? high[row] : null };
+  }
+
+  function divide(line, baseline) {
+    const below = new Map(baseline.points.map((point) => [point.x, point.y]));
+    const common = line.points.filter((point) => below.get(point.x));
+    return { ...line, points: common.map((point) => ({ ...point, y: point.y / below.get(point.x), low: null, high: null })) };
+  }
+
+  function draw() {
+    const all = series();
+    const before = divisor.value;
+    divisor.replaceChildren(new Option("nothing", ""), ...all.map(({ name }) => new Option(name, name)));
+    const baseline = all.find(({ name }) => name === before);
+    divisor.value = baseline ? before : "";
+    const isDrawn = (point) => (!isOn(logX) || point.x > 0) && (!isOn(logY) || point.y > 0);
+    const kept = all.slice(0, MAX_LINES).map((line) => (baseline ? divide(line, baseline) : line));
+    lines = kept.map((line) => ({ ...line, points: line.points.filter(isDrawn) }));
+    part("message").textContent = [
+      ...(lines.some((line) => line.points.length) ? [] : ["No row fits these choices."]),
+      ...(all.length > MAX_LINES ? [`The first ${MAX_LINES} of ${all.length} lines.`] : []),
+      ...(baseline ? ["Ratios of medians at equal x, without paired intervals: the verdict tables hold the paired ones."] : []),
+    ].join(" ");
+    drawLegend();
+    drawLines();
+  }
+
+  function drawLegend() {
+    legend.replaceChildren();
+    for (const line of lines) {
+      const item = add(legend, "li");
+      const label = add(item, "label");
+      const box = add(label, "input", { type: "checkbox", checked: !hidden.has(line.name) });
+      add(label, "span", { className: "swatch" }).style.background = line.color;
+      add(label, "span", { textContent: line.name });
+      line.value = add(item, "span", { className: "value" });
+      box.addEventListener("change", () => {
+        hidden[box.checked ? "delete" : "add"](line.name);
+        drawLines();
+      });
+    }
+  }
+
+  // ---- drawing: uPlot wants one x axis for all lines, so each point has a place of its own there
+
+  function drawLines() {
+    const shown = lines.filter(({ name }) => !hidden.has(name));
+    points = shown.flatMap((line) => line.points.map((point) => ({ ...point, line }))).sort((a, b) => a.x - b.x);
+    chart?.destroy();
+    chart = null;
+    if (points.length) {
+      const pen = ({ color, dash }) => ({ stroke: color, width: 2, dash, spanGaps: true, points: { show: true, size: 7, fill: color } });
+      const unseen = { stroke: "transparent", points: { show: false } }; // makes room for the intervals
+      const options = {
+        ...size(),
+        legend: { show: false },
+        cursor: { y: false, points: { show: false } },
+        scales: { x: scale(isOn(logX)), y: scale(isOn(logY)) },
+        axes: [axis(quantityOf(x).label, isOn(logX), true), axis(quantityOf(y).label + (divisor.value && ` / ${divisor.value}`), isOn(logY), false)],
+        series: [{}, ...shown.map(pen), unseen, unseen],
+        hooks: { draw: [drawIntervals], setCursor: [({ cursor }) => read(cursor.idx ?? -1)] },
+      };
+      const values = shown.map((line) => points.map((point) => (point.line === line ? point.y : null)));
+      const bounds = ["low", "high"].map((bound) => points.map((point) => point[bound]));
+      chart = new uPlot(options, [points.map((point) => point.x), ...values, ...bounds], plot);
+    }
+    read(-1);
+  }
+
+  const size = () => ({ width: plot.clientWidth, height: Math.min(420, Math.max(320, 0.6 * plot.clientWidth)) });
+  const scale = (log) => ({ time: false, distr: log ? 3 : 1, range: (_, low, high) => (low === null ? [1, 10] : padded(low, high, log)) });
+
+  function padded(low, high, log) {
+    if (log) return [low / (high / low || 1) ** 0.06 / (low === high ? 1.5 : 1), high * (high / low) ** 0.06 * (low === high ? 1.5 : 1)];
+    const margin = low === high ? Math.abs(low) / 10 || 1 : 0.06 * (high - low);
+    return [low >= 0 && low < high / 2 ? 0 : low - margin, high + margin];
+  }
+
+  function axis(label, log, isX) {
+    const lengths = [...new Set(points.map((point) => point.x))];
+    const isFew = isX && lengths.length <= 12 && ["seq_len", "batch_size"].includes(quantityOf(x).name);
+    return {
+      label,
+      stroke: style("--ink"),
+      grid: { stroke: style("--line"), width: 1 },
+      ticks: { stroke: style("--line"), width: 1 },
+      size: isX ? 40 : 62,
+      labelSize: 22,
+      splits: ({ bbox }, _, low, high) => {
+        const pixels = bbox[isX ? "width" : "height"] / devicePixelRatio;
+        const position = (value) => (pixels * (log ? Math.log(value / low) : value - low)) / (log ? Math.log(high / low) : high - low);
+        const kept = [];
+        for (const tick of (isFew ? lengths : ticks(low, high, log)).filter((value) => value >= low && value <= high)) {
+          if (!kept.length || position(tick) - position(kept.at(-1)) >= (isX ? 44 : 20)) kept.push(tick);
+        }
+        return kept;
+      },
+      values: (_, found) => found.map(short),
+      filter: (_, found) => found, // uPlot would thin those of a logarithmic axis out
+    };
+  }
+
+  function ticks(low, high, log) {
+    if (log && high / low > 5) {
+      const first = Math.floor(Math.log10(low));
+      const powers = Array.from({ length: Math.ceil(Math.log10(high)) - first + 1 }, (_, i) => 10 ** (first + i));
+      return powers.length > 4 ? powers : powers.flatMap((power) => [power, 2 * power, 5 * power]);
+    }
+    const power = 10 ** Math.floor(Math.log10((high - low) / 5));
+    const step = [1, 2, 2.5, 5, 10].map((multiple) => multiple * power).find((found) => found >= (high - low) / 5);
+    const first = Math.ceil(low / step);
+    return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+  }
+
+  function drawIntervals({ ctx, bbox, scales, valToPos }) {
+    const cap = 4 * devicePixelRatio;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.lineWidth = 1.2 * devicePixelRatio;
+    for (const { x: value, low, high, line } of points.filter((point) => point.low !== null)) {
+      const across = valToPos(value, "x", true);
+      const [from, to] = [low, high].map((bound) => valToPos(Math.max(bound, scales.y.min), "y", true));
+      ctx.strokeStyle = line.color;
+      ctx.beginPath();
+      for (const [left, top, right, bottom] of [[0, from, 0, to], [-cap, from, cap, from], [-cap, to, cap, to]]) {
+        ctx.moveTo(across + left, top);
+        ctx.lineTo(across + right, bottom);
+      }
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  // ---- values under the pointer, or where the arrow keys lead
+
+  function read(index) {
+    place = index;
+    const at = points[index]?.x;
+    part("at").textContent = index < 0 ? "" : `${quantityOf(x).label}: ${exact(at)}`;
+    for (const line of lines) {
+      const found = points.filter((point) => point.line === line && point.x === at);
+      line.value.textContent = found.map(valueText).join("; ");
+    }
+  }
+
+  function valueText({ row, y: value, low, high }) {
+    return `${exact(value)}${low === null ? "" : ` [${exact(low)}, ${exact(high)}]`}${notes[row] && `, ${notes[row]}`}`;
+  }
+
+  plot.addEventListener("keydown", (event) => {
+    const isRight = event.key === "ArrowRight";
+    if (!chart || !(isRight || event.key === "ArrowLeft")) return;
+    event.preventDefault();
+    const at = points[place]?.x;
+    const beyond = (point) => place < 0 || (isRight ? point.x > at : point.x < at);
+    const next = isRight ? points.findIndex(beyond) : points.findLastIndex(beyond);
+    if (next < 0) return;
+    chart.setCursor({ left: chart.valToPos(points[next].x, "x"), top: 1 }, false);
+    read(next);
+  });
+
+  root.hidden = false;
+  for (const { name, select } of dimensions) select.value = name === "label" ? EACH : ANY;
+  for (const [select, name] of [[x, data.x], [y, data.y]]) select.value = String(quantities.findIndex((quantity) => quantity.name === name));
+  logY.ariaPressed = String(quantityOf(y).log);
+  chooseX();
+  new ResizeObserver(() => chart?.setSize(size())).observe(plot);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+})();

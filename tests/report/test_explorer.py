@@ -1,0 +1,89 @@
+"""The explorer's data: the rows of the run, the quantities that were measured, the dimensions that vary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pandas
+import pytest
+
+from bench.analysis.study import Study
+from bench.report.charts.style import BLUE, PURPLE, VERMILLION
+from bench.report.explorer import explorer_data
+from bench.report.html import safe_json
+
+MakeData = Callable[..., Study]
+
+
+def data_of(study: Study) -> dict[str, Any]:
+    """As the page reads it."""
+    found: dict[str, Any] = json.loads(safe_json(explorer_data(study.frame)))
+    return found
+
+
+def quantities(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {quantity["name"]: quantity for quantity in data["quantities"]}
+
+
+def texts(data: dict[str, Any], name: str) -> list[str]:
+    """A dimension's text, row by row."""
+    (found,) = [dimension for dimension in data["dimensions"] if dimension["name"] == name]
+    return [found["texts"][code] for code in found["codes"]]
+
+
+def test_each_row_has_its_values_bounds_and_texts(make_data: MakeData) -> None:
+    study = make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency", "memory"])
+    data, rows = data_of(study), study.rows
+    found = quantities(data)
+    assert found["seq_len"]["values"] == [17, 17, 65, 65]
+    assert found["params"]["values"] == [int(value) for value in rows["params"]]
+    assert found["latency_ms"]["values"] == pytest.approx(list(rows["latency_ms"]), rel=1e-5)
+    assert found["latency_ms"]["high"] == pytest.approx(list(rows["latency_high_ms"]), rel=1e-5)
+    assert found["peak_memory_bytes"]["values"] == pytest.approx(list(rows["peak_memory_bytes"] / 2**20), rel=1e-5)
+    assert "low" not in found["peak_memory_bytes"]
+    assert texts(data, "label") == ["gmlp", "vit", "gmlp", "vit"]
+    assert texts(data, "seq_len") == ["17", "17", "65", "65"]
+
+
+def test_only_measured_quantities_and_varying_dimensions_are_offered(make_data: MakeData) -> None:
+    works = [{"phase": phase} for phase in ("infer", "train")]
+    data = data_of(make_data(models=["gmlp"], works=works, metrics=["params", "memory"]))
+    assert "accuracy" not in quantities(data)
+    assert [dimension["name"] for dimension in data["dimensions"]] == ["phase", "seq_len"]
+
+
+def test_the_first_view_is_n_against_the_first_measured_quantity(make_data: MakeData) -> None:
+    latency, memory = make_data(metrics=["params", "latency"]), make_data(metrics=["params", "memory"])
+    assert [(data["x"], data["y"]) for data in map(data_of, (latency, memory))] == [
+        ("seq_len", "latency_ms"),
+        ("seq_len", "peak_memory_bytes"),
+    ]
+    one_length = data_of(make_data(lengths=[17], works=[{"batch_size": size} for size in (1, 32)]))
+    assert one_length["x"] == "batch_size"
+
+
+def test_lost_and_unstable_cells_say_so_and_keep_their_place(make_data: MakeData) -> None:
+    def change(rows: pandas.DataFrame) -> None:
+        rows.loc[0, "latency_stable"] = False
+        rows.loc[1, ["status", "latency_ms"]] = ["out_of_memory", None]
+
+    data = data_of(make_data(models=["gmlp", "vit"], lengths=[17, 65], change=change))
+    assert data["notes"] == ["latency unstable", "out_of_memory", "", ""]
+    assert quantities(data)["latency_ms"]["values"][1] is None
+
+
+def test_a_series_has_the_colour_of_its_figures(make_data: MakeData) -> None:
+    works = [{}, {"engine": "onednn"}]
+
+    def change(rows: pandas.DataFrame) -> None:
+        rows.loc[rows["model"] == "vit", "attention"] = ["auto", "math"]
+
+    colors = data_of(make_data(models=["gmlp", "vit"], lengths=[17], works=works, change=change))["colors"]
+    assert (colors["gmlp"], colors["vit (auto)"], colors["vit (math)"]) == (VERMILLION, BLUE, PURPLE)
+
+
+def test_one_row_is_nothing_to_explore(make_data: MakeData) -> None:
+    assert explorer_data(make_data(models=["vit"], lengths=[17]).frame) is None
+    assert explorer_data(make_data(metrics=["params"]).frame) is None
