@@ -22,8 +22,9 @@ from bench.measure.model import is_stepwise
 from bench.measure.step import PARAMETER_DTYPES, attention_backend
 from bench.planning.jobs import estimated_visit_seconds
 from bench.planning.longest import Expand, SizedAt, lengths_of, longest_between, longest_sized, sized_at
-from bench.planning.request import MAX_SEQ_LEN, MAX_SIZE, Request
+from bench.planning.request import Request
 from bench.planning.sizing import resolve_models
+from bench.planning.values import MAX_SIZE
 from bench.spec import Cell, Ladder, PlannedCell, RequestError, Settings, Skipped
 
 MEMORY_SHARE = 0.8
@@ -171,7 +172,7 @@ def _length_climbs(request: Request, expand: Expand, room: Room, settings: Setti
     for alone in _single(request):
         at, rungs = sized_at(alone, expand), lengths_of(alone)
         if _keeps_sizes(alone):
-            yield from _growing_climbs(at, (*rungs, MAX_SEQ_LEN), room, settings)
+            yield from _growing_climbs(at, (*rungs, MAX_SIZE), room, settings)
             continue
         longest = longest_sized(at, rungs)
         missed = (at(n) for n in rungs if (n < longest if longest else n == rungs[0]))
@@ -268,8 +269,8 @@ def climb_lengths(at: SizedAt, place: int, rungs: tuple[int, ...], room: Room, s
 
 def _ended(ladder: Ladder, at: SizedAt, peak_at: Callable[[int], int], beyond: int | None) -> Ladder:
     """With what lies above the longest: a length that does not fit, one that has no size, or none that is tried."""
-    if ladder.largest == MAX_SEQ_LEN:
-        return replace(ladder, beyond=ladder.largest, ends_because=f"longer sequences than {MAX_SEQ_LEN:,} are not tried")
+    if ladder.largest == MAX_SIZE:
+        return replace(ladder, beyond=ladder.largest, ends_because=f"longer sequences than {MAX_SIZE:,} are not tried")
     next_length = beyond or ladder.largest + 1
     found = at(next_length)
     if isinstance(found, Skipped):
