@@ -22,7 +22,7 @@ from bench import catalog, console
 from bench.measure import environment
 from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
 from bench.planning.jobs import RETRIES
-from bench.planning.values import flag, named_path, plugin, several, several_of
+from bench.planning.values import flag, named_path, plugin, several, several_of, switch
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.signals import Stop
@@ -61,8 +61,8 @@ class RunOptions:
             names=["--export"],
         ),
     ] = ()
-    dry_run: Annotated[bool, flag("Show the cells and the estimated time; measure nothing.", None, names=["--dry-run"])] = False
-    as_json: Annotated[bool, flag("One JSON document on stdout.", None, names=["--json"])] = False
+    dry_run: Annotated[bool, switch("--dry-run", "Show the cells and the estimated time; measure nothing.")] = False
+    as_json: Annotated[bool, switch("--json", "One JSON document on stdout.")] = False
 
 
 def prepare(options: RunOptions) -> None:

@@ -30,6 +30,7 @@ from bench.planning.values import (
     plugin,
     several,
     several_of,
+    switch,
     whole_number,
     with_fields,
 )
@@ -131,9 +132,9 @@ class Flags:
     limit_s: Annotated[float | None, flag(LIMIT_HELP, "SECONDS", MEASURING, min=0.001, max=MAX_SECONDS)] = None
     margin: Annotated[float, flag(MARGIN_HELP, "SHARE", MEASURING, min=1e-6, max=1)] = 0.03
     seed: Annotated[int, count("Seed of weights, data and order.", MEASURING, min=0)] = 0
-    quick: Annotated[bool, flag("3 rounds and short limits; rows are marked.", None, MEASURING, names=["--quick"])] = False
-    cold: Annotated[bool, flag("CUDA: time with the L2 cache flushed too.", None, MEASURING, names=["--cold"])] = False
-    profile: Annotated[bool, flag("A torch profiler trace of one step of each cell.", None, MEASURING, names=["--profile"])] = False
+    quick: Annotated[bool, switch("--quick", "3 rounds and short limits; rows are marked.", MEASURING)] = False
+    cold: Annotated[bool, switch("--cold", "CUDA: time with the L2 cache flushed too.", MEASURING)] = False
+    profile: Annotated[bool, switch("--profile", "A torch profiler trace of one step of each cell.", MEASURING)] = False
 
     seeds: Annotated[int | None, count("Training seeds (default 3, or a question's own).", TRAINING, max=MAX_COUNT)] = None
     epochs: Annotated[int | None, count(f"Training epochs (default {Recipe().epochs}).", TRAINING, max=MAX_COUNT)] = None
@@ -149,7 +150,7 @@ class Flags:
     data_root: Annotated[
         Path | None, flag(f"Folder with data sets (default: ${DATA_VARIABLE}).", "DIR", TRAINING, exists=True, file_okay=False)
     ] = None
-    download: Annotated[bool, flag("Fetch absent data into that folder.", None, TRAINING, names=["--download"])] = False
+    download: Annotated[bool, switch("--download", "Fetch absent data into that folder.", TRAINING)] = False
 
     def given(self) -> tuple[str, ...]:
         """The flags of the request that differ from their defaults, as typed; where the data lie does not count."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench import catalog
 from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, parse_outside
-from bench.spec import FREE, OptionValue, Plan, Recipe, RequestError
+from bench.spec import OptionValue, Plan, Recipe, RequestError
 from bench.tasks._info import choose
 from models.layers.options import option_text, read_options, split_choice
 
@@ -34,11 +34,11 @@ class ModelRequest:
 class Sizes:
     """Sizes set outright (`--width --depth --heads --ffn-width`); None where left open. `fixed_width`: that at which a budget is to be met."""
 
-    depth: int = 6
-    fixed_width: int | None = None
-    width: int | None = None
-    heads: int | None = None
-    ffn_width: int | None = None
+    depth: int
+    width: int | None
+    heads: int | None
+    ffn_width: int | None
+    fixed_width: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,7 @@ class Request:
     reference: str
     budget_scope: str
     sizes: Sizes
+    sizing: str
     metrics: tuple[str, ...]
     task: str
     input: str
@@ -65,12 +66,11 @@ class Request:
     attentions: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     accuracy_seq_lens: tuple[int, ...]
-    batch_tokens: int | None = None
+    batch_tokens: int | None
+    climbs_batch: bool
+    climbs_seq: bool
+    memory_bytes: int | None
     recipe: Recipe | None = None
-    sizing: str = FREE
-    climbs_batch: bool = False
-    climbs_seq: bool = False
-    memory_bytes: int | None = None
     trains: bool = True
 
     def batch_sizes_at(self, seq_len: int) -> tuple[int, ...]:

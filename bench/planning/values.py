@@ -52,37 +52,29 @@ def count(help_text: str, panel: str | None = None, *, min: int = 1, max: int = 
     return flag(help_text, "N", panel, min=min, max=max)
 
 
+def switch(name: str, help_text: str, panel: str | None = None) -> Any:
+    return typer.Option(name, help=help_text, rich_help_panel=panel)
+
+
 def with_fields(kind: type, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command one flag per field of its parameter of type `kind`: these, or all."""
-    hints = _hints(kind)
     chosen = [f for f in dataclasses.fields(kind) if not names or f.name in names]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        parameters = inspect.signature(command, eval_str=True).parameters.values()
-        (holder,) = (p.name for p in parameters if p.annotation is kind)
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        (holder,) = (name for name, parameter in own.items() if parameter.annotation is kind)
+        del own[holder]
 
         @functools.wraps(command)
         def wrapper(**given: Any) -> Any:
             held = kind(**{f.name: given.pop(f.name) for f in chosen})
             return command(**{holder: held}, **given)
 
-        signature = inspect.Signature(
-            [
-                *(
-                    inspect.Parameter(
-                        f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=_as_typer_takes_it(hints[f.name])
-                    )
-                    for f in chosen
-                ),
-                *(
-                    p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_as_typer_takes_it(p.annotation))
-                    for p in parameters
-                    if p.name != holder
-                ),
-            ]
-        )
-        wrapper.__signature__ = signature  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        shared = [inspect.Parameter(f.name, keyword, default=f.default, annotation=_hints(kind)[f.name]) for f in chosen]
+        taken = [p.replace(kind=keyword, annotation=_as_typer_takes_it(p.annotation)) for p in (*shared, *own.values())]
+        wrapper.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in taken}
         return wrapper
 
     return decorate
