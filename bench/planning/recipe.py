@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from bench.planning.values import MAX_COUNT, MAX_SIZE
 from bench.spec import AUGMENTATIONS, DISTILLATIONS, NO_TEACHER, PRECISIONS, SCHEDULES, TEACHERS, Recipe, RequestError
@@ -10,31 +11,30 @@ from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
 from models.layers.options import Option, option_text, read_options
 
-_DEFAULT = Recipe()
-OPTIONS = (
-    Option("epochs", _DEFAULT.epochs, low=1, high=MAX_COUNT),
-    Option("batch_size", _DEFAULT.batch_size, low=1, high=MAX_SIZE),
-    Option("learning_rate", _DEFAULT.learning_rate, high=100, above_low=True),
-    Option("weight_decay", _DEFAULT.weight_decay, high=10),
-    Option("warmup", _DEFAULT.warmup, high=1),
-    Option("label_smoothing", _DEFAULT.label_smoothing, high=0.95),
-    Option("clip_norm", _DEFAULT.clip_norm, high=1e6, above_low=True),
-    Option("validation_fraction", _DEFAULT.validation_fraction, high=0.9, above_low=True),
-    Option("schedule", _DEFAULT.schedule, SCHEDULES),
-    Option("patience", _DEFAULT.patience, high=MAX_COUNT),
-    Option("early_stop", _DEFAULT.early_stop, high=MAX_COUNT),
-    Option("accumulate", _DEFAULT.accumulate, low=1, high=MAX_COUNT),
-    Option("dropout", _DEFAULT.dropout, high=0.95),
-    Option("augment", _DEFAULT.augment, AUGMENTATIONS),  # in the order in which they are done
-    Option("precision", _DEFAULT.precision, PRECISIONS),
-    Option("compile", _DEFAULT.compile),
-    Option("dropout_at", _DEFAULT.dropout_at, DROPOUT_PLACES),
-    Option("magnitude", _DEFAULT.magnitude, high=30),
-    Option("teacher", _DEFAULT.teacher, TEACHERS),
-    Option("distillation", _DEFAULT.distillation, DISTILLATIONS),
-    Option("distillation_weight", _DEFAULT.distillation_weight, high=1),
-    Option("teacher_epochs", _DEFAULT.teacher_epochs, low=1, high=MAX_COUNT),
-)
+RULES: dict[str, dict[str, Any]] = {
+    "epochs": {"low": 1, "high": MAX_COUNT},
+    "batch_size": {"low": 1, "high": MAX_SIZE},
+    "learning_rate": {"high": 100, "above_low": True},
+    "weight_decay": {"high": 10},
+    "warmup": {"high": 1},
+    "label_smoothing": {"high": 0.95},
+    "clip_norm": {"high": 1e6, "above_low": True},
+    "validation_fraction": {"high": 0.9, "above_low": True},
+    "schedule": {"words": SCHEDULES},
+    "patience": {"high": MAX_COUNT},
+    "early_stop": {"high": MAX_COUNT},
+    "accumulate": {"low": 1, "high": MAX_COUNT},
+    "dropout": {"high": 0.95},
+    "augment": {"words": AUGMENTATIONS},
+    "precision": {"words": PRECISIONS},
+    "dropout_at": {"words": DROPOUT_PLACES},
+    "magnitude": {"high": 30},
+    "teacher": {"words": TEACHERS},
+    "distillation": {"words": DISTILLATIONS},
+    "distillation_weight": {"high": 1},
+    "teacher_epochs": {"low": 1, "high": MAX_COUNT},
+}
+OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **RULES.get(f.name, {})) for f in dataclasses.fields(Recipe))
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)
 
 
