@@ -11,11 +11,11 @@ import difflib
 import functools
 import importlib
 import importlib.util
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from bench.spec import RequestError
+from models.layers.options import Option
 
 FOLDERS = {
     "families": "models",
@@ -38,15 +38,6 @@ SINGULAR = {
     "exports": "export",
 }
 CONFIG_SIZES = ("shape", "interface", "seq_len", "width", "heads", "out_width")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """An option of a family, addressed as `family+name=value`, or of a mixer; `kind` is `str`, `int` or `bool`."""
-
-    name: str
-    kind: str
-    default: object
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -77,28 +68,23 @@ def require(kind: str, name: str) -> None:
         raise unknown(SINGULAR[kind], name, names(kind), f"bench list {kind}")
 
 
-def unknown(what: str, name: str, allowed: tuple[str, ...], next_command: str) -> RequestError:
+def unknown(what: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
     """An error for a name that is not among the allowed ones, with the nearest suggested."""
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]}? " if near else ""
-    return RequestError(f"unknown {what} {name!r}; allowed: {', '.join(allowed)}", f"{guess}see: {next_command}")
+    guess, see = f"did you mean {near[0]}?" if near else "", f"see: {next_command}" if next_command else ""
+    return RequestError(f"unknown {what} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (guess, see))))
 
 
 @functools.cache
 def options(name: str, kind: str = "families") -> tuple[Option, ...]:
-    """The options of a family or mixer: the fields of its `Config` beside the sizes."""
-    for node in _syntax(kind, name).body:
-        if isinstance(node, ast.ClassDef) and node.name == "Config":
-            return tuple(
-                Option(
-                    name=item.target.id,
-                    kind=ast.unparse(item.annotation),
-                    default=ast.literal_eval(item.value) if item.value else None,
-                )
-                for item in node.body
-                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.target.id not in CONFIG_SIZES
-            )
-    return ()
+    """The options of a family, mixer or engine: the fields of its `Config` beside the sizes."""
+    config = next((node for node in _syntax(kind, name).body if isinstance(node, ast.ClassDef) and node.name == "Config"), None)
+    fields = [item for item in (config.body if config else ()) if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)]
+    return tuple(
+        Option(item.target.id, ast.literal_eval(item.value))
+        for item in fields
+        if isinstance(item.target, ast.Name) and item.value and item.target.id not in CONFIG_SIZES
+    )
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,20 +17,34 @@ from bench.commands import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_WRONG,
-    Manner,
+    RunOptions,
     command_line,
     device_of,
     plan_of_flags,
     plan_to_run,
+    prepare,
     runs_elsewhere,
 )
 from bench.measure import environment
-from bench.measure.allocator import KEEP
-from bench.peers.names import PUBLISHERS, outside_family
-from bench.planning.flags import Flags, announce_data_root, with_flags
+from bench.operators import DEFAULT_OPERATORS, ITEM_BYTES, KERNELS
+from bench.operators import PHASES as KERNEL_PHASES
+from bench.planning.flags import Flags, announce_data_root
+from bench.planning.request import parse_model
+from bench.planning.values import (
+    MAX_COUNT,
+    MAX_SECONDS,
+    MAX_TOKENS,
+    entries,
+    flag,
+    named_path,
+    one_of,
+    several,
+    several_of,
+    whole_number,
+    with_fields,
+)
 from bench.progress import listening
 from bench.report import console_views
-from bench.running.executors import DEFAULT_EXECUTOR
 from bench.spec import RequestError
 
 if TYPE_CHECKING:
@@ -42,32 +57,11 @@ PEERS = "peers"
 """The question of `ablations/` that `bench peers` answers."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Address = Annotated[str, typer.Option(help="With --on ray: the cluster (default: RAY_ADDRESS, or one of this machine).", metavar="ADDRESS")]
-Allocator = Annotated[str, typer.Option(help="keep or system; see: bench run --help.", metavar="POLICY")]
-DataRoot = Annotated[str, typer.Option("--data-root", help="Folder with data sets.", metavar="DIR")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the cells and the estimated time; measure nothing.")]
-Executor = Annotated[str, typer.Option("--on", help="How jobs are run; see: bench list executors.", metavar="EXECUTOR")]
-Exports = Annotated[
-    str,
-    typer.Option(
-        "--export",
-        help="Export the run to these programs' usual places when it ends and, but for --on ray, after trainings; see: bench list exports.",
-        metavar="LIST",
-        rich_help_panel="Output",
-    ),
-]
-LimitS = Annotated[str, typer.Option("--limit-s", help="Longest time of one job.", metavar="SECONDS")]
-Seed = Annotated[str, typer.Option(help="Seed of weights, data and order.", metavar="N")]
-Threads = Annotated[str, typer.Option(help="CPU threads of a job (default: half of the cores).", metavar="N")]
-Out = Annotated[str, typer.Option("--out", help="The exact folder of the run.", metavar="FOLDER", rich_help_panel="Output")]
-PlanFile = Annotated[str, typer.Option("--plan", help="Run somebody else's plan.json (or run folder) again, here.", metavar="FILE")]
-Retry = Annotated[
-    str,
-    typer.Option("--retry", help="Measure again: failed jobs, unstable latencies (as many rounds more), corrupt lines.", metavar="LIST"),
-]
-Resume = Annotated[str, typer.Option("--resume", help="Finish an interrupted run.", metavar="RUN")]
-RunFolder = Annotated[str, typer.Argument(help="A run's folder, such as results/2026-11-20_cpu_digits.", metavar="RUN")]
+Run = Annotated[Path, typer.Argument(help="A run's folder, such as results/2026-11-20_cpu_digits.", metavar="RUN")]
+
+
+def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
+    return flag(help_text, metavar, parse=named_path)
 
 
 class Commands(TyperGroup):
@@ -95,33 +89,29 @@ app = typer.Typer(
 
 
 @app.command(epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory")
-@with_flags
+@with_fields(Flags)
+@with_fields(RunOptions, "executor", "address", "out", "retry", "exports", "as_json")
 def run(
     flags: Flags,
-    plan_file: PlanFile = "",
-    resume: Resume = "",
-    retry: Retry = "",
-    out: Out = "",
-    executor: Executor = DEFAULT_EXECUTOR,
-    address: Address = "",
-    exports: Exports = "",
-    as_json: Json = False,
+    options: RunOptions,
+    plan_file: Annotated[
+        Path | None, flag("Run somebody else's plan.json (or run folder) again, here.", "FILE", names=["--plan"], parse=named_path)
+    ] = None,
+    resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", parse=named_path)] = None,
 ) -> None:
     """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
-    _choose_executor(executor, address)
-    again = _retries(retry)
-    if again and not (flags.models or resume or plan_file):
+    prepare(options)
+    if options.retry and not (flags.models or resume or plan_file):
         raise RequestError("--retry measures again what a run holds", "name the run: --resume RUN, or make the same request again")
-    manner = Manner(executor=executor, address=address, out=out, retry=again, exports=_programs(exports), as_json=as_json)
-    plan, folder = plan_to_run(flags, plan_file, resume, out, elsewhere=runs_elsewhere(executor))
-    commands.measure(plan, folder, manner)
+    plan, folder = plan_to_run(flags, plan_file, resume, options.out, elsewhere=runs_elsewhere(options.executor))
+    commands.measure(plan, folder, options)
 
 
 @app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
-@with_flags
+@with_fields(Flags)
 def plan(
     flags: Flags,
-    out: Annotated[str, typer.Option("--out", help="Write the plan to this file, for bench run --plan.", metavar="FILE")] = "",
+    out: Annotated[Path | None, out_flag("Write the plan to this file, for bench run --plan.", "FILE")] = None,
     as_json: Json = False,
 ) -> None:
     """Show what would be measured, what would be skipped and why, and the estimated time. Touches no device."""
@@ -130,38 +120,21 @@ def plan(
         from bench.files import write_json
         from bench.serialize import to_json
 
-        console_views.writing(Path(out), lambda: write_json(Path(out), to_json(wanted)))
+        console_views.writing(out, lambda: write_json(out, to_json(wanted)))
     commands.show_plan(wanted, as_json)
 
 
 @app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
+@with_fields(Flags, "seq", "params", "depth", "width", "heads", "ffn_width", "task", "input")
 def describe(
+    flags: Flags,
     model: Annotated[str, typer.Argument(help="A family with options, a published variant, or timm:NAME and the like.")],
-    seq: Annotated[str, typer.Option(help="Sequence length (default: 257, or the variant's own).", metavar="N")] = "",
-    params: Annotated[str, typer.Option(help="Parameter budget.", metavar="N")] = "1M",
-    depth: Annotated[str, typer.Option(help="Blocks.", metavar="N")] = "6",
-    width: Annotated[str, typer.Option(help="Set the width outright, without a budget.", metavar="N")] = "",
-    heads: Annotated[str, typer.Option(help="Set the number of heads.", metavar="N")] = "",
-    ffn_width: Annotated[str, typer.Option(help="Set the ffn_width outright; needs --width.", metavar="N")] = "",
-    task: Annotated[str, typer.Option(help="Build it for this task.", metavar="TASK")] = "",
-    input: Annotated[str, typer.Option(help="patches, tokens or images.", metavar="KIND")] = "patches",
     as_json: Json = False,
 ) -> None:
-    """Sizes, parameters and FLOPs of one model, term by term, and where quadratic equals linear."""
-    wanted = Flags(
-        models=model,
-        seq=seq or ("" if model.split("+")[0] in catalog.variants() or outside_family(model) in PUBLISHERS else "257"),
-        params=params,
-        depth=depth,
-        width=width,
-        heads=heads,
-        ffn_width=ffn_width,
-        task=task,
-        input=input,
-        metrics="params",
-        device="cpu",
-    )
-    planned = plan_of_flags(wanted).cells
+    """Sizes, parameters and FLOPs of one model, term by term, and where quadratic equals linear. Without --seq: at 257, or the model's own."""
+    wanted = parse_model(model)
+    seq = flags.seq or (() if wanted.is_published else (257,))
+    planned = plan_of_flags(replace(flags, models=(wanted,), seq=seq, metrics=("params",), device="cpu")).cells
     if len(planned) != 1:
         raise RequestError(f"describe takes one model, length and budget, not {len(planned)}", "compare several with: bench plan")
     from bench.report.describe import description
@@ -197,165 +170,148 @@ def list_(
 
 
 @app.command(epilog="Example: bench ablate sequence_length --quick")
+@with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
+@with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
 def ablate(
+    flags: Flags,
+    options: RunOptions,
     name: Annotated[str, typer.Argument(help="The question; see: bench ablate --list.", metavar="NAME")] = "",
     listed: Annotated[bool, typer.Option("--list", help="List the questions, what they cost and their last runs here.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Answer all of them, one after the other.")] = False,
     part: Annotated[
         list[str] | None, typer.Option(help="Only this part of it; may be given again. An unknown one lists them.", metavar="PART")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A first look: a small grid, 3 rounds, 1 seed; its verdicts stay undecided.")
-    ] = False,
-    dry_run: DryRun = False,
-    device: Device = "auto",
-    threads: Threads = "",
-    allocator: Allocator = KEEP,
-    rounds: Annotated[str, typer.Option(help="Timing rounds (default: the question's own).", metavar="N")] = "",
-    seeds: Annotated[str, typer.Option(help="Training seeds (default: the question's own).", metavar="N")] = "3",
-    limit_s: LimitS = "",
-    seed: Seed = "0",
-    data_root: DataRoot = "",
-    out: Out = "",
-    executor: Executor = DEFAULT_EXECUTOR,
-    address: Address = "",
-    exports: Exports = "",
-    as_json: Json = False,
 ) -> None:
     """Answer one question of ablations/, or all: measure its grid and write the report with its verdicts. An unfinished run is continued."""
     from bench.report.last_runs import listing
 
     if listed:
-        commands.show_ablations(listing(), as_json)
+        commands.show_ablations(listing(), options.as_json)
         return
-    wanted = commands.wanted_ablations(name, every, out)
+    wanted = commands.wanted_ablations(name, every, options.out)
     if every and part:
         raise RequestError("--part is of one question, and --all answers every one", "name the question: bench ablate NAME --part PART")
-    _choose_executor(executor, address)
-    manner = Manner(executor=executor, address=address, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
-    chosen = Flags(
-        threads=threads,
-        allocator=allocator,
-        rounds=rounds,
-        seeds=seeds,
-        limit_s=limit_s,
-        seed=seed,
-        data_root=data_root,
-        quick=quick,
-        device=device,
-    )
-    announce_data_root(chosen)
-    resolved = device_of(chosen, may_be_elsewhere=dry_run or runs_elsewhere(executor))
+    prepare(options)
+    announce_data_root(flags)
+    device = device_of(flags, may_be_elsewhere=options.dry_run or runs_elsewhere(options.executor))
     if every:
-        commands.ablate_all(wanted, chosen, resolved, manner)
+        commands.ablate_all(wanted, flags, device, options)
     else:
-        commands.ablate_one(wanted[0], chosen, resolved, manner, part or ())
+        commands.ablate_one(wanted[0], flags, device, options, part or ())
 
 
 @app.command(epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
+@with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick")
+@with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
 def peers(
-    quick: Annotated[bool, typer.Option("--quick", help="A first look: n = 17 and 65, batch 1, inference, 3 rounds.")] = False,
-    dry_run: DryRun = False,
-    models: Annotated[str, typer.Option(help="Only these of ours, beside their peers (default: all).", metavar="LIST")] = "",
-    seq: Annotated[str, typer.Option(help="Other sequence lengths.", metavar="LIST")] = "",
-    batch: Annotated[str, typer.Option(help="Other batch sizes.", metavar="LIST")] = "",
-    phase: Annotated[str, typer.Option(help="Only these phases: infer, train.", metavar="LIST")] = "",
-    device: Device = "auto",
-    threads: Threads = "",
-    allocator: Allocator = KEEP,
-    rounds: Annotated[str, typer.Option(help="Timing rounds.", metavar="N")] = "",
-    limit_s: LimitS = "",
-    seed: Seed = "0",
-    out: Out = "",
-    executor: Executor = DEFAULT_EXECUTOR,
-    address: Address = "",
-    exports: Exports = "",
-    as_json: Json = False,
+    flags: Flags,
+    options: RunOptions,
+    models: Annotated[tuple[str, ...], flag("Only these of ours, beside their peers (default: all).", "LIST", parse=entries)] = (),
+    seq: Annotated[tuple[int, ...], flag("Other sequence lengths.", "LIST", parse=several(whole_number(2)))] = (),
+    batch: Annotated[tuple[int, ...], flag("Other batch sizes.", "LIST", parse=several(whole_number()))] = (),
+    phase: Annotated[tuple[str, ...], flag("Only these phases: infer, train.", "LIST", parse=entries)] = (),
 ) -> None:
     """Ours beside timm, torchvision, lucidrains and torch.nn: equal answers first, then paired times. An unfinished run is continued."""
     from bench.planning.ablation import Narrowing, plan_ablation
 
-    _choose_executor(executor, address)
-    manner = Manner(executor=executor, address=address, out=out, exports=_programs(exports), dry_run=dry_run, as_json=as_json)
-    chosen = Flags(threads=threads, allocator=allocator, rounds=rounds, limit_s=limit_s, seed=seed, quick=quick, device=device)
-    resolved = device_of(chosen, may_be_elsewhere=dry_run or runs_elsewhere(executor))
-    wanted = plan_ablation(PEERS, chosen, resolved, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
-    commands.show_or_measure(wanted, manner)
+    prepare(options)
+    device = device_of(flags, may_be_elsewhere=options.dry_run or runs_elsewhere(options.executor))
+    wanted = plan_ablation(PEERS, flags, device, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
+    commands.show_or_measure(wanted, options)
 
 
 @app.command(epilog="Example: bench kernels --operators gate,attention --seq 65,257 --dtype fp32,bf16")
+@with_fields(Flags, "device", "cold")
 def kernels(
-    operators: Annotated[str, typer.Option(help="gate, projection, attention (default: gate,attention).", metavar="LIST")] = "",
+    flags: Flags,
+    operators: Annotated[tuple[str, ...], flag("gate, projection, attention.", "LIST", parse=several_of(KERNELS))] = DEFAULT_OPERATORS,
     names: Annotated[
-        str,
-        typer.Option(
-            "--kernels", help="Only these; the first of an operator is the one that the others are compared with.", metavar="LIST"
+        tuple[str, ...],
+        flag(
+            "Only these; the first of an operator is the one that the others are compared with.",
+            "LIST",
+            names=["--kernels"],
+            parse=entries,
         ),
-    ] = "",
-    seq: Annotated[str, typer.Option(help="Sequence lengths n.", metavar="LIST")] = "",
-    tokens: Annotated[str, typer.Option(help="Tokens per call, at every n (default: 2048; 16384 on CUDA).", metavar="N")] = "",
-    channels: Annotated[str, typer.Option(help="Channels, of all heads together (default: 256; 768 on CUDA).", metavar="LIST")] = "",
-    head_width: Annotated[str, typer.Option(help="Channels of one head of attention (default: 32; 64 on CUDA).", metavar="LIST")] = "",
-    dtype: Annotated[str, typer.Option(help="fp32, tf32 (CUDA), bf16 (default: fp32; bf16 on CUDA).", metavar="LIST")] = "",
-    phase: Annotated[str, typer.Option(help="forward, forward+backward (default: both).", metavar="LIST")] = "",
-    device: Device = "auto",
-    threads: Annotated[str, typer.Option(help="CPU threads.", metavar="N")] = "1",
-    blocks: Annotated[str, typer.Option(help="Times that each kernel is sampled, in turn (default: 15; 9 on CUDA).", metavar="N")] = "",
-    cold: Annotated[bool, typer.Option("--cold", help="On CUDA: flush the L2 cache before each call.")] = False,
-    out: Out = "",
+    ] = (),
+    seq: Annotated[tuple[int, ...], flag("Sequence lengths n.", "LIST", parse=several(whole_number(2)))] = (),
+    tokens: Annotated[int | None, flag("Tokens per call, at every n (default: 2048; 16384 on CUDA).", "N", min=2, max=MAX_TOKENS)] = None,
+    channels: Annotated[
+        tuple[int, ...], flag("Channels, of all heads together (default: 256; 768 on CUDA).", "LIST", parse=several(whole_number()))
+    ] = (),
+    head_width: Annotated[
+        tuple[int, ...], flag("Channels of one head of attention (default: 32; 64 on CUDA).", "LIST", parse=several(whole_number()))
+    ] = (),
+    dtype: Annotated[
+        tuple[str, ...], flag("fp32, tf32 (CUDA), bf16 (default: fp32; bf16 on CUDA).", "LIST", parse=several_of(ITEM_BYTES))
+    ] = (),
+    phase: Annotated[tuple[str, ...], flag("forward, forward+backward.", "LIST", parse=several_of(KERNEL_PHASES))] = KERNEL_PHASES,
+    threads: Annotated[int, flag("CPU threads.", "N", min=1)] = 1,
+    blocks: Annotated[
+        int | None, flag("Times that each kernel is sampled, in turn (default: 15; 9 on CUDA).", "N", min=2, max=MAX_COUNT)
+    ] = None,
+    out: Annotated[Path | None, out_flag("The exact folder of the results.")] = None,
     as_json: Json = False,
 ) -> None:
     """Time single operators, the gate of gMLP and attention, as each kernel computes them: equal answers first, then paired times."""
-    from bench.operators.request import parse
+    from bench.operators.request import request_of
 
-    request = parse(
+    request = request_of(
         operators=operators,
         kernels=names,
-        seq=seq,
+        seq_lens=seq,
         tokens=tokens,
         channels=channels,
-        head_width=head_width,
-        dtype=dtype,
-        phase=phase,
-        device=device,
+        head_widths=head_width,
+        dtypes=dtype,
+        phases=phase,
+        device=flags.device,
         threads=threads,
         blocks=blocks,
-        cold=cold,
+        cold=flags.cold,
     )
     commands.compare_kernels(request, out, as_json)
 
 
 @app.command(epilog="Example: bench gpu --minutes 30 --slice 10")
+@with_fields(Flags, "device")
 def gpu(
-    minutes: Annotated[str, typer.Option(help="The whole budget, over all slices.", metavar="MINUTES")] = "30",
+    flags: Flags,
+    minutes: Annotated[float, flag("The whole budget, over all slices.", "MINUTES", min=0.01, max=MAX_SECONDS / 60)] = 30,
     slice_minutes: Annotated[
-        str, typer.Option("--slice", help="What this call may take (default: 10, or all of a shorter budget).", metavar="MINUTES")
-    ] = "",
-    device: Device = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and what fits; measure nothing.")] = False,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", help="Folder of the pass (default: one of today below results/).", metavar="FOLDER", rich_help_panel="Output"
+        float | None,
+        flag(
+            "What this call may take (default: 10, or all of a shorter budget).",
+            "MINUTES",
+            names=["--slice"],
+            min=0.01,
+            max=MAX_SECONDS / 60,
         ),
-    ] = "",
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and what fits; measure nothing.")] = False,
+    out: Annotated[Path | None, out_flag("Folder of the pass (default: one of today below results/).")] = None,
 ) -> None:
     """Measure what matters most on a GPU within a budget of time, in slices; the same command goes on. On a CPU: a rehearsal."""
-    from bench.gpu_pass import carry_out, parse_budget
+    from bench.gpu_pass import DEFAULT_SLICE_MINUTES, measure_slice
 
-    carry_out(parse_budget(minutes, slice_minutes), out=out, device=device, dry_run=dry_run)
+    slice_minutes = slice_minutes or min(DEFAULT_SLICE_MINUTES, minutes)
+    if slice_minutes > minutes:
+        raise RequestError(f"--slice {slice_minutes:g} is longer than the whole pass, --minutes {minutes:g}", f"try --slice {minutes:g}")
+    measure_slice(minutes, slice_minutes, out=out, device=flags.device, dry_run=dry_run)
 
 
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
 def report(
     runs: Annotated[
-        list[str], typer.Argument(help="Folders of runs; several are merged, if the keys that must agree do.", metavar="RUN...")
+        list[Path], typer.Argument(help="Folders of runs; several are merged, if the keys that must agree do.", metavar="RUN...")
     ],
-    out: Annotated[str, typer.Option("--out", help="Folder of the report (default: reports/ beside results/).", metavar="FOLDER")] = "",
+    out: Annotated[Path | None, out_flag("Folder of the report (default: reports/ beside results/).")] = None,
     figures: Annotated[
         str,
-        typer.Option(
-            "--figures", help="few: each figure as PNG, and a few heatmaps; all: as PNG, SVG and PDF, and every heatmap.", metavar="WHICH"
+        flag(
+            "few: each figure as PNG, and a few heatmaps; all: as PNG, SVG and PDF, and every heatmap.",
+            "WHICH",
+            parse=one_of((FEW_FIGURES, ALL_FIGURES)),
         ),
     ] = FEW_FIGURES,
 ) -> None:
@@ -364,8 +320,6 @@ def report(
     import bench.report.write  # noqa: F401
     from bench.running.store import collector_off
 
-    if figures not in (FEW_FIGURES, ALL_FIGURES):
-        raise RequestError(f"--figures {figures} is not known", f"try --figures {FEW_FIGURES} or --figures {ALL_FIGURES}")
     with collector_off():
         path = commands.write_report_of(runs, out, every_figure=figures == ALL_FIGURES)
     console.say(f"report: {path}")
@@ -373,23 +327,23 @@ def report(
 
 @app.command(epilog="Example: bench index results")
 def index(
-    folder: Annotated[str, typer.Argument(help="The folder that holds the runs.", metavar="FOLDER")] = "results",
+    folder: Annotated[Path, typer.Argument(help="The folder that holds the runs.", metavar="FOLDER")] = Path("results"),
 ) -> None:
     """Write README.md of a folder of runs: each run's question, answer, host, allocator, and whether a later run supersedes it (notes.json)."""
     from bench.report.result_index import write_index
 
-    console.say(f"index: {write_index(Path(folder))}")
+    console.say(f"index: {write_index(folder)}")
 
 
 @app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
 def compare(
-    run: RunFolder,
+    run: Run,
     other: Annotated[str, typer.Argument(help="A second run: bench diff compares two.", metavar="RUN_B", hidden=True)] = "",
     x: Annotated[str, typer.Option("--x", help="params (the default), flops, latency_ms or train_s.", metavar="COST")] = "",
     y: Annotated[str, typer.Option("--y", help="accuracy (the default) or score.", metavar="QUALITY")] = "",
     fail_if: Annotated[str | None, typer.Option("--fail-if", help="See bench diff.", metavar="BOUND", hidden=True)] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="See bench diff.", hidden=True)] = False,
-    out: Annotated[str, typer.Option("--out", help="Folder of the page and figure (default: the report's).", metavar="FOLDER")] = "",
+    out: Annotated[Path | None, out_flag("Folder of the page and figure (default: the report's).")] = None,
     as_json: Json = False,
 ) -> None:
     """Cost against quality of one run: the Pareto front and which differences are significant."""
@@ -397,11 +351,11 @@ def compare(
         if x or y:
             raise RequestError(f"--{'x' if x else 'y'} is for one run: two are compared in everything that they measured", "leave it out")
         console.say("two runs are compared by: bench diff A B")
-        diff([run, other], fail_if=fail_if, markdown=markdown, out=out, as_json=as_json)
+        diff([str(run), other], fail_if=fail_if, markdown=markdown, out=out, as_json=as_json)
         return
     if fail_if is not None or markdown:
         raise RequestError(f"{'--markdown' if markdown else '--fail-if'} compares two runs", "name both: bench diff RUN_A RUN_B")
-    path = console_views.show_comparison(_read(run), x or "params", y or "accuracy", Path(out) if out else None, as_json)
+    path = console_views.show_comparison(_read(run), x or "params", y or "accuracy", out, as_json)
     console.say(f"comparison: {path}")
 
 
@@ -425,11 +379,8 @@ def diff(
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown on stdout, as for a pull request.")] = False,
     out: Annotated[
-        str,
-        typer.Option(
-            "--out", help="Folder of comparison.md; with --code: of what was measured, in place of one in results/.", metavar="FOLDER"
-        ),
-    ] = "",
+        Path | None, out_flag("Folder of comparison.md; with --code: of what was measured, in place of one in results/.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Two runs, cell by cell: which became slower? Or, with --code, two revisions of the code, timed in turn: which is faster?"""
@@ -446,15 +397,13 @@ def diff(
         raise RequestError(
             f"bench diff compares two runs, not {len(runs)}", "bench diff RUN_A RUN_B, or bench diff --code REV_A REV_B -- REQUEST"
         )
-    _compare_two(runs[0], runs[1], fail_if, out, form)
+    _compare_two(Path(runs[0]), Path(runs[1]), fail_if, out, form)
 
 
 @app.command(epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
 def pool(
-    runs: Annotated[list[str], typer.Argument(help="Folders of runs of one request, on several hosts.", metavar="RUN...")],
-    out: Annotated[
-        str, typer.Option("--out", help="Folder of the page (default: reports/, by the first run's name and _pool).", metavar="FOLDER")
-    ] = "",
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one request, on several hosts.", metavar="RUN...")],
+    out: Annotated[Path | None, out_flag("Folder of the page (default: reports/, by the first run's name and _pool).")] = None,
     as_json: Json = False,
 ) -> None:
     """Pool the ratios of one request over hosts: by host type, over types, and for a new type (docs/hosts.md)."""
@@ -462,20 +411,20 @@ def pool(
 
 
 @app.command(epilog="Example: bench replicate")
+@with_fields(Flags, "device")
+@with_fields(RunOptions, "dry_run", "as_json")
 def replicate(
+    flags: Flags,
+    options: RunOptions,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: up to n = 1025, 3 rounds; not to be pooled.")] = False,
-    dry_run: DryRun = False,
-    device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Measure the README's headline ratios on this host, on one thread, in about 5 minutes; for bench pool. Once per boot of a machine."""
-    manner = Manner(executor=DEFAULT_EXECUTOR, dry_run=dry_run, as_json=as_json)
-    chosen = Flags(threads="1", quick=quick, device=device)
-    commands.replicate(chosen, device_of(chosen, may_be_elsewhere=dry_run), manner)
+    chosen = replace(flags, threads=1, quick=quick)
+    commands.replicate(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)
 
 
 @app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")
-def check(run: RunFolder, as_json: Json = False) -> None:
+def check(run: Run, as_json: Json = False) -> None:
     """Can these numbers be trusted? Advice for each finding; exit 1 when not."""
     from bench.analysis.study import findings_of
 
@@ -494,7 +443,7 @@ def check(run: RunFolder, as_json: Json = False) -> None:
 
 @app.command(epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
 def export(
-    run: RunFolder,
+    run: Run,
     to: Annotated[str, typer.Option("--to", help="The program to export to; see: bench list exports.", metavar="PROGRAM")],
     target: Annotated[
         str, typer.Option("--target", help="Folder or address (default: below the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
@@ -555,12 +504,12 @@ def _run_command(arguments: list[str] | None) -> int:
 
 
 def _usage_error(wrong: Any) -> int:
-    """What typer says of a wrong flag, in one line; the help where no command was given."""
-    context = getattr(wrong, "ctx", None)
+    """One line of typer's about a wrong flag, and a hint; the help where no command was given."""
     if type(wrong).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(wrong.format_message() + "\n")
         return EXIT_WRONG
-    console.error(wrong.format_message(), f"see: {context.command_path if context else 'bench'} --help")
+    command = wrong.ctx.command_path if getattr(wrong, "ctx", None) else "bench"
+    console.error(" ".join(wrong.format_message().split()), getattr(wrong.__cause__, "hint", "") or f"see: {command} --help")
     return EXIT_WRONG
 
 
@@ -568,38 +517,11 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     console.say(f"warning: {message}")
 
 
-def _choose_executor(name: str, address: str) -> None:
-    catalog.require("executors", name)
-    if address:
-        if name != "ray":
-            raise RequestError("--address is that of a Ray cluster", "add --on ray")
-        os.environ["RAY_ADDRESS"] = address
-
-
-def _programs(text: str) -> tuple[str, ...]:
-    """Those to export to. What they need is looked for before anything is measured."""
-    if not text:
-        return ()
-    from bench.planning.request import several_of
-    from bench.report.export import require_installed
-
-    programs = several_of("--export", text, catalog.names("exports"))
-    require_installed(programs)
-    return programs
-
-
-def _retries(text: str) -> tuple[str, ...]:
-    from bench.planning.jobs import RETRIES
-    from bench.planning.request import several_of
-
-    return several_of("--retry", text, RETRIES) if text else ()
-
-
-def _compare_two(first: str, second: str, fail_if: str | None, out: str, form: str) -> None:
+def _compare_two(first: Path, second: Path, fail_if: str | None, out: Path | None, form: str) -> None:
     from bench.analysis.diff import parse_bound
 
     bound = None if fail_if is None else parse_bound(fail_if)
-    verdict = console_views.show_two_runs(_read(first), _read(second), bound, Path(out) if out else None, form)
+    verdict = console_views.show_two_runs(_read(first), _read(second), bound, out, form)
     if verdict is None:
         return
     for text in verdict.failing:
@@ -613,10 +535,10 @@ def _compare_two(first: str, second: str, fail_if: str | None, out: str, form: s
         )
 
 
-def _read(folder: str) -> StoredRun:
+def _read(run: Path) -> StoredRun:
     from bench.running.store import read_run
 
-    return read_run(Path(folder))
+    return read_run(run)
 
 
 def _show_ceilings(device: str, threads: int, as_json: bool) -> None:

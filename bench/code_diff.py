@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -25,7 +26,7 @@ RUN_FILE = "code.json"
 USAGE = "bench diff --code REV_A REV_B -- --models gmlp --seq 257"
 
 
-def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, out: str, form: str) -> None:
+def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, out: Path | None, form: str) -> None:
     """Measure and answer; `words` are two revisions and the flags of `run_command`, the command `bench run`.
 
     Writes `code.json` into `out`, or into a folder of its own in results/. Exits with 1 where a cell failed or passes `fail_if` for certain, and with
@@ -55,15 +56,15 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
         if values[name] != parameter.default:
             raise RequestError(f"{parameter.opts[0]} is for bench run, not for a request to compare code by", "leave it out")
     flags = Flags(**{name: values[name] for name in names})
-    if "--metrics" in flags.given() and flags.metrics != LATENCY:
-        raise RequestError(f"--code measures {LATENCY} alone, not {flags.metrics}", "leave --metrics out")
-    plan = dataclasses.replace(plan_to_run(flags, values["plan_file"], "", "")[0], metrics=(LATENCY,))
+    if "--metrics" in flags.given() and flags.metrics != (LATENCY,):
+        raise RequestError(f"--code measures {LATENCY} alone, not {','.join(flags.metrics)}", "leave --metrics out")
+    plan = dataclasses.replace(plan_to_run(flags, values["plan_file"], None, None)[0], metrics=(LATENCY,))
     if plan.settings.rounds < 2:
         raise RequestError("a ratio has no interval after one round", "ask for more with --rounds")
     return plan
 
 
-def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bound | None, out: str, form: str) -> None:
+def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bound | None, out: Path | None, form: str) -> None:
     from bench.analysis.code_diff import answer
     from bench.report import code_diff
     from bench.running.code_rounds import measure_code

@@ -8,19 +8,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import os
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from bench import catalog, console
 from bench.errors import one_line
 from bench.measure import environment
-from bench.planning.flags import Flags, announce_data_root, settings_on, to_device, to_recipe, to_request, to_settings, with_lengths_of
+from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
+from bench.planning.jobs import RETRIES
+from bench.planning.values import flag, named_path, plugin, several, several_of, switch
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.signals import Stop
@@ -37,49 +40,73 @@ HEADLINE = "headline"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How plans are carried out, where to, and what is shown. `address`: of the executor's cluster ("": its default); `out`: the folder of the run
-    ("": one of its own below results/); `retry`: what is measured again; `exports`: the programs that the run is exported to; `dry_run`: plans are
-    shown, and nothing is measured."""
+class RunOptions:
+    """How a plan is run, where to, and what is shown: flags of `run`, `ablate`, `peers` and `replicate`."""
 
-    executor: str
-    address: str = ""
-    out: str = ""
-    retry: tuple[str, ...] = ()
-    exports: tuple[str, ...] = ()
-    dry_run: bool = False
-    as_json: bool = False
+    executor: Annotated[
+        str, flag("How jobs are run; see: bench list executors.", "EXECUTOR", names=["--on"], parse=plugin("executors"))
+    ] = DEFAULT_EXECUTOR
+    address: Annotated[str, flag("With --on ray: the cluster (default: RAY_ADDRESS, or one of this machine).", "ADDRESS")] = ""
+    out: Annotated[Path | None, flag("The exact folder of the run.", "FOLDER", "Output", named_path)] = None
+    retry: Annotated[
+        tuple[str, ...],
+        flag("Measure again: failed jobs, unstable latencies (as many rounds more), corrupt lines.", "LIST", parse=several_of(RETRIES)),
+    ] = ()
+    exports: Annotated[
+        tuple[str, ...],
+        flag(
+            "Export the run to these programs' usual places when it ends or is interrupted; see: bench list exports.",
+            "LIST",
+            "Output",
+            several(plugin("exports")),
+            names=["--export"],
+        ),
+    ] = ()
+    dry_run: Annotated[bool, switch("--dry-run", "Show the cells and the estimated time; measure nothing.")] = False
+    as_json: Annotated[bool, switch("--json", "One JSON document on stdout.")] = False
 
 
-def measure(plan: Plan, folder: Path | None, manner: Manner) -> None:
+def prepare(options: RunOptions) -> None:
+    """Name the cluster to the executor, and refuse exports whose program is absent before anything is measured."""
+    if options.address:
+        if options.executor != "ray":
+            raise RequestError("--address is that of a Ray cluster", "add --on ray")
+        os.environ["RAY_ADDRESS"] = options.address
+    if options.exports:
+        from bench.report.export import require_installed
+
+        require_installed(options.exports)
+
+
+def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     """Run what is missing of a plan, in its own folder where one is given; then table, report and exports."""
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_ahead
     from bench.running.store import RunRecords, holds_records
 
-    manner = dataclasses.replace(manner, exports=_exports_of(plan, manner.exports))
+    options = dataclasses.replace(options, exports=_exports_of(plan, options.exports))
     if folder:
         chosen = ChosenFolder(folder=folder, complete=False, records=RunRecords(folder))
     else:
-        chosen = choose_folder(plan, manner.out, datetime.date.today(), again=bool(manner.retry))
+        chosen = choose_folder(plan, options.out, datetime.date.today(), again=bool(options.retry))
     folder, records = chosen.folder, chosen.records
     if chosen.complete:
         console.say(f"{folder} is complete already; its table again:")
-        _conclude(finished(folder, records), manner)
+        _conclude(finished(folder, records), options)
         return
     require_data_of(plan)
-    ahead = jobs_ahead(plan, folder, records, manner.retry)
+    ahead = jobs_ahead(plan, folder, records, options.retry)
     if holds_records(folder):
         console.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
     with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:
-        result = execute(plan, folder, progress, executor=manner.executor, retry=manner.retry, stop=stop, records=records)
+        result = execute(plan, folder, progress, executor=options.executor, retry=options.retry, stop=stop, records=records)
     if stop.urgent and not result.complete:  # whoever asks twice does not wait for figures
         console.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
-        _tell_how_to_finish(folder, manner)
-    _conclude(result, manner)
+        _tell_how_to_finish(folder, options)
+    _conclude(result, options)
 
 
-def write_report_of(runs: Sequence[str], out: str, *, every_figure: bool) -> Path:
+def write_report_of(runs: Sequence[Path], out: Path | None, *, every_figure: bool) -> Path:
     """The report and the tables of runs that are merged, into `out` or where the first run keeps them. Returns the page's path."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
@@ -88,7 +115,7 @@ def write_report_of(runs: Sequence[str], out: str, *, every_figure: bool) -> Pat
     stored = read_runs(runs)
     if len(stored) > 1 and not out:
         raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
-    target = Path(out) if out else report_folder(stored[0].folder)
+    target = out or report_folder(stored[0].folder)
     known = study(*stored, name=target.resolve().name if len(stored) > 1 else "")
     path = console_views.write_page(known, target, every_figure=every_figure)
     # the runs themselves may be others', or read-only
@@ -96,23 +123,23 @@ def write_report_of(runs: Sequence[str], out: str, *, every_figure: bool) -> Pat
     return path
 
 
-def pool(folders: Sequence[str], out: str, as_json: bool) -> None:
+def pool(folders: Sequence[Path], out: Path | None, as_json: bool) -> None:
     """Pool the ratios of one request over its runs on several hosts; table, page, forest plot."""
     from bench.analysis.pool import pool_runs
     from bench.report.pool import show, write_pool
     from bench.running.folder import report_folder
     from bench.running.store import read_run
 
-    runs = [read_run(Path(folder)) for folder in folders]
+    runs = [read_run(folder) for folder in folders]
     found = pool_runs(runs)
     usual = report_folder(runs[0].folder)
-    target = Path(out) if out else usual.with_name(f"{usual.name}_pool")
+    target = out or usual.with_name(f"{usual.name}_pool")
     show(found, as_json)
     console_views.writing(target, lambda: write_pool(found, target))
     console.say(f"pool: {target}")
 
 
-def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
+def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...]:
     names = catalog.names("ablations")
     if not name and not every:
         raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
@@ -125,38 +152,38 @@ def wanted_ablations(name: str, every: bool, out: str) -> tuple[str, ...]:
     return names if every else (name,)
 
 
-def ablate_one(name: str, chosen: Flags, device: str, manner: Manner, parts: Sequence[str] = ()) -> None:
+def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
     from bench.planning.ablation import Narrowing, plan_ablation
 
     narrowing = Narrowing(parts=tuple(parts)) if parts else None
-    show_or_measure(plan_ablation(name, chosen, device, command_line(), narrowing), manner)
+    show_or_measure(plan_ablation(name, chosen, device, command_line(), narrowing), options)
 
 
-def replicate(chosen: Flags, device: str, manner: Manner) -> None:
+def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
     """Measure the README's headline ratios here, into a folder named after the host. Raises RequestError for a boot that was measured before."""
     from bench.analysis.pool import host_of
     from bench.planning.ablation import plan_ablation
     from bench.running.replicate import require_new_boot, run_name
 
-    facts = environment.inspect_environment(threads=int(chosen.threads), device=device)
+    facts = environment.inspect_environment(threads=chosen.threads or 1, device=device)
     host = host_of(facts)
     if host is None:
         console.say("warning: this machine does not tell its type or its boot; bench pool will refuse its run")
-    elif not (chosen.quick or manner.dry_run):
+    elif not (chosen.quick or options.dry_run):
         require_new_boot(host.boot, Path("results"))
     name = run_name(host.type if host else str(facts["cpu_model"]), host.boot if host else "", quick=chosen.quick)
     plan = plan_ablation(HEADLINE, chosen, device, command_line())
-    show_or_measure(dataclasses.replace(plan, name=name), manner)
+    show_or_measure(dataclasses.replace(plan, name=name), options)
 
 
-def show_or_measure(plan: Plan, manner: Manner) -> None:
-    if manner.dry_run:
-        show_plan(plan, manner.as_json)
+def show_or_measure(plan: Plan, options: RunOptions) -> None:
+    if options.dry_run:
+        show_plan(plan, options.as_json)
     else:
-        measure(plan, None, manner)
+        measure(plan, None, options)
 
 
-def ablate_all(names: Sequence[str], chosen: Flags, device: str, manner: Manner) -> None:
+def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
     """One after the other; what cannot be run here is named, and the others go on. The list of results ends it: the one document with --json, or
     in a dry run the list of plans."""
     from bench.planning.ablation import plan_ablation
@@ -167,11 +194,11 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, manner: Manner)
     for place, name in enumerate(names, start=1):
         console.say(f"{place} of {len(names)}: {name}")
         try:
-            with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
-                if manner.dry_run and manner.as_json:
+            with contextlib.redirect_stdout(sys.stderr) if options.as_json else contextlib.nullcontext():
+                if options.dry_run and options.as_json:
                     plans.append(_plan_json(plan_ablation(name, chosen, device, command_line())))
                 else:
-                    ablate_one(name, chosen, device, dataclasses.replace(manner, as_json=False))
+                    ablate_one(name, chosen, device, dataclasses.replace(options, as_json=False))
         except RequestError as wrong:
             console.error(f"{name}: {wrong}", wrong.hint)
             failed = True
@@ -179,15 +206,15 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, manner: Manner)
             if ended.exit_code not in (0, EXIT_FAILED):
                 raise
             failed = failed or bool(ended.exit_code)
-    if not manner.dry_run:
-        show_ablations(listing(), manner.as_json)
-    elif manner.as_json:
+    if not options.dry_run:
+        show_ablations(listing(), options.as_json)
+    elif options.as_json:
         console.print_json(plans)
     if failed:
         raise typer.Exit(EXIT_FAILED)
 
 
-def compare_kernels(request: OperatorRequest, out: str, as_json: bool) -> None:
+def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -> None:
     """Time the kernels of single operators; table, figure and exit code."""
     from bench.operators import UNSUPPORTED
     from bench.operators.run import NAME, run
@@ -235,7 +262,7 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
     )
 
 
-def _conclude(result: RunResult, manner: Manner) -> None:
+def _conclude(result: RunResult, options: RunOptions) -> None:
     """Table, report, exports, paths, and the exit code that says how it went."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
@@ -244,7 +271,7 @@ def _conclude(result: RunResult, manner: Manner) -> None:
     known = study(stored)
     console_views.write_tables(known, stored.folder)
     report_path = console_views.write_page(known, report_folder(stored.folder)) if result.complete or stored.records else None
-    console_views.show_run(known, stored.folder, manner.as_json)
+    console_views.show_run(known, stored.folder, options.as_json)
     console.say(f"results: {stored.folder}")
     if report_path:
         console.say(f"report: {report_path}")
@@ -252,9 +279,9 @@ def _conclude(result: RunResult, manner: Manner) -> None:
         console.say(f"traces: {traces}, to be opened at ui.perfetto.dev")
     for finding in known.findings:
         console.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
-    _export(stored, manner.exports)
+    _export(stored, options.exports)
     if not result.complete:
-        _tell_how_to_finish(stored.folder, manner)
+        _tell_how_to_finish(stored.folder, options)
     if result.num_failed:
         raise typer.Exit(EXIT_FAILED)
 
@@ -287,11 +314,11 @@ def _export(stored: StoredRun, programs: Sequence[str]) -> None:
             console.say(f"not exported to {program}: {one_line(error)}; {again}")
 
 
-def _tell_how_to_finish(folder: Path, manner: Manner) -> NoReturn:
+def _tell_how_to_finish(folder: Path, options: RunOptions) -> NoReturn:
     words = ["bench", "run", "--resume", str(folder)]
-    words += ["--on", manner.executor] if manner.executor != DEFAULT_EXECUTOR else []
-    words += ["--address", manner.address] if manner.address else []
-    words += ["--export", ",".join(manner.exports)] if manner.exports else []
+    words += ["--on", options.executor] if options.executor != DEFAULT_EXECUTOR else []
+    words += ["--address", options.address] if options.address else []
+    words += ["--export", ",".join(options.exports)] if options.exports else []
     console.say(f"interrupted; finish it with: {shlex.join(words)}")
     raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -301,7 +328,9 @@ def runs_elsewhere(executor: str) -> bool:
     return hasattr(catalog.load("executors", executor), "inspect_environment")
 
 
-def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str, *, elsewhere: bool = False) -> tuple[Plan, Path | None]:
+def plan_to_run(
+    flags: Flags, plan_file: Path | None, resume: Path | None, out: Path | None, *, elsewhere: bool = False
+) -> tuple[Plan, Path | None]:
     """The plan from flags, from a file, or of the run to resume; for the last, also its folder."""
     source = plan_file or resume
     if not source:
@@ -317,14 +346,14 @@ def plan_to_run(flags: Flags, plan_file: str, resume: str, out: str, *, elsewher
     from bench.planning.build import check_plan
     from bench.running.store import read_plan, read_plan_of_run
 
-    plan = read_plan_of_run(Path(resume)) if resume else read_plan(Path(plan_file))
-    check_plan(plan, source, is_own_run=bool(resume))
+    plan = read_plan_of_run(source) if resume else read_plan(source)
+    check_plan(plan, str(source), is_own_run=bool(resume))
     if elsewhere:
-        return plan, Path(resume) if resume else None
+        return plan, resume
     environment.resolve_device(plan.cells[0].cell.workload.device)
     if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
         raise RequestError(f"the plan asks for more threads than the {environment.num_cores()} cores here", "plan anew with --threads")
-    return plan, Path(resume) if resume else None
+    return plan, resume
 
 
 def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
@@ -345,8 +374,7 @@ def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
 
 def device_of(flags: Flags, *, may_be_elsewhere: bool) -> str:
     """`cpu` or `cuda`. Raises RequestError for a GPU that is not here, where it must be."""
-    device = to_device(flags)
-    return device if may_be_elsewhere and device == "cuda" else environment.resolve_device(device)
+    return "cuda" if may_be_elsewhere and flags.device == "cuda" else environment.resolve_device(flags.device)
 
 
 def require_data_of(plan: Plan) -> None:

@@ -15,7 +15,6 @@ import typer
 from bench import console
 from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, command_line, device_of, require_data_of, write_report_of
 from bench.planning.flags import Flags
-from bench.planning.request import MAX_SECONDS, number
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.pass_folder import Ledger, Slice, pack_folder, read_ledger, write_ledger
@@ -33,14 +32,6 @@ MAX_PACKED_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
-    """Minutes of a pass, and of this call."""
-
-    minutes: float
-    slice_minutes: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlannedStep:
     """A step in its folder: its plan, the jobs that are left, and their seconds by estimate, start included. `problem`: why it cannot be planned."""
 
@@ -54,19 +45,11 @@ class PlannedStep:
     problem: str = ""
 
 
-def parse_budget(minutes: str, slice_minutes: str) -> Budget:
-    """Raises RequestError for times that are not positive, or a slice that is longer than the whole."""
-    whole = number("--minutes", minutes, low=0.0, high=MAX_SECONDS / 60)
-    part = number("--slice", slice_minutes, low=0.0, high=MAX_SECONDS / 60) if slice_minutes else min(DEFAULT_SLICE_MINUTES, whole)
-    if part > whole:
-        raise RequestError(f"--slice {part:g} is longer than the whole pass, --minutes {whole:g}", f"try --slice {whole:g}")
-    return Budget(minutes=whole, slice_minutes=part)
-
-
-def carry_out(
-    budget: Budget,
+def measure_slice(
+    minutes: float,
+    slice_minutes: float,
     *,
-    out: str,
+    out: Path | None,
     device: str,
     dry_run: bool,
     executor: str = DEFAULT_EXECUTOR,
@@ -77,17 +60,17 @@ def carry_out(
 
     began = clock()
     resolved = device_of(Flags(device=device), may_be_elsewhere=dry_run)
-    folder = Path(out) if out else Path("results") / f"{datetime.date.today().isoformat()}_{'gpu' if resolved == 'cuda' else 'cpu'}_pass"
-    ledger = replace(read_ledger(folder) or Ledger(device=resolved, minutes=budget.minutes), minutes=budget.minutes)
+    folder = out or Path("results") / f"{datetime.date.today().isoformat()}_{'gpu' if resolved == 'cuda' else 'cpu'}_pass"
+    ledger = replace(read_ledger(folder) or Ledger(device=resolved, minutes=minutes), minutes=minutes)
     if ledger.device != resolved:
         raise RequestError(f"{folder} holds a pass on {ledger.device}, and this one is on {resolved}", "choose another --out")
     if resolved == "cpu":
         console.say("on a CPU this is a rehearsal with small models: its numbers say nothing of a GPU")
     steps = _planned_steps(folder, resolved)
-    _show(steps, budget, ledger)
+    _show(steps, slice_minutes, ledger)
     if dry_run:
         return
-    slice_s = min(budget.slice_minutes * 60, ledger.left_s)
+    slice_s = min(slice_minutes * 60, ledger.left_s)
     work_s = slice_s - slack_s(slice_s)
     if not any(found.ahead for found in steps):
         console.say(f"{folder} is complete")
@@ -95,7 +78,7 @@ def carry_out(
     if work_s <= min(found.first_s for found in steps if found.ahead):
         console.say(f"{ledger.left_s / 60:.1f} of {ledger.minutes:g} minutes are left, too few for any job; nothing was started")
         return
-    _Slice(folder=folder, ledger=ledger, steps=steps, executor=executor, clock=clock, began=began).run(work_s, budget)
+    _Slice(folder=folder, ledger=ledger, steps=steps, executor=executor, clock=clock, began=began).run(work_s, slice_minutes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +92,7 @@ class _Slice:
     clock: Callable[[], float]
     began: float
 
-    def run(self, work_s: float, budget: Budget) -> None:
+    def run(self, work_s: float, slice_minutes: float) -> None:
         started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         failed = False
         self._note(started_at)
@@ -131,7 +114,7 @@ class _Slice:
                             f"WARNING: it is larger than {MAX_PACKED_BYTES / 2**20:.0f} MiB; pack single steps where that is too large"
                         )
                 self._note(started_at)
-        self._tell_end(budget, interrupted=stop.requested)
+        self._tell_end(slice_minutes, interrupted=stop.requested)
         if stop.requested or failed:
             raise typer.Exit(EXIT_INTERRUPTED if stop.requested else EXIT_FAILED)
 
@@ -165,7 +148,7 @@ class _Slice:
         for planned in _finished(self.steps):
             if not (report_folder(planned.folder) / "report.md").exists():
                 if stop.left_s() > REPORT_S and not stop.requested:
-                    console.say(f"report: {write_report_of([str(planned.folder)], '', every_figure=False)}")
+                    console.say(f"report: {write_report_of([planned.folder], None, every_figure=False)}")
                 else:
                     console.say(f"no time for its report: bench report {shlex.quote(str(planned.folder))}")
 
@@ -174,14 +157,14 @@ class _Slice:
         spent = Slice(started_at=started_at, seconds=round(self.clock() - self.began, 1))
         write_ledger(self.folder, replace(self.ledger, slices=(*self.ledger.slices, spent)))
 
-    def _tell_end(self, budget: Budget, *, interrupted: bool) -> None:
+    def _tell_end(self, slice_minutes: float, *, interrupted: bool) -> None:
         left = len(self.steps) - sum(1 for _ in _finished(self.steps))
         left_s = max(0.0, self.ledger.left_s - (self.clock() - self.began))
         console.say(
-            f"{len(self.steps) - left} of {len(self.steps)} steps are complete; {left_s / 60:.1f} of {budget.minutes:g} minutes are left"
+            f"{len(self.steps) - left} of {len(self.steps)} steps are complete; {left_s / 60:.1f} of {self.ledger.minutes:g} minutes are left"
         )
         if left or interrupted:
-            words = ["bench", "gpu", "--minutes", f"{budget.minutes:g}", "--slice", f"{budget.slice_minutes:g}"]
+            words = ["bench", "gpu", "--minutes", f"{self.ledger.minutes:g}", "--slice", f"{slice_minutes:g}"]
             console.say(f"go on with: {shlex.join([*words, '--device', self.ledger.device, '--out', str(self.folder)])}")
 
 
@@ -237,10 +220,10 @@ def _timed(found: PlannedStep, factor: float) -> PlannedStep:
     return replace(found, seconds=STEP_START_S + sum(seconds), first_s=STEP_START_S + seconds[0])
 
 
-def _show(steps: Sequence[PlannedStep], budget: Budget, ledger: Ledger) -> None:
+def _show(steps: Sequence[PlannedStep], slice_minutes: float, ledger: Ledger) -> None:
     from bench.planning.gpu_steps import places
 
-    fits = places([found.seconds for found in steps], budget.slice_minutes * 60, ledger.left_s, first=len(ledger.slices) + 1)
+    fits = places([found.seconds for found in steps], slice_minutes * 60, ledger.left_s, first=len(ledger.slices) + 1)
     rows = [
         (
             found.step.name,

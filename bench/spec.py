@@ -11,6 +11,7 @@ from typing import Any
 from bench.serialize import canonical_json, content_id, id_of_text
 from models.layers.cost import Cost, Term
 from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
+from models.layers.options import RequestError as RequestError
 from models.layers.shape import ADDED_LATER, Interface, Shape, require_one_of
 
 PLAN_SCHEMA, RECORD_SCHEMA = 1, 3
@@ -66,14 +67,6 @@ PLAN = "plan.json"
 OptionValue = str | int | bool
 RecordKey = tuple[str, str, int, bool, str]
 """Subject, metric, repeat, control and timing group."""
-
-
-class RequestError(ValueError):
-    """The request was wrong: one line saying what was asked and what is allowed, and a hint: what to type next."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models import mixers
-from models.layers.choice import Value, read_settings, split_choice
 from models.layers.cost import Cost, layer_norm
 from models.layers.embedding import POSITIONS, Embedding, embedding_cost
 from models.layers.feed_forward import ACTIVATIONS, FeedForward, feed_forward_cost
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
 from models.layers.normalisation import NORMS
+from models.layers.options import Option, Value, read_options, split_choice
 from models.layers.padding import with_class_token
 from models.layers.shape import POOLS, Interface, Shape, require_divisible, require_non_negative, require_one_of
 from models.mixers.depthwise_convolution import CONVOLUTIONS
@@ -135,8 +135,8 @@ class Config:
         """
         mixer = self.mixer_module
         known: dict[str, Any] = {field.name: field.default for field in fields(mixer.Config)}
-        own = {name: default for name, default in known.items() if name not in BLOCK_FIELDS}
-        given = read_settings(f"mixer={self.mixer_name}", split_choice(self.mixer)[1], own)
+        own = [Option(name, default) for name, default in known.items() if name not in BLOCK_FIELDS]
+        given = read_options(f"mixer={self.mixer_name}", split_choice(self.mixer)[1], own)
         shared = {"heads": self.shape.heads, "convolution": self.convolution}
         chosen = {name: value for name, value in shared.items() if name in known} | self._reach_of(mixer, given) | given
         if self.formulation == "reference":

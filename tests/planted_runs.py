@@ -11,11 +11,11 @@ from typing import Any
 
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.planning.request import parse_request
 from bench.planning.timing import PILOT
 from bench.running.store import RECORDS, line_of, start_run
 from bench.spec import MUST_AGREE, Job, Outcome, Part, Plan, PlannedArm, Recipe, Settings
 from tests.fake_executor import measured, recorded
+from tests.requested import parse_request
 
 HOSTS = ("zen 2", "zen 3", "zen 4", "ice lake", "neoverse")
 ENVIRONMENT: dict[str, Any] = {

@@ -88,7 +88,7 @@ def test_without_code_two_runs_are_compared(capsys: pytest.CaptureFixture[str], 
     compared: list[Any] = []
     monkeypatch.setattr(cli, "_compare_two", lambda *given: compared.append(given))
     assert answered(capsys, "a", "b", "--fail-if", "params>1", "--json")[0] == 0
-    assert compared == [("a", "b", "params>1", "", "json")]
+    assert compared == [(Path("a"), Path("b"), "params>1", None, "json")]
     code, err = answered(capsys, "a", "b", "c")
     assert code == 2
     assert "not 3" in err

@@ -30,8 +30,9 @@ TASK = '''"""Random noise of three classes."""
 
 from bench.tasks._info import Images, TaskInfo
 from bench.tasks import Split, Splits
+from models.layers.options import Option
 
-OPTIONS = {"items": 30}
+OPTIONS = (Option("items", 30),)
 
 
 def info(choice):

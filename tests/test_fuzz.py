@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from bench import catalog, cli, commands, console
 from bench.planning.build import build_plan
 from bench.planning.flags import Flags
-from bench.planning.request import parse_request
 from bench.running.runner import execute
 from bench.running.store import RECORDS, read_run
 from bench.spec import DEVICES, Recipe, Settings
 from tests.fake_executor import Silent
+from tests.requested import parse_request
 
 NUM_EXAMPLES = int(os.environ.get("BENCH_FUZZ", "200"))
 FLAGS = sorted("--" + name.replace("_", "-") for name in Flags.__dataclass_fields__ if name not in ("data_root", "download"))

@@ -15,7 +15,7 @@ import torch
 
 from bench.commands import plan_of_flags
 from bench.measure.model import build_model
-from bench.planning.flags import Flags
+from bench.planning.flags import read_flags
 from bench.spec import ModelSpec
 from models.layers.shape import Interface, Shape
 
@@ -45,7 +45,7 @@ FAMILIES = ("gmlp", "vit", "transformer", "metaformer", *SEQUENCES)
 
 
 def planned(name: str) -> dict[str, Any]:
-    plan = plan_of_flags(Flags(device="cpu", **{"sizing": "free", **REQUESTS[name]}))
+    plan = plan_of_flags(read_flags({"device": "cpu", "sizing": "free", **REQUESTS[name]}))
     return {"plan": plan.plan_id, "cells": [p.cell.cell_id for p in plan.cells], "skipped": [s.reason for s in plan.skipped]}
 
 

@@ -59,9 +59,10 @@ class Machine:
 
     def call(self, minutes: float, slice_minutes: float) -> int:
         """The exit code of one call."""
-        budget = gpu_pass.Budget(minutes=minutes, slice_minutes=slice_minutes)
         try:
-            gpu_pass.carry_out(budget, out=str(self.folder), device="cpu", dry_run=False, executor="inline", clock=lambda: self.now)
+            gpu_pass.measure_slice(
+                minutes, slice_minutes, out=self.folder, device="cpu", dry_run=False, executor="inline", clock=lambda: self.now
+            )
         except typer.Exit as ended:
             return ended.exit_code
         return 0
@@ -100,7 +101,7 @@ def test_the_packed_file_holds_plain_records_that_a_report_is_made_of(machine: M
     assert not [name for name in names if name.endswith(".xz") or "report" in name]
     run = tmp_path / "elsewhere" / "pass" / "cpu_first"
     assert read_run(run).records == read_run(machine.folder / "cpu_first").records
-    assert write_report_of([str(run)], "", every_figure=False).exists()
+    assert write_report_of([run], None, every_figure=False).exists()
     assert (tmp_path / "elsewhere" / "pass" / LEDGER).exists()
 
 
@@ -244,7 +245,7 @@ def test_a_dry_run_under_a_gpu_shows_what_fits_and_starts_nothing(
 def test_a_wrong_time_is_refused_in_one_line(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert answered(["gpu", "--dry-run", *arguments]) == 2
     error, hint = capsys.readouterr().err.splitlines()
-    assert error.startswith(f"error: {arguments[0]} ")
+    assert arguments[0] in error
     assert hint.startswith("hint: ")
 
 

@@ -54,8 +54,8 @@ FP32 = [f"{family}, {phase}" for family in ("gMLP", "ViT", "Transformer") for ph
     ("asked", "parts"),
     [
         (Narrowing(), [*FP32, "gMLP, bf16, infer", "ViT, bf16, infer", "Transformer, bf16, infer"]),
-        (Narrowing(phase="train"), ["gMLP, train", "ViT, train", "Transformer, train"]),
-        (Narrowing(models="vit,gmlp", phase="infer"), ["gMLP, infer", "ViT, infer", "gMLP, bf16, infer", "ViT, bf16, infer"]),
+        (Narrowing(phase=("train",)), ["gMLP, train", "ViT, train", "Transformer, train"]),
+        (Narrowing(models=("vit", "gmlp"), phase=("infer",)), ["gMLP, infer", "ViT, infer", "gMLP, bf16, infer", "ViT, bf16, infer"]),
     ],
 )
 def test_only_what_was_asked_for_is_run(asked: Narrowing, parts: list[str]) -> None:
@@ -73,7 +73,7 @@ def test_only_the_parts_that_were_named_are_run() -> None:
 
 
 def test_other_lengths_and_batches_take_the_place_of_its_own() -> None:
-    (grid,) = narrowed(ablation_of(PEERS).quick, Narrowing(seq="197", batch="4,8", models="vit"))
+    (grid,) = narrowed(ablation_of(PEERS).quick, Narrowing(seq=(197,), batch=(4, 8), models=("vit",)))
     assert (grid.flags["seq"], grid.flags["batch"]) == ("197", "4,8")
     assert ablation_of(PEERS).quick[0].flags["seq"] != "197"
 
@@ -120,7 +120,7 @@ def test_what_was_not_asked_for_is_not_predicted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         "bench.planning.ablation.ablation_of", lambda _: Ablation(cpu=(GRIDS[0], one), cuda=(), quick=(), predictions=PREDICTIONS)
     )
-    plan = plan_ablation(PEERS, Flags(), "cpu", "", Narrowing(phase="train"))
+    plan = plan_ablation(PEERS, Flags(), "cpu", "", Narrowing(phase=("train",)))
     assert plan.question is not None
     assert [prediction.part for prediction in plan.question.predictions] == ["second"]
     assert {planned.cell.workload.phase for planned in plan.cells} == {"train"}
@@ -128,15 +128,15 @@ def test_what_was_not_asked_for_is_not_predicted(monkeypatch: pytest.MonkeyPatch
 
 def test_a_wrong_phase_names_those_that_are_there() -> None:
     with pytest.raises(RequestError, match="allowed: infer"):
-        narrowed(GRIDS, Narrowing(phase="train"))
+        narrowed(GRIDS, Narrowing(phase=("train",)))
 
 
 BESIDE = Arm(name="torch.nn, onednn", flags={"models": "python:bench.peers.torch_nn:transformer", "seq": "17,257"})
 
 
-@pytest.mark.parametrize(("seq", "kept"), [("17, 257", "17,257"), ("257,65", "257"), ("65", None)])
+@pytest.mark.parametrize(("seq", "kept"), [((17, 257), "17,257"), ((257, 65), "257"), ((65,), None)])
 def test_an_arm_with_lengths_of_its_own_keeps_what_is_asked_for_or_is_named(
-    seq: str, kept: str | None, monkeypatch: pytest.MonkeyPatch
+    seq: tuple[int, ...], kept: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = dataclasses.replace(GRIDS[0], arms=(*GRIDS[0].arms[:2], BESIDE))
     (found,) = narrowed([grid], Narrowing(seq=seq))

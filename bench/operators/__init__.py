@@ -25,6 +25,7 @@ KERNELS = {
 }
 """The kernels of each operator. The first is the one that the others are compared with."""
 ITEM_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2}
+DEFAULT_OPERATORS = (GATE, ATTENTION)
 UNSUPPORTED, WRONG, KILLED = "unsupported", "wrong", "killed"
 """Outcomes of a kernel beside `measured`, `out_of_memory` and `failed`: it cannot run here, its answer is wrong, its process died."""
 

@@ -5,31 +5,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bench import catalog
 from bench.measure import environment
-from bench.operators import ATTENTION, GATE, ITEM_BYTES, KERNELS, PHASES, Case
-from bench.planning.request import MAX_COUNT, MAX_SEQ_LEN, MAX_SIZE, MAX_TOKENS, parse_whole_numbers, split_list, whole_number
-from bench.spec import DEVICES, RequestError
+from bench.operators import ATTENTION, DEFAULT_OPERATORS, KERNELS, PHASES, Case
+from bench.spec import RequestError
 
-HELP = "bench kernels --help"
-ALL_KERNELS = tuple(dict.fromkeys(itertools.chain.from_iterable(KERNELS.values())))
-
-
-DEFAULTS = {
-    "cpu": {"seq": "65,257,1025", "tokens": "2048", "channels": "256", "head_width": "32", "dtype": "fp32", "blocks": "15"},
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "cpu": {"seq_lens": (65, 257, 1025), "tokens": 2048, "channels": (256,), "head_widths": (32,), "dtypes": ("fp32",), "blocks": 15},
     "cuda": {
-        "seq": "256,257,1024,1025,4096,4097",
-        "tokens": "16384",
-        "channels": "768",
-        "head_width": "64",
-        "dtype": "bf16",
-        "blocks": "9",
+        "seq_lens": (256, 257, 1024, 1025, 4096, 4097),
+        "tokens": 16384,
+        "channels": (768,),
+        "head_widths": (64,),
+        "dtypes": ("bf16",),
+        "blocks": 9,
     },
 }
-"""By device, for flags that are not given. Each length of n = 2^k + 1, which a class token makes, has its aligned twin on a GPU."""
-DEFAULT_OPERATORS = f"{GATE},{ATTENTION}"
-MIN_BLOCKS = 2
+"""By device, for flags that are not given. On a GPU each length of n = 2^k + 1, which a class token makes, has its aligned twin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,62 +58,38 @@ class OperatorRequest:
                 )
 
 
-def parse(
+def request_of(
     *,
-    operators: str = "",
-    kernels: str = "",
-    seq: str = "",
-    tokens: str = "",
-    channels: str = "",
-    head_width: str = "",
-    dtype: str = "",
-    phase: str = "",
+    operators: Sequence[str] = DEFAULT_OPERATORS,
+    kernels: Sequence[str] = (),
     device: str = "auto",
-    threads: str = "1",
-    blocks: str = "",
+    phases: tuple[str, ...] = PHASES,
+    threads: int = 1,
     cold: bool = False,
+    **given: Any,
 ) -> OperatorRequest:
-    """Check every flag; an empty one takes the default of the device. Raises RequestError for the first that is wrong."""
-    chosen = _several("--operators", operators or DEFAULT_OPERATORS, tuple(KERNELS))
-    (wanted_device,) = _several("--device", device, ("auto", *DEVICES))
-    dtypes = _several("--dtype", dtype, tuple(ITEM_BYTES)) if dtype else ()
-    found_device = environment.resolve_device(wanted_device)
-    default = DEFAULTS[found_device]
-    if cold and found_device != "cuda":
+    """The request of these flags; one that is empty or None takes the default of the device. Raises RequestError for what cannot be timed here."""
+    found = environment.resolve_device(device)
+    if threads > environment.num_cores():
+        raise RequestError(f"--threads {threads} is more than the {environment.num_cores()} cores here", "try --threads 1")
+    if cold and found != "cuda":
         raise RequestError("--cold flushes the L2 cache of a GPU, and the device is cpu", "leave --cold out")
-    if "tf32" in dtypes and found_device != "cuda":
+    chosen = DEFAULTS[found] | {name: value for name, value in given.items() if value}
+    request = OperatorRequest(kernels=_kernels(operators, kernels), phases=phases, device=found, threads=threads, cold=cold, **chosen)
+    if "tf32" in request.dtypes and found != "cuda":
         raise RequestError("--dtype tf32 is a precision of CUDA devices, and the device is cpu", "try --dtype fp32,bf16")
-    request = OperatorRequest(
-        kernels=_kernels(chosen, kernels),
-        seq_lens=parse_whole_numbers("--seq", seq or default["seq"], low=2, high=MAX_SEQ_LEN),
-        channels=parse_whole_numbers("--channels", channels or default["channels"], low=1, high=MAX_SIZE),
-        head_widths=parse_whole_numbers("--head-width", head_width or default["head_width"], low=1, high=MAX_SIZE),
-        dtypes=dtypes or (default["dtype"],),
-        phases=_several("--phase", phase or ",".join(PHASES), PHASES),
-        tokens=whole_number("--tokens", tokens or default["tokens"], low=2, high=MAX_TOKENS),
-        device=found_device,
-        threads=whole_number("--threads", threads, low=1, high=environment.num_cores()),
-        blocks=whole_number("--blocks", blocks or default["blocks"], low=MIN_BLOCKS, high=MAX_COUNT),
-        cold=cold,
-    )
     for width, per_head in itertools.product(request.channels, request.head_widths if ATTENTION in request.kernels else ()):
         if width % per_head:
             raise RequestError(f"--channels {width} is not a multiple of --head-width {per_head}", f"try --channels {per_head * 8}")
     return request
 
 
-def _kernels(operators: Sequence[str], text: str) -> dict[str, tuple[str, ...]]:
-    """Those asked for, in that order, of the operators that have them; all where none is asked for."""
-    if not text:
+def _kernels(operators: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The kernels named, in that order, of the operators that have them; all of them where none is named."""
+    if not names:
         return {operator: KERNELS[operator] for operator in operators}
-    wanted = _several("--kernels", text, tuple(name for name in ALL_KERNELS if any(name in KERNELS[operator] for operator in operators)))
-    found = {operator: tuple(name for name in wanted if name in KERNELS[operator]) for operator in operators}
-    return {operator: names for operator, names in found.items() if names}
-
-
-def _several(flag: str, text: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    found = split_list(flag, text, allowed[0])
-    for name in found:
-        if name not in allowed:
-            raise catalog.unknown(f"value of {flag}:", name, allowed, HELP)
-    return found
+    known = tuple(dict.fromkeys(itertools.chain.from_iterable(KERNELS[operator] for operator in operators)))
+    if strays := [name for name in names if name not in known]:
+        raise catalog.unknown("value of --kernels:", strays[0], known, "bench kernels --help")
+    found = {operator: tuple(name for name in names if name in KERNELS[operator]) for operator in operators}
+    return {operator: chosen for operator, chosen in found.items() if chosen}

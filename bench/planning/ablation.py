@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
-from bench.planning.flags import Flags, settings_on, to_recipe, to_request
-from bench.planning.request import MAX_SEQ_LEN, Request, needs_task, parse_whole_numbers, split_list
+from bench.planning.flags import Flags, read_flags, settings_on, to_recipe, to_request
+from bench.planning.request import Request, needs_task
+from bench.planning.values import entries, several, whole_number
 from bench.spec import EVERY_ARM, FASTEST_PEER, POOLED, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
@@ -24,14 +25,16 @@ PEERS = "python:bench.peers."
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowing:
-    """What is asked of an ablation's grids: `seq` and `batch` in the place of their own, and only those of these names, phases and models of their
-    baselines. Lists as typed; empty: as the ablation has it."""
+    """Which of an ablation's grids to run: those of these names, phases and baselines' models; and the `seq` and `batch` to run them at.
+
+    Empty: as the ablation has it.
+    """
 
     parts: tuple[str, ...] = ()
-    seq: str = ""
-    batch: str = ""
-    phase: str = ""
-    models: str = ""
+    seq: tuple[int, ...] = ()
+    batch: tuple[int, ...] = ()
+    phase: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 def ablation_of(name: str) -> Ablation:
@@ -101,8 +104,8 @@ def _parts(grids: Sequence[Grid], wanted: Sequence[str]) -> Sequence[Grid]:
 
 
 def _own_lists(asked: Narrowing) -> dict[str, str]:
-    """The lengths and batch sizes that were asked for, where any were."""
-    return {key: text for key, text in (("seq", asked.seq), ("batch", asked.batch)) if text}
+    """The lengths and batch sizes that were asked for, where any were, as a grid writes them."""
+    return {key: ",".join(map(str, found)) for key, found in (("seq", asked.seq), ("batch", asked.batch)) if found}
 
 
 def _outside(grids: Sequence[Grid], asked: Narrowing) -> Iterator[Skipped]:
@@ -110,38 +113,29 @@ def _outside(grids: Sequence[Grid], asked: Narrowing) -> Iterator[Skipped]:
     own = _own_lists(asked)
     for grid in grids:
         lost = [arm for arm in grid.arms if _arm_within(arm, own) is None] if _is_asked(grid, asked) else []
-        lengths = parse_whole_numbers("--seq", own.get("seq", grid.flags.get("seq", "")), low=2, high=MAX_SEQ_LEN) if lost else ()
         for arm in lost:
             has = ", ".join(f"--{key} {arm.flags[key]}" for key in own if key in arm.flags)
-            for n in lengths:
+            for n in asked.seq or _lengths(grid, arm):
                 yield Skipped(model=_models(grid, arm), seq_len=n, budget=None, reason=f"{arm.name} runs at {has} alone")
 
 
 def _is_asked(grid: Grid, asked: Narrowing) -> bool:
     """By its phase and model; an empty list asks for all."""
-    return all(
-        not text or name in split_list(flag, text, name)
-        for flag, text, name in (("--phase", asked.phase, _phase_of(grid)), ("--models", asked.models, _model_of(grid)))
-    )
+    return (not asked.phase or _phase_of(grid) in asked.phase) and (not asked.models or _model_of(grid) in asked.models)
 
 
 def _arm_within(arm: Arm, own: Mapping[str, str]) -> Arm | None:
     """An arm with lists of its own keeps what of them is asked for; None where that is nothing."""
-    kept = {
-        key: [entry for entry in split_list(f"--{key}", arm.flags[key], text) if entry in split_list(f"--{key}", text, arm.flags[key])]
-        for key, text in own.items()
-        if key in arm.flags
-    }
+    kept = {key: [entry for entry in entries(arm.flags[key]) if entry in entries(text)] for key, text in own.items() if key in arm.flags}
     if not all(kept.values()):
         return None
-    return dataclasses.replace(arm, flags={**arm.flags, **{key: ",".join(entries) for key, entries in kept.items()}})
+    return dataclasses.replace(arm, flags={**arm.flags, **{key: ",".join(left) for key, left in kept.items()}})
 
 
-def _chosen(flag: str, text: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    found = split_list(flag, text, ",".join(allowed)) if text else allowed
-    if strays := [entry for entry in found if entry not in allowed]:
+def _chosen(flag: str, asked: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
+    if strays := [entry for entry in asked if entry not in allowed]:
         raise catalog.unknown(f"value of {flag}:", strays[0], allowed, "bench peers --help")
-    return found
+    return asked or allowed
 
 
 def _about(ablation: Ablation, grids: Sequence[Grid]) -> Ablation:
@@ -151,7 +145,7 @@ def _about(ablation: Ablation, grids: Sequence[Grid]) -> Ablation:
 
 
 def _phase_of(grid: Grid) -> str:
-    return grid.flags.get("phase", Flags().phase)
+    return grid.flags.get("phase", Flags().phase[0])
 
 
 def _model_of(grid: Grid) -> str:
@@ -169,9 +163,12 @@ def _without_library(grid: Grid, arm: Arm) -> Iterator[Skipped]:
     """One per length of an arm whose library is absent, with how to install it."""
     text = _models(grid, arm)
     if library := _missing_library(text):
-        seq = arm.flags.get("seq", grid.flags.get("seq", ""))
-        for n in parse_whole_numbers("--seq", seq, low=2, high=MAX_SEQ_LEN):
+        for n in _lengths(grid, arm):
             yield Skipped(model=text, seq_len=n, budget=None, reason=f"{library} is not installed; {INSTALL}")
+
+
+def _lengths(grid: Grid, arm: Arm) -> tuple[int, ...]:
+    return several(whole_number(2))({**grid.flags, **arm.flags}["seq"])
 
 
 def _models(grid: Grid, arm: Arm) -> str:
@@ -225,20 +222,17 @@ def _part_request(grid: Grid, flags: Flags) -> PartRequest:
     arms = grid.arms or (Arm(name=""),)
     return PartRequest(
         name=grid.name,
-        arms={arm.name: _request(_flags_of({**grid.flags, **arm.flags}, flags)) for arm in arms},
+        arms={arm.name: _request({**grid.flags, **arm.flags}, flags) for arm in arms},
         baseline=grid.baseline or arms[0].name,
         facts={arm.name: arm.facts for arm in arms if arm.facts},
     )
 
 
-def _request(flags: Flags) -> Request:
-    return dataclasses.replace(to_request(flags), recipe=to_recipe(flags))
-
-
-def _flags_of(own: dict[str, str], flags: Flags) -> Flags:
-    """The grid's own before those that were given."""
-    chosen = {f.name: getattr(flags, f.name) for f in dataclasses.fields(Flags) if getattr(flags, f.name) != f.default}
-    return Flags(**{**chosen, **own})
+def _request(texts: Mapping[str, str], flags: Flags) -> Request:
+    """The grid's own flags take the place of those that were given."""
+    own = read_flags(texts)
+    merged = dataclasses.replace(flags, **{name: getattr(own, name) for name in texts})
+    return dataclasses.replace(to_request(merged), recipe=to_recipe(merged))
 
 
 def _absence(part: PartRequest) -> str:
@@ -262,7 +256,7 @@ def _left_out(part: PartRequest, reason: str) -> Iterator[Skipped]:
 def _settings(ablation: Ablation, flags: Flags, device: str) -> Settings:
     """The ablation's own rounds, seeds and sampling time, where the user did not choose; a quick run keeps its few rounds and has one seed."""
     settings = settings_on(device, flags)
-    own: dict[str, Any] = {} if flags.seeds != Flags().seeds else {"seeds": 1 if flags.quick else ablation.seeds}
+    own: dict[str, Any] = {} if flags.seeds else {"seeds": 1 if flags.quick else ablation.seeds}
     if not flags.quick:
         own |= {"sample_s": ablation.sample_s, **({} if flags.rounds else {"rounds": ablation.rounds})}
     return dataclasses.replace(settings, growth=ablation.growth, **own)

@@ -17,12 +17,13 @@ from bench.measure.model import can_generate, config_of, cost_of, dropping_place
 from bench.peers.names import OUTSIDE, parse_outside
 from bench.planning.fit import sweeps_of
 from bench.planning.recipe import check_fits, check_recipe
-from bench.planning.request import MAX_COUNT, MAX_MEMORY, MAX_SEQ_LEN, MAX_SIZE, Request, one_of, parse_task
+from bench.planning.request import Request, parse_task
 from bench.planning.same_width import policy_of, same_width
 from bench.planning.search import LENGTHS
 from bench.planning.sizing import SizedModel, resolve_models, sizing_of, ways_out
 from bench.planning.timing import COMPARE, cell_groups
 from bench.planning.tuning import TUNING
+from bench.planning.values import MAX_COUNT, MAX_MEMORY, MAX_SIZE
 from bench.spec import (
     ATTENTION_BACKENDS,
     CANONICAL,
@@ -46,7 +47,7 @@ from bench.spec import (
     base_recipe,
 )
 from bench.tasks._info import info_of
-from models.layers.shape import require_positive
+from models.layers.shape import require_one_of, require_positive
 
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
 HAS_SIZE = "has a size"
@@ -363,7 +364,7 @@ def _require_words(plan: Plan) -> None:
         catalog.require("metrics", metric)
     for work in {p.cell.workload for p in plan.cells}:
         for name, allowed in WORKLOAD_WORDS.items():
-            one_of(name, getattr(work, name), allowed)
+            require_one_of(name, getattr(work, name), allowed)
         parse_task(work.task)
         parse_engine(work.engine)
         if reason := _refusal(work):
@@ -376,7 +377,7 @@ def _require_words(plan: Plan) -> None:
     if len({p.cell.workload.device for p in plan.cells}) > 1:
         raise ValueError("its cells are for several devices")
     for shape in {p.cell.model.shape for p in plan.cells}:
-        _require_range("seq_len", shape.seq_len, MAX_SEQ_LEN)
+        _require_range("seq_len", shape.seq_len, MAX_SIZE)
         _require_range("depth", shape.depth, MAX_COUNT)
         _require_range("width", max(shape.width, shape.ffn_width), MAX_SIZE)
     _require_settings(plan)

@@ -22,9 +22,10 @@ from bench.measure.memory_tracker import predicted_counts
 from bench.measure.model import is_stepwise
 from bench.measure.step import PARAMETER_DTYPES, attention_backend
 from bench.planning.jobs import estimated_visit_seconds
-from bench.planning.request import MAX_SEQ_LEN, MAX_SIZE, Request
+from bench.planning.request import Request
 from bench.planning.search import Expand, SizedAt, lengths_of, longest_sized, narrow, sized_at
 from bench.planning.sizing import resolve_models
+from bench.planning.values import MAX_SIZE
 from bench.spec import Cell, PlannedCell, RequestError, Settings, Skipped, Sweep
 
 MEMORY_SHARE = 0.8
@@ -129,7 +130,7 @@ def _length_sweeps(request: Request, expand: Expand, headroom: Headroom, setting
         # sizes set outright or published, and models that are not ours, only grow with n
         grows = model.is_published or model.is_outside or bool(alone.sizes.width)
         if grows:
-            steps = (*steps, MAX_SEQ_LEN)
+            steps = (*steps, MAX_SIZE)
         elif longest := longest_sized(at, steps):
             steps = (*(n for n in steps if n < longest), longest)
         else:
@@ -208,8 +209,8 @@ class _Climb:
         """The size above the largest: one that does not fit, one that is not feasible, or none that is tried."""
         if self.axis == "batch" and largest == MAX_SIZE:
             return {"beyond": largest, "ends_because": f"larger batches than {MAX_SIZE:,} are not tried"}
-        if self.axis == "seq" and largest == MAX_SEQ_LEN:
-            return {"beyond": largest, "ends_because": f"longer sequences than {MAX_SEQ_LEN:,} are not tried"}
+        if self.axis == "seq" and largest == MAX_SIZE:
+            return {"beyond": largest, "ends_because": f"longer sequences than {MAX_SIZE:,} are not tried"}
         beyond = beyond or largest + 1
         found = self.at(beyond)
         if isinstance(found, Skipped):

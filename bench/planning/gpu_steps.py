@@ -18,7 +18,7 @@ SLACK_SHARE = 0.05
 """Of a slice: what ends it (killing the job in hand, tables, packing)."""
 STEP_START_S = 8.0
 """What a step takes before its first job: facts of the machine, the fork server."""
-LIMITS_S = {"cuda": "180", "cpu": "60"}
+LIMITS_S = {"cuda": 180.0, "cpu": 60.0}
 """Of one job: a first compilation takes longer than a minute."""
 
 

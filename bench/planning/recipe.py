@@ -5,62 +5,43 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bench import catalog
-from bench.planning.request import MAX_COUNT, MAX_EPOCHS, MAX_SIZE, one_of
+from bench.planning.values import MAX_COUNT, MAX_SIZE
 from bench.spec import AUGMENTATIONS, DISTILLATIONS, NO_TEACHER, PRECISIONS, SCHEDULES, TEACHERS, Recipe, RequestError
 from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
+from models.layers.options import Option, option_text, read_options
 
-WORDS = {
-    "schedule": SCHEDULES,
-    "precision": PRECISIONS,
-    "compile": ("true", "false"),
-    "teacher": TEACHERS,
-    "distillation": DISTILLATIONS,
+RULES: dict[str, dict[str, Any]] = {
+    "epochs": {"low": 1, "high": MAX_COUNT},
+    "batch_size": {"low": 1, "high": MAX_SIZE},
+    "learning_rate": {"high": 100, "above_low": True},
+    "weight_decay": {"high": 10},
+    "warmup": {"high": 1},
+    "label_smoothing": {"high": 0.95},
+    "clip_norm": {"high": 1e6, "above_low": True},
+    "validation_fraction": {"high": 0.9, "above_low": True},
+    "schedule": {"words": SCHEDULES},
+    "patience": {"high": MAX_COUNT},
+    "early_stop": {"high": MAX_COUNT},
+    "accumulate": {"low": 1, "high": MAX_COUNT},
+    "dropout": {"high": 0.95},
+    "augment": {"words": AUGMENTATIONS},
+    "precision": {"words": PRECISIONS},
+    "dropout_at": {"words": DROPOUT_PLACES},
+    "magnitude": {"high": 30},
+    "teacher": {"words": TEACHERS},
+    "distillation": {"words": DISTILLATIONS},
+    "distillation_weight": {"high": 1},
+    "teacher_epochs": {"low": 1, "high": MAX_COUNT},
 }
-LISTS = {"augment": AUGMENTATIONS, "dropout_at": DROPOUT_PLACES}
-"""What may be joined by `+`, in the order in which it is kept: that in which augmentations are done."""
-MAY_BE_EMPTY = ("augment",)
-COUNTS = {
-    "epochs": (1, MAX_EPOCHS),
-    "batch_size": (1, MAX_SIZE),
-    "accumulate": (1, MAX_COUNT),
-    "patience": (0, MAX_EPOCHS),
-    "early_stop": (0, MAX_EPOCHS),
-    "magnitude": (0, 30),
-    "teacher_epochs": (1, MAX_EPOCHS),
-}
-NUMBERS = {
-    "learning_rate": (0.0, 100.0, False),
-    "weight_decay": (0.0, 10.0, True),
-    "warmup": (0.0, 1.0, True),
-    "label_smoothing": (0.0, 0.95, True),
-    "clip_norm": (0.0, 1e6, False),
-    "validation_fraction": (0.0, 0.9, False),
-    "dropout": (0.0, 0.95, True),
-    "distillation_weight": (0.0, 1.0, True),
-}
-"""(least, most, whether it may be the least)."""
-RECIPE_KEYS = ", ".join(f.name for f in dataclasses.fields(Recipe))
+OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **RULES.get(f.name, {})) for f in dataclasses.fields(Recipe))
+RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)
 
 
 def parse_recipe(text: str) -> Recipe:
-    """`key=value,key=value` over the default recipe; `augment` takes names joined by `+`, or none, and `dropout_at` places joined by `+`.
-
-    Raises RequestError for what is wrong.
-    """
-    changes: dict[str, Any] = {}
-    for entry in text.split(",") if text else ():
-        key, equals, value = entry.strip().partition("=")
-        known = tuple(f.name for f in dataclasses.fields(Recipe))
-        if key not in known:
-            raise catalog.unknown("key of --recipe:", key, known, "bench run --help")
-        if not equals or not value:
-            raise RequestError(f"--recipe {key} has no value", f"try --recipe {key}={_example(key)}")
-        if key in changes:
-            raise RequestError(f"--recipe gives {key} twice", "leave one out")
-        changes[key] = _value(key, value)
-    return dataclasses.replace(Recipe(), **changes)
+    """`key=value,key=value` over the default recipe. Raises RequestError."""
+    settings = (entry.strip() for entry in text.split(",")) if text else ()
+    return dataclasses.replace(Recipe(), **read_options("--recipe", settings, OPTIONS))
 
 
 def check_fits(recipe: Recipe, task: str) -> None:
@@ -78,59 +59,13 @@ def check_fits(recipe: Recipe, task: str) -> None:
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise ValueError where a recipe holds what could not have been asked for."""
-    for field in dataclasses.fields(Recipe):
-        _require_within(field.name, getattr(recipe, field.name))
+    for option in OPTIONS:
+        value = getattr(recipe, option.name)
+        if not option.allows(value):
+            raise ValueError(f"{option.name} must be {option.rule}, not {value:,}")
 
 
 def recipe_changes(recipe: Recipe, base: Recipe) -> str:
-    """What a recipe has other than `base`, as `--recipe` would say it."""
-    values = ((field.name, getattr(recipe, field.name), getattr(base, field.name)) for field in dataclasses.fields(Recipe))
-    return ",".join(f"{name}={_written(value)}" for name, value, usual in values if value != usual)
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "+".join(value) or "none"
-    return str(value).lower() if isinstance(value, bool) else (f"{value:g}" if isinstance(value, float) else str(value))
-
-
-def _value(key: str, text: str) -> Any:
-    try:
-        value = _typed(key, text)
-        _require_within(key, value)
-    except RequestError:
-        raise
-    except ValueError as error:
-        raise RequestError(f"--recipe {key}={text}: {error}", f"try --recipe {key}={_example(key)}") from error
-    return value
-
-
-def _typed(key: str, text: str) -> Any:
-    if key in LISTS:
-        names = () if text == "none" and key in MAY_BE_EMPTY else tuple(one_of(f"--recipe {key}=", n, LISTS[key]) for n in text.split("+"))
-        return tuple(name for name in LISTS[key] if name in names)  # one order, whatever was typed
-    if key in WORDS:
-        word = one_of(f"--recipe {key}=", text, WORDS[key])
-        return word == "true" if key == "compile" else word
-    try:
-        return int(text) if key in COUNTS else float(text)
-    except ValueError as error:
-        raise ValueError(f"{text!r} is no {'whole ' if key in COUNTS else ''}number") from error
-
-
-def _require_within(key: str, value: Any) -> None:
-    """Raise ValueError, naming the bounds, for a number outside them."""
-    if key in COUNTS:
-        low, high = COUNTS[key]
-        if not low <= value <= high:
-            raise ValueError(f"{key} must be a whole number from {low:,} to {high:,}, not {value:,}")
-    elif key in NUMBERS:
-        least, most, may_be_least = NUMBERS[key]
-        if not least <= value <= most or (value == least and not may_be_least):
-            bounds = f"from {least:g} to {most:g}" if may_be_least else f"above {least:g} and up to {most:g}"
-            raise ValueError(f"{key} must be {bounds}, not {value:g}")
-
-
-def _example(key: str) -> str:
-    value = getattr(Recipe(), key)
-    return "+".join(value or LISTS[key][:2]) if key in LISTS else str(value).lower()
+    """The changes to `base` that give `recipe`, as `--recipe` takes them."""
+    values = ((option.name, getattr(recipe, option.name), getattr(base, option.name)) for option in OPTIONS)
+    return ",".join(f"{name}={option_text(value)}" for name, value, usual in values if value != usual)

@@ -10,8 +10,9 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from bench.planning.request import MAX_SEQ_LEN, Request
+from bench.planning.request import Request
 from bench.planning.sizing import SizedModel, resolve_models
+from bench.planning.values import MAX_SIZE
 from bench.spec import PlannedCell, RequestError, Skipped
 
 LENGTHS = tuple(4**k + 1 for k in range(2, 10))
@@ -52,11 +53,11 @@ def lengths_of(request: Request) -> tuple[int, ...]:
 
 
 def longest_sized(at: SizedAt, steps: tuple[int, ...]) -> int | None:
-    """The longest length found that has a size, up to MAX_SEQ_LEN; None where there is none at a step or a little below it."""
+    """The longest length found that has a size, up to MAX_SIZE; None where there is none at a step or a little below it."""
     near = {n: found for n in steps if (found := _sized_near(at, n, 1))}
     if not near:
         return None
-    low, high = near[max(near)], next(n for n in (*steps, MAX_SEQ_LEN + 1) if n > max(near))
+    low, high = near[max(near)], next(n for n in (*steps, MAX_SIZE + 1) if n > max(near))
     for length in reversed([round(low * (high / low) ** (k / NUM_PARTS)) for k in range(1, NUM_PARTS)]):
         if found := _sized_near(at, length, low):
             low = found

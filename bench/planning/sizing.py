@@ -21,7 +21,8 @@ from bench.planning.budget import (
     nominal_shape,
 )
 from bench.planning.pooling import pool_of
-from bench.planning.request import ModelRequest, Request, budget_text
+from bench.planning.request import ModelRequest, Request
+from bench.planning.values import params_text
 from bench.spec import CANONICAL, FREE, NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
 from models.layers.shape import Interface, Shape
@@ -172,7 +173,7 @@ def ways_out(request: Request, n: int, budget: int) -> str:
     steps = (round(step * 10**exponent) for exponent in range(3, 9) for step in BUDGET_STEPS)
     budgets = sorted((params for params in steps if params != budget and params > fixed), key=lambda params: abs(math.log(params / budget)))
     params = next((params for params in budgets[:MAX_BUDGETS_TRIED] if has_sizes(request, n, params)), None)
-    return " or ".join([*([f"--depth {depth}"] if depth else []), *([f"--params {budget_text(params)}"] if params else [])])
+    return " or ".join([*([f"--depth {depth}"] if depth else []), *([f"--params {params_text(params)}"] if params else [])])
 
 
 def _matched(model: ModelSpec, target: Target, request: Request, *, width: int | None = None) -> Match | NoMatch:

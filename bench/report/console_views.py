@@ -180,7 +180,7 @@ def task_facts(name: str) -> dict[str, Any]:
     from bench.tasks._info import Images, info_of
 
     module = catalog.load("tasks", name)
-    argument, options = getattr(module, "ARGUMENT", ""), dict(getattr(module, "OPTIONS", {}))
+    argument, options = getattr(module, "ARGUMENT", ""), {option.name: option.default for option in getattr(module, "OPTIONS", ())}
     written: dict[str, Any] = {"argument": argument, "options": options}
     if argument:
         return written

@@ -41,14 +41,14 @@ class ChosenFolder:
     records: RunRecords
 
 
-def choose_folder(plan: Plan, out: str, today: datetime.date, *, again: bool = False) -> ChosenFolder:
+def choose_folder(plan: Plan, out: Path | None, today: datetime.date, *, again: bool = False) -> ChosenFolder:
     """Where the run goes.
 
     `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is
     continued and a finished one is left alone beside a new one. `again`: something of it is to be measured again, so that it counts as unfinished.
     """
     if out:
-        return _chosen(Path(out), plan, again=again)
+        return _chosen(out, plan, again=again)
     for folder in sorted(Path("results").glob(f"*_{plan.name}*"), reverse=again):
         if _same_plan(folder, plan) and not (chosen := _chosen(folder, plan, again=again)).complete:
             return chosen
@@ -65,9 +65,9 @@ def unused_folder(device: str, name: str, today: datetime.date) -> Path:
     raise RequestError(f"results/ already holds {MAX_SAME_DAY} runs named {stem}", "name one with --out")
 
 
-def make_empty_folder(out: str, device: str, name: str) -> Path:
+def make_empty_folder(out: Path | None, device: str, name: str) -> Path:
     """Make the folder `out`, which must be empty or new, or without `out` an unused one in results/. Raises RequestError where it cannot be made."""
-    folder = Path(out) if out else unused_folder(device, name, datetime.date.today())
+    folder = out or unused_folder(device, name, datetime.date.today())
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RequestError(f"{folder} is there already and not empty", "choose another --out")
     try:

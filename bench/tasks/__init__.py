@@ -3,7 +3,7 @@
 info          (TaskChoice) -> TaskInfo: the facts that planning needs; imports no torch
 load          (TaskChoice, *, num_tokens, place) -> Splits; may import torch; raises RequestError where the data are absent
 require_data  (TaskChoice, Place) -> None, optional: raise RequestError where the data are absent, before anything is measured; imports no torch
-OPTIONS       optional: what may be written `name+option=value`, with the defaults
+OPTIONS       optional: an `Option` for each that may be written `name+option=value`
 ARGUMENT      optional: what must follow `name:`, such as FOLDER
 """
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog
-from bench.spec import OptionValue, RequestError
+from bench.spec import RequestError
+from models.layers.options import Option, read_options
 from models.layers.shape import Interface, num_data_tokens
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class TaskChoice:
     text: str
     name: str
     argument: str = ""
-    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def choose(text: str) -> TaskChoice:
@@ -170,12 +171,9 @@ def choose(text: str) -> TaskChoice:
     if bool(argument) != bool(wanted):
         problem = f"task {name} needs a {wanted}" if wanted else f"task {name} takes no argument, found {argument!r}"
         raise RequestError(problem, f"write {name}:{wanted}" if wanted else f"try --task {name}")
-    known: dict[str, OptionValue] = getattr(module, "OPTIONS", {})
-    keys = [entry.partition("=")[0] for entry in found["options"].split("+")[1:]]
-    if len(keys) > len(set(keys)):
-        raise RequestError(f"--task {text} gives an option twice", "leave one out")
-    given = dict(_option(name, entry, known) for entry in found["options"].split("+")[1:])
-    return TaskChoice(text=text, name=name, argument=argument, options={**known, **given})
+    known: tuple[Option, ...] = getattr(module, "OPTIONS", ())
+    given = read_options(f"task {name}", found["options"].split("+")[1:], known)
+    return TaskChoice(text=text, name=name, argument=argument, options={**{option.name: option.default for option in known}, **given})
 
 
 @functools.lru_cache(maxsize=64)
@@ -189,22 +187,3 @@ def info_of(text: str) -> TaskInfo:
             raise
         raise RequestError(f"--task {text}: {error}", "see: bench list tasks") from error
     return info
-
-
-def _option(name: str, entry: str, known: Mapping[str, OptionValue]) -> tuple[str, OptionValue]:
-    key, _, value = entry.partition("=")
-    if key not in known:
-        if not known:
-            raise RequestError(f"task {name} has no options, found {key!r}", f"try --task {name}")
-        raise catalog.unknown(f"option of task {name}:", key, tuple(known), "bench list tasks")
-    return key, _typed(name, key, value, known[key])
-
-
-def _typed(name: str, key: str, value: str, default: Any) -> OptionValue:
-    if isinstance(default, int):
-        if not re.fullmatch(r"\d{1,9}", value):
-            raise RequestError(f"option {key} of task {name} is {value!r}, not a whole number", f"write {name}+{key}={default}")
-        return int(value)
-    if not value:
-        raise RequestError(f"option {key} of task {name} has no value", f"write {name}+{key}={default}")
-    return value

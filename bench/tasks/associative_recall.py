@@ -19,18 +19,18 @@ from __future__ import annotations
 
 import math
 
-from bench.spec import OptionValue
 from bench.tasks import Place, Splits
 from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.options import fewest_tokens, whole_option
+from bench.tasks.readers.options import ITEMS_OPTIONS, fewest_tokens
+from models.layers.options import Option
 
-OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "keys": 64, "values": 16}
 MOST = 4096
 """Of keys or values: beyond, the shuffled keys of all items would no longer fit in memory."""
+OPTIONS = (*ITEMS_OPTIONS, Option("keys", 64, low=1, high=MOST), Option("values", 16, low=2, high=MOST))
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    keys, values = whole_option(choice, "keys", at_most=MOST), whole_option(choice, "values", at_least=2, at_most=MOST)
+    keys, values = choice.options["keys"], choice.options["values"]
     longest = 4 * keys
     shortest = fewest_tokens(choice, lambda n: num_bindings(n // 4, keys, values), multiple=4, at_most=longest, raise_option="keys")
     return TaskInfo(
@@ -47,8 +47,8 @@ def info(choice: TaskChoice) -> TaskInfo:
         answers=TOKEN_CLASS,
         num_classes=values,
         chance=1 / values,
-        num_train=whole_option(choice, "items"),
-        num_test=whole_option(choice, "test_items"),
+        num_train=choice.options["items"],
+        num_test=choice.options["test_items"],
     )
 
 
@@ -63,5 +63,5 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     from bench.tasks.readers.bindings import bindings
     from bench.tasks.readers.generate import generate_splits
 
-    draw = bindings(num_tokens=num_tokens, keys=whole_option(choice, "keys"), values=whole_option(choice, "values"))
+    draw = bindings(num_tokens=num_tokens, keys=choice.options["keys"], values=choice.options["values"])
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

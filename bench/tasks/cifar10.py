@@ -7,14 +7,13 @@ Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (200
 
 from __future__ import annotations
 
-from bench.spec import OptionValue
 from bench.tasks import Place, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
 from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info, subset_splits
 
 FOLDER = "cifar-10-batches-py"
 FILES = (*(f"data_batch_{part}" for part in range(1, 6)), "test_batch", "batches.meta")
-OPTIONS: dict[str, OptionValue] = {**ITEMS_OPTION}
+OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
     name="cifar10",
     summary="60,000 colour photographs of 32 px in 10 classes",

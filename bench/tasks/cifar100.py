@@ -7,14 +7,13 @@ of each class.
 
 from __future__ import annotations
 
-from bench.spec import OptionValue
 from bench.tasks import Place, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
 from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info, subset_splits
 
 FOLDER = "cifar-100-python"
 FILES = ("train", "test", "meta")
-OPTIONS: dict[str, OptionValue] = {**ITEMS_OPTION}
+OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
     name="cifar100",
     summary="60,000 colour photographs of 32 px in 100 fine classes",

@@ -19,18 +19,17 @@ hundredths. No test item is learned from.
 
 from __future__ import annotations
 
-from bench.spec import OptionValue
 from bench.tasks import Place, Splits
 from bench.tasks._info import TOKEN_VALUE, Regression, Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.options import whole_option
+from bench.tasks.readers.options import ITEMS_OPTIONS
+from models.layers.options import Option
 
-OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "noise_percent": 50}
+OPTIONS = (*ITEMS_OPTIONS, Option("noise_percent", 50))
 
 
 def info(choice: TaskChoice) -> TaskInfo:
     from bench.tasks.readers.curve import curve
 
-    whole_option(choice, "noise_percent", at_least=0)
     return TaskInfo(
         name="curve_fitting",
         summary="regression of y = 2 sin x + x^0.8 from noisy points",
@@ -39,8 +38,8 @@ def info(choice: TaskChoice) -> TaskInfo:
         answers=TOKEN_VALUE,
         num_classes=1,
         chance=0.0,
-        num_train=whole_option(choice, "items"),
-        num_test=whole_option(choice, "test_items"),
+        num_train=choice.options["items"],
+        num_test=choice.options["test_items"],
         score_name="r2",
         regression=Regression(x=0, y=1, curve=curve),
     )
@@ -51,5 +50,5 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     from bench.tasks.readers.curve import noisy_points
     from bench.tasks.readers.generate import generate_splits
 
-    draw = noisy_points(num_tokens=num_tokens, noise=whole_option(choice, "noise_percent", at_least=0) / 100)
+    draw = noisy_points(num_tokens=num_tokens, noise=choice.options["noise_percent"] / 100)
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.spec import OptionValue, RequestError
+from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
 from bench.tasks.readers.images import ITEMS_OPTION, faults_told, require_files, splits_of, subset_info, subset_splits
 
 FOLDER = "FashionMNIST/raw"
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-OPTIONS: dict[str, OptionValue] = {**ITEMS_OPTION}
+OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
     name="fashion_mnist",
     summary="70,000 grey pictures of clothing of 28 px in 10 classes",

@@ -18,12 +18,13 @@ from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
 from bench.tasks.readers.images import FAULTS, splits_of
+from models.layers.options import Option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 ARGUMENT = "FOLDER"
-OPTIONS = {"side": 32}
+OPTIONS = (Option("side", 32),)
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Those of torchvision.datasets.folder, which cannot be asked without importing torch."""
 LAYOUT = "the layout is FOLDER/train/<class>/*.png and FOLDER/test/<class>/*.png"

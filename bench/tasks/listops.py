@@ -16,12 +16,12 @@ at most; `arguments` of an operation, at most. No test item is learned from.
 
 from __future__ import annotations
 
-from bench.spec import OptionValue
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.options import whole_option
+from bench.tasks.readers.options import ITEMS_OPTIONS
+from models.layers.options import Option
 
-OPTIONS: dict[str, OptionValue] = {"items": 20_000, "test_items": 2_000, "seed": 0, "depth": 10, "arguments": 10}
+OPTIONS = (*ITEMS_OPTIONS, Option("depth", 10, low=3, high=100), Option("arguments", 10, low=4, high=100))
 SHORTEST = 16
 UNLIMITED = 2**20
 """Tokens from which on a limit is not worth a mention."""
@@ -35,14 +35,14 @@ def info(choice: TaskChoice) -> TaskInfo:
         reads=Sequences(vocab_size=16, min_tokens=SHORTEST, max_tokens=longest(choice), longer_with="higher options depth and arguments"),
         num_classes=10,
         chance=0.1,
-        num_train=whole_option(choice, "items"),
-        num_test=whole_option(choice, "test_items"),
+        num_train=choice.options["items"],
+        num_test=choice.options["test_items"],
     )
 
 
 def longest(choice: TaskChoice) -> int:
     """Tokens of the longest expression that the options allow; 0 where no sequence comes near it."""
-    depth, arguments = whole_option(choice, "depth", at_least=3, at_most=100), whole_option(choice, "arguments", at_least=4, at_most=100)
+    depth, arguments = choice.options["depth"], choice.options["arguments"]
     length = 1
     for _ in range(depth - 1):
         length = 2 + arguments * length
@@ -54,6 +54,6 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     from bench.tasks.readers.expressions import expressions
     from bench.tasks.readers.generate import generate_splits
 
-    depth, arguments = whole_option(choice, "depth"), whole_option(choice, "arguments")
+    depth, arguments = choice.options["depth"], choice.options["arguments"]
     draw = expressions(num_tokens=num_tokens, depth=depth, most_arguments=arguments)
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

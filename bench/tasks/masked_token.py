@@ -17,15 +17,15 @@ from __future__ import annotations
 import dataclasses
 
 from bench import catalog
-from bench.spec import OptionValue, RequestError
+from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import CLASS, TOKEN_CLASS, Sequences, TaskChoice, TaskInfo, choose
-from bench.tasks.readers.options import whole_option
 from bench.tasks.readers.tokenise import TOKEN_OPTIONS
+from models.layers.options import Option
 
 ARGUMENT = "TEXT TASK"
-OF_THE_TEXTS: dict[str, OptionValue] = {"text_column": "text", "label_column": "label", **TOKEN_OPTIONS}
-OPTIONS: dict[str, OptionValue] = {"rate": 15, **OF_THE_TEXTS}
+TEXT_OPTIONS = (Option("text_column", "text"), Option("label_column", "label"), *TOKEN_OPTIONS)
+OPTIONS = (Option("rate", 15, low=1, high=100), *TEXT_OPTIONS)
 SEEDS = {"train": 0, "validation": 1, "test": 2}
 
 
@@ -54,11 +54,10 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
     nested = text_task(choice)
     _, vocab_size = _facts(nested)
-    rate = _rate(choice)
     read: Splits = catalog.load("tasks", nested.name).load(nested, num_tokens=num_tokens, place=place)
 
     def hide(name: str, part: Split) -> Split:
-        return hide_tokens(part, vocab_size=vocab_size, rate=rate, seed=SEEDS[name])
+        return hide_tokens(part, vocab_size=vocab_size, rate=choice.options["rate"], seed=SEEDS[name])
 
     validation = hide("validation", read.validation) if read.validation else None
     return Splits(train=hide("train", read.train), test=hide("test", read.test), validation=validation)
@@ -66,11 +65,9 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 def text_task(choice: TaskChoice) -> TaskChoice:
     """The text task that the argument names, with the options that are its own. Raises RequestError where it is none, or lacks an option."""
-    _rate(choice)
-    given = {key: choice.options[key] for key, default in OF_THE_TEXTS.items() if choice.options[key] != default}
+    given = {option.name: choice.options[option.name] for option in TEXT_OPTIONS if choice.options[option.name] != option.default}
     nested = choose(choice.argument + "".join(f"+{key}={value}" for key, value in given.items()))
-    module = catalog.load("tasks", nested.name)
-    if nested.name == "masked_token" or "tokenizer" not in getattr(module, "OPTIONS", {}):
+    if nested.name == "masked_token" or "tokenizer" not in nested.options:
         raise RequestError(
             f"task masked_token reads a text task, found {choice.argument!r}", "write masked_token:imdb or masked_token:text:FILE"
         )
@@ -83,8 +80,3 @@ def _facts(nested: TaskChoice) -> tuple[TaskInfo, int]:
     assert isinstance(facts.reads, Sequences)
     assert facts.answers == CLASS
     return facts, facts.reads.vocab_size
-
-
-def _rate(choice: TaskChoice) -> int:
-    """Percent of the tokens that are asked for."""
-    return whole_option(choice, "rate", at_most=100)

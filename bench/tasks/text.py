@@ -10,15 +10,15 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from bench.spec import OptionValue
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.tables import read_text_table
 from bench.tasks.readers.text import TextSplits, require_tokenizer, to_splits
 from bench.tasks.readers.tokenise import TOKEN_OPTIONS, require_tokens
+from models.layers.options import Option
 
 ARGUMENT = "FILE"
-OPTIONS: dict[str, OptionValue] = {"text_column": "text", "label_column": "label", **TOKEN_OPTIONS}
+OPTIONS = (Option("text_column", "text"), Option("label_column", "label"), *TOKEN_OPTIONS)
 
 
 def info(choice: TaskChoice) -> TaskInfo:

@@ -12,11 +12,11 @@ import pytest
 from bench.analysis.code_diff import CellAnswer, answer, require_latency
 from bench.analysis.diff import Bound, parse_bound
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.report.code_diff import about, json_of, sentences, show, table_of
 from bench.running.code_run import CONTROL, FIRST, SECOND, CellRound, CodeRun
 from bench.running.revisions import Revision
 from bench.spec import MEASURED, Outcome, Plan, Recipe, RequestError, Settings
+from tests.requested import parse_request
 
 LEVELS = (1.0, 3.0, 0.5, 2.0, 1.5, 0.8, 1.2)
 """What the machine made of each round; ratios do not feel it."""

@@ -7,9 +7,9 @@ import pytest
 from bench.analysis.crossover import closed_forms, closed_pairs, measured_pairs
 from bench.analysis.growth import ACTIVATIONS, LATENCY
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.spec import Plan, Recipe, Settings
 from tests.analysis.made_runs import Made, evidence
+from tests.requested import parse_request
 
 LENGTHS = (17, 65, 257, 1025, 4097)
 

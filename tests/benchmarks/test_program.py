@@ -8,9 +8,8 @@ from pathlib import Path
 
 from bench.commands import plan_of_flags
 from bench.planning.budget import PARAMS_TOLERANCE, Match, Target, match
-from bench.planning.flags import Flags
+from bench.planning.flags import read_flags
 from bench.planning.jobs import estimated_seconds, jobs
-from bench.planning.request import parse_request
 from bench.planning.sizing import resolve_models
 from bench.running.store import RecordWriter, line_of
 from bench.running.table import rows_of
@@ -18,6 +17,7 @@ from bench.spec import ModelSpec
 from models.layers.shape import Shape
 from tests.benchmarks.conftest import Against, import_pandas, loop, run_python, wall_seconds
 from tests.benchmarks.made_run import made_run, plan_of_rows, record_of
+from tests.requested import parse_request
 
 BUDGET = 1_000_000
 NUM_APPENDED = 50
@@ -63,16 +63,18 @@ def test_many_budget_searches(against: Against, num_rows: int) -> None:
 def test_plan(against: Against, num_rows: int) -> None:
     """What `bench plan` works out: sizes for sixty combinations of model, length and budget, by all that a workload can be, and the time."""
     batches = ",".join(str(2**i) for i in range(9 if num_rows >= 10_000 else 1))
-    flags = Flags(
-        models="gmlp,vit,transformer",
-        seq="17,65,197,257,1025",
-        params="250k,1M,4M,16M",
-        phase="infer,train",
-        dtype="fp32,bf16,bf16-autocast",
-        engine="eager,compile",
-        attention="auto,math",
-        batch=batches,
-        device="cpu",
+    flags = read_flags(
+        {
+            "models": "gmlp,vit,transformer",
+            "seq": "17,65,197,257,1025",
+            "params": "250k,1M,4M,16M",
+            "phase": "infer,train",
+            "dtype": "fp32,bf16,bf16-autocast",
+            "engine": "eager,compile",
+            "attention": "auto,math",
+            "batch": batches,
+            "device": "cpu",
+        }
     )
 
     def plan() -> None:

@@ -14,12 +14,12 @@ from bench.measure.timer import Sample, Stopwatch
 from bench.metrics import ceiling
 from bench.planning.build import build_plan
 from bench.planning.jobs import estimated_job_seconds, jobs, shared_ids
-from bench.planning.request import parse_request
 from bench.running.store import StoredRun
 from bench.running.table import num_missing, rows_of
 from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import measured, recorded
+from tests.requested import parse_request
 
 ROUNDS = 3
 
@@ -261,10 +261,10 @@ def test_rates_are_by_the_devices_clock_and_launches_by_the_hosts(monkeypatch: p
 
 
 def test_the_metric_joins_every_request_for_latency_and_no_other() -> None:
-    from bench.planning.flags import Flags, to_request
+    from bench.planning.flags import read_flags, to_request
 
     def metrics(asked: str) -> tuple[str, ...]:
-        return to_request(Flags(models="vit", seq="17", metrics=asked)).metrics
+        return to_request(read_flags({"models": "vit", "seq": "17", "metrics": asked})).metrics
 
     assert metrics("params,latency") == ("params", "latency", "ceiling")
     assert metrics("ceiling,latency") == ("ceiling", "latency")

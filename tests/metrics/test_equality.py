@@ -13,9 +13,9 @@ from bench.metrics import equality
 from bench.peers import counterpart as weights
 from bench.peers.counterpart import Counterpart
 from bench.peers.pairs import timm_gmlp
-from bench.planning.request import parse_request
 from bench.planning.sizing import SizedModel, resolve_models
 from bench.spec import MEASURED, Cell, Job, ModelSpec, Outcome, Record, Workload
+from tests.requested import parse_request
 
 SIZES = {"width": "32", "depth": "2", "heads": "4", "ffn_width": "64"}
 PEERS = {

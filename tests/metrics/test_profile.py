@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from bench.metrics import profile
-from bench.planning.flags import Flags, to_request
+from bench.planning.flags import read_flags, to_request
 from bench.spec import Cell, Job, ModelSpec, Settings, Workload
 from models.layers.shape import Shape
 
@@ -52,5 +53,10 @@ def test_nvtx_ranges_open_and_close_in_pairs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_flag_adds_the_metric_once() -> None:
-    assert to_request(Flags(models="vit", seq="17", metrics="params", profile=True)).metrics == ("params", "profile")
-    assert to_request(Flags(models="vit", seq="17", metrics="params,profile", profile=True)).metrics == ("params", "profile")
+    assert to_request(dataclasses.replace(read_flags({"models": "vit", "seq": "17", "metrics": "params"}), profile=True)).metrics == (
+        "params",
+        "profile",
+    )
+    assert to_request(
+        dataclasses.replace(read_flags({"models": "vit", "seq": "17", "metrics": "params,profile"}), profile=True)
+    ).metrics == ("params", "profile")

@@ -15,7 +15,6 @@ from bench import catalog
 from bench.measure.model import build_model, cost_of
 from bench.measure.step import build_step
 from bench.planning.budget import Match, NoMatch, Target, match
-from bench.planning.request import parse_request
 from bench.planning.sizing import SizedModel, resolve_models
 from bench.spec import Cell, ModelSpec, Recipe, RequestError, Workload
 from bench.training.data import TrainingData, load_training_data
@@ -26,6 +25,7 @@ from bench.training.weight_maps import TokenLayout
 from models.kernel_regression import Config, KernelRegression, KernelSmoothing, build, cost
 from models.layers.shape import Interface, Shape
 from tests.contracts.checks import assert_close_to_largest
+from tests.requested import parse_request
 
 SEQ_LEN = 12
 SHAPE = Shape(seq_len=SEQ_LEN, width=8, depth=1, heads=1, ffn_width=32)

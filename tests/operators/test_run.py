@@ -15,7 +15,7 @@ import pytest
 from bench import cli
 from bench.operators import COLUMNS, GATE, Case, Row, row_of
 from bench.operators import run as module
-from bench.operators.request import OperatorRequest, parse
+from bench.operators.request import OperatorRequest, request_of
 from bench.operators.run import run
 from bench.report import operators as report
 from bench.spec import MEASURED
@@ -79,7 +79,7 @@ def test_a_small_run_writes_table_samples_figure_and_environment(tmp_path: Path,
 
 @pytest.mark.usefixtures("_known_ceilings")
 def test_a_process_that_dies_costs_the_rows_of_its_case_alone(tmp_path: Path) -> None:
-    request = parse(device="cpu", operators=GATE, kernels="linear,matmul", seq="17,33,65", phase="forward")
+    request = request_of(device="cpu", operators=(GATE,), kernels=("linear", "matmul"), seq_lens=(17, 33, 65), phases=("forward",))
     rows = run(request, tmp_path, dies_at_33).to_dict("records")
     assert [(row["n"], row["status"]) for row in rows] == [
         (n, status) for n, status in ((17, MEASURED), (33, "killed"), (65, MEASURED)) for _ in "ab"
@@ -98,7 +98,7 @@ def hangs_at_33(case: Case, kernels: Sequence[str], _: OperatorRequest) -> list[
 @pytest.mark.usefixtures("_known_ceilings")
 def test_a_kernel_that_hangs_costs_the_rows_of_its_case_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CASE_LIMIT_S", 20.0)
-    request = parse(device="cpu", operators=GATE, kernels="linear,matmul", seq="17,33,65", phase="forward")
+    request = request_of(device="cpu", operators=(GATE,), kernels=("linear", "matmul"), seq_lens=(17, 33, 65), phases=("forward",))
     rows = run(request, tmp_path, hangs_at_33).to_dict("records")
     assert [row["status"] for row in rows] == [MEASURED, MEASURED, "timed_out", "timed_out", MEASURED, MEASURED]
 

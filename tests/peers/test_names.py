@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from bench.peers import names
-from bench.planning.request import ModelRequest, parse_models, parse_request
+from bench.planning.request import ModelRequest, parse_model
 from bench.spec import RequestError
+from tests.requested import parse_request
 
 
 def test_names_and_their_options() -> None:
-    found = parse_models("gmlp,torchvision:vit_b_16,python:a.b:f+pool=cls+size=3+deep=true+kind=x")
+    found = [parse_model(name) for name in ("gmlp", "torchvision:vit_b_16", "python:a.b:f+pool=cls+size=3+deep=true+kind=x")]
     assert found[0].family == "gmlp"
     assert found[1] == ModelRequest(name="torchvision:vit_b_16", family="torchvision", options=(("model", "vit_b_16"),))
     assert found[2].family == "python"
@@ -39,7 +40,7 @@ def test_names_and_their_options() -> None:
 )
 def test_what_is_no_name_is_refused(entry: str, said: str) -> None:
     with pytest.raises(RequestError) as caught:
-        parse_models(entry)
+        parse_model(entry)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.hint
@@ -48,7 +49,7 @@ def test_what_is_no_name_is_refused(entry: str, said: str) -> None:
 def test_a_missing_library_is_one_line_that_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(RequestError) as caught:
-        parse_models("timm:gmlp_s16_224")
+        parse_model("timm:gmlp_s16_224")
     assert str(caught.value) == "timm:gmlp_s16_224 needs the library timm, which is not installed"
     assert caught.value.hint == "pip install 'gmlp-bench[peers]'"
 
@@ -62,7 +63,11 @@ def test_published_models_have_sizes_and_a_length_of_their_own() -> None:
 
 
 def test_naming_imports_no_library() -> None:
-    probe = "import sys, bench.planning.request as r; r.parse_models('torchvision:vit_b_16,python:bench.peers.timm:gmlp'); print(sorted(sys.modules))"
+    probe = (
+        "import sys, bench.planning.request as r; "
+        "r.parse_model('torchvision:vit_b_16'); r.parse_model('python:bench.peers.timm:gmlp');"
+        "print(sorted(sys.modules))"
+    )
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     assert not any(f"'{name}'" in loaded for name in ("torch", "timm", "torchvision", "bench.peers.timm"))
 

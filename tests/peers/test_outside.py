@@ -15,11 +15,11 @@ from bench.measure.step import synthetic_batch
 from bench.metrics import flops, params
 from bench.peers.families import python
 from bench.planning.build import build_plan, check_plan
-from bench.planning.request import parse_request
 from bench.progress import listening
 from bench.report.describe import description
 from bench.serialize import from_json, to_json
 from bench.spec import Cell, Job, ModelSpec, Plan, Recipe, RequestError, Settings, Workload
+from tests.requested import parse_request
 
 MADE = "python:tests.peers.made_models"
 SIZES = {"width": "32", "depth": "2", "heads": "4", "ffn_width": "64"}

@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from bench.planning.request import budget_text, parse_request
 from bench.planning.sizing import has_sizes
+from bench.planning.values import params_text
 from bench.spec import CANONICAL
+from tests.requested import parse_request
 
 FAMILIES = "gmlp,vit,transformer"
 BUDGETS = tuple(round(step * 10**exponent) for exponent in (5, 6, 7) for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
@@ -41,7 +42,7 @@ def _table() -> Iterator[str]:
     yield "|---:|" + "---|" * len(DEPTHS)
     for budget in BUDGETS:
         found = (_text(sized_lengths(budget, depth)) for depth in DEPTHS)
-        yield f"| {budget_text(budget)} | " + " | ".join(found) + " |"
+        yield f"| {params_text(budget)} | " + " | ".join(found) + " |"
 
 
 def _text(lengths: list[int]) -> str:

@@ -21,12 +21,12 @@ from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.build import check_plan
 from bench.planning.flags import Flags
 from bench.planning.jobs import jobs
-from bench.planning.request import parse_request
 from bench.report.last_runs import cost_of, listing
 from bench.running.folder import choose_folder
 from bench.running.store import parse_plan, start_run
 from bench.serialize import to_json
 from bench.spec import EVERY_ARM, FASTEST_PEER, MEASURES, Grid, Plan, Prediction, RequestError
+from tests.requested import parse_request
 
 NAMES = catalog.names("ablations")
 CPU, CUDA, QUICK = "cpu", "cuda", "quick"
@@ -147,7 +147,7 @@ def test_a_run_is_continued_after_its_question_was_reworded(tmp_path: Path, monk
     assert plan.question is not None
     start_run(Path("results/2026-01-02_cpu_positions"), plan, {})
     reworded = dataclasses.replace(plan, question=dataclasses.replace(plan.question, text="Which of them?"))
-    folder = choose_folder(reworded, "", datetime.date(2026, 1, 3)).folder
+    folder = choose_folder(reworded, None, datetime.date(2026, 1, 3)).folder
     assert folder == Path("results/2026-01-02_cpu_positions")
 
 
@@ -202,7 +202,7 @@ def test_shared_cells_are_planned_once() -> None:
 
 def test_what_the_user_chooses_goes_before_the_own_settings() -> None:
     own = plan_ablation("architecture_mode", Flags(), "cpu", command="").settings
-    chosen = plan_ablation("architecture_mode", Flags(rounds="4", seeds="2", threads="1"), "cpu", command="").settings
+    chosen = plan_ablation("architecture_mode", Flags(rounds=4, seeds=2, threads=1), "cpu", command="").settings
     quick = plan_ablation("architecture_mode", Flags(quick=True), "cpu", command="").settings
     ablation = ablation_of("architecture_mode")
     assert (own.rounds, own.seeds, own.sample_s) == (ablation.rounds, ablation.seeds, ablation.sample_s)
@@ -235,7 +235,7 @@ def test_the_listing_prefers_a_run_of_all_parts(tmp_path: Path, monkeypatch: pyt
     [
         (("ablate",), "no question is named"),
         (("ablate", "sequence_lenght"), "did you mean sequence_length?"),
-        (("ablate", "sequence_length", "--rounds", "many"), "--rounds 'many' is not a whole number"),
+        (("ablate", "sequence_length", "--rounds", "many"), "Invalid value for '--rounds'"),
         (("ablate", "scale", "--all"), "--all answers every question, and scale is one of them"),
         (("ablate", "--all", "--out", "x"), "--out names the folder of one run, and --all makes several"),
     ],

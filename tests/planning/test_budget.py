@@ -23,12 +23,12 @@ from bench.planning.budget import (
     match,
     nearest_heads,
 )
-from bench.planning.request import parse_request
 from bench.planning.sizing import SizedModel, resolve_models, ways_out
 from bench.spec import CANONICAL, FREE, SIZING_RULES, ModelSpec, RequestError, Skipped
 from models.layers.cost import Cost
 from models.layers.shape import Interface, Shape
 from tests.contracts.subjects import interfaces
+from tests.requested import parse_request
 
 BUDGETS = (50_000, 100_000, 250_000, 500_000, 1_000_000, 4_000_000, 20_000_000, 100_000_000)
 DEPTHS = (2, 6, 12)

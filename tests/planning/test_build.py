@@ -16,11 +16,11 @@ from bench.measure.model import generating_models
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts, check_plan
 from bench.planning.jobs import control_cell, estimated_job_seconds, estimated_seconds, estimated_step_seconds, jobs
 from bench.planning.recipe import parse_recipe
-from bench.planning.request import parse_request
 from bench.planning.timing import uncounted_calls
 from bench.running.store import parse_plan
 from bench.serialize import to_json
 from bench.spec import Plan, Recipe, RequestError, Settings
+from tests.requested import parse_request
 
 
 def planned(seed: int = 0, rounds: int = 3, **flags: Any) -> Plan:
@@ -414,7 +414,7 @@ def test_fixed_tokens_give_each_length_its_batch() -> None:
 
 
 def test_a_batch_and_its_tokens_cannot_both_be_fixed() -> None:
-    with pytest.raises(RequestError, match="--batch 4 fixes the batch size and --batch-tokens its tokens"):
+    with pytest.raises(RequestError, match="--batch fixes the batch size and --batch-tokens its tokens"):
         planned(batch="4", batch_tokens="1028")
 
 

@@ -16,12 +16,13 @@ from bench.measure.step import build_step
 from bench.planning import fit
 from bench.planning.build import build_plan, check_plan
 from bench.planning.fit import headroom_of, peak_bytes
-from bench.planning.request import MAX_SIZE, parse_memory, parse_request
 from bench.planning.search import LENGTHS, longest_sized, narrow
+from bench.planning.values import MAX_SIZE, memory
 from bench.running.merge import merge_runs
 from bench.running.store import StoredRun, parse_plan
 from bench.serialize import from_json, to_json
 from bench.spec import Cell, Plan, PlannedCell, Recipe, RequestError, Settings, Skipped, Sweep
+from tests.requested import parse_request
 
 MIB = 2**20
 SMALL = {"width": "16", "depth": "1", "metrics": "params"}
@@ -54,24 +55,24 @@ def real_peak(cell: Cell) -> int:
 
 @pytest.mark.parametrize(("text", "num_bytes"), [("512MiB", 536_870_912), ("8GiB", 8_589_934_592), ("1.5 KiB", 1536)])
 def test_an_amount_of_memory_is_read(text: str, num_bytes: int) -> None:
-    assert parse_memory(text) == num_bytes
+    assert memory(text) == num_bytes
 
 
 @pytest.mark.parametrize("text", ["3 apples", "8", "8GB", "-1GiB", "0MiB", "1e3MiB", "GiB", "9999999999TiB"])
 def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
-    with pytest.raises(RequestError, match="no amount of memory") as refused:
+    with pytest.raises(RequestError, match="not an amount of memory") as refused:
         planned(memory=text)
-    assert refused.value.hint == "try --memory 8GiB"
+    assert refused.value.hint == "try 8GiB"
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"batch": "8"}, "--memory is what --batch max and --seq max may fill"),
+        ({"batch": "8"}, "--memory limits --batch max and --seq max"),
         ({"seq": "max"}, "--batch max needs lengths and --seq max a batch size"),
         ({"batch_tokens": "1024"}, "fixes the batch size and --batch-tokens its tokens"),
         ({"batch": "8", "seq": "max", "task": "digits"}, "task digits has lengths of its own"),
-        ({"batch": "max,many"}, "--batch 'many' is not a whole number"),
+        ({"batch": "max,many"}, "'many' is not a whole number"),
         ({"batch": "max,"}, "has an empty entry"),
     ],
 )

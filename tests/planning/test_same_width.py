@@ -10,10 +10,11 @@ import pytest
 from bench.analysis.frame import prepare
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.planning.request import needs_task, parse_request
+from bench.planning.request import needs_task
 from bench.planning.same_width import are_unequal
 from bench.planning.timing import COMPARE, cell_groups
 from bench.spec import CANONICAL, Plan, Recipe, Settings
+from tests.requested import parse_request
 
 
 def planned(**flags: Any) -> Plan:

@@ -10,7 +10,6 @@ import pytest
 
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
 from bench.planning.jobs import LATENCY, control_cell, groups_of, jobs
-from bench.planning.request import parse_request
 from bench.planning.timing import (
     BURST_S,
     COMPARE,
@@ -27,6 +26,7 @@ from bench.planning.timing import (
     uncounted_calls,
 )
 from bench.spec import MEASURED, Cell, Outcome, Plan, Recipe, Record, Settings, Sweep
+from tests.requested import parse_request
 
 SIZES = {"width": "16", "depth": "1", "batch": "1", "metrics": "latency"}
 

@@ -12,13 +12,13 @@ import pytest
 from bench.metrics import accuracy, tuning
 from bench.planning.build import build_plan
 from bench.planning.jobs import expected_jobs, is_complete, jobs, missing_jobs
-from bench.planning.request import parse_request
 from bench.planning.tuning import LEARNING_RATE_SPREAD, TRIAL_SEED_OFFSET, recipe_of, trial_ids, trial_recipes
 from bench.running.runner import execute, is_failure, untrainable
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
 from bench.spec import Cell, Job, Outcome, Plan, Recipe, Record, Settings
 from tests.fake_executor import Silent, recorded
+from tests.requested import parse_request
 
 RECIPE = Recipe(epochs=1, learning_rate=1e-3)
 SMALL = {"models": "gmlp,vit", "seq": "5", "width": "16", "depth": "1", "task": "digits", "metrics": "accuracy,tuning"}

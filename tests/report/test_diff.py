@@ -15,10 +15,10 @@ import pytest
 from bench import cli
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.planning.request import parse_request
 from bench.running.store import RECORDS, line_of, start_run
 from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import measured, recorded
+from tests.requested import parse_request
 
 ENVIRONMENT: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "num_cores": 2}
 ITEMS = 400

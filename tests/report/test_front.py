@@ -14,10 +14,10 @@ import pytest
 from bench import cli
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.planning.request import parse_request
 from bench.running.store import RecordWriter, StoredRun, start_run
 from bench.running.table import item_scores_of, training_records
 from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
+from tests.requested import parse_request
 
 ITEMS, PARAMS = 400, 250_000
 RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}

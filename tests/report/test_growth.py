@@ -5,7 +5,6 @@ from __future__ import annotations
 from bench.analysis.crossover import closed_forms, closed_pairs, measured_pairs
 from bench.analysis.growth import Growth, growth_of
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.report.sections.growth import (
     closed_crossing_table,
     decomposition_table,
@@ -19,6 +18,7 @@ from bench.report.sections.growth import (
 from bench.report.tables import Table
 from bench.spec import Recipe, Settings
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
+from tests.requested import parse_request
 
 
 def grown(*made: Made) -> list[Growth]:

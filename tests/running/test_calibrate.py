@@ -9,11 +9,11 @@ import pytest
 
 from bench.measure.onednn import product
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.running.calibrate import SHORT_S, short_ceilings, times_something
 from bench.running.executors.inline import Executor as InlineExecutor
 from bench.running.executors.process import Executor
 from bench.spec import Job, Outcome, Plan, Recipe, Settings
+from tests.requested import parse_request
 
 
 def planned(metrics: str = "latency", **settings: Any) -> Plan:

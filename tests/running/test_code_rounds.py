@@ -10,13 +10,13 @@ import pytest
 
 from bench.console import say
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.running import code_rounds
 from bench.running.code_run import CONTROL, FIRST, SECOND, CodeRun
 from bench.running.revision_member import Code
 from bench.running.revisions import Revision
 from bench.running.signals import Stop
 from bench.spec import MEASURED, Job, Outcome, Recipe, Settings
+from tests.requested import parse_request
 
 CODES = tuple(Code(tree=Path(name), compiled=Path(f"{name}-compiled")) for name in ("a", "b"))
 SEQS, ROUNDS = (17, 18, 19), 4

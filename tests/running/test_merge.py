@@ -12,12 +12,12 @@ import pytest
 from bench.analysis.study import findings_of
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.planning.request import parse_request
 from bench.running.merge import merge_runs, rows_of_runs
 from bench.running.store import StoredRun
 from bench.running.table import rows_of, times_of
 from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests.fake_executor import measured, recorded
+from tests.requested import parse_request
 
 ROUNDS = 3
 AGREEING = dict.fromkeys(MUST_AGREE, "same")

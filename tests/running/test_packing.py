@@ -16,7 +16,7 @@ import pytest
 from bench import cli
 from bench.commands import plan_of_flags
 from bench.files import LEAST_DICTIONARY_BYTES, pack, packed_path, unpack, write_bytes
-from bench.planning.flags import Flags
+from bench.planning.flags import read_flags
 from bench.progress import listening
 from bench.running.folder import choose_folder
 from bench.running.runner import execute, jobs_ahead
@@ -196,7 +196,7 @@ def test_a_damaged_packed_file_is_one_line(
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    flags = Flags(models="vit", seq="17,18", params="100k", depth="2", metrics="params", device="cpu")
+    flags = read_flags({"models": "vit", "seq": "17,18", "params": "100k", "depth": "2", "metrics": "params", "device": "cpu"})
     return plan_of_flags(flags, may_be_elsewhere=True)
 
 
@@ -204,11 +204,11 @@ def test_a_complete_run_is_packed_and_an_unfinished_one_is_not(plan: Plan, tmp_p
     folder, today = tmp_path / "mine", datetime.date(2026, 11, 23)
     assert execute(plan, folder, Silent(), executor="inline").complete
     assert names(folder) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}
-    assert choose_folder(plan, str(folder), today).complete
+    assert choose_folder(plan, folder, today).complete
     with RecordWriter(folder):
         first = (folder / RECORDS).read_bytes().splitlines(keepends=True)[0]
         (folder / RECORDS).write_bytes(first)
-    assert not choose_folder(plan, str(folder), today).complete
+    assert not choose_folder(plan, folder, today).complete
     assert len(jobs_ahead(plan, folder, RunRecords(folder))) == 1
     assert execute(plan, folder, Silent(), executor="inline").complete
     assert names(folder) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}

@@ -9,13 +9,13 @@ import pytest
 from bench import cli
 from bench.planning.build import build_plan
 from bench.planning.jobs import RETRIES
-from bench.planning.request import parse_request
 from bench.running.runner import RunResult, execute
 from bench.running.store import CORRUPT, read_records, read_run
 from bench.running.table import rows_of
 from bench.spec import MEASURED, Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import unpacked_records
+from tests.requested import parse_request
 
 FAILED = Outcome(status="failed", reason="planted failure")
 

@@ -11,7 +11,6 @@ import pytest
 
 from bench.planning.build import build_plan
 from bench.planning.jobs import LATENCY, batches, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
-from bench.planning.request import parse_request
 from bench.planning.timing import PILOT
 from bench.running import runner
 from bench.running.executors import inline
@@ -20,6 +19,7 @@ from bench.running.store import RecordWriter, read_run
 from bench.running.table import num_missing, rows_of
 from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings
 from tests.fake_executor import Silent, measured, recorded
+from tests.requested import parse_request
 
 ROUNDS = 3
 PER_ROUND = 4

@@ -13,7 +13,6 @@ from bench import cli
 from bench.measure import environment
 from bench.planning.build import build_plan
 from bench.planning.jobs import is_complete, jobs
-from bench.planning.request import parse_request
 from bench.running import runner, store
 from bench.running.calibrate import SHORT_S
 from bench.running.executors import inline
@@ -22,6 +21,7 @@ from bench.running.store import RECORDS, RecordWriter, RunRecords, read_run
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import unpacked_records
+from tests.requested import parse_request
 
 TODAY = datetime.date(2026, 11, 20)
 
@@ -43,23 +43,23 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_is_named_by_date_device_and_models(in_tmp: Path) -> None:
     plan = planned()
-    folder, complete = place(choose_folder(plan, "", TODAY))
+    folder, complete = place(choose_folder(plan, None, TODAY))
     assert (folder, complete) == (Path("results/2026-11-20_cpu_vit"), False)
     runner.execute(plan, folder, Silent(), executor="inline")
-    assert place(choose_folder(plan, "", TODAY)) == (Path("results/2026-11-20_cpu_vit-2"), False)
-    assert place(choose_folder(plan, str(folder), TODAY)) == (folder, True)
+    assert place(choose_folder(plan, None, TODAY)) == (Path("results/2026-11-20_cpu_vit-2"), False)
+    assert place(choose_folder(plan, folder, TODAY)) == (folder, True)
     assert in_tmp.joinpath(folder).is_dir()
 
 
 @pytest.mark.usefixtures("in_tmp")
 def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_run() -> None:
     plan = planned()
-    folder = choose_folder(plan, "", datetime.date(2026, 11, 1)).folder
+    folder = choose_folder(plan, None, datetime.date(2026, 11, 1)).folder
     first = jobs(plan)[0]
     facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
     with writing_to(folder, plan, facts, put_corrupt_aside=False) as writer:
         writer.append(runner.record_of(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
-    assert place(choose_folder(plan, "", TODAY)) == (folder, False)
+    assert place(choose_folder(plan, None, TODAY)) == (folder, False)
     progress = Silent()
     result = runner.execute(plan, folder, progress, executor="inline")
     assert result.complete

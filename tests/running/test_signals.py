@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.running.runner import execute
 from bench.running.signals import SIGNALS, Stop
 from bench.running.store import read_run
 from bench.spec import MEASURED, Job, Outcome, Recipe, Record, Settings
 from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import processes_of, started
+from tests.requested import parse_request
 from tests.specimens import ROOT, run_bench
 
 PILOTS = 2

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from bench.errors import one_line
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.running.store import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records, read_run, start_run
 from bench.serialize import canonical_json, content_id, from_json, to_json
 from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings
+from tests.requested import parse_request
 
 FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "200")))
 DATA = Path(__file__).parents[1] / "data"

@@ -16,12 +16,12 @@ import pytest
 from bench.analysis.study import study
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
 from bench.planning.jobs import control_cell, jobs
-from bench.planning.request import parse_request
 from bench.running.store import StoredRun
 from bench.running.table import IDENTITY, control_of, json_rows, num_missing, references_of, rows_of, times_of, write_table
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests import fake_executor
 from tests.fake_executor import recorded
+from tests.requested import parse_request
 
 ROUNDS = 7
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.running import turns, worker
 from bench.serialize import to_json
 from bench.spec import MEASURED, Job, Outcome, Recipe, Settings
+from tests.requested import parse_request
 from tests.specimens import copy_of_the_program, environment_of
 
 NOISY_METRIC = '''"""Prints while it takes turns."""

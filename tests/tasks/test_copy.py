@@ -61,7 +61,7 @@ def test_few_symbols_need_more_tokens_for_test_items_to_be_new() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "allowed"), [("copy+symbols=1", "2 to 4096"), ("copy+items=0", "1 to"), ("copy+symbols=5000", "2 to 4096")]
+    ("text", "allowed"), [("copy+symbols=1", "from 2 to 4,096"), ("copy+items=0", "from 1 to"), ("copy+symbols=5000", "from 2 to 4,096")]
 )
 def test_options_out_of_range_are_refused_naming_the_range(text: str, allowed: str) -> None:
     with pytest.raises(RequestError, match=allowed):

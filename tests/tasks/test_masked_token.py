@@ -182,9 +182,9 @@ def test_the_rate_is_an_option(reviews: str, tmp_path: Path, monkeypatch: pytest
         ("masked_token:nothing", "unknown task 'nothing'"),
         ("masked_token:text", "task text needs a FILE"),
         ("masked_token:trec+text_column=body", "unknown option of task trec: 'text_column'"),
-        ("masked_token:trec+tokenizer=words", "'words' is unknown"),
-        ("masked_token:trec+rate=0", "rate of task masked_token is 0; allowed: 1 to 100"),
-        ("masked_token:trec+rate=101", "rate of task masked_token is 101; allowed: 1 to 100"),
+        ("masked_token:trec+tokenizer=words", "must be one of bytes, bpe, not 'words'"),
+        ("masked_token:trec+rate=0", "rate of task masked_token must be a whole number from 1 to 100, not '0'"),
+        ("masked_token:trec+rate=101", "rate of task masked_token must be a whole number from 1 to 100, not '101'"),
     ],
 )
 def test_what_is_no_text_task_or_option_is_refused(task: str, said: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bench import catalog
 from bench.spec import OptionValue, RequestError, Workload
+from models.layers.options import option_text, read_options
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -30,7 +31,7 @@ class EngineChoice:
 
     @property
     def text(self) -> str:
-        return "+".join((self.name, *(f"{name}={_text(value)}" for name, value in self.options)))
+        return "+".join((self.name, *(f"{name}={option_text(value)}" for name, value in self.options)))
 
 
 def _no_facts() -> Facts:
@@ -64,19 +65,13 @@ class Engine(Protocol):
 
 
 def parse_engine(text: str) -> EngineChoice:
-    """Raises RequestError for an engine, an option or a value that there is not."""
+    """An entry of `--engine`; options at their default are left out, and the others are in one order."""
     name, *settings = text.split("+")
     catalog.require("engines", name)
-    known = {option.name: option for option in catalog.options(name, "engines")}
-    options = []
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        if key not in known:
-            raise catalog.unknown(f"option of engine {name}:", key, tuple(known), "bench list engines")
-        options.append((key, _value(f"option {key} of engine {name}", value, known[key])))
-    if len({key for key, _ in options}) < len(options):
-        raise RequestError(f"an option of engine {name} is given twice in {text!r}", "leave one out")
-    choice = EngineChoice(name=name, options=tuple(sorted(option for option in options if option[1] != known[option[0]].default)))
+    known = catalog.options(name, "engines")
+    given = read_options(f"engine {name}", settings, known)
+    defaults = {option.name: option.default for option in known}
+    choice = EngineChoice(name=name, options=tuple(sorted((key, value) for key, value in given.items() if value != defaults[key])))
     try:
         config_of(choice)
     except ValueError as error:
@@ -102,18 +97,3 @@ def prepare(engine: str, model: nn.Module, data: Tensor, *, trains: bool) -> Pre
     choice = parse_engine(engine)
     prepared: Prepared = catalog.load("engines", choice.name).prepare(model, data, config_of(choice), trains=trains)
     return prepared
-
-
-def _value(what: str, text: str, option: catalog.Option) -> OptionValue:
-    if not text:
-        example = "true" if option.kind == "bool" else option.default
-        raise RequestError(f"{what} has no value", f"write {option.name}={example}")
-    if option.kind != "bool":
-        return text
-    if text not in ("true", "false"):
-        raise RequestError(f"{what} must be true or false, not {text!r}", f"write {option.name}=true")
-    return text == "true"
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

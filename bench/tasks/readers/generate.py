@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.spec import OptionValue, RequestError
+from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, Splits
 from bench.tasks._info import TOKEN_CLASS, Generation, Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.options import fewest_tokens, named_option, whole_option
+from bench.tasks.readers.options import ITEMS_OPTIONS, fewest_tokens
+from models.layers.options import Option
 
 Array = NDArray[Any]
 MAX_DRAWS = 100
@@ -46,7 +47,7 @@ def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_lea
     how many are learned from.
     Raises RequestError where there are too few different items.
     """
-    test = draw(_generator(choice, num_tokens, TEST_STREAM), whole_option(choice, "test_items"))
+    test = draw(_generator(choice, num_tokens, TEST_STREAM), choice.options["test_items"])
     kept_out = {item.tobytes() for item in test.inputs}
     train = _draw_others(choice, draw_learned or draw, _generator(choice, num_tokens, TRAIN_STREAM), kept_out)
     return Splits(train=_split(train), test=_split(test))
@@ -60,13 +61,13 @@ def smallest_id_type(vocab_size: int) -> type[np.uint8] | type[np.int16] | type[
 
 
 def _generator(choice: TaskChoice, num_tokens: int, stream: int) -> np.random.Generator:
-    seed = whole_option(choice, "seed", at_least=0)
+    seed = choice.options["seed"]
     return np.random.default_rng((zlib.crc32(choice.name.encode()), num_tokens, stream, *((seed,) if seed else ())))
 
 
 def _draw_others(choice: TaskChoice, draw: Draw, generator: np.random.Generator, kept_out: set[bytes]) -> Drawn:
     """Training items, drawn again in place of each that is kept out."""
-    missing, parts = whole_option(choice, "items"), []
+    missing, parts = choice.options["items"], []
     for _ in range(MAX_DRAWS):
         part = draw(generator, missing)
         is_new = np.array([item.tobytes() not in kept_out for item in part.inputs])
@@ -100,19 +101,12 @@ def _split(items: Drawn) -> Split:
 
 BLANK, SHIFTED = FORMS = ("blank", "shifted")
 """What the second half reads: nothing, or the answers one token late, after a start symbol."""
-RECOLLECTION_OPTIONS: dict[str, OptionValue] = {
-    "items": 20_000,
-    "test_items": 2_000,
-    "seed": 0,
-    "symbols": 16,
-    "form": BLANK,
-    "learn_up_to": 0,
-}
+RECOLLECTION_OPTIONS = (*ITEMS_OPTIONS, Option("symbols", 16, low=2, high=4096), Option("form", BLANK, FORMS), Option("learn_up_to", 0))
 
 
 def recollection_info(choice: TaskChoice, *, what: str) -> TaskInfo:
     """The facts of a task of this kind. Raises RequestError where there are too few different items, or options exclude each other."""
-    symbols = whole_option(choice, "symbols", at_least=2, at_most=4096)
+    symbols = choice.options["symbols"]
     shortest = fewest_tokens(choice, lambda n: symbols ** (n // 2), multiple=2, at_most=128, raise_option="symbols")
     is_shifted = _is_shifted(choice)
     return TaskInfo(
@@ -124,8 +118,8 @@ def recollection_info(choice: TaskChoice, *, what: str) -> TaskInfo:
         answers=TOKEN_CLASS,
         num_classes=symbols,
         chance=1 / symbols,
-        num_train=whole_option(choice, "items"),
-        num_test=whole_option(choice, "test_items"),
+        num_train=choice.options["items"],
+        num_test=choice.options["test_items"],
         generation=Generation(start=symbols + 1, blank=symbols) if is_shifted else None,
     )
 
@@ -133,7 +127,7 @@ def recollection_info(choice: TaskChoice, *, what: str) -> TaskInfo:
 def recollection_splits(choice: TaskChoice, *, num_tokens: int, backwards: bool) -> Splits:
     """Ids `(items, num_tokens)` and, in the second half, the symbols asked for: in the order shown, or backwards."""
 
-    symbols, is_shifted = whole_option(choice, "symbols"), _is_shifted(choice)
+    symbols, is_shifted = choice.options["symbols"], _is_shifted(choice)
 
     def drawn(longest: int) -> Draw:
         return recollection(num_tokens=num_tokens, symbols=symbols, backwards=backwards, shifted=is_shifted, up_to=longest)
@@ -172,12 +166,12 @@ def _vocab_size(symbols: int, is_shifted: bool) -> int:
 
 
 def _is_shifted(choice: TaskChoice) -> bool:
-    return named_option(choice, "form", FORMS) == SHIFTED
+    return bool(choice.options["form"] == SHIFTED)
 
 
 def _learn_up_to(choice: TaskChoice) -> int:
     """The most symbols that an item to learn from shows; 0: half of its tokens. Raises RequestError where the form has no room for fewer."""
-    longest = whole_option(choice, "learn_up_to", at_least=0)
+    longest: int = choice.options["learn_up_to"]
     if longest and not _is_shifted(choice):
         needed = f"form={SHIFTED}"
         raise RequestError(

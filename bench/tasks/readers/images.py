@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import TaskChoice, TaskInfo
-from bench.tasks.readers.options import whole_option
+from models.layers.options import Option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FAULTS = (OSError, EOFError, HTTPException, RuntimeError, ValueError, TypeError, LookupError, AssertionError, zlib.error)
 """What torchvision and the libraries under it raise for files that are absent, torn or of another kind, and for downloads that fail."""
 
-ITEMS_OPTION = {"items": 0}
+ITEMS_OPTION = Option("items", 0)
 """Of a set of which a part may be learned from: how many training images there are (0: all)."""
 SUBSET_SEED = 0
 """Subsets are the same at every call, and a smaller one lies within every larger one."""
@@ -83,7 +83,9 @@ def load_cifar(task: str, kind: str, place: Place, folder: str) -> Splits:
 
 def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
     """The facts of the set with as many training images as asked for. Raises RequestError where they are not the same number of every class."""
-    items = whole_option(choice, "items", at_least=0, at_most=whole.num_train)
+    items = choice.options["items"]
+    if items > whole.num_train:
+        raise RequestError(f"task {whole.name} has {whole.num_train} training images, not {items}", f"write {whole.name}+items=0")
     if items % whole.num_classes:
         below = max(whole.num_classes, items - items % whole.num_classes)
         raise RequestError(
@@ -95,7 +97,7 @@ def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
 
 def subset_splits(choice: TaskChoice, whole: TaskInfo, splits: Splits) -> Splits:
     """The splits with as many training images as asked for, drawn of each class; test images and normalisation stay those of the whole set."""
-    num_items = whole_option(choice, "items", at_least=0, at_most=whole.num_train)
+    num_items = choice.options["items"]
     if not num_items:
         return splits
     chosen = balanced_subset(splits.train.targets, num_items // whole.num_classes)

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.spec import OptionValue, RequestError
+from bench.spec import RequestError
 from bench.tasks.readers import byte_pairs
+from models.layers.options import Option
 
 PADDING = 0
 TOKENIZERS = ("bytes", "bpe")
-TOKEN_OPTIONS: dict[str, OptionValue] = {"tokenizer": "bytes", "vocab_size": 4096}
+DEFAULT_VOCAB_SIZE = 4096
+TOKEN_OPTIONS = (Option("tokenizer", "bytes", TOKENIZERS), Option("vocab_size", DEFAULT_VOCAB_SIZE))
 """The options of every text task; `vocab_size` is for `bpe` only."""
 BYTE_VOCAB_SIZE = 257
 INSTEAD_OF_NOTHING = " "
@@ -26,25 +28,23 @@ Ids = NDArray[Any]
 Tokenise = Callable[[Sequence[str]], tuple[Ids, NDArray[np.int64]]]
 
 
-def require_tokens(options: Mapping[str, OptionValue]) -> int:
+def require_tokens(options: Mapping[str, Any]) -> int:
     """The vocabulary size that the options ask for, padding included. Raises RequestError for options that cannot be met."""
-    tokenizer, size = str(options["tokenizer"]), int(options["vocab_size"])
-    if tokenizer not in TOKENIZERS:
-        raise RequestError(f"tokenizer {tokenizer!r} is unknown; allowed: {', '.join(TOKENIZERS)}", "write +tokenizer=bytes")
-    if tokenizer == "bpe":
+    size: int = options["vocab_size"]
+    if options["tokenizer"] == "bpe":
         if size < BYTE_VOCAB_SIZE:
             raise RequestError(
                 f"vocab_size {size} is too small for bpe: padding and the 256 bytes are {BYTE_VOCAB_SIZE}", "write +vocab_size=4096"
             )
         return size
-    if size != TOKEN_OPTIONS["vocab_size"]:
+    if size != DEFAULT_VOCAB_SIZE:
         raise RequestError(
             f"vocab_size {size} with tokenizer bytes, whose size is {BYTE_VOCAB_SIZE}", "add +tokenizer=bpe, or leave it out"
         )
     return BYTE_VOCAB_SIZE
 
 
-def learn_tokens(texts: Sequence[str], *, options: Mapping[str, OptionValue], num_tokens: int) -> Tokenise:
+def learn_tokens(texts: Sequence[str], *, options: Mapping[str, Any], num_tokens: int) -> Tokenise:
     """What turns texts into ids `(texts, num_tokens)`, int16 or int32, and their numbers of real tokens `(texts,)`. `texts`: the training ones."""
     vocab_size = require_tokens(options)
     learned = byte_pairs.learn(texts, vocab_size=vocab_size - 1) if options["tokenizer"] == "bpe" else None

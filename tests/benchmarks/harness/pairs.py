@@ -11,10 +11,10 @@ import numpy as np
 
 from bench.intervals import Interval, ratio_over_rounds
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.planning.timing import PILOT, calls_of_burst
 from bench.running.executors.process import Executor
 from bench.spec import MEASURED, Cell, Job, Recipe, Settings
+from tests.requested import parse_request
 
 BOOKED = 50
 """Calls of a burst of the planted truth; the slower side makes one more and books as many."""

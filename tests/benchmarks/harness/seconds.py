@@ -25,7 +25,6 @@ from bench import console
 from bench.files import write_json
 from bench.measure.environment import inspect_environment
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.running.executors.process import Executor
 from bench.serialize import to_json
 from bench.spec import Plan, Recipe
@@ -34,6 +33,7 @@ from tests.benchmarks.harness.pairs import measure_pair, settings_of
 from tests.benchmarks.harness.readings import BENCH, TIMM, TORCH
 from tests.benchmarks.harness.sessions import visit_peer
 from tests.benchmarks.harness.spread import processes_needed, spread_over_rounds
+from tests.requested import parse_request
 
 PYPERF = "pyperf"
 PAIRS: Mapping[str, Mapping[str, str]] = {

@@ -18,7 +18,6 @@ from bench.measure.kernels import spatial_kernel
 from bench.measure.memory_tracker import ACTIVATION, Ledger, Watch
 from bench.measure.step import build_step
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.spec import Recipe, Settings
 from models.gmlp import Config as FamilyConfig
 from models.gmlp import build as build_family
@@ -42,6 +41,7 @@ from tests.models.kernels.gate_checks import (
     drawn,
     plain,
 )
+from tests.requested import parse_request
 
 CASES = (
     # one tile, of fewer tokens than it holds, and several; channels that are no power of two

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from bench.planning.build import build_plan
-from bench.planning.request import parse_request
 from bench.running import runner
 from bench.running.executors import process
 from bench.running.executors.process import Executor, processor_s
@@ -22,6 +21,7 @@ from bench.running.store import read_run
 from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Settings, Workload
 from models.layers.shape import Shape
 from tests.fake_executor import Silent
+from tests.requested import parse_request
 from tests.timed import in_group
 
 BLOCKS = 4

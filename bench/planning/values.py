@@ -1,0 +1,173 @@
+"""Flags of commands: how they are declared, and how lists, words, parameter counts and memory sizes are read. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from bench import catalog
+from bench.spec import RequestError
+
+MAX_SIZE = 1_048_576
+"""Of a sequence, a batch and a width."""
+MAX_COUNT = 10_000
+MAX_TOKENS = 2**30
+"""Of a batch."""
+MAX_PARAMS = 100_000_000_000
+MAX_MEMORY = 2**60
+MAX_SECONDS = 7 * 24 * 3600.0
+MAX = "max"
+"""In `--batch` and `--seq`: climb to the largest that fits the memory."""
+PARAMS_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_T = TypeVar("_T")
+
+
+def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable[[str], Any] | None = None, **more: Any) -> Any:
+    """An option of the command line. `parse` reads its text and raises RequestError."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):  # a default, which has its type already
+            return value
+        try:
+            return parse(value) if parse else value
+        except RequestError as wrong:
+            # typer adds the flag's name; the command line shows the hint of the cause
+            raise typer.BadParameter(str(wrong)) from wrong
+
+    return typer.Option(
+        *more.pop("names", ()), help=help_text, metavar=metavar, rich_help_panel=panel, parser=read if parse else None, **more
+    )
+
+
+def count(help_text: str, panel: str | None = None, *, min: int = 1, max: int = MAX_SIZE) -> Any:
+    return flag(help_text, "N", panel, min=min, max=max)
+
+
+def switch(name: str, help_text: str, panel: str | None = None) -> Any:
+    return typer.Option(name, help=help_text, rich_help_panel=panel)
+
+
+def with_fields(kind: type, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command one flag per field of its parameter of type `kind`: these, or all."""
+    chosen = [f for f in dataclasses.fields(kind) if not names or f.name in names]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        (holder,) = (name for name, parameter in own.items() if parameter.annotation is kind)
+        del own[holder]
+
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> Any:
+            held = kind(**{f.name: given.pop(f.name) for f in chosen})
+            return command(**{holder: held}, **given)
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        shared = [inspect.Parameter(f.name, keyword, default=f.default, annotation=_hints(kind)[f.name]) for f in chosen]
+        taken = [p.replace(kind=keyword, annotation=_as_typer_takes_it(p.annotation)) for p in (*shared, *own.values())]
+        wrapper.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in taken}
+        return wrapper
+
+    return decorate
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _as_typer_takes_it(annotation: Any) -> Any:
+    """typer refuses tuple[X, ...], even where a parser of ours makes the value."""
+    (option, *_) = getattr(annotation, "__metadata__", (None,))
+    return Annotated[str, option] if getattr(option, "parser", None) else annotation
+
+
+def named_path(text: str) -> Path:
+    """A path. Raises RequestError for an empty one, which would name the current folder."""
+    if not text:
+        raise RequestError("an empty path names nothing", "leave the flag out, or name a folder")
+    return Path(text)
+
+
+def entries(text: str) -> tuple[str, ...]:
+    """The entries of a comma-separated list, each once. Raises RequestError for an empty one."""
+    found = tuple(entry.strip() for entry in text.split(","))
+    if not all(found):
+        raise RequestError(f"{text!r} has an empty entry")
+    return tuple(dict.fromkeys(found))
+
+
+def one_of(allowed: Iterable[str]) -> Callable[[str], str]:
+    names = tuple(allowed)
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise catalog.unknown("value", text, names)
+        return text
+
+    return parse
+
+
+def several_of(allowed: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    return several(one_of(allowed))
+
+
+def several(parse: Callable[[str], _T]) -> Callable[[str], tuple[_T, ...]]:
+    """A comma-separated list of what `parse` reads, each value once."""
+    return lambda text: tuple(dict.fromkeys(parse(entry) for entry in entries(text)))
+
+
+def plugin(kind: str) -> Callable[[str], str]:
+    """The name of a plugin of this kind."""
+
+    def parse(text: str) -> str:
+        catalog.require(kind, text)
+        return text
+
+    return parse
+
+
+def whole_number(low: int = 1, high: int = MAX_SIZE, *, or_max: bool = False) -> Callable[[str], Any]:
+    """A whole number within bounds; with `or_max` also the word `max`."""
+
+    def parse(text: str) -> int | str:
+        if or_max and text == MAX:
+            return text
+        if not re.fullmatch(r"[+-]?\d{1,18}", text) or not low <= int(text) <= high:
+            raise RequestError(f"{text!r} is not a whole number between {low:,} and {high:,}{', or max' if or_max else ''}")
+        return int(text)
+
+    return parse
+
+
+def params(text: str) -> int:
+    """`250k`, `1M`, `1.5M`, `2B` or a plain number."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmbg]?)", text.lower())
+    value = round(float(found[1]) * PARAMS_UNITS[found[2]]) if found else 0
+    if not 1 <= value <= MAX_PARAMS:
+        raise RequestError(f"{text!r} is not a number of parameters between 1 and {MAX_PARAMS:,}", "try 250k or 1M")
+    return value
+
+
+def params_text(number: int) -> str:
+    """As it may be typed: `250k`, `1.5M`."""
+    scale, suffix = (10**6, "M") if number >= 10**6 else (10**3, "k")
+    return f"{number / scale:g}{suffix}"
+
+
+def memory(text: str) -> int:
+    """`512MiB`, `8GiB`, `1.5TiB`, in bytes."""
+    found = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,6}})?) ?({'|'.join(MEMORY_UNITS)})", text)
+    value = round(float(found[1]) * MEMORY_UNITS[found[2]]) if found else 0
+    if not 1 <= value <= MAX_MEMORY:
+        raise RequestError(f"{text!r} is not an amount of memory: a number and {', '.join(MEMORY_UNITS)}", "try 8GiB")
+    return value

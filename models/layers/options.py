@@ -1,0 +1,108 @@
+"""Options as text, `option=value`, of families, mixers, engines, tasks and recipes: one declaration, one reader. Imports no torch."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+Value = str | int | float | bool | tuple[str, ...]
+LARGEST = 10**9 - 1
+
+
+class RequestError(ValueError):
+    """The request was wrong: one line saying what was asked and what is allowed, and a hint: what to type next."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option's name, its default, whose type is that of every value, and what is allowed.
+
+    `words`: those that a text may be, or that a tuple may hold, written `a+b` and kept in this order. `low`, `high`: bounds of a number, both
+    allowed unless `above_low`.
+    """
+
+    name: str
+    default: Value
+    words: tuple[str, ...] = ()
+    low: float = 0
+    high: float = LARGEST
+    above_low: bool = False
+
+    @property
+    def rule(self) -> str:
+        kind = type(self.default)
+        if kind is bool:
+            return "true or false"
+        if kind is int:
+            return f"a whole number from {self.low:,} to {self.high:,}"
+        if kind is float:
+            return f"above {self.low:g} and up to {self.high:g}" if self.above_low else f"from {self.low:g} to {self.high:g}"
+        if kind is tuple:
+            return f"one or more of {', '.join(self.words)}, joined by +{'' if self.default else ', or none'}"
+        return f"one of {', '.join(self.words)}" if self.words else "a word"
+
+    def allows(self, value: Any) -> bool:
+        """Whether a number lies within the bounds; true for anything else, whose words are checked as they are read."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return True
+        return self.low < value <= self.high or (value == self.low and not self.above_low)
+
+    def read(self, text: str) -> Value | None:
+        """The value of a text; None where it is not allowed."""
+        value = self._typed(text)
+        return value if value is not None and self.allows(value) else None
+
+    def _typed(self, text: str) -> Value | None:
+        kind = type(self.default)
+        if kind is bool:
+            return {"true": True, "false": False}.get(text)
+        if kind is int:
+            # one text per number, so that equal models have equal names
+            return int(text) if re.fullmatch(r"0|[1-9]\d{0,8}", text) else None
+        if kind is float:
+            return float(text) if re.fullmatch(r"\d*\.?\d+(e[+-]?\d{1,2})?", text, re.IGNORECASE) else None
+        if kind is tuple:
+            words = () if text == "none" and not self.default else text.split("+")
+            return tuple(word for word in self.words if word in words) if set(words) <= set(self.words) else None
+        return text if text and (text in self.words or not self.words) else None
+
+
+def read_options(owner: str, settings: Iterable[str], options: Iterable[Option]) -> dict[str, Any]:
+    """The values of `option=value`. Raises RequestError for what `owner` does not have, does not allow, or is given twice."""
+    known = {option.name: option for option in options}
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "leave it out"
+            raise RequestError(f"unknown option of {owner}: {name!r}; allowed: {', '.join(known) or 'none'}", hint)
+        if name in found:
+            raise RequestError(f"option {name} of {owner} is given twice", "leave one out")
+        option = known[name]
+        found[name] = option.read(text)
+        if found[name] is None:
+            raise RequestError(
+                f"option {name} of {owner} must be {option.rule}, not {text!r}", f"write {name}={option_text(option.default)}"
+            )
+    return found
+
+
+def option_text(value: object) -> str:
+    """A value as it is typed."""
+    if isinstance(value, tuple):
+        return "+".join(value) or "none"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def split_choice(text: str) -> tuple[str, list[str]]:
+    """A choice with options of its own, `name:option=value:option=value`: its name and its settings, in one order."""
+    name, *settings = text.split(":")
+    return name, sorted(settings)
