@@ -83,7 +83,8 @@ def read_options(owner: str, settings: Iterable[str], options: Iterable[Option])
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "leave it out"
-            raise RequestError(f"unknown option of {owner}: {name!r}; allowed: {', '.join(known) or 'none'}", hint)
+            allowed = f"allowed: {', '.join(known)}" if known else "it has no options"
+            raise RequestError(f"unknown option of {owner}: {name!r}; {allowed}", hint)
         if name in found:
             raise RequestError(f"option {name} of {owner} is given twice", "leave one out")
         option = known[name]

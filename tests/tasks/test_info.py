@@ -53,7 +53,7 @@ def test_an_argument_may_hold_colons_and_be_followed_by_options() -> None:
         ("copy+symbols=", "a whole number from 2", "write symbols=16"),
         ("text:a.csv+label_column=", "option label_column of task text must be a word", "write label_column=label"),
         ("trec+tokenizer=words", "option tokenizer of task trec must be one of bytes, bpe, not 'words'", "write tokenizer=bytes"),
-        ("digits+side=8", "unknown option of task digits: 'side'; allowed: none", "leave it out"),
+        ("digits+side=8", "unknown option of task digits: 'side'; it has no options", "leave it out"),
         ("digits:folder", "task digits takes no argument, found 'folder'", "try --task digits"),
         ("copy+items=5+items=7", "option items of task copy is given twice", "leave one out"),
         ("text", "task text needs a FILE", "write text:FILE"),
