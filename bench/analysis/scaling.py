@@ -1,4 +1,4 @@
-"""Fit cost as a quadratic polynomial in n and judge the n^2 term.
+"""Fit cost as a polynomial in n and judge the quadratic term.
 
 The fit is a + b n + c n^2 by least squares with weights 1 / mean^2, because the noise of a timing is proportional to the time. The estimator is one
 linear map of a round's values. It therefore gives every round its own a, b and c, and Student's t over rounds is valid for any correlation between
@@ -50,9 +50,9 @@ class TermShares:
 
 @dataclass(frozen=True, kw_only=True)
 class Decomposition:
-    """A quadratic fit to one series: value = a + b n + c n^2.
+    """A quadratic fit to the cost of one series.
 
-    a, b and c are in the unit of the samples. Intervals are 95 % over rounds, with bounds of at least 0; exact samples have width 0.
+    value = a + b n + c n^2 in the unit of the samples. Intervals are 95 % over rounds, with bounds of at least 0; exact samples have width 0.
 
     `refused`: why the lengths or rounds do not suffice, and which to add.
     `misfit`: why the cost does not follow such a polynomial. With `refused` or `misfit`, the fields a to `quadratic_equals_linear` stay empty.
