@@ -111,7 +111,7 @@ class ClosedCrossing:
 class PairCrossing:
     """The measured crossings of two series.
 
-    The series differ only in the model or the model's attention kernel. `scope`: the values that they share.
+    The series differ only in the model or the model's attention kernel. `scope`: the keys of the first series (`bench.analysis.series.SERIES_KEYS`).
     """
 
     first: str

@@ -77,7 +77,7 @@ class Verdict:
         sign = "above" if self.bound.above else "below"
         return (
             f"{self.bound.column} significantly {sign} {self.bound.value:g} times the first run's, or missing: {len(self.failing)} of "
-            f"{self.num_judged} cells"
+            f"{self.num_judged} configurations"
         )
 
 

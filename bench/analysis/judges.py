@@ -33,7 +33,7 @@ RATIO_REASONS = {
     REFUTED: "The interval of the ratio lies above 1.",
     UNDECIDED: "The interval of the ratio contains 1.",
 }
-SPEED_WORDS = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "no difference shown"}
+SPEED_WORDS = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "not significantly different"}
 OPPOSITE = {SUPPORTED: REFUTED, REFUTED: SUPPORTED, UNDECIDED: UNDECIDED}
 Row = Mapping[str, Any]
 
@@ -57,7 +57,7 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
             about=label,
             scope=scope,
             answer=UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length]),
-            reason=" ".join(filter(None, (unmatched, f"{FIRST}: {where}.", *doubts))),
+            reason=" ".join(filter(None, (unmatched, f"{FIRST} is {where}.", *doubts))),
             estimates=tuple(
                 Estimate(name=f"{estimate.name} at n = {by_length[-1].n}", value=estimate.value, unit=estimate.unit)
                 for estimate in by_length[-1].estimates

@@ -16,7 +16,7 @@ from bench.intervals import Interval
 from bench.measure.engines import EAGER
 from bench.spec import FASTEST_PEER, Part, Prediction
 
-Findings = tuple[Mapping[Place | None, str], list[Estimate], list[str]]
+PlaceAnswers = tuple[Mapping[Place | None, str], list[Estimate], list[str]]
 """Answers by place (None: all places together), figures, and texts on gaps.
 
 With any gap, nothing is supported.
@@ -68,14 +68,14 @@ def judge_target(prediction: Prediction, standing: Standing, absent: Sequence[st
     )
 
 
-def _every_cell(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Findings:
+def _every_cell(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
     pairs = [pair for pair in standing.fastest if pair.place in places]
     answers: dict[Place | None, str] = {p.place: answer_to(prediction, p.joint) if p.joint else UNDECIDED for p in pairs}
     estimates = [Estimate(name=places_text([pair.place]), value=pair.joint, unit="ratio") for pair in pairs if pair.joint]
     return answers, estimates, [*_uncompared(len(pairs), len(places)), *_lost_peers(standing, places, absent)]
 
 
-def _mean(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Findings:
+def _mean(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
     """Judge the geometric mean over all cells.
 
     A mean over some cells decides nothing, because the missing cells may be the bad ones. A missing peer can only have raised the mean.
@@ -83,12 +83,12 @@ def _mean(prediction: Prediction, standing: Standing, places: Sequence[Place], a
     mean = next(mean for mean in standing.means if (mean.part, mean.peer) == (prediction.part, FASTEST_PEER))
     lost = [*_uncompared(mean.num_places, len(places)), *_lost_peers(standing, places, absent)]
     if mean.ratio is None:
-        return {}, [], [*lost, "fewer than two rounds include every cell"]
+        return {}, [], [*lost, "fewer than two rounds include every configuration"]
     answers: dict[Place | None, str] = {None: answer_to(prediction, mean.ratio)} if mean.num_places == len(places) else {}
     return answers, [Estimate(name="", value=mean.ratio, unit="ratio")], lost
 
 
-def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Findings:
+def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
     """Judge the output errors of all cells except the reference.
 
     Cells that were excluded because their answers differ are judged too.
@@ -98,7 +98,7 @@ def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[
     errors = [(place, contender.output_error) for place, contender in checked if not contender.is_reference]
     known = [(place, Interval(estimate=error, low=error, high=error, num=1)) for place, error in errors if error is not None]
     worst = {place: max((found for at, found in known if at == place), key=lambda found: found.high) for place, _ in known}
-    lost = [f"unknown for {len(errors) - len(known)} of {len(errors)} cells"] if len(known) < len(errors) else []
+    lost = [f"unknown for {len(errors) - len(known)} of {len(errors)} configurations"] if len(known) < len(errors) else []
     largest = max((found for _, found in known), key=lambda found: found.high, default=None)
     return (
         {place: answer_to(prediction, found) for place, found in worst.items()},
@@ -108,7 +108,7 @@ def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[
 
 
 def _uncompared(num: int, num_planned: int) -> list[str]:
-    return [f"{num_planned - num} of {num_planned} cells are not compared"] if num < num_planned else []
+    return [f"{num_planned - num} of {num_planned} configurations are not compared"] if num < num_planned else []
 
 
 def _lost_peers(standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> list[str]:

@@ -183,7 +183,7 @@ def pool_runs(runs: Sequence[StoredRun]) -> Pool:
             found.append(PooledPair(pair=pair, types=types, pooled=random_effects([kind.estimate for kind in types])))
     if not found:
         raise RequestError(
-            "these runs have no two timed cells of equal length, batch, phase, dtype, device and task, and no variants to compare",
+            "these runs have no two timed configurations of equal length, batch, phase, dtype, device and task, and no variants to compare",
             "measure two or more models at one length, with latency among --metrics",
         )
     return Pool(

@@ -159,7 +159,7 @@ class Study:
 
     @functools.cached_property
     def limits(self) -> pandas.DataFrame:
-        """The distance to the roofline of every cell that has one."""
+        """The roofline share of each row, and what limits it."""
         return limits(self.frame)
 
     @functools.cached_property

@@ -204,7 +204,7 @@ def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _page_faults(timed: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> Iterator[Finding]:
-    """Report memory that is returned to the system and fetched at every step.
+    """Report memory that is freed and fetched again at every step.
 
     With an allocator that keeps memory, the faults come from the first steps, which a long step with few samples includes.
     """
@@ -283,7 +283,7 @@ def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
         if drifts(by_round):
             yield Finding(
                 text=f"the last of {len(by_round)} rounds took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, "
-                f"{len(logs)} cells together",
+                f"{len(logs)} configurations together",
                 advice="the machine changed during the run (heat, clocks, neighbours); use ratios paired by round, or measure again for times",
                 serious=False,
             )
