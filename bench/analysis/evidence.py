@@ -72,7 +72,7 @@ def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:
 def _is_about(rows: pandas.DataFrame, subject: str) -> bool:
     """Return whether every row with a known kernel belongs to the subject.
 
-    A series that changes its attention kernel is neither `explicit` nor `fused`.
+    Without any known kernel, every row counts. A series that changes its attention kernel is neither `explicit` nor `fused`.
     """
     effective = rows["attention_effective"] if "attention_effective" in rows else pandas.Series([None] * len(rows), index=rows.index)
     known = rows[effective.notna() & (effective != "")]
