@@ -1,1 +1,1 @@
-"""Pure functions on tables: no torch, no files."""
+"""Compute answers from tables, without torch and without files."""

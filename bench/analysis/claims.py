@@ -1,15 +1,15 @@
-"""Claims and verdicts: one rule answers every claim as supported, refuted or undecided.
+"""Define claims and verdicts, and the rule that joins them.
 
-A claim comes from `bench.analysis.quadratic_claims` or is a prediction of the plan. A judge finds the intervals that bear on it; the rule does the
-rest. Intervals hold jointly for the comparisons that a reader would pick from, so the correction differs by kind:
+Claims come from `bench.analysis.quadratic_claims` or are predictions of the plan. A judge finds the relevant intervals; `answer_of` then answers
+supported, refuted or undecided. Intervals hold jointly for the comparisons that a reader would choose from, so the correction depends on the kind:
 
-- gMLP's speed beside ViT's: all lengths of one scope (Bonferroni). The claim is about every length of a scope, and no other scope answers it.
-- Predictions: all effects on one measure in the run (Bonferroni), since a reader scans the effects of all arms.
-- Targets beside the peers: every cell of the run (Bonferroni); the geometric mean of a part has one plain 95 % interval.
+- gMLP's speed beside ViT's: Bonferroni over the lengths of one scope. The claim is about every length of a scope; other scopes do not answer it.
+- Predictions: Bonferroni over all effects on one measure in the run, because a reader scans the effects of all variants.
+- Targets beside the peers: Bonferroni over every cell of the run. The geometric mean of a part has one plain 95 % interval.
 - Fits to n and differences in accuracy: plain 95 % intervals.
 
-The ranking (`bench.analysis.ranking`) corrects for all pairs of its table, since it names the fastest of many, which no claim does. One pair may
-therefore be decided by a claim and open in the ranking.
+The ranking (`bench.analysis.ranking`) names the fastest of many models, so it corrects for all pairs of the table. No claim does that; one pair may
+therefore be decided by a claim and undecided in the ranking.
 """
 
 from __future__ import annotations
@@ -27,12 +27,20 @@ SUPPORTED, REFUTED, UNDECIDED = ANSWERS = ("supported", "refuted", "undecided")
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement that a run supports, refutes or leaves open, written down before anything was measured.
+    """A statement, fixed before measuring, that a run supports or refutes.
 
-    `question`: the claim in words. `metric`: the quantity that it is about; `cells`: the cells that it needs. `because`: why a plan predicts it.
+    `question`: the claim in words.
+    `metric`: the quantity that the claim is about.
+    `name`: the key of a claim about quadratic cost; empty for a prediction.
+    `supported_by`, `refuted_by`: the conditions, in words.
+    `cells`: the configurations that the claim needs, in words.
+    `because`: why a plan predicts it.
 
-    Of a claim about quadratic cost `kind` names the judge (`bench.analysis.verdicts.JUDGES`), `subject` the series, `column` the quantity (of a
-    `bench.analysis.growth.Measure`). A claim of the kind `survives` asks whether the other answers stay the same along `axis`.
+    Only claims about quadratic cost have the fields below.
+    `kind`: the judge (`bench.analysis.verdicts.JUDGES`); `survives` asks whether the other answers stay the same along `axis`.
+    `subject`: the series to judge (`bench.analysis.evidence.is_subject`).
+    `column`: the quantity of a `bench.analysis.growth.Measure`.
+    `axis`: the choice to vary, such as `match` or `engine`.
     """
 
     question: str
@@ -49,12 +57,16 @@ class Claim:
 
     @property
     def timed(self) -> bool:
+        """Whether the claim is about latency."""
         return self.metric.startswith("latency")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A named figure behind a verdict. `unit`: ratio, difference, share, exponent, length or error."""
+    """A named figure behind a verdict.
+
+    `unit`: ratio, difference, share, exponent, length or error.
+    """
 
     name: str
     value: Interval
@@ -63,10 +75,17 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The answer to one claim about one subject, or about one n of it.
+    """The answer to one claim about one subject.
 
-    `about`: the models or arms; `scope`: the workload and policy, or the part of the plan. `cells`: ids of the rows that it rests on; `reach`: the
-    longest of their lengths over the shortest. `others`: verdicts on the same claim and subject in other scopes.
+    `about`: the models or variants compared.
+    `answer`: supported, refuted or undecided.
+    `reason`: why, in words.
+    `scope`: the workload and matching policy, or the part of the plan.
+    `n`: the sequence length; None for all lengths together.
+    `estimates`: the figures behind the answer.
+    `cells`: ids of the rows used.
+    `reach`: the longest length of those rows over the shortest.
+    `others`: verdicts on the same claim and subject in other scopes.
     """
 
     claim: Claim
@@ -82,11 +101,15 @@ class Verdict:
 
     @property
     def decided(self) -> bool:
+        """Whether the claim is supported or refuted."""
         return self.answer != UNDECIDED
 
 
 def answer_of(estimate: Interval, low: float = -math.inf, high: float = math.inf, *, inclusive: bool = False) -> str:
-    """Judge by the whole interval: supported between the bounds, refuted outside them. `inclusive`: a bound itself still supports."""
+    """Judge by the whole interval: supported inside the bounds, refuted outside.
+
+    `inclusive`: an interval that touches a bound still supports.
+    """
     if estimate.high < low or estimate.low > high:
         return REFUTED
     inside = low <= estimate.low and estimate.high <= high if inclusive else low < estimate.low and estimate.high < high
@@ -94,14 +117,20 @@ def answer_of(estimate: Interval, low: float = -math.inf, high: float = math.inf
 
 
 def answer_to_all(answers: Collection[str], *, complete: bool = True) -> str:
-    """Join the answers at several places: one refutes, all support. `complete`: no place that the claim needs is lost."""
+    """Join answers from several places: one refutation refutes, all must support.
+
+    `complete`: every place that the claim needs has an answer; otherwise nothing is supported.
+    """
     if REFUTED in answers:
         return REFUTED
     return SUPPORTED if complete and set(answers) == {SUPPORTED} else UNDECIDED
 
 
 def withheld(verdict: Verdict, doubt: str, *, quick: bool) -> Verdict:
-    """Leave undecided what the run as a whole cannot decide: anything in a quick run, times where there is `doubt` about them."""
+    """Leave undecided any answer that the run cannot give.
+
+    A quick run decides nothing; a run with a `doubt` decides nothing timed.
+    """
     if not verdict.decided or not (quick or (doubt and verdict.claim.timed)):
         return verdict
-    return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{doubt} Taken by itself: {verdict.answer}. {verdict.reason}".strip())
+    return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{doubt} Otherwise: {verdict.answer}. {verdict.reason}".strip())

@@ -1,4 +1,7 @@
-"""Two revisions of the code, timed in turn: of each cell, is the second slower, faster, or equal within the margin? Imports no torch."""
+"""Compare the latency of two revisions of the code, timed in turn.
+
+Each cell becomes slower, faster, or equal within the margin. This module imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,15 @@ MIN_ROUNDS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CellAnswer:
-    """One cell by the code of A and of B.
+    """One cell under revisions A and B.
 
-    `ratio`: time of B over time of A with its plain 95 % interval (None below two rounds). `different`, `equal`, `rounds_needed`: see
-    `bench.analysis.ranking.Pair`. `control`: the second process of A over the first, with its 99.9 % interval. `first_call_ms` and `latency_ms`:
-    medians over rounds of A and of B, None where nothing was measured. `failed`: which side was not measured, with status and reason.
+    `num_rounds`: rounds with a time of both.
+    `latency_ms`, `first_call_ms`: medians over rounds of A and of B; None if not measured.
+    `failed`: the revision that was not measured, with status and reason.
+    `ratio`: time of B over time of A with its plain 95 % interval; None below two rounds.
+    `control`: the second process of A over the first, with its 99.9 % interval.
+    `different`, `equal`, `rounds_needed`: as in `bench.analysis.ranking.decided` and `rounds_needed`.
+    `margin`: the relative difference within which two times are equal.
     """
 
     cell_id: str
@@ -50,22 +57,26 @@ class CellAnswer:
         if self.failed:
             return self.failed
         if self.ratio is None:
-            return f"open: {self.num_rounds} round{'' if self.num_rounds == 1 else 's'} of {MIN_ROUNDS} at least"
+            return f"undecided: {self.num_rounds} round{'' if self.num_rounds == 1 else 's'}; at least {MIN_ROUNDS} are needed"
         found = [f"B {'slower' if self.ratio.estimate > 1 else 'faster'}"] if self.different else []
         found += [f"equal within {100 * self.margin:g} %"] if self.equal else []
         if found:
             return ", ".join(found)
-        return f"open: about {self.rounds_needed} rounds would decide" if self.rounds_needed else "open: 1,000 rounds would not decide"
+        return f"undecided: {f'about {self.rounds_needed} rounds' if self.rounds_needed else 'not even 1,000 rounds'} would decide"
 
     @property
     def control_holds(self) -> bool | None:
-        """Does the control's interval hold 1? None without one."""
+        """Whether the control's interval contains 1; None without a control."""
         return self.control.contains(1.0) if self.control else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundVerdict:
-    """The cells that pass the bound for certain, by name with their ratio; of `num_judged`."""
+    """The cells of two revisions held against a bound.
+
+    `failing`: name and ratio of each cell significantly beyond the bound.
+    `num_judged`: the number of cells that were judged.
+    """
 
     bound: Bound
     failing: tuple[str, ...]
@@ -74,14 +85,20 @@ class BoundVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeAnswer:
-    """All cells of a run, in the order of its plan; decisions hold for `num_compared` of them together (Bonferroni)."""
+    """The answers for all cells, in the order of the plan.
+
+    Decisions hold jointly for `num_compared` cells (Bonferroni).
+    """
 
     run: CodeRun
     cells: tuple[CellAnswer, ...]
     num_compared: int
 
     def judge(self, bound: Bound) -> BoundVerdict:
-        """Hold ratios against a bound by one-sided t-tests, with Holm's correction for their number."""
+        """Hold ratios against a bound by one-sided t-tests.
+
+        Holm's correction covers all judged cells.
+        """
         judged = [cell for cell in self.cells if cell.difference]
         tested = [CellComparison(cell_id=cell.cell_id, verdict="", difference=cell.difference) for cell in judged]
         past = {found.cell_id for found in cells_past(tested, bound.value, above=bound.above)}
@@ -90,14 +107,17 @@ class CodeAnswer:
 
 
 def require_latency(bound: Bound) -> Bound:
-    """Raise RequestError for a bound on anything but the latency."""
+    """Return the bound; raise RequestError unless it is on latency."""
     if bound.column != LATENCY:
         raise RequestError(f"--code measures latency, not {bound.column}", f"try --fail-if '{LATENCY}>1.05'")
     return bound
 
 
 def answer(run: CodeRun) -> CodeAnswer:
-    """Compare A and B cell by cell. Rounds of a cell that failed in one of them are shown, and decide nothing."""
+    """Compare A and B cell by cell.
+
+    A cell that failed in either revision shows its rounds but decides nothing.
+    """
     names = cell_names(rows_of(StoredRun(folder=Path(), plan=run.plan, environment=run.environment, records=())))
     rounds: dict[str, list[CellRound]] = {planned.cell.cell_id: [] for planned in run.plan.cells}
     for done in run.rounds:
@@ -132,7 +152,10 @@ def _cell_answer(
 
 
 def _log_ratios(rounds: Sequence[CellRound], member: str) -> list[float]:
-    """The logarithm of a member's time over the first's, of each round in which both were measured: the median over blocks."""
+    """Return the log ratios of a member's time over the first member's.
+
+    One per round in which both were measured: the median over blocks.
+    """
     bursts = {
         ("", done.repeat): {name: outcome.samples["wall_ms"] for name, outcome in done.outcomes.items() if outcome.status == MEASURED}
         for done in rounds

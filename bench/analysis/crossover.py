@@ -1,4 +1,7 @@
-"""The n at which two models cost the same: by their closed forms, and as measured, where the log ratio of two series changes its sign."""
+"""Find the sequence lengths at which two models cost the same.
+
+Costs are compared by their closed forms, and as measured: a crossing is where the log ratio of two series changes sign.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,21 @@ from bench.spec import Plan
 from models.layers.cost import Cost, Polynomial
 
 SHORTEST = 2
+"""The least n considered."""
 SAME_ROOT = 1e-9
 MEASURED = (LATENCY, ACTIVATIONS, PEAK)
 SCOPES = {"blocks": "blocks", "whole model": None}
+"""Scopes of a cost by name, as `Cost.flops` and `Cost.params` take them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """The two costs are equal at `n`; `before` is cheaper below it and `after` above it. `low` and `high` bound n; None: not bounded by this grid."""
+    """A length at which two costs are equal.
+
+    `n`: the estimate.
+    `low`, `high`: bounds of n; None if the measured lengths do not bound it.
+    `before`, `after`: the cheaper model below and above n.
+    """
 
     n: float
     low: float | None
@@ -50,7 +60,10 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossovers:
-    """All crossings by rising n. Without any, `none` says which is cheaper, or why that is not known."""
+    """All crossings by rising n.
+
+    `none`: without crossings, which model is cheaper, or why that is unknown.
+    """
 
     crossings: tuple[Crossing, ...] = ()
     none: str = ""
@@ -58,8 +71,11 @@ class Crossovers:
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedForm:
-    """A model whose shape stays the same as n grows, with its cost. `equal_terms`: by scope (`blocks`, `whole model`), the n at which the quadratic
-    part of its FLOPs equals the linear one; None: it never does."""
+    """A model that keeps its shape as n grows, with its cost.
+
+    `shape`: depth, width and ffn_width in words.
+    `budget`: the budget that was matched; None for published or given sizes.
+    """
 
     model: str
     family: str
@@ -69,12 +85,20 @@ class ClosedForm:
 
     @property
     def equal_terms(self) -> Mapping[str, float | None]:
+        """The n at which quadratic and linear FLOPs are equal, by scope.
+
+        Scopes are `blocks` and `whole model`; None if the two parts are never equal.
+        """
         return {scope: equal_terms_at(self.cost.flops(part)) for scope, part in SCOPES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedCrossing:
-    """Where FLOPs and parameters of two models are equal, by scope, and the ratio of their FLOPs, first over second, at every length of the plan."""
+    """The lengths at which two closed forms are equal, by scope.
+
+    `flops`, `params`: the crossings.
+    `ratios`: FLOPs of the first model over the second, at every length of the plan.
+    """
 
     first: ClosedForm
     second: ClosedForm
@@ -85,7 +109,10 @@ class ClosedCrossing:
 
 @dataclass(frozen=True, kw_only=True)
 class PairCrossing:
-    """Two series that differ in the model or its attention kernel alone, and where the measured quantity is equal."""
+    """The measured crossings of two series.
+
+    The series differ only in the model or the model's attention kernel. `scope`: the keys of the first series (`bench.analysis.series.SERIES_KEYS`).
+    """
 
     first: str
     second: str
@@ -95,27 +122,30 @@ class PairCrossing:
 
 
 def closed_forms(plan: Plan) -> list[ClosedForm]:
-    """Every model that keeps its shape over the plan's lengths.
+    """Return every model that keeps its shape over the plan's lengths.
 
-    A block-wise mixer pads to whole blocks, so its constant part is that of one length.
+    A block-wise mixer pads to whole blocks, so its constant part is exact at one length only.
     """
     found: dict[tuple[Any, ...], ClosedForm] = {}
     lengths: dict[tuple[Any, ...], set[int]] = {}
     for planned in plan.cells:
         if planned.sizing.is_counted:
-            continue  # one length says nothing of another
+            continue  # a cost counted at one length has no closed form
         model, shape, budget = planned.cell.model, planned.cell.model.shape, planned.sizing.budget
         text = f"{shape.depth} x {shape.width}, ffn_width {shape.ffn_width}"
         form = ClosedForm(model=model.name, family=model.family, shape=text, budget=budget, cost=planned.sizing.cost)
         key = (form.model, form.family, form.shape, form.budget)
         found.setdefault(key, form)
         lengths.setdefault(key, set()).add(shape.seq_len)
-    # one length alone shows a shape that is kept only where it was not chosen for that length
+    # with one length, the shape counts as kept only if no budget was matched at that length
     return [form for key, form in found.items() if len(lengths[key]) > 1 or form.budget is None]
 
 
 def closed_pairs(plan: Plan) -> list[ClosedCrossing]:
-    """Every pair of families at one budget (or of published or set sizes) that keep one shape over the plan's lengths."""
+    """Compare every two families that keep one shape over the plan's lengths.
+
+    Both must have the same budget, or both published or given sizes.
+    """
     lengths = sorted({planned.cell.model.shape.seq_len for planned in plan.cells})
     found = []
     for first, second in combinations(closed_forms(plan), 2):
@@ -137,14 +167,18 @@ def closed_pairs(plan: Plan) -> list[ClosedCrossing]:
 
 
 def equal_terms_at(cost: Polynomial) -> float | None:
-    """The n at which the n^2 term equals the linear one; None where one of the two is absent or negative."""
+    """Return the n at which the n^2 term equals the linear term.
+
+    None if either is absent or negative.
+    """
     return cost.degree(1) / cost.degree(2) if cost.degree(1) > 0 and cost.degree(2) > 0 else None
 
 
 def cost_crossovers(first: Polynomial, second: Polynomial, names: tuple[str, str]) -> Crossovers:
-    """Every real n >= 2 at which first - second changes its sign; a touch without change is none.
+    """Find every real n >= 2 at which the cheaper polynomial changes.
 
-    Roots are the eigenvalues of the companion matrix (numpy.roots) of the integer difference; the signs between them are exact, in fractions.
+    Roots are the eigenvalues of the companion matrix (numpy.roots) of the integer difference. The signs between them are exact, in fractions, so a
+    root without a change of sign is not a crossing.
     """
     difference = first + second * -1
     roots = _positive_roots(difference)
@@ -165,7 +199,10 @@ def cost_crossovers(first: Polynomial, second: Polynomial, names: tuple[str, str
 
 
 def _positive_roots(difference: Polynomial) -> list[float]:
-    """Real roots above 0, rising, each once; a whole number where the difference is exactly 0 there."""
+    """Return the distinct real roots above 0, rising.
+
+    A root is a whole number if the difference is exactly 0 there.
+    """
     found: list[float] = []
     roots = np.roots([float(c) for c in reversed(difference.coefficients)])
     for root in sorted(float(r.real) for r in roots if abs(r.imag) <= SAME_ROOT * abs(r) and r.real > 0):
@@ -176,7 +213,10 @@ def _positive_roots(difference: Polynomial) -> list[float]:
 
 
 def measured_pairs(shaped: Sequence[Series], timings: Timings) -> list[PairCrossing]:
-    """Compare series of equal scope: pairs with gMLP in them, and one model under two attention kernels. `shaped`: series of one shape."""
+    """Compare the measured costs of series with equal scope.
+
+    Pairs contain gMLP, or one model under two attention kernels. `shaped`: series of one shape.
+    """
     pairs = list(_pairs(shaped))
     found = []
     for measure in MEASURED:
@@ -201,7 +241,10 @@ def _pairs(shaped: Sequence[Series]) -> Iterator[tuple[Series, Series]]:
 
 
 def _paired_times(pair: tuple[Series, Series], timings: Timings) -> list[pandas.DataFrame]:
-    """Samples of both at every length that both have, as they compare there; one length has nothing to do with another."""
+    """Return both series' times per sample at their common lengths.
+
+    At each length, the two cells are paired by round on their own.
+    """
     rows = [{int(row["seq_len"]): row for row in row_values(series.rows)} for series in pair]
     found: tuple[list[Any], list[Any]] = ([], [])
     for n in sorted(rows[0].keys() & rows[1].keys()):
@@ -212,14 +255,15 @@ def _paired_times(pair: tuple[Series, Series], timings: Timings) -> list[pandas.
 
 
 def measured_crossovers(first: pandas.DataFrame, second: pandas.DataFrame, names: tuple[str, str], *, exact: bool = False) -> Crossovers:
-    """Crossings of the mean log ratio of two series (`n`, `round`, `value` each), linear in log n between lengths.
+    """Find the crossings of the mean log ratio of two series.
 
-    Only rounds and lengths that both have are used, of twins the longer. The bounds of a crossing are where the pointwise 95 % band crosses zero;
-    straight lines between lengths make it no narrower than the band of the interpolated ratio.
+    Both have the columns `n`, `round`, `value`. Between lengths, the ratio is linear in log n. Only common rounds and lengths are used, and the
+    longer of twins. The bounds of a crossing are where the pointwise 95 % band crosses zero. Straight lines between lengths make the band no
+    narrower than the band of the interpolated ratio.
     """
     pair = log_ratios(first, second, exact=exact)
     if len(pair.lengths) < 2:
-        return Crossovers(none=f"{len(pair.lengths)} lengths that both have; at least 2 are needed. Measure both at the same lengths.")
+        return Crossovers(none=f"{len(pair.lengths)} lengths in common; at least 2 are needed. Measure both at the same lengths.")
     if not exact and (refused := too_few_rounds(pair, MIN_PAIRED_ROUNDS)):
         return Crossovers(none=refused)
     lengths = without_twins(pair.lengths)
@@ -227,7 +271,7 @@ def measured_crossovers(first: pandas.DataFrame, second: pandas.DataFrame, names
 
 
 def log_ratios(first: pandas.DataFrame, second: pandas.DataFrame, *, exact: bool = False) -> SeriesRounds:
-    """The log ratios of both series' common complete rounds in place of values: `(rounds, lengths)`."""
+    """Return the log ratios over the common complete rounds: `(rounds, lengths)`."""
     common = sorted(set(lengths_of(first)) & set(lengths_of(second)))
     merged = first.merge(second, on=["n", "round"], suffixes=("_first", "_second"))
     own, other = (
@@ -239,18 +283,20 @@ def log_ratios(first: pandas.DataFrame, second: pandas.DataFrame, *, exact: bool
 
 
 def crossovers_of(lengths: Sequence[int], middle: Matrix, half: Matrix, names: tuple[str, str]) -> Crossovers:
-    """One crossing for every change of the cheaper one, from the mean log ratio of first over second at rising lengths, and half its interval.
+    """Return one crossing for every change of the cheaper model.
 
-    The estimate is where the mean crosses zero, the bounds where the band does. Before the first and after the last length that tells the two apart,
-    a change of the mean's sign is a crossing with an open end. A mean that crosses several times while the two are not told apart is one crossing
-    (the middle one), or none where the same one is cheaper on both sides.
+    `middle` is the mean log ratio of first over second at rising lengths, `half` is half its interval. The estimate is where the mean crosses zero;
+    the bounds are where the band does.
+
+    Before the first and after the last significant length, a change of the mean's sign is a crossing with an open end. If the mean crosses several
+    times between two significant lengths, that is one crossing (the middle one), or none if the same model is cheaper at both.
     """
     low, high = middle - half, middle + half
-    told = [place for place in range(len(lengths)) if low[place] > 0 or high[place] < 0]
-    if not told:
-        return Crossovers(none=f"none up to n = {lengths[-1]}: {names[0]} and {names[1]} are not told apart at any length")
+    significant = [place for place in range(len(lengths)) if low[place] > 0 or high[place] < 0]
+    if not significant:
+        return Crossovers(none=f"none up to n = {lengths[-1]}: no difference shown between {names[0]} and {names[1]} at any length")
     crossings = []
-    for i, j in pairwise(sorted({0, *told, len(lengths) - 1})):
+    for i, j in pairwise(sorted({0, *significant, len(lengths) - 1})):
         if middle[i] * middle[j] < 0:
             (before, after), (leaving, entering) = (names, (high, low)) if middle[j] > 0 else (names[::-1], (low, high))
             zeros = [zero for k in range(i, j) if (zero := _zero(lengths, middle, k)) is not None]
@@ -259,13 +305,16 @@ def crossovers_of(lengths: Sequence[int], middle: Matrix, half: Matrix, names: t
     if crossings:
         return Crossovers(crossings=tuple(crossings))
     cheaper = names[0] if (high < 0).any() else names[1]
-    unclear = ", ".join(str(n) for place, n in enumerate(lengths) if place not in told)
-    rest = f" is cheaper, not told apart at n = {unclear}" if unclear else " is cheaper throughout"
+    unclear = ", ".join(str(n) for place, n in enumerate(lengths) if place not in significant)
+    rest = f" is cheaper; no difference shown at n = {unclear}" if unclear else " is cheaper at every length"
     return Crossovers(none=f"none up to n = {lengths[-1]}: {cheaper}{rest}")
 
 
 def _zero(lengths: Sequence[int], line: Matrix, k: int) -> float | None:
-    """The n between lengths k and k + 1 at which the line is 0, linear in log n; None where it keeps its sign, as a bound does at an open end."""
+    """Return the n between two lengths where the line crosses 0.
+
+    The lengths are number k and k + 1; the line is linear in log n. None if it keeps its sign, as a bound does at an open end.
+    """
     start, end = float(line[k]), float(line[k + 1])
     if start == end or start * end > 0:
         return None

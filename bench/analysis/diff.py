@@ -1,4 +1,7 @@
-"""One run against another: what became faster or slower, what cannot be compared, what else changed, what fails a bound."""
+"""Compare two runs of the same cells.
+
+The result says which cells became faster or slower, which cannot be compared, which counts and scores changed, and which fail a bound.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,18 @@ from bench.spec import MEASURED, RequestError
 LATENCY = "latency_ms"
 BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
 BOUNDED = (LATENCY, ACCURACY, *COUNTED)
-"""What a bound may be set on."""
+"""Columns that a bound may be set on."""
 ORDER = (SLOWER, FASTER, NOT_COMPARABLE, UNDECIDED)
-MADE_OF = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
-"""Columns that say why cells of one model and length are not the same cell."""
+IDENTITY_COLUMNS = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
+"""Columns in which two cells of one model and length may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """A ratio, second run over first, that a column must not pass: `latency_ms>1.05`."""
+    """The allowed ratio of a column, second run over first.
+
+    `latency_ms>1.05` fails above 1.05.
+    """
 
     column: str
     above: bool
@@ -56,8 +62,11 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a bound comes to. `failing`: a line per cell that passes it for certain, or has lost its figure; `num_judged`: cells that it could be held
-    against."""
+    """The cells of two runs held against a bound.
+
+    `failing`: one line per cell that is significantly beyond the bound, or has lost the value.
+    `num_judged`: the number of cells that were judged.
+    """
 
     bound: Bound
     failing: tuple[str, ...]
@@ -67,15 +76,24 @@ class Verdict:
     def text(self) -> str:
         sign = "above" if self.bound.above else "below"
         return (
-            f"{self.bound.column} {sign} {self.bound.value:g} times the first run's, for certain, or lost: {len(self.failing)} of "
-            f"{self.num_judged} cells"
+            f"{self.bound.column} significantly {sign} {self.bound.value:g} times the first run's, or missing: {len(self.failing)} of "
+            f"{self.num_judged} configurations"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoRuns:
-    """What was found. `names`: what each cell is called; `differing`: facts about machine and software that the runs differ in; `trained`: how the
-    scores of trained models compare; `rows`: of each run, by cell id."""
+    """The comparison of two runs.
+
+    `first`, `second`: the names of the runs.
+    `names`: the name of each cell.
+    `differing`: facts about machine and software that differ.
+    `cells`: latencies by cell.
+    `families`: latencies by family.
+    `changes`: counts and scores that differ.
+    `trained`: the scores of trained models.
+    `rows`: the rows of each run, by cell id.
+    """
 
     first: str
     second: str
@@ -88,11 +106,14 @@ class TwoRuns:
     rows: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]
 
     def judge(self, bound: Bound) -> Verdict:
-        """Where the bound is passed for certain: latencies by one-sided tests against it, scores where a difference is shown and its ratio passes,
-        counts exactly. A cell of both runs that only the first has the figure of fails too."""
+        """Find the cells that fail a bound.
+
+        Latencies fail by one-sided tests against the bound, scores if a difference is shown and the ratio is beyond, counts if the ratio is beyond.
+        A cell of both runs fails too if only the first run has the value.
+        """
         passed = self._past(bound)
         failing = [f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}" for cell, ratio in passed.items()]
-        lost = [f"{self.names[cell]}: {bound.column} lost ({status} in the second run)" for cell, status in self._lost(bound.column)]
+        lost = [f"{self.names[cell]}: {bound.column} missing ({status} in the second run)" for cell, status in self._lost(bound.column)]
         return Verdict(bound=bound, failing=(*failing, *lost), num_judged=self._num_judged(bound.column) + len(lost))
 
     def _past(self, bound: Bound) -> dict[str, float]:
@@ -108,7 +129,7 @@ class TwoRuns:
             if other is not None and value_of(row, column) is not None and value_of(other, column) is None:
                 yield cell, str(other["status"]) if other["status"] != MEASURED else "not measured"
         if column == ACCURACY:
-            yield from ((cell, "seeds of it") for cell in self.trained.lost)
+            yield from ((cell, "fewer seeds than planned") for cell in self.trained.lost)
 
     def _num_judged(self, column: str) -> int:
         if column == LATENCY:
@@ -119,11 +140,12 @@ class TwoRuns:
 
 
 def parse_bound(text: str) -> Bound:
-    """Raises RequestError for anything but a column, < or >, and a ratio."""
+    """Parse a column, < or >, and a ratio; raise RequestError otherwise."""
     match = BOUND.fullmatch(text)
     if match is None or not float(match[3]):
         raise RequestError(
-            f"--fail-if cannot read {text!r}", "write a column and a ratio, second run over first: --fail-if 'latency_ms>1.05'"
+            f"--fail-if cannot read {text!r}: it takes a column and a ratio, second run over first",
+            "try --fail-if 'latency_ms>1.05'",
         )
     column, sign, value = match.groups()
     if column not in BOUNDED:
@@ -132,7 +154,10 @@ def parse_bound(text: str) -> Bound:
 
 
 def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
-    """Compare every cell of either run; times only between hosts of one type. Raises RequestError where the runs have no cell in common."""
+    """Compare every cell of either run.
+
+    Times are compared only between hosts of one type. Raises RequestError if the runs have no cell in common.
+    """
     tables = [rows_of(run) for run in (first, second)]
     rows = ({row["cell_id"]: row for row in row_values(tables[0])}, {row["cell_id"]: row for row in row_values(tables[1])})
     if not rows[0].keys() & rows[1].keys():
@@ -160,18 +185,24 @@ def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
 
 
 def _nearest(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]) -> str:
-    """What the first two cells of one model and length differ in."""
+    """Say how two similar cells differ, for an error message.
+
+    The cells are the first two of one model and length.
+    """
     for row in first.values():
         for other in second.values():
             if (row["model"], row["seq_len"]) == (other["model"], other["seq_len"]):
-                pairs = [(key, str(row.get(key)), str(other.get(key))) for key in MADE_OF]
+                pairs = [(key, str(row.get(key)), str(other.get(key))) for key in IDENTITY_COLUMNS]
                 differing = [f"{key}: {before} and {after}" for key, before, after in pairs if before != after]
-                return f"; {row['model']} n={row['seq_len']} has other {', '.join(differing)}" if differing else ""
+                return f"; {row['model']} n={row['seq_len']} differs in {', '.join(differing)}" if differing else ""
     return ""
 
 
 def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame]) -> dict[str, str]:
-    """Why cells cannot be compared: they are in one run only, were not measured, or the machines differ."""
+    """Say why cells cannot be compared, by cell id.
+
+    A cell is missing in one run, was not measured, or the machines differ.
+    """
     if not all("latency" in run.plan.metrics for run in (first, second)):
         return {}
     differing = machine_differences(first.environment, second.environment)
@@ -184,7 +215,7 @@ def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFram
             if cell not in own:
                 found[cell] = f"not in the {name} run"
             elif cell not in timed:
-                found[cell] = f"{own[cell] if own[cell] != MEASURED else 'without a time'} in the {name} run"
+                found[cell] = f"{own[cell] if own[cell] != MEASURED else 'not timed'} in the {name} run"
         if machine:
             found.setdefault(cell, machine)
     return found

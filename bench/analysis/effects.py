@@ -1,4 +1,7 @@
-"""What each arm of an ablation does, against its baseline: effect sizes with intervals that hold for all of them together."""
+"""Estimate the effect of each arm of an ablation against the baseline.
+
+An arm is a variant of the question's models. Every effect has an interval; the intervals of one measure hold jointly for all arms.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,20 @@ import numpy as np
 import pandas
 
 from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
-from bench.analysis.significance import Scores, compare_scores, holm, t_test, unpaired_test
+from bench.analysis.significance import ONE_SEED, Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, round_mean
 from bench.running.timings import Timings
 from bench.spec import MEASURES, Measure, Part, Prediction
 
 PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_size", "attention", "model", "recipe")
-"""What may tell two cells of one arm apart; what does, places them beside the baseline's."""
+"""Columns that distinguish the cells of one arm.
+
+Cells of two arms are compared if they agree in the columns that vary.
+"""
 MIN_ROUNDS = 3
+"""Rounds needed to claim an effect on latency."""
 Spreads = Mapping[tuple[str, str], SeedSpread]
-"""By part and cell id."""
+"""Spread over seeds by part and cell id."""
 
 
 COSTS = ("params", "flops", "latency_ms", "activation_bytes", "train_flops")
@@ -31,8 +38,15 @@ QUALITIES = ("accuracy", "exact_accuracy", "score", "perplexity")
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """A run as effects see it: `rows` by cell id; `scores` of the test items, `(seeds, items)`; `data_ids`: which data they are of; `seed_values`: by
-    column and cell id, one per seed; `timings` by round. `num_seeds`: how many each model was to be trained with."""
+    """The data of a run that effects are estimated from.
+
+    `rows`: rows of the table by cell id.
+    `scores`: scores on the test items by cell id, `(seeds, items)`.
+    `data_ids`: identifies the test data of each cell.
+    `seed_values`: by column and cell id, one value per seed.
+    `timings`: latency by cell and round.
+    `num_seeds`: the number of seeds planned per model.
+    """
 
     rows: Mapping[str, Mapping[str, Any]]
     scores: Mapping[str, Scores]
@@ -44,8 +58,13 @@ class Observations:
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """Two cells to compare: one of `arm`, and its counterpart of `against`. `place`: what tells it from the arm's other cells; `seq_len`: its
-    length."""
+    """Two cells to compare, one of `arm` and its counterpart of `against`.
+
+    `part`: the part of the plan.
+    `place`: the values that distinguish this cell from the arm's other cells.
+    `seq_len`: the sequence length of the first cell.
+    `first`, `second`: the ids of the two cells.
+    """
 
     part: str
     arm: str
@@ -62,10 +81,15 @@ class Contrast:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """The difference arm - against, or the ratio arm / against. The bounds of `estimate` hold for all effects on this measure together (Bonferroni,
-    for `num_comparisons`; 1 for what was counted, which is exact); `p_adjusted` is Holm's, None for what was counted. `spread`: whose spread
-    over seeds the bounds rest on, `pooled over 19 arms` or the two arms' `own`; empty where they rest on none. `own`: the same estimate with the
-    bounds that the two arms' own spreads give, where they are pooled. `doubt`: why it says nothing of models trained anew, or timed again."""
+    """The effect of one arm on one measure.
+
+    `estimate`: the difference arm - against, or the ratio arm / against. The bounds hold for all effects on the measure together (Bonferroni).
+    `p_adjusted`: Holm's p-value; None for counts, which are exact.
+    `doubt`: why the effect may not hold for retrained models or repeated timings; empty if nothing is known against it.
+    `spread`: the origin of the spread over seeds, `pooled over 19 variants` or `own`; empty if the bounds rest on no seeds.
+    `own`: the estimate with bounds from the two arms' own spreads, if `estimate` has pooled spreads.
+    `num_comparisons`: the number of effects in the Bonferroni correction; 1 for counts.
+    """
 
     contrast: Contrast
     measure: Measure
@@ -78,28 +102,32 @@ class Effect:
 
     @property
     def shown(self) -> bool:
-        """Do the data show that there is one?"""
+        """Whether the data show an effect."""
         return not self.doubt and not self.estimate.contains(self.neutral)
 
     @property
     def neutral(self) -> float:
+        """The value without an effect: 1 for ratios, 0 for differences."""
         return 1.0 if self.measure.is_ratio else 0.0
 
 
 def place_text(place: Mapping[str, Any]) -> str:
-    """`n = 17, digits, batch 32`."""
+    """Describe a place, such as `n = 17, digits, batch 32`."""
     numbered = {"seq_len": "n = {:.0f}", "batch_size": "batch {:.0f}", "budget": "budget {:.0f}"}
     return ", ".join(numbered[key].format(value) if key in numbered else str(value) for key, value in place.items())
 
 
 def with_baselines(predictions: Sequence[Prediction], parts: Sequence[Part]) -> list[Prediction]:
-    """Predictions that all name what they compare with: their part's baseline, where they name nothing else."""
+    """Return predictions that all name the arm to compare with.
+
+    The default is the baseline of the prediction's part.
+    """
     baselines = {part.name: part.baseline for part in parts}
     return [dataclasses.replace(found, against=found.against or baselines.get(found.part, "")) for found in predictions]
 
 
 def contrasts_of(parts: Sequence[Part], predictions: Sequence[Prediction], rows: Mapping[str, Mapping[str, Any]]) -> list[Contrast]:
-    """Every arm against its part's baseline, and the other pairs that predictions name."""
+    """Pair every arm with its part's baseline, plus pairs named by predictions."""
     found: list[Contrast] = []
     for part in parts:
         asked = [(arm.name, part.baseline) for arm in part.arms]
@@ -110,7 +138,10 @@ def contrasts_of(parts: Sequence[Part], predictions: Sequence[Prediction], rows:
 
 
 def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Effect]:
-    """Every effect that was measured. What is counted is exact; for the rest the error of all of one measure together is 5 %."""
+    """Return every measured effect.
+
+    Counts are exact. For each other measure, the family-wise error of all effects is 5 %.
+    """
     found: list[Effect] = []
     for measure in (measure for measure in MEASURES.values() if measure.name in _ESTIMATORS):
         spreads = _spreads(measure, contrasts, observed)
@@ -118,7 +149,7 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
         estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, spreads, LEVEL) is not None]
         level = 1 - (1 - LEVEL) / max(1, len(estimated))
         effects = [effect for contrast in estimated if (effect := estimate(measure, contrast, observed, spreads, level)) is not None]
-        tested = [effect.p_adjusted for effect in effects if effect.p_adjusted is not None]  # all, or none of what was counted
+        tested = [effect.p_adjusted for effect in effects if effect.p_adjusted is not None]  # empty for counts, else one per effect
         if tested:
             pairs = zip(effects, holm(tested), strict=True)
             effects = [dataclasses.replace(effect, p_adjusted=p_value, num_comparisons=len(effects)) for effect, p_value in pairs]
@@ -155,7 +186,10 @@ def _is_empty(value: Any) -> bool:
 
 
 def _spreads(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
-    """The spread over seeds of every cell that is compared in a part: pooled, where that can be, over the part's cells at one place."""
+    """Return the spread over seeds of every compared cell.
+
+    Spreads are pooled, if possible, over the cells of a part at one place.
+    """
     found: dict[tuple[str, str], SeedSpread] = {}
     for part in dict.fromkeys(contrast.part for contrast in contrasts):
         members = [contrast for contrast in contrasts if contrast.part == part]
@@ -171,7 +205,10 @@ def _spreads(measure: Measure, contrasts: Sequence[Contrast], observed: Observat
 
 
 def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Sequence[float]:
-    """One number per seed: the mean score of the items, or the logarithm of what is compared as a ratio; none where it was not measured."""
+    """Return one number per seed; none if the measure was not taken.
+
+    The number is the mean score of the items, or the logarithm of a value that is compared as a ratio.
+    """
     if measure.is_ratio:
         return [math.log(value) for value in observed.seed_values.get(measure.name, {}).get(cell_id, ())]
     if _is_empty(observed.rows[cell_id].get(measure.name)) or cell_id not in observed.scores:
@@ -181,7 +218,10 @@ def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Seq
 
 
 def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
-    """From the test items' scores, paired by item where both answered the same ones."""
+    """Estimate an effect on the test items' scores.
+
+    The scores are paired by item if both cells answered the same items.
+    """
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
     if any(_is_empty(row.get(measure.name)) for row in rows) or not all(cell_id in observed.scores for cell_id in contrast.cells):
         return None
@@ -210,19 +250,28 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
 
 
 def _doubt_of_seeds(num: int, planned: int) -> str:
-    """Why so many seeds say nothing of models trained anew: one has no spread, and one that was lost is a result too."""
+    """Say why the seeds support no claim; empty if they do.
+
+    A single seed has no spread. A missing seed matters because it may have diverged.
+    """
     if num < planned:
         return f"only {num} of {planned} seeds have a result"
-    return "one seed says nothing of other seeds" if num < 2 else ""
+    return ONE_SEED if num < 2 else ""
 
 
 def _scores_of(measure: Measure, scores: Scores) -> Scores:
-    """An item is exact when everything that was asked of it is right."""
+    """Return the scores of a measure.
+
+    For exact accuracy an item scores 1 if its answer is right in every token, else 0.
+    """
     return (scores == 1.0).astype(np.float64) if measure.name == "exact_accuracy" else scores
 
 
 def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
-    """The ratio of geometric means over seeds, by a t-test on the log scale: Student's where the spread is shared, else Welch's (1947)."""
+    """Estimate the ratio of geometric means over seeds.
+
+    A t-test on the log scale: Student's with a shared spread, else Welch's (1947).
+    """
     first, second = (_seed_results(measure, cell_id, observed) for cell_id in contrast.cells)
     num = min(len(first), len(second))
     if num < 1:
@@ -244,7 +293,7 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
 
 
 def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
-    """The geometric mean of the ratios of times per sample, paired by round."""
+    """Estimate the geometric mean ratio of times per sample, paired by round."""
     first, second = (float(observed.rows[cell_id]["batch_size"]) for cell_id in contrast.cells)
     logs = [log - math.log(first / second) for log in observed.timings.log_ratios(*contrast.cells).values()]
     found = round_mean(logs)
@@ -255,16 +304,19 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
 
 
 def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
-    """Times of models whose answers were compared and differ are of different work, and decide nothing."""
+    """Name the arms whose outputs were compared and differ.
+
+    Models with different outputs do different work, so their times decide nothing.
+    """
     asked = zip((contrast.arm, contrast.against), contrast.cells, strict=True)
     flags = {arm: observed.rows[cell_id].get("equal") for arm, cell_id in asked}
     unequal = [arm for arm, equal in flags.items() if not _is_empty(equal) and not bool(equal)]
     place = place_text(contrast.place)
-    return f"answers of {' and '.join(unequal)} differ{f' at {place}' if place else ''}" if unequal else ""
+    return f"outputs of {' and '.join(unequal)} differ{f' at {place}' if place else ''}" if unequal else ""
 
 
 def _counted(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
-    """The ratio of two counts, per sample where the batch is part of them: exact."""
+    """Return the exact ratio of two counts, activations per sample."""
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
     if any(_is_empty(row.get(measure.name)) for row in rows) or not rows[1][measure.name]:
         return None

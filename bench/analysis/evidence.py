@@ -1,4 +1,4 @@
-"""The evidence that a run offers to the claims about quadratic cost."""
+"""Gather the evidence of a run for the claims about quadratic cost."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ from bench.running.timings import Timings
 ATTENTION_FAMILIES = ("vit", "transformer")
 FUSED = ("flash", "efficient", "cudnn", "overrideable")
 EXPLICIT = "math"
-TELLING = ("family", "model", "attention", "attention_effective")
-"""The columns that say what a claim may be about."""
+SUBJECT_COLUMNS = ("family", "model", "attention", "attention_effective")
+"""The columns that decide the subject of a row."""
 SCOPE_KEYS = tuple(key for key in SERIES_KEYS if key not in ("model", "attention"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A run as its claims see it.
+    """The data of a run that its claims are judged by.
 
-    `frame`: rows by part (`bench.analysis.series.by_part`). `timings`: latency by cell and round. `usable`: the cells whose time may enter a fit.
-    `scores`: of trained models on test items, by cell id. `doubt`: why nothing timed may be decided, as in a quick run; `quick`: then nothing is.
+    `frame`: rows by part of the plan (`bench.analysis.series.by_part`).
+    `timings`: latency by cell and round.
+    `usable`: ids of the cells that may enter a fit of times.
+    `scores`: scores of trained models on the test items, by cell id.
+    `doubt`: why nothing timed may be decided; empty if it may.
+    `quick`: a quick run, which decides nothing at all.
     """
 
     frame: pandas.DataFrame
@@ -38,22 +42,22 @@ class Evidence:
     quick: bool = False
 
     def series(self, subject: str) -> list[Series]:
-        """The series that a claim's subject names, of one shape each."""
+        """Return the series of one shape that match a claim's subject."""
         return [series for series in self.shaped if _is_about(series.rows, subject)]
 
     @functools.cached_property
     def fits(self) -> Fits:
-        """The samples of its series and the fits to them."""
+        """The samples of the series and the fits to them."""
         return Fits(self.timings, self.usable)
 
     @functools.cached_property
     def shaped(self) -> list[Series]:
-        """Every series of one shape."""
+        """All series that keep one shape."""
         return [series for series in series_of(self.frame) if has_one_shape(series.rows)]
 
 
 def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:
-    """Is the model of this row one that the claim is about?"""
+    """Return whether the row's model belongs to the claim's subject."""
     gmlp = row["family"] == "gmlp" and "gating=identity" not in str(row["model"])
     attention = row["family"] in ATTENTION_FAMILIES
     return {
@@ -66,25 +70,29 @@ def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:
 
 
 def _is_about(rows: pandas.DataFrame, subject: str) -> bool:
-    """Every row whose kernel is known; a series that changes from one kernel to another is about neither."""
+    """Return whether every row with a known kernel belongs to the subject.
+
+    Without any known kernel, every row counts. A series that changes its attention kernel is neither `explicit` nor `fused`.
+    """
     effective = rows["attention_effective"] if "attention_effective" in rows else pandas.Series([None] * len(rows), index=rows.index)
     known = rows[effective.notna() & (effective != "")]
-    telling = (known if len(known) else rows)[[name for name in TELLING if name in rows]].drop_duplicates()
-    return all(is_subject(row, subject) for row in row_values(telling))
+    distinct = (known if len(known) else rows)[[name for name in SUBJECT_COLUMNS if name in rows]].drop_duplicates()
+    return all(is_subject(row, subject) for row in row_values(distinct))
 
 
 def label_of(keys: Mapping[str, Any] | pandas.Series) -> str:
-    """The model, with the attention kernel that was asked for where it has one."""
+    """Return the model's name, with the requested attention kernel if any."""
     attention = keys.get("attention")
     return f"{keys['model']} ({attention})" if attention not in (None, "", "none") else str(keys["model"])
 
 
 def scope_of(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scope of a series; empty values become None."""
     return {key: _plain(keys.get(key)) for key in SCOPE_KEYS}
 
 
 def _kernel(row: Mapping[str, Any] | pandas.Series) -> str:
-    """The kernel that ran, where that is known; else the one that was asked for."""
+    """Return the attention kernel that ran, or the requested one if unknown."""
     effective = row.get("attention_effective")
     return str(row["attention"] if effective is None or pandas.isna(effective) or not effective else effective)
 

@@ -1,4 +1,7 @@
-"""How fast a cost grows from one length to the next, without a model: a change of kernel shows as a kink, where a fit would average it away."""
+"""Measure growth between neighbouring lengths without fitting a model.
+
+A change of kernel shows as a kink, which a fit would average away.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ MIN_LENGTHS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class LocalExponent:
-    """d log value / d log n between two neighbouring lengths: 1 is linear, 2 quadratic. Exact samples have an interval of width 0."""
+    """d log value / d log n between two neighbouring lengths.
+
+    1 is linear, 2 quadratic. Exact samples have an interval of width 0.
+    """
 
     shorter: int
     longer: int
@@ -34,7 +40,10 @@ class LocalExponent:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalExponents:
-    """`refused`: why there are none, with what to add."""
+    """The exponents of a series, or the reason to have none.
+
+    `refused`: why there are none, and which lengths or rounds to add.
+    """
 
     refused: str = ""
     exponents: tuple[LocalExponent, ...] = ()
@@ -42,7 +51,11 @@ class LocalExponents:
 
 @dataclass(frozen=True, kw_only=True)
 class TwinRatio:
-    """Value per token at n over that at n - 1: above 1 where the odd length costs more than its one token. `refused`: why `ratio` is None."""
+    """Cost per token at length n, relative to length n - 1.
+
+    `ratio`: above 1, the odd length costs more than its one extra token.
+    `refused`: why `ratio` is None.
+    """
 
     n: int
     ratio: Interval | None
@@ -50,9 +63,10 @@ class TwinRatio:
 
 
 def local_exponents(samples: pandas.DataFrame, *, exact: bool = False) -> LocalExponents:
-    """Between all neighbours among the lengths, paired within the round, with Student's t over rounds.
+    """Return the exponent between each length and the next.
 
-    `samples` has columns `n`, `round`, `value`. Lengths within 5 % of a longer one are left out: between twins a slope is noise over almost nothing.
+    `samples` has the columns `n`, `round`, `value`. Values are paired within the round; intervals are Student's t over rounds. Of lengths within 5 %
+    of each other only the longest is used: a slope between twins would be noise.
     """
     series = complete_rounds(samples, lengths=without_twins(lengths_of(samples)), exact=exact)
     if refused := too_few_lengths(series, MIN_LENGTHS) or ("" if exact else too_few_rounds(series, MIN_PAIRED_ROUNDS)):
@@ -69,13 +83,19 @@ def local_exponents(samples: pandas.DataFrame, *, exact: bool = False) -> LocalE
 
 
 def twin_ratios(samples: pandas.DataFrame, *, exact: bool = False) -> tuple[TwinRatio, ...]:
-    """For every n whose neighbour n - 1 was measured as well: what alignment does, paired by round, as a geometric mean with its t-interval."""
+    """Compare every n with n - 1, if both were measured.
+
+    The ratio shows the effect of alignment. It is paired by round: a geometric mean with its t-interval.
+    """
     table = round_table(samples, exact)
     return tuple(_twin_ratio(table[[n - 1, n]], exact) for n in table.columns if n - 1 in table.columns)
 
 
 def _twin_ratio(table: pandas.DataFrame, exact: bool) -> TwinRatio:
-    """`table` has a row per round, the columns n - 1 and n, and NaN where they were not measured."""
+    """Compare n with n - 1.
+
+    `table` has one row per round and the columns n - 1 and n, NaN where not measured.
+    """
     before, n = (int(length) for length in table.columns)
     complete = table.dropna()
     num_dropped = len(table.dropna(how="all")) - len(complete)

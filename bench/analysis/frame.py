@@ -1,4 +1,7 @@
-"""The table as the report reads it: every column there, numbers as numbers, and three texts per row: `label`, `size` and `work`."""
+"""Prepare the table of a run for reports.
+
+Every column is present, numbers are floats, and each row has the texts `label`, `size` and `batching`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
 TRAINING_KEYS = ["model", "seq_len", "size", "task", "recipe", "width", "depth", "heads", "ffn_width"]
-"""What a training belongs to: rows that share these share it."""
+"""The columns that identify a training; rows that agree share one."""
 TEXT_COLUMNS = (
     "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),
@@ -51,17 +54,23 @@ NUMBER_COLUMNS = (
 
 
 def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFrame:
-    """A copy with all columns, in the order given: texts are str, numbers float (NaN where empty), flags True, False or None.
+    """Return a copy with all columns, in the given row order.
 
-    `label` names the series (the model, with the attention kernel where one model ran with several), `size` the budget, `batching` how large the
-    batch is. A cell in several parts of the plan has a row in each; `cells` has one of each again.
+    Texts become str ("" if empty), numbers float (NaN if empty), flags True, False or None.
+
+    Added columns:
+    `label`: the model, with the attention kernel if the model ran with several.
+    `size`: the budget, or the matching policy, or `own size`.
+    `batching`: the batch size, or how the batch follows n.
+
+    A cell in several parts of the plan has one row in each; `cells` reduces them to one row per cell.
     """
     frame = by_part(rows.reset_index(drop=True), parts)
-    # as objects: going through a column of pandas' own strings makes each anew
+    # dtype object: pandas' string dtype would copy every string
     texts = {name: pandas.Series([_text(value) for value in _column(frame, name)], dtype=object) for name in TEXT_COLUMNS}
     amounts = {name: pandas.to_numeric(pandas.Series(_column(frame, name), dtype=object), errors="coerce") for name in NUMBER_COLUMNS}
     flags = {name: pandas.Series([_flag(value) for value in _column(frame, name)], dtype=object) for name in FLAG_COLUMNS}
-    # at once: pandas warns of a frame that got so many columns one by one
+    # built in one call: pandas warns when so many columns are added one by one
     frame = pandas.DataFrame({**dict(frame.items()), **texts, **{name: column.astype(float) for name, column in amounts.items()}, **flags})
     frame["label"] = _labels(frame)
     frame["size"] = _sizes(frame)
@@ -69,12 +78,12 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
 
 
 def cells(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """One row per cell, whatever the number of parts that it is in."""
+    """Return one row per cell, even for cells in several parts."""
     return frame[~(frame["cell_id"].duplicated() & (frame["cell_id"] != ""))]
 
 
 def work_text(key: str, value: Any) -> str:
-    """One workload value, readable without its column's name."""
+    """Return a workload value that is readable without its column name."""
     if key == "task":
         return str(value) or "synthetic data"
     if key == "recipe":
@@ -83,11 +92,12 @@ def work_text(key: str, value: Any) -> str:
 
 
 def varying(frame: pandas.DataFrame, keys: tuple[str, ...] = WORK_KEYS) -> tuple[str, ...]:
+    """Return the keys whose columns have more than one value."""
     return tuple(key for key in keys if frame[key].nunique(dropna=False) > 1)
 
 
 def constant_work(frame: pandas.DataFrame) -> str:
-    """The workload values that all rows share, as one phrase."""
+    """Describe the workload values that all rows share."""
     if frame.empty:
         return ""
     shared = [(key, frame[key].iloc[0]) for key in WORK_KEYS if key not in varying(frame)]
@@ -95,23 +105,25 @@ def constant_work(frame: pandas.DataFrame) -> str:
 
 
 def row_name(row: Any, keys: tuple[str, ...]) -> str:
-    """What a cell is called in a list: model, n, budget and the workload values that differ within the run."""
+    """Name a cell by model, n, budget and varying workload values."""
     parts = [f"{row['label']}, n = {row['seq_len']:.0f}", str(row["size"]), *(work_text(key, row[key]) for key in keys)]
     return ", ".join(part for part in parts if part)
 
 
 def cell_names(rows: pandas.DataFrame) -> dict[str, str]:
-    """The name of every cell of a table, by its id."""
+    """Return the name of every cell of a table, by cell id."""
     frame = prepare(rows)
     keys = varying(frame)
     return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
 
 
 def failed(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the rows that were neither measured nor predicted."""
     return frame[~frame["status"].isin([MEASURED, PREDICTED])]
 
 
 def unstable(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the rows whose latency is flagged unstable."""
     return frame[[flag is False for flag in frame["latency_stable"]]]
 
 
@@ -150,7 +162,7 @@ SCOPE_TEXTS = ("phase", "engine", "dtype", "batching", "match", "budget")
 
 
 def scope_text(scope: Mapping[str, Any]) -> str:
-    """The workload and policy of a finding as one phrase."""
+    """Describe the workload and policy of a verdict in one phrase."""
     parts = [scope_value_text(scope, key) for key in ("phase", "engine", "dtype", "batching", "task")]
     match, budget = scope.get("match"), numbers.count(scope.get("budget"))
     return ", ".join(part for part in (*parts, f"match {match}" if match else "", budget) if part)

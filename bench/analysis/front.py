@@ -1,4 +1,4 @@
-"""Cost against quality: one row per trained model, the Pareto front, and which differences are significant."""
+"""Compare cost with quality: trained models, Pareto front, significant differences."""
 
 from __future__ import annotations
 
@@ -18,22 +18,28 @@ from bench.running.table import SeedScores
 from bench.spec import Plan, RequestError, is_trained
 
 METRIC_OF = {"params": "params", "flops": "flops", "latency_ms": "latency", "train_s": "accuracy"}
-"""What may be asked for as x, and the metric that measures it."""
+"""The allowed values of x, and the metric that measures each."""
 QUALITIES = ("accuracy", "score")
 DIFFERENCE_UNITS = {"accuracy": "accuracy", "score": "-MSE"}
-"""In what the items were scored, so in what differences are: for a score such as R2 it is minus the mean squared error."""
+"""The unit of score differences, which is the unit of the items.
+
+For a score such as R2 the items have minus the squared error.
+"""
 EXACT = ("params", "flops")
 SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
-"""How far the sizes of two models may lie apart that count as equally large: twice the tolerance of a budget."""
+"""The relative size difference of models that count as equally large.
+
+It is twice the tolerance of a budget.
+"""
 CLOCK_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
-"""What a latency depends on beside the model: points of one figure share all of it."""
+"""Workload columns that affect latency; they agree within a figure."""
 GROUP = ("task", "seq_len", "budget", "match")
-"""Models are compared where all of these are equal."""
+"""Models are compared if they agree in these columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """What is asked: `x` one of METRIC_OF, `y` one of QUALITIES."""
+    """The requested columns: `x` of METRIC_OF, `y` of QUALITIES."""
 
     x: str
     y: str
@@ -44,7 +50,7 @@ class Axes:
 
 
 def choose_axes(x: str, y: str) -> Axes:
-    """Raises RequestError naming what is allowed."""
+    """Check the axes; raise RequestError naming the allowed values otherwise."""
     for flag, value, allowed in (("--x", x, tuple(METRIC_OF)), ("--y", y, QUALITIES)):
         if value not in allowed:
             raise RequestError(f"{flag} {value!r} is not one of: {', '.join(allowed)}", f"try {flag} {allowed[0]}")
@@ -53,9 +59,12 @@ def choose_axes(x: str, y: str) -> Axes:
 
 @dataclass(frozen=True, kw_only=True)
 class CostAgainstQuality:
-    """What a comparison found: `rows` as `trained_rows` and `with_front` give them; `chance` is the score of guessing by task.
+    """The result of comparing cost with quality.
 
-    `unequal`: the pairs of one group that were not tested, since they are not equally large. `without_seeds`: the models that lost all seeds.
+    `rows`: as `trained_rows` and `with_front` return them.
+    `chance`: the score of guessing, by task.
+    `unequal`: pairs of one group that were not tested because their sizes differ.
+    `without_seeds`: models that lost all seeds.
     """
 
     run: str
@@ -69,7 +78,10 @@ class CostAgainstQuality:
 
 
 def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> CostAgainstQuality:
-    """Select, find the front, test. `chance`: the score of guessing by task. Raises RequestError where there is nothing to compare."""
+    """Select trained models, find the front and test differences.
+
+    `chance`: the score of guessing, by task. Raises RequestError if there is nothing to compare.
+    """
     plan, scores = study.plan, study.scores
     chosen = with_flops(trained_rows(study.rows, scores, axes), plan)
     arrays = {cell: found.scores for cell, found in scores.items()}
@@ -87,12 +99,13 @@ def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> Co
 
 
 def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:
-    """One row per trained model, by length and budget, else in plan order: the prepared table with `label`, `x` and `y` with their bounds.
+    """Return one row per trained model, sorted by task, length and budget.
 
-    Several cells may share a training: the first in plan order whose x is known stands for it; for a latency they all come from one workload, the
-    first that was timed. Where the budget is one of parameters and holds the whole model, `x` for params is the budget, so that models count as
-    equally large that were made so. `x_doubtful` marks an x whose error is not known. Raises RequestError where x or y was not measured or fewer
-    than two models were trained.
+    The prepared table with `label`, and `x` and `y` with bounds. Several cells may share a training: the first in plan order with a known x
+    represents it. For a latency, all rows come from one workload, the first that was timed.
+
+    If parameters were matched and the budget covers the whole model, `x` for params is the budget, so that matched models have equal x. `x_doubtful`
+    marks an x of unknown error. Raises RequestError if x or y was not measured, or if fewer than two models were trained.
     """
     frame = prepare(rows)
     frame = frame[frame[axes.y].notna()].copy()
@@ -103,14 +116,15 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     known = frame[frame[axes.x].notna()].drop_duplicates("training")
     chosen = pandas.concat([known, frame[~frame["training"].isin(known["training"])].drop_duplicates("training")]).sort_index()
     if len(chosen) < 2:
-        raise RequestError(
-            f"there is only one trained model in this run ({chosen['model'].iloc[0]})", "train two or more: --models gmlp,vit"
-        )
+        raise RequestError(f"this run has only one trained model ({chosen['model'].iloc[0]})", "train two or more: --models gmlp,vit")
     return _with_bounds(chosen, axes).sort_values(["task", "seq_len", "budget"], kind="stable")
 
 
 def with_front(rows: pandas.DataFrame, comparisons: Sequence[Comparison]) -> pandas.DataFrame:
-    """With the column `front`: where each row stands among those of its task and length. What was tested and not told apart counts as tied."""
+    """Add the column `front`, by task and length.
+
+    Two tested models without a significant difference count as tied.
+    """
     place = dict(zip(rows["cell_id"], rows.index, strict=True))
     tied = {frozenset((place[c.first_id], place[c.second_id])) for c in comparisons if not c.significant}
     groups = [front_membership(members, "x", "y", tied) for _, members in rows.groupby(["task", "seq_len"], sort=False)]
@@ -118,19 +132,28 @@ def with_front(rows: pandas.DataFrame, comparisons: Sequence[Comparison]) -> pan
 
 
 def with_flops(rows: pandas.DataFrame, plan: Plan) -> pandas.DataFrame:
-    """With `planned_flops`: forward FLOPs per sample in closed form, whether or not the run measured them."""
+    """Add `planned_flops`, the closed-form forward FLOPs per sample.
+
+    They are known whether or not the run measured FLOPs.
+    """
     found = {p.cell.cell_id: p.sizing.cost.flops().at(p.cell.model.shape.seq_len) for p in plan.cells}
     return rows.assign(planned_flops=[float(found[cell]) for cell in rows["cell_id"]])
 
 
 def equally_large(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Do two rows of `with_flops` agree in what their group matches: in FLOPs where these were matched, else in all parameters?"""
+    """Return whether two rows of `with_flops` have equal size.
+
+    The size is FLOPs if FLOPs were matched, else all parameters.
+    """
     measure, column = ("flops", "planned_flops") if first["match"] == "flops" else ("params", "params")
     return math.isclose(first[column], second[column], rel_tol=SIZE_TOLERANCE[measure])
 
 
 def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
-    """The models that were to be trained and have no seed with a result, so that no row of `trained_rows` shows them."""
+    """Name the models that were to be trained but have no result.
+
+    No row of `trained_rows` shows them.
+    """
     planned = {p.cell.cell_id for p in plan.cells if is_trained(p.cell, plan)}
     frame = prepare(rows)
     lost = frame[frame["cell_id"].isin(planned) & frame["accuracy"].isna() & frame["score"].isna()]
@@ -138,17 +161,17 @@ def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
 
 
 def model_place(row: Mapping[str, Any]) -> str:
-    """Which trained model it is, for a list."""
+    """Name a trained model for a list."""
     return f"{row['model']}, n = {row['seq_len']:.0f}, {row['size']}"
 
 
 def unmeasured(rows: pandas.DataFrame) -> tuple[str, ...]:
-    """The models that have no x, named for a list of what is missing."""
+    """Name the models without x."""
     return tuple(model_place(row) for row in rows[rows["x"].isna()].to_dict("records"))
 
 
 def on_front(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows on the front, in order of x within each length."""
+    """Return the rows on the front, by x within each length."""
     standing = rows[rows["front"].notna() & ~rows["front"].isin([OFF, PERHAPS_OFF])]
     return standing.sort_values(["task", "seq_len", "x", "y"], kind="stable")
 
@@ -156,8 +179,8 @@ def on_front(rows: pandas.DataFrame) -> pandas.DataFrame:
 def _require_values(frame: pandas.DataFrame, axes: Axes) -> None:
     if frame.empty:
         raise RequestError(
-            f"no model of this run was trained to a value of {axes.y}",
-            "measure it: bench run --metrics params,flops,latency,accuracy --task TASK; the other one is --y "
+            f"no model of this run has a value of {axes.y}",
+            "measure it: bench run --metrics params,flops,latency,accuracy --task TASK; or try --y "
             + next(name for name in QUALITIES if name != axes.y),
         )
     if frame[axes.x].isna().all():
@@ -175,11 +198,11 @@ def _same_clock(frame: pandas.DataFrame) -> pandas.Series:
 
 
 def _with_bounds(frame: pandas.DataFrame, axes: Axes) -> pandas.DataFrame:
-    # a budget may be one of the blocks alone, which says nothing of the whole
+    # a budget may cover the blocks only, and then differs from the size of the whole model
     holds_all = (frame["params"] - frame["budget"]).abs() <= SIZE_TOLERANCE["params"] * frame["budget"]
     matched = (frame["match"] == "params") & holds_all & (axes.x == "params")
     timed = axes.x == "latency_ms"
-    # no spread is known of a time measured once, and what is known of an unstable one does not hold
+    # a time measured once has no spread, and the interval of an unstable time is unreliable
     unsure = [row["latency_stable"] is False or numbers.is_empty(row["latency_low_ms"]) for row in frame.to_dict("records")]
     return frame.assign(
         label=frame["model"],

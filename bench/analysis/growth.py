@@ -1,4 +1,7 @@
-"""How every series of a run grows with n: decomposition, local exponents and twins of each measured quantity."""
+"""Measure how every series of a run grows with sequence length.
+
+Each quantity gets a decomposition (a + b n + c n^2), local exponents and ratios of twin lengths.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,18 @@ from bench.analysis.scaling import Decomposition, QuadraticAnswer, answer_quadra
 from bench.analysis.series import Series, counted_samples, latency_samples
 from bench.running.timings import Timings
 
-ONCE = "It is measured once per cell: without rounds there is no error to test a fit against."
+ONCE = "Measured once per cell: a fit needs several rounds."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What is followed along n: `column` of the table, per `divisor` where one is named. `timed`: by round; else `exact` says whether it is a count.
+    """A quantity to follow along n.
 
-    `per_workload`: does it depend on the workload, not on the model alone?
+    `column`: the column of the table.
+    `divisor`: the column to divide by, if any.
+    `timed`: measured in every round.
+    `exact`: if not timed, whether the quantity is a count.
+    `per_workload`: whether it depends on the workload as well as the model.
     """
 
     name: str
@@ -44,7 +51,10 @@ BY_COLUMN = {measure.column: measure for measure in MEASURES}
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """One quantity of one series. Timed fits use the usable cells alone; exponents show every cell that was timed, so that a kink is seen."""
+    """The growth of one quantity over one series.
+
+    Timed fits use the usable cells only. Exponents use every timed cell, so that a kink stays visible.
+    """
 
     series: Series
     measure: Measure
@@ -54,14 +64,14 @@ class Growth:
 
     @property
     def answer(self) -> QuadraticAnswer:
-        """Whether it is quadratic in n, as far as its lengths reach."""
+        """Whether the quantity is quadratic in n over the measured lengths."""
         return answer_quadratic(self.decomposition)
 
 
 class Fits:
-    """The samples of series and the fits to them, each made once: claims are judged on the fits that the report shows.
+    """Samples of series and fits to them, each computed once.
 
-    `usable`: the cells whose time may enter a fit.
+    Claims are thus judged on the fits that the report shows. `usable`: ids of the cells that may enter a fit of times.
     """
 
     def __init__(self, timings: Timings, usable: Collection[str]) -> None:
@@ -70,18 +80,18 @@ class Fits:
         self._fits: dict[tuple[Any, ...], Decomposition] = {}
 
     def samples(self, series: Series, measure: Measure, *, usable_only: bool = False) -> pandas.DataFrame:
-        """`n`, `round`, `value`; counts have one round."""
+        """Return the columns `n`, `round`, `value`; counts have one round."""
         key = (series.cell_ids, measure.name, usable_only)
         if key not in self._samples:
             self._samples[key] = samples_of(series.kept(self._usable) if usable_only else series, measure, self._timings)
         return self._samples[key]
 
     def of_counts(self, series: Series, measure: Measure) -> Decomposition:
-        """Of exact counts; see `decompose_counts`."""
+        """Fit exact counts (`decompose_counts`)."""
         return self._fit(series, measure, exact=True)
 
     def of_times(self, series: Series, measure: Measure) -> Decomposition:
-        """Of the times of usable cells."""
+        """Fit the times of usable cells."""
         return self._fit(series, measure, exact=False)
 
     def _fit(self, series: Series, measure: Measure, *, exact: bool) -> Decomposition:
@@ -93,13 +103,16 @@ class Fits:
 
 
 def growth_of(shaped: Sequence[Series], fits: Fits) -> list[Growth]:
-    """Follow every quantity with values at three lengths or more. `shaped`: series of one shape."""
+    """Follow every quantity with values at three or more lengths.
+
+    `shaped`: series of one shape.
+    """
     found = [_growth(series, measure, fits) for measure in MEASURES for series in _distinct(shaped, measure)]
     return [growth for growth in found if growth is not None]
 
 
 def samples_of(series: Series, measure: Measure, timings: Timings) -> pandas.DataFrame:
-    """`n`, `round`, `value`; counts have one round."""
+    """Return the columns `n`, `round`, `value`; counts have one round."""
     if measure.timed:
         return latency_samples(series, timings)
     return counted_samples(series, measure.column, measure.divisor)
@@ -107,13 +120,13 @@ def samples_of(series: Series, measure: Measure, timings: Timings) -> pandas.Dat
 
 def _growth(series: Series, measure: Measure, fits: Fits) -> Growth | None:
     if measure is PEAK and series.rows["batch_size"].nunique() > 1:
-        return None  # weights do not shrink with the batch, so that there is no peak per sample either
+        return None  # a peak per sample would be meaningless, because the weights in it do not shrink with the batch
     samples = fits.samples(series, measure)
     if samples["n"].nunique() < 3:
         return None
     if not (measure.exact or measure.timed):
-        refused = Decomposition(refused=ONCE), LocalExponents(refused=ONCE)
-        return Growth(series=series, measure=measure, decomposition=refused[0], exponents=refused[1], twins=())
+        fit, exponents = Decomposition(refused=ONCE), LocalExponents(refused=ONCE)
+        return Growth(series=series, measure=measure, decomposition=fit, exponents=exponents, twins=())
     return Growth(
         series=series,
         measure=measure,
@@ -124,7 +137,10 @@ def _growth(series: Series, measure: Measure, fits: Fits) -> Growth | None:
 
 
 def _distinct(found: Sequence[Series], measure: Measure) -> Sequence[Series]:
-    """All series, or one per model and shape for a measure that does not depend on the workload."""
+    """Return one series per model and shape if workload does not matter.
+
+    For a measure that depends on the workload, return all series.
+    """
     if measure.per_workload:
         return found
     seen: dict[tuple[Any, ...], Series] = {}

@@ -1,4 +1,7 @@
-"""Judge one claim about quadratic cost: how a series grows with n, and gMLP beside ViT at one size (time, accuracy)."""
+"""Judge one claim about quadratic cost.
+
+`judge_growth` and `judge_hidden` judge how a series grows with n; `judge_speed` and `judge_accuracy` compare gMLP with ViT at one size.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +26,22 @@ from bench.running.timings import ratio_of
 from bench.spec import MEASURED, PREDICTED
 
 FIRST, SECOND = "gmlp", "vit"
-SHAPE_ONLY = "The shape is kept, so that sizes are matched at the shortest length only: not judged."
-WIDTH_ONLY = "Widths are equal, not sizes: not judged."
+SHAPE_ONLY = "Not judged: the shape is fixed, so sizes match at the shortest length only."
+WIDTH_ONLY = "Not judged: widths match, sizes do not."
 RATIO_REASONS = {
     SUPPORTED: "The interval of the ratio lies below 1.",
     REFUTED: "The interval of the ratio lies above 1.",
     UNDECIDED: "The interval of the ratio contains 1.",
 }
-SPEED_WORDS = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "not told apart"}
+SPEED_WORDS = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "not significantly different"}
 OPPOSITE = {SUPPORTED: REFUTED, REFUTED: SUPPORTED, UNDECIDED: UNDECIDED}
 Row = Mapping[str, Any]
 
 
 def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
-    """Judge each length and, with `n` None, all lengths of a scope: faster at every one, slower at some one, or open.
+    """Judge whether gMLP is faster, per length and over each scope.
 
-    Bonferroni's correction over the lengths of a scope.
+    The verdict on a whole scope has `n` None. Intervals carry Bonferroni's correction over the lengths of the scope.
     """
     found = []
     for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
@@ -66,7 +69,10 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
 
 
 def judge_accuracy(claim: Claim, evidence: Evidence) -> list[Verdict]:
-    """Judge each task, size and length by both sources of variation, seeds and items (`compare_scores`)."""
+    """Judge whether gMLP's accuracy matches ViT's, per task, size and length.
+
+    Intervals include both sources of variation, seeds and test items (`compare_scores`).
+    """
     return [
         _accuracy_at(claim, label, scope, first, second, evidence)
         for label, scope, pairs in _pairs(evidence.frame, wanted=_trained)
@@ -75,7 +81,10 @@ def judge_accuracy(claim: Claim, evidence: Evidence) -> list[Verdict]:
 
 
 def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Nothing where nothing was timed; else every row, also one that failed: a length that one model cannot run is a length all the same."""
+    """Return all rows if any was timed, else no rows.
+
+    Failed rows stay: a length that one model cannot run still counts as a length.
+    """
     return frame if "latency_ms" in frame and frame["latency_ms"].notna().any() else frame[:0]
 
 
@@ -86,10 +95,13 @@ def _trained(frame: pandas.DataFrame) -> pandas.DataFrame:
 def _pairs(
     frame: pandas.DataFrame, wanted: Callable[[pandas.DataFrame], pandas.DataFrame]
 ) -> Iterator[tuple[str, dict[str, Any], list[tuple[Row, Row]]]]:
-    """For every scope and attention kernel: the wanted rows of both models by length."""
+    """Yield the label, scope and (gMLP row, ViT row) pairs per length.
+
+    `wanted` selects rows of the frame. There is one entry per scope, ViT variant and attention kernel.
+    """
     keys = [key for key in SCOPE_KEYS if key in frame]
     for _, members in wanted(frame).groupby(keys, sort=False, dropna=False):
-        # the family itself, or with options, which its counterpart must then have as well
+        # a ViT with options is compared only with a gMLP that has the same options
         seconds_of_any = members[[str(model).split("+")[0] == SECOND for model in members["model"]]]
         for (model, _), seconds in seconds_of_any.groupby(["model", "attention"], sort=False):
             counterpart = members[members["model"] == FIRST + str(model).removeprefix(SECOND)]
@@ -107,7 +119,7 @@ def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, evi
     if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
         answer, reason = UNDECIDED, f"Not measured ({', '.join(failed)})."
     elif ratio is None or num_rounds < MIN_ROUNDS:
-        answer, reason = UNDECIDED, f"{num_rounds} rounds that both have; at least {MIN_ROUNDS} are needed. Add --rounds."
+        answer, reason = UNDECIDED, f"{num_rounds} rounds in common; at least {MIN_ROUNDS} are needed. Add --rounds."
     else:
         answer = answer_of(ratio, high=1.0)
         reason = RATIO_REASONS[answer]
@@ -130,7 +142,7 @@ def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, 
         about=label,
         scope=scope,
         answer=UNDECIDED,
-        reason="The two were not scored on the same test items.",
+        reason="The two models were not scored on the same test items.",
         cells=(first["cell_id"], second["cell_id"]),
         n=int(first["seq_len"]),
     )
@@ -142,7 +154,7 @@ def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, 
     reason = {
         SUPPORTED: f"Not worse by more than {MARGIN:.0%} of the items.",
         REFUTED: f"Worse by more than {MARGIN:.0%} of the items.",
-        UNDECIDED: f"The interval holds {-MARGIN:.0%}. Add seeds.",
+        UNDECIDED: f"The interval contains {-MARGIN:.0%}. Add --seeds.",
     }[answer]
     if seeds < MIN_SEEDS:
         answer, reason = UNDECIDED, f"{seeds} seeds; at least {MIN_SEEDS} are needed. Add --seeds."
@@ -151,7 +163,10 @@ def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, 
 
 
 def judge_growth(claim: Claim, evidence: Evidence) -> list[Verdict]:
-    """Judge claims of the kinds `quadratic` and `linear`, series by series; counts that do not depend on the workload once."""
+    """Judge claims of the kinds `quadratic` and `linear`, series by series.
+
+    Counts that do not depend on the workload are judged once.
+    """
     measure, found, seen = BY_COLUMN[claim.column], [], set()
     for series in evidence.series(claim.subject):
         key = (_label(claim, series), tuple(evidence.fits.samples(series, measure, usable_only=claim.timed)["value"]))
@@ -166,14 +181,14 @@ def _growth(claim: Claim, series: Series, evidence: Evidence) -> Verdict:
     answer = answer_quadratic(fit)
     reasons = [answer.reason]
     if fit.exact and fit.c is not None:
-        start = f" From n = {fit.lengths[0]} on." if fit.lengths else ""
-        reasons.append(f"The coefficient of n^2 is {fit.c.estimate:,.6g} per n^2.{start}")
+        start = f", fitted from n = {fit.lengths[0]} on" if fit.lengths else ""
+        reasons.append(f"The coefficient of n^2 is {fit.c.estimate:,.6g}{start}.")
     reasons.append(_left_out(claim, series, evidence))
     if claim.metric == "memory" and "memory_source" in series.rows:
         predicted = series.rows.loc[series.rows["memory_source"] == PREDICTED, "seq_len"]
         reasons.append(f"Predicted, not measured, at n = {', '.join(f'{n:.0f}' for n in predicted)}." if len(predicted) else "")
     estimates = [Estimate(name=f"share of n^2 at n = {answer.longest}", value=answer.share, unit="share")] if answer.share else []
-    if not fit.fits:  # the last local exponent says how fast the cost grows; paired by round, it can use every cell that was timed
+    if not fit.fits:  # without a fit, the last local exponent still shows the growth: it is paired by round, so unstable cells may enter
         samples = evidence.fits.samples(series, BY_COLUMN[claim.column])
         steps = local_exponents(samples, exact=not claim.timed).exponents if len(samples) else ()
         estimates += [
@@ -193,7 +208,7 @@ def _growth(claim: Claim, series: Series, evidence: Evidence) -> Verdict:
 
 
 def judge_hidden(claim: Claim, evidence: Evidence) -> list[Verdict]:
-    """Judge up to which n the quadratic term's share of the time is below a tenth."""
+    """Judge up to which n the quadratic term stays below 10 %."""
     found = []
     for series in evidence.series(claim.subject):
         answer, reason, crossing = _hidden_answer(_fit(claim, series, evidence), shortest=series.lengths[0])
@@ -212,27 +227,33 @@ def judge_hidden(claim: Claim, evidence: Evidence) -> list[Verdict]:
 
 
 def _hidden_answer(found: Decomposition, shortest: int) -> tuple[str, str, Interval | None]:
-    """The n at which the share is a tenth, bounded by the lengths at which it is surely below and surely above."""
+    """Return the answer, the reason, and the crossing of 10 %.
+
+    The crossing is the n at which the share is 10 %. The last length surely below and the first length surely above bound it.
+    """
     if not found.fits:
         return UNDECIDED, found.reason, None
     below = [share.n for share in found.shares if share.quadratic.high < MIN_SHARE]
     above = [share.n for share in found.shares if share.quadratic.low > MIN_SHARE]
     longest = found.shares[-1].n
     if below:
-        text = "throughout" if below[-1] == longest else f"up to n = {below[-1]}"
-        where = f"; it is above from n = {above[0]}" if above else ""
+        text = "at every length" if below[-1] == longest else f"up to n = {below[-1]}"
+        where = f", above from n = {above[0]}" if above else ""
         crossing = _tenth(found) if above else None
         interval = Interval(estimate=crossing, low=below[-1], high=above[0], num=found.num_rounds) if crossing else None
         return SUPPORTED, f"Below 10 % of the time {text}{where}.", interval
     if above and above[0] == shortest:
-        return REFUTED, f"Above 10 % of the time from the shortest length, n = {above[0]}, on.", None
+        return REFUTED, f"Above 10 % of the time already at the shortest length, n = {above[0]}.", None
     if above and above[0] == found.shares[0].n:
         return UNDECIDED, f"Above 10 % of the time from n = {above[0]} on; shorter lengths did not enter the fit.", None
-    return UNDECIDED, "No length has a share that is surely below 10 %. Add shorter lengths or rounds.", None
+    return UNDECIDED, "No share is clearly below 10 %. Add shorter lengths or --rounds.", None
 
 
 def _tenth(found: Decomposition) -> float | None:
-    """The n that solves c n^2 = 0.1 (a + b n + c n^2)."""
+    """Return the n at which the quadratic share is 10 %.
+
+    It solves c n^2 = 0.1 (a + b n + c n^2).
+    """
     assert found.a is not None
     assert found.b is not None
     assert found.c is not None
@@ -241,13 +262,13 @@ def _tenth(found: Decomposition) -> float | None:
 
 
 def _fit(claim: Claim, series: Series, evidence: Evidence) -> Decomposition:
-    """Of the times of usable cells alone; of all counts."""
+    """Fit the usable times or all counts of a series."""
     fit = evidence.fits.of_times if claim.timed else evidence.fits.of_counts
     return fit(series, BY_COLUMN[claim.column])
 
 
 def _left_out(claim: Claim, series: Series, evidence: Evidence) -> str:
-    """How many cells did not enter a fit of times."""
+    """Say how many lengths a fit of times leaves out."""
     num = len(set(series.cell_ids) - evidence.usable) if claim.timed else 0
     return f"{num} of {len(series.cell_ids)} lengths left out (unstable, launch-bound or not measured)." if num else ""
 

@@ -1,7 +1,9 @@
-"""How much of "attention is faster" is kernel and how much is architecture, from one run that timed both families as shipped and as built here.
+"""Split attention's speed advantage into kernels and architecture.
 
-log(gMLP / ViT, as a peer ships them) = log(gMLP / ViT, ours with the best engines) + log(the rest). What remains between the best implementations of
-both is put down to the architecture, and the rest to the kernels. The best that was built is not the best there is.
+It needs one run that timed both families as shipped and as built here.
+
+log(gMLP / ViT, as a peer ships them) = log(gMLP / ViT, ours with the best engines) + log(the rest). The first term, a ratio between the best
+implementations of both, is attributed to the architecture, and the rest to the kernels. Better kernels than the best built here may exist.
 """
 
 from __future__ import annotations
@@ -16,15 +18,19 @@ from bench.running.timings import Timings
 
 GATING, ATTENTION = "gmlp", "vit"
 TWINS = 1
-"""Lengths of one image that differ by the class token alone."""
+"""The largest difference in length that a class token makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelShare:
-    """gMLP over ViT at one place (`place` is gMLP's; None: the geometric mean over `num_places`), as `peer` ships both and as built here.
+    """gMLP's time over ViT's at one place, split into two factors.
 
-    `kernels`: the first ratio over the second, paired by round. `share`: of the logarithm of the first ratio, what is due to kernels; None where the
-    interval of that ratio does not say that attention is faster, or that of `kernels` contains 1. `flops`: gMLP's FLOPs over ViT's.
+    `place`: gMLP's place; None for the geometric mean over `num_places`.
+    `shipped`: the ratio as `peer` ships both models.
+    `ours`: the ratio of our models with their best engines.
+    `kernels`: `shipped` over `ours`, paired by round.
+    `share`: the part of log `shipped` that is due to kernels; None unless attention is significantly faster and `kernels` excludes 1.
+    `flops`: gMLP's FLOPs over ViT's; None for a mean.
     """
 
     phase: str
@@ -41,7 +47,10 @@ class KernelShare:
 
 @dataclass(frozen=True, kw_only=True)
 class _Logs:
-    """The log ratios of one place in the rounds that have all four times, so that the first is the sum of the others."""
+    """The log ratios of one place.
+
+    Only rounds with all four times count, so that shipped = ours + kernels.
+    """
 
     place: Place
     shipped: LogRatios
@@ -51,7 +60,10 @@ class _Logs:
 
 
 def kernel_shares(standing: Standing, timings: Timings) -> list[KernelShare]:
-    """For every peer, phase and dtype that has both families: one per place, then their mean where there are several."""
+    """Return the shares of every peer, phase and dtype with both families.
+
+    One per place, then the mean if there are several places.
+    """
     shipped = [pair for pair in standing.pairs if pair.kind == SHIPPED]
     groups: dict[tuple[str, str, str], list[_Logs]] = {}
     for pair in shipped:
@@ -61,7 +73,10 @@ def kernel_shares(standing: Standing, timings: Timings) -> list[KernelShare]:
 
 
 def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
-    """The same peer's ViT at the same length (but for a class token), batch, phase and dtype; of several, that of the first part of the plan."""
+    """Return the same peer's ViT at the same place.
+
+    Its length may differ by a class token. Of several, the closest length counts, then the first part of the plan.
+    """
     place = pair.place
     found = [
         other

@@ -1,12 +1,12 @@
-"""Two runs of the same cells, one against the other: is a cell's latency in the second lower, higher, or can the rounds not tell?
+"""Test which cells became faster or slower between two runs.
 
-Rounds of different runs are not paired: nothing ties the third round of one to the third of the other. So each cell has two independent samples of
-log latencies, whose means are compared by a t-test with moderated variances, for each run on its own, and degrees of freedom by Satterthwaite;
-Holm's correction for the number of cells. A rank test would need more rounds than seven to pass that correction.
+Rounds of different runs are not paired, because the third round of one has nothing in common with the third round of the other. Each cell thus has
+two independent samples of log latencies. Their means are compared by a t-test with variances moderated in each run, degrees of freedom by
+Satterthwaite, and Holm's correction for the number of cells. A rank test would need more than seven rounds to pass that correction.
 
-Moderated variances: Smyth 2004, "Linear models and empirical Bayes methods", Sec. 6. Seven rounds tell little of one cell's spread, and a small
-variance by chance would pass for a finding. The variances of all cells together tell how much variances differ at all: a scaled inverse chi-squared
-prior is fitted to them by the moments of their logarithms, and each cell's own estimate is drawn towards it.
+Moderated variances: Smyth 2004, "Linear models and empirical Bayes methods", Sec. 6. Seven rounds determine the spread of one cell poorly, and a
+variance that is small by chance would look like a finding. A scaled inverse chi-squared prior is fitted to the variances of all cells, by the
+moments of their logarithms; each cell's own estimate is drawn towards it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,34 @@ LEVEL = 0.95
 FASTER, SLOWER, UNDECIDED, NOT_COMPARABLE = "faster", "slower", "no difference shown", "not comparable"
 MIN_ROUNDS = 2
 Readings = Mapping[int, float]
-"""Latency by round."""
+"""Latency in ms by round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Of the mean log latencies of a cell, second run minus first, with the parts of its variance."""
+    """The difference of a cell's mean log latencies, second run minus first.
+
+    `parts`: the parts of the variance.
+    """
 
     estimate: float
     parts: Parts
 
     @property
     def half(self) -> float:
+        """Half the 95 % interval of the estimate."""
         return t_test(self.estimate, self.parts, LEVEL)[0]
 
     @property
     def p_value(self) -> float:
-        """Of no difference."""
+        """The p-value for no difference."""
         return t_test(self.estimate, self.parts, LEVEL)[1]
 
     def p_value_past(self, ratio: float, *, above: bool) -> float:
-        """Of a true ratio that is not beyond this one, on one side."""
+        """Return the one-sided p-value for a ratio on or inside the bound.
+
+        `above`: whether ratios above the bound, rather than below it, are beyond.
+        """
         beyond = self.estimate - math.log(ratio)
         _, p_value = t_test(beyond, self.parts, LEVEL)
         return p_value / 2 if (beyond > 0) == above else 1 - p_value / 2
@@ -50,8 +57,14 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class CellComparison:
-    """`ratio`: latency in the second run over that in the first, geometric means over rounds, with the 95 % interval of this cell alone. `p_adjusted`
-    holds the error over all cells; `difference` is what it was tested on. Where nothing can be compared, all of them are None and `reason` says why.
+    """One cell in two runs.
+
+    `ratio`: latency in the second run over the first, geometric means over rounds.
+    `low`, `high`: the 95 % interval of this cell alone.
+    `p_adjusted`: Holm's p-value over all cells.
+    `rounds`: rounds of the first and of the second run.
+    `difference`: the tested difference.
+    `reason`: why the cell cannot be compared; the figures are then None.
     """
 
     cell_id: str
@@ -67,7 +80,10 @@ class CellComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyComparison:
-    """The geometric mean of the ratios over a family's compared cells, with its 95 % interval over rounds: a slow round slows all cells."""
+    """The geometric mean of the ratios of a family's compared cells.
+
+    The 95 % interval is over rounds, because a slow round slows every cell.
+    """
 
     family: str
     num_cells: int
@@ -77,10 +93,13 @@ class FamilyComparison:
 
 
 def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings], reasons: Mapping[str, str]) -> list[CellComparison]:
-    """All cells of either run, in the order of the first. `reasons`: why a cell must not be compared, by id."""
+    """Compare all cells of either run, in the order of the first.
+
+    `reasons`: why a cell must not be compared, by cell id.
+    """
     ids = list(dict.fromkeys([*first, *second, *reasons]))
-    lacks = {cell: reasons.get(cell) or _lack(first.get(cell, {}), second.get(cell, {})) for cell in ids}
-    compared = [cell for cell in ids if not lacks[cell]]
+    obstacles = {cell: reasons.get(cell) or _too_few_rounds(first.get(cell, {}), second.get(cell, {})) for cell in ids}
+    compared = [cell for cell in ids if not obstacles[cell]]
     logs = [{cell: [math.log(ms) for ms in run[cell].values()] for cell in compared} for run in (first, second)]
     parts = [_mean_variances(run) for run in logs]
     means = [{cell: statistics.fmean(values) for cell, values in run.items()} for run in logs]
@@ -90,7 +109,7 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
     for cell in ids:
         rounds = (len(first.get(cell, {})), len(second.get(cell, {})))
         if cell not in tests:
-            found.append(CellComparison(cell_id=cell, verdict=NOT_COMPARABLE, reason=lacks[cell], rounds=rounds))
+            found.append(CellComparison(cell_id=cell, verdict=NOT_COMPARABLE, reason=obstacles[cell], rounds=rounds))
             continue
         estimate, half = tests[cell].estimate, tests[cell].half
         verdict = UNDECIDED if adjusted[cell] >= 1 - LEVEL else SLOWER if estimate > 0 else FASTER
@@ -110,7 +129,10 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
 
 
 def cells_past(compared: Sequence[CellComparison], ratio: float, *, above: bool) -> list[CellComparison]:
-    """The cells whose ratio is shown to be beyond this one (> 0): one-sided tests, Holm's correction for the number of compared cells."""
+    """Return the cells whose ratio is significantly beyond a bound (> 0).
+
+    One-sided tests with Holm's correction for the number of compared cells.
+    """
     tested = [c for c in compared if c.difference is not None]
     adjusted = holm([c.difference.p_value_past(ratio, above=above) for c in tested if c.difference is not None])
     return [c for c, p_value in zip(tested, adjusted, strict=True) if p_value < 1 - LEVEL]
@@ -119,7 +141,10 @@ def cells_past(compared: Sequence[CellComparison], ratio: float, *, above: bool)
 def compare_families(
     first: Mapping[str, Readings], second: Mapping[str, Readings], compared: Sequence[CellComparison], families: Mapping[str, str]
 ) -> Iterator[FamilyComparison]:
-    """One per family with compared cells that share two rounds at least in each run. `families`: by cell id."""
+    """Yield one comparison per family of cells.
+
+    Compared cells of the family must share at least two rounds in each run. `families`: by cell id.
+    """
     by_family: dict[str, list[str]] = {}
     for comparison in compared:
         if comparison.ratio is not None:
@@ -133,15 +158,18 @@ def compare_families(
             yield FamilyComparison(family=family, num_cells=len(cells), ratio=math.exp(difference), low=low, high=high)
 
 
-def _lack(first: Readings, second: Readings) -> str:
+def _too_few_rounds(first: Readings, second: Readings) -> str:
     for name, readings in (("first", first), ("second", second)):
         if len(readings) < MIN_ROUNDS:
-            return f"{len(readings)} rounds in the {name} run, and {MIN_ROUNDS} are needed"
+            return f"{len(readings)} rounds in the {name} run; at least {MIN_ROUNDS} are needed"
     return ""
 
 
 def _mean_variances(logs: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """The variance of each cell's mean, moderated by the variances of all cells, with its degrees of freedom."""
+    """Return the moderated variance of each cell's mean.
+
+    Each comes with degrees of freedom; the prior is fitted to all cells.
+    """
     variances = {cell: statistics.variance(values) for cell, values in logs.items()}
     prior = prior_of(list(variances.values()), [len(values) - 1 for values in logs.values()])
     found = {}
@@ -152,28 +180,34 @@ def _mean_variances(logs: Mapping[str, Sequence[float]]) -> dict[str, tuple[floa
 
 
 def _means_by_round(cells: Sequence[Readings]) -> list[float]:
-    """Of the rounds that all cells have."""
+    """Return mean log latencies of the rounds that all cells have."""
     common = set.intersection(*(set(readings) for readings in cells))
     return [statistics.fmean(math.log(readings[place]) for readings in cells) for place in sorted(common)]
 
 
 MIN_SAMPLES = 3
-"""Fewer variances say nothing of how variances differ: each then stands for itself."""
+"""The least number of variances to fit a prior to."""
 MAX_DEGREES = 1e6
-"""Where variances differ no more than chance makes them, the prior's degrees of freedom are infinite; here they are this many."""
+"""Stands for infinite degrees of freedom of the prior.
+
+They are infinite if the variances differ no more than by chance.
+"""
 SMALLEST_SHARE = 1e-6
-"""A variance of zero, as of equal readings of a coarse clock, counts as this share of the median."""
+"""The least variance, as a share of the median variance.
+
+A coarse clock may give equal readings, whose variance is zero.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """`variance` as if it had been estimated with `degrees` degrees of freedom."""
+    """A variance with the weight of `degrees` degrees of freedom."""
 
     variance: float
     degrees: float
 
     def moderate(self, variance: float, degrees: int) -> tuple[float, float]:
-        """The posterior variance and its degrees of freedom."""
+        """Return the posterior variance and degrees of freedom."""
         total = self.degrees + degrees
         return (self.degrees * self.variance + degrees * variance) / total, total
 
@@ -182,7 +216,10 @@ NO_PRIOR = Prior(variance=0.0, degrees=0.0)
 
 
 def prior_of(variances: Sequence[float], degrees: Sequence[int]) -> Prior:
-    """Fitted to sample variances with their degrees of freedom (1 at least)."""
+    """Fit a prior to sample variances.
+
+    `degrees`: their degrees of freedom, 1 at least.
+    """
     if len(variances) < MIN_SAMPLES:
         return NO_PRIOR
     from scipy.special import digamma, polygamma
@@ -204,7 +241,10 @@ def prior_of(variances: Sequence[float], degrees: Sequence[int]) -> Prior:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """The x with trigamma(x) = value > 0, by Newton's method on 1 / trigamma, which is convex and nearly linear (Smyth 2004, appendix)."""
+    """Return the x with trigamma(x) = value > 0.
+
+    Newton's method on 1 / trigamma, which is convex and nearly linear (Smyth 2004, appendix).
+    """
     from scipy.special import polygamma
 
     x = 0.5 + 1 / value

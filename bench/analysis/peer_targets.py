@@ -1,4 +1,7 @@
-"""Judge the project's targets beside the peers: ours in every cell, on the geometric mean, and equal outputs (`ablations/peers.py`)."""
+"""Judge the project's speed targets beside the peers (`ablations/peers.py`).
+
+There are three kinds: a bound on the latency ratio in every cell, a bound on the geometric mean, and a bound on the output error.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ from bench.intervals import Interval
 from bench.measure.engines import EAGER
 from bench.spec import FASTEST_PEER, Part, Prediction
 
-Found = tuple[Mapping[Place | None, str], list[Estimate], list[str]]
-"""The answer at each place (None: over all of them), the figures, and what is lost: then nothing is supported."""
+PlaceAnswers = tuple[Mapping[Place | None, str], list[Estimate], list[str]]
+"""Answers by place (None: all places together), figures, and texts on gaps.
+
+With any gap, nothing is supported.
+"""
 
 
 def with_targets(predictions: Sequence[Prediction], parts: Sequence[Part]) -> tuple[Prediction, ...]:
-    """Add the targets of today to the predictions of a plan that was stored before plans held targets."""
+    """Add today's targets to the predictions of an older stored plan."""
     if any(prediction.is_target for prediction in predictions):
         return tuple(predictions)
     names = {part.name for part in parts}
@@ -27,16 +33,19 @@ def with_targets(predictions: Sequence[Prediction], parts: Sequence[Part]) -> tu
 
 
 def absent_arms(name: str, predictions: Sequence[Prediction], parts: Sequence[Part]) -> tuple[str, ...]:
-    """The arms of a part that predictions name and the plan lacks, as where their library is not installed."""
+    """Return the arms that predictions name and the plan's part lacks.
+
+    An arm is absent, for example, when its library is not installed.
+    """
     planned = {arm.name for part in parts if part.name == name for arm in part.arms}
     named = [side for p in predictions if p.part == name and not p.is_target for side in (p.arm, p.against)]
     return tuple(dict.fromkeys(side for side in named if side and side not in planned))
 
 
 def judge_target(prediction: Prediction, standing: Standing, absent: Sequence[str] = ()) -> Verdict:
-    """Judge one target. On another grid than the target's, only a place of its own can refute it, and nothing supports it.
+    """Judge one target.
 
-    `absent`: see `absent_arms`.
+    On a grid other than the target's, a place of the target's grid can still refute it; nothing supports it. `absent`: see `absent_arms`.
     """
     places = [place for place in standing.places if place.part == prediction.part]
     if not places:
@@ -45,7 +54,7 @@ def judge_target(prediction: Prediction, standing: Standing, absent: Sequence[st
     answers, estimates, lost = judge(prediction, standing, places, absent)
     sizes = sorted({(place.seq_len, place.batch_size) for place in places})
     if set(sizes) != set(prediction.places):
-        lost.append(f"over {len(sizes)} places ({_grid_text(sizes)}): the target is for {_grid_text(prediction.places)}")
+        lost.append(f"measured at {_grid_text(sizes)}; the target is for {_grid_text(prediction.places)}")
         counted = [answer for place, answer in answers.items() if place and (place.seq_len, place.batch_size) in prediction.places]
     else:
         counted = list(answers.values())
@@ -59,31 +68,37 @@ def judge_target(prediction: Prediction, standing: Standing, absent: Sequence[st
     )
 
 
-def _every_cell(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Found:
+def _every_cell(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
     pairs = [pair for pair in standing.fastest if pair.place in places]
     answers: dict[Place | None, str] = {p.place: answer_to(prediction, p.joint) if p.joint else UNDECIDED for p in pairs}
     estimates = [Estimate(name=places_text([pair.place]), value=pair.joint, unit="ratio") for pair in pairs if pair.joint]
     return answers, estimates, [*_uncompared(len(pairs), len(places)), *_lost_peers(standing, places, absent)]
 
 
-def _mean(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Found:
-    """A mean over some of the cells may be flattered by those that are lost: it decides nothing. A lost peer can only have raised it."""
+def _mean(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
+    """Judge the geometric mean over all cells.
+
+    A mean over some cells decides nothing, because the missing cells may be the bad ones. A missing peer can only have raised the mean.
+    """
     mean = next(mean for mean in standing.means if (mean.part, mean.peer) == (prediction.part, FASTEST_PEER))
     lost = [*_uncompared(mean.num_places, len(places)), *_lost_peers(standing, places, absent)]
     if mean.ratio is None:
-        return {}, [], [*lost, "fewer than two rounds have all cells"]
+        return {}, [], [*lost, "fewer than two rounds include every configuration"]
     answers: dict[Place | None, str] = {None: answer_to(prediction, mean.ratio)} if mean.num_places == len(places) else {}
     return answers, [Estimate(name="", value=mean.ratio, unit="ratio")], lost
 
 
-def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> Found:
-    """Over all cells but the reference itself, also those that were excluded because their answers differ."""
+def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
+    """Judge the output errors of all cells except the reference.
+
+    Cells that were excluded because their answers differ are judged too.
+    """
     checked = [(place, contender) for place in places for contender in standing.contenders[place]]
     checked += [(lost.place, lost.contender) for lost in standing.excluded if lost.place in places]
     errors = [(place, contender.output_error) for place, contender in checked if not contender.is_reference]
     known = [(place, Interval(estimate=error, low=error, high=error, num=1)) for place, error in errors if error is not None]
     worst = {place: max((found for at, found in known if at == place), key=lambda found: found.high) for place, _ in known}
-    lost = [f"not known for {len(errors) - len(known)} of {len(errors)} cells"] if len(known) < len(errors) else []
+    lost = [f"unknown for {len(errors) - len(known)} of {len(errors)} configurations"] if len(known) < len(errors) else []
     largest = max((found for _, found in known), key=lambda found: found.high, default=None)
     return (
         {place: answer_to(prediction, found) for place, found in worst.items()},
@@ -93,24 +108,31 @@ def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[
 
 
 def _uncompared(num: int, num_planned: int) -> list[str]:
-    return [f"{num_planned - num} of {num_planned} cells are not compared"] if num < num_planned else []
+    return [f"{num_planned - num} of {num_planned} configurations are not compared"] if num < num_planned else []
 
 
 def _lost_peers(standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> list[str]:
-    """`timm is not compared at n = 17, batch 1`: it may be the fastest there. A part's peers are those that any of its places has."""
-    there = {place: _shipped(standing.contenders[place]) for place in places}
-    gone = [_shipped([lost.contender]) for lost in standing.excluded if lost.place in places]
-    sides = dict.fromkeys(side for found in (*there.values(), *gone, absent) for side in found)
-    lost = {side: [place for place in places if side not in there[place]] for side in sides}
-    return [f"{side} is not compared at {places_text(where)}" for side, where in lost.items() if where]
+    """Say at which places each peer is missing.
+
+    Example: `timm is not compared at n = 17, batch 1`. A missing peer may be the fastest there. The peers of a part are all that any place has.
+    """
+    compared = {place: _shipped(standing.contenders[place]) for place in places}
+    excluded = [_shipped([lost.contender]) for lost in standing.excluded if lost.place in places]
+    sides = dict.fromkeys(side for found in (*compared.values(), *excluded, absent) for side in found)
+    missing = {side: [place for place in places if side not in compared[place]] for side in sides}
+    return [f"{side} is not compared at {places_text(where)}" for side, where in missing.items() if where]
 
 
 def _shipped(contenders: Iterable[Contender]) -> list[str]:
+    """Return the peers among the contenders that run as published."""
     return [contender.side for contender in contenders if contender.side != OURS and contender.engine == EAGER]
 
 
 def places_text(places: Iterable[Place]) -> str:
-    """`n = 17, batch 1; n = 65, batch 1 and 32`."""
+    """Describe places by length and batch.
+
+    Example: `n = 17, batch 1; n = 65, batch 1 and 32`.
+    """
     return _grid_text([(place.seq_len, place.batch_size) for place in places])
 
 

@@ -1,4 +1,7 @@
-"""Our models beside the peers': ratios of times paired by round, by cell and over all cells of a part."""
+"""Compare our models with peers by ratios of times.
+
+A peer is another implementation of the same family. Ratios are paired by round, per cell and over all cells of a part.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,21 @@ from bench.spec import FASTEST_PEER, MEASURED, Part
 OURS = "ours"
 BEST_ARM = "ours, best engine"
 SHIPPED = "best engine / as shipped"
-"""The kind of pair that the targets are about: ours with its best engine, the peer as a user gets it (eager)."""
+"""The kind of pair in the targets.
+
+Ours runs with its best engine; the peer runs eager, as a user gets it.
+"""
 Row = Mapping[str, Any]
 LogRatios = Mapping[int, float]
-"""By round: the logarithm of ours over the peer's time."""
+"""Log of our time over the peer's, by round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where one implementation of a family stands beside another: equal sizes, input and workload but for the engine."""
+    """The size, input and workload at which implementations are compared.
+
+    Only the engine may differ.
+    """
 
     part: str
     family: str
@@ -40,7 +49,12 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """One cell of a place: whose it is (`ours`, or the peer's name), and whether it is ours with its best engine."""
+    """One implementation at a place.
+
+    `side`: `ours`, or the peer's name.
+    `is_best`: ours with its best engine.
+    `row`: the row of the table.
+    """
 
     side: str
     engine: str
@@ -53,7 +67,7 @@ class Contender:
 
     @property
     def is_reference(self) -> bool:
-        """Is it what the answers of all others are compared with?"""
+        """Whether all other outputs are compared with this one."""
         return self.side == OURS and self.engine == EAGER
 
     @property
@@ -71,7 +85,7 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Excluded:
-    """A cell that is compared with nothing, and why."""
+    """A cell that is not compared, and why."""
 
     place: Place
     contender: Contender
@@ -80,9 +94,14 @@ class Excluded:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Ours over a peer at one place. `kind`: `SHIPPED`, or with one engine on both sides (`both_with`). `ratio`: the geometric mean over rounds with
-    its 95 % t-interval; None where fewer than two rounds have both. Of the pairs against the fastest peer: `joint`, the interval that holds for all
-    of them together (Bonferroni), and `p_adjusted`, of equal times (Holm)."""
+    """Our model over a peer at one place.
+
+    `kind`: `SHIPPED`, or one engine on both sides (`both_with`).
+    `logs`: log ratios by round.
+    `ratio`: the geometric mean over rounds with its 95 % t-interval; None below two common rounds.
+    `joint`: against the fastest peer, the interval that holds for all such pairs together (Bonferroni).
+    `p_adjusted`: against the fastest peer, Holm's p-value for equal times.
+    """
 
     place: Place
     peer: str
@@ -96,15 +115,17 @@ class Pair:
 
     @property
     def is_shown_faster(self) -> bool:
-        """Ours takes less time, by Holm's test over all pairs against the fastest peer."""
+        """Whether ours is significantly faster (Holm over all fastest-peer pairs)."""
         return self.joint is not None and self.joint.estimate < 1 and self.p_adjusted is not None and self.p_adjusted < 1 - LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mean:
-    """The geometric mean of a part's ratios over its places, with a t-interval over rounds; `peer` may be `FASTEST_PEER`, of each place its own.
+    """The geometric mean of a part's ratios over places.
 
-    `num_places` went in, of `num_planned`. None where fewer than two rounds have all of them.
+    `peer`: may be `FASTEST_PEER`, the fastest at each place.
+    `ratio`: with a t-interval over rounds; None if fewer than two rounds include every place.
+    `num_places`: the places that entered, of `num_planned`.
     """
 
     part: str
@@ -118,8 +139,15 @@ class Mean:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A run's comparison with peers. `places`: all that were planned. `fastest`: ours with its best engine against the peer of the smallest median
-    among those as shipped, one per place that has both."""
+    """A run's comparison with peers.
+
+    `places`: all planned places.
+    `contenders`: the implementations compared at each place.
+    `pairs`: every pair.
+    `fastest`: one pair per place, our best engine against the as-shipped peer with the smallest median.
+    `means`: geometric means over places.
+    `excluded`: the cells that are not compared.
+    """
 
     places: tuple[Place, ...]
     contenders: Mapping[Place, tuple[Contender, ...]]
@@ -130,9 +158,10 @@ class Standing:
 
 
 def standing_of(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings) -> Standing | None:
-    """From the parts that have an arm `BEST_ARM`; None where no part has. `rows` by cell id; arms are named `side` or `side, engine`.
+    """Compare our models with peers; None if the run has no peers.
 
-    Cells whose answers differ (`equal` is False) or that were not measured in full are excluded and named.
+    Only parts with the arm `BEST_ARM` count. `rows` is by cell id; arms are named `side` or `side, engine`. Cells whose outputs differ (`equal` is
+    False) or that were not fully measured are excluded and named.
     """
     contenders: dict[Place, tuple[Contender, ...]] = {}
     excluded: list[Excluded] = []
@@ -145,7 +174,7 @@ def standing_of(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings
     if not contenders:
         return None
     pairs = [pair for place, found in contenders.items() for pair in _pairs(place, found, timings)]
-    fastest = _jointly([pair for place in contenders if (pair := _against_fastest(place, pairs, timings))])
+    fastest = _with_joint_intervals([pair for place in contenders if (pair := _against_fastest(place, pairs, timings))])
     return Standing(
         places=tuple(contenders),
         contenders=contenders,
@@ -157,7 +186,7 @@ def standing_of(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings
 
 
 def both_with(engine: str) -> str:
-    """The kind of pair in which both sides run with this engine."""
+    """Return the kind of pair in which both sides use one engine."""
     return f"both {engine}"
 
 
@@ -166,18 +195,24 @@ def is_empty(value: Any) -> bool:
 
 
 def mean_ratio(pairs: Sequence[Pair]) -> Interval | None:
-    """The geometric mean over pairs, round by round, with a t-interval over the rounds that have all of them; None for fewer than two."""
+    """Return the geometric mean ratio over pairs.
+
+    It is computed round by round, with a t-interval over the rounds that have every pair. None below two such rounds.
+    """
     return mean_of_logs([pair.logs for pair in pairs])
 
 
 def mean_of_logs(found: Sequence[LogRatios]) -> Interval | None:
-    """As `mean_ratio`, of logarithms by round."""
+    """Return the geometric mean of log ratios by round, as `mean_ratio`."""
     common = sorted(set.intersection(*(set(logs) for logs in found))) if found else []
     return ratio_over_rounds([statistics.fmean(logs[place] for logs in found) for place in common])
 
 
 def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[Place, list[Contender]]:
-    """By place. A cell of two arms (the best engine is one of those compared) stands once, as the best."""
+    """Return the contenders by place.
+
+    A cell in two arms (the best engine is one of the compared engines) appears once, as the best.
+    """
     found: dict[Place, dict[str, Contender]] = {}
     arms = sorted(part.arms, key=lambda arm: arm.name != BEST_ARM)
     for arm in arms:
@@ -188,7 +223,10 @@ def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[Place, list[Contend
 
 
 def _place(part: Part, row: Row, rows: Mapping[str, Row]) -> Place:
-    """The family is ours, whatever the peer's cell says."""
+    """Return the place of a row; its family is ours.
+
+    The peer's cell may give the family another name.
+    """
     best = next(arm for arm in part.arms if arm.name == BEST_ARM)
     family = next((str(rows[cell_id]["family"]) for cell_id in best.cells if cell_id in rows), "")
     return Place(
@@ -203,19 +241,19 @@ def _place(part: Part, row: Row, rows: Mapping[str, Row]) -> Place:
 
 
 def _objection(contender: Contender, timings: Timings) -> str:
-    """Why a cell must not be compared; "" where it may."""
+    """Say why a cell must not be compared; empty if it may."""
     equal, errors = contender.row.get("equal"), {"output": contender.output_error, "gradient": contender.gradient_error}
     if not is_empty(equal) and not bool(equal):
         known = ", ".join(f"{name} error {error:.1e}" for name, error in errors.items() if error is not None)
-        return f"its answers differ{f': {known}' if known else ''}"
+        return f"outputs differ{f': {known}' if known else ''}"
     status, reason = contender.row.get("status"), contender.row.get("reason")
-    if status != MEASURED:  # times of the rounds that did end would be those of the quick ones
-        return f"not measured in full: {status}{'' if is_empty(reason) else f', {reason}'}"
-    return "" if timings.get(contender.cell_id) else "it was not timed"
+    if status != MEASURED:  # the rounds that did finish were probably the fast ones
+        return f"not fully measured: {status}{'' if is_empty(reason) else f', {reason}'}"
+    return "" if timings.get(contender.cell_id) else "not timed"
 
 
 def _pairs(place: Place, found: Sequence[Contender], timings: Timings) -> Iterator[Pair]:
-    """Ours with its best engine against each peer as shipped, then each engine that both sides ran with."""
+    """Yield our best engine against each peer as shipped, then equal engines."""
     ours = [contender for contender in found if contender.side == OURS]
     theirs = [contender for contender in found if contender.side != OURS]
     for own in ours:
@@ -232,13 +270,16 @@ def _pair(place: Place, kind: str, ours: Contender, theirs: Contender, timings: 
 
 
 def _against_fastest(place: Place, pairs: Sequence[Pair], timings: Timings) -> Pair | None:
-    """Choosing the smallest of several medians makes the peer look a little faster than it is: an error against ours, never for it."""
+    """Return the pair against the peer with the smallest median.
+
+    The smallest of several medians is slightly underestimated: an error against us, never for us.
+    """
     shipped = [pair for pair in pairs if pair.place == place and pair.kind == SHIPPED]
     return min(shipped, key=lambda pair: statistics.median(timings[pair.theirs.cell_id].values()), default=None)
 
 
-def _jointly(fastest: Sequence[Pair]) -> list[Pair]:
-    """With intervals and p-values for all of them together."""
+def _with_joint_intervals(fastest: Sequence[Pair]) -> list[Pair]:
+    """Add the intervals and p-values that hold for all pairs together."""
     means = {pair.place: mean for pair in fastest if (mean := round_mean(list(pair.logs.values())))}
     level = 1 - (1 - LEVEL) / max(1, len(means))
     p_values = dict(zip(means, holm([mean.p_value for mean in means.values()]), strict=True))

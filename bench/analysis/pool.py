@@ -1,7 +1,8 @@
-"""Runs of one request on several hosts: the ratio of each pair of cells by host type, and pooled over types.
+"""Pool runs of one request on several hosts.
 
-The host type (of CPU or GPU) is the unit of generalisation. Rounds of a run give an estimate with its variance; runs of one boot are averaged, then
-the machines of one type, then types are pooled by a random-effects model. Method and sources: docs/hosts.md.
+The result is the ratio of each pair of cells by host type, and pooled over types. The host type (of CPU or GPU) is the unit of generalisation.
+Rounds of a run give an estimate with its variance. Runs of one boot are averaged, then the machines of one type; types are then pooled by a
+random-effects model. Method and sources: docs/hosts.md.
 """
 
 from __future__ import annotations
@@ -28,20 +29,30 @@ from bench.spec import Plan, RequestError
 
 MIN_TYPES_POOLED = 3
 MIN_TYPES_PREDICTED = 5
+"""Host types needed for a prediction interval."""
 EQUAL_MARGIN = 0.03
 """Ratios within this share of 1 count as equal."""
 LEAST_VARIANCE = 1e-12
-"""Of a mean log-ratio, a standard error of one in a million: identical rounds would otherwise have infinite weight."""
+"""The least variance of a mean log ratio.
+
+It is a standard error of one in a million; identical rounds would otherwise have infinite weight.
+"""
 NAME_KEYS = ("engine", "size", "phase", "dtype", "batch_size", "task")
-"""What a pair's name tells, where it varies within the run."""
+"""Columns shown in a pair's name if they vary within the run."""
 SAME_SETTINGS = ("threads", "allocator", "cold")
-"""Settings that change a time. Rounds and sampling time change its precision alone."""
-CONVENIENCE = "The host types are those that could be had, a convenience sample: the intervals speak of types like these."
+"""Settings that change a time and must agree.
+
+Rounds and sampling time only change its precision.
+"""
+CONVENIENCE = "The host types are a convenience sample, so the intervals hold for similar types."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A machine between two of its starts. `type`: that of the CPU, or of the GPU on CUDA."""
+    """A machine between two boots.
+
+    `type`: of the CPU, or of the GPU on CUDA.
+    """
 
     type: str
     boot: str
@@ -49,7 +60,11 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean log-ratio, the variance of that mean, and the degrees of freedom behind the variance."""
+    """A mean log ratio.
+
+    `variance`: of the mean.
+    `freedom`: the degrees of freedom of the variance.
+    """
 
     mean: float
     variance: float
@@ -63,7 +78,10 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class TypeEstimate:
-    """One pair on one host type; `num_machines` counts boots."""
+    """One pair of cells on one host type.
+
+    `num_machines` counts boots.
+    """
 
     host_type: str
     num_machines: int
@@ -73,8 +91,11 @@ class TypeEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomEffects:
-    """Types pooled. `tau`: standard deviation of the true log-ratios between types. `prediction`: where the ratio of a new type lies, at 95 %; None
-    below `MIN_TYPES_PREDICTED` types."""
+    """The ratio pooled over host types.
+
+    `mean`: the mean log ratio.
+    `tau`: the standard deviation of the true log ratios between types.
+    """
 
     num_types: int
     mean: float
@@ -83,12 +104,15 @@ class RandomEffects:
 
     @property
     def ratio(self) -> Interval:
-        """The 95 % Hartung-Knapp interval of the mean over types."""
+        """The mean ratio with its 95 % Hartung-Knapp interval."""
         return _ratio(self.mean, self.standard_error, self.num_types - 1)
 
     @property
     def prediction(self) -> Interval | None:
-        """The prediction interval of Higgins, Thompson and Spiegelhalter (2009), with k - 2 degrees of freedom."""
+        """The 95 % prediction interval for the ratio of a new type.
+
+        Higgins, Thompson and Spiegelhalter (2009), with k - 2 degrees of freedom. None below `MIN_TYPES_PREDICTED` types.
+        """
         if self.num_types < MIN_TYPES_PREDICTED:
             return None
         return _ratio(self.mean, math.hypot(self.tau, self.standard_error), self.num_types - 2)
@@ -96,7 +120,10 @@ class RandomEffects:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two cells whose times are compared, first over second. `batch_ratio`: items per call of the second over those of the first."""
+    """Two cells whose times are compared, first over second.
+
+    `batch_ratio`: items per call of the second over items per call of the first.
+    """
 
     name: str
     first: str
@@ -106,7 +133,10 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class PooledPair:
-    """`pooled` is None below `MIN_TYPES_POOLED` types."""
+    """A pair with its estimates by host type.
+
+    `pooled`: None below `MIN_TYPES_POOLED` types.
+    """
 
     pair: Pair
     types: tuple[TypeEstimate, ...]
@@ -115,7 +145,11 @@ class PooledPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Pairs of one request over several runs. `notes`: sentences on everything that is not pooled, and the limit of all that is."""
+    """The pairs of one request over several runs.
+
+    `work_version`: the version of the measured work, equal in all runs.
+    `notes`: sentences on data that could not be pooled, and on the limits of the pooled ratios.
+    """
 
     runs: tuple[str, ...]
     hosts: tuple[Host, ...]
@@ -125,13 +159,16 @@ class Pool:
 
 
 def host_of(environment: Mapping[str, Any]) -> Host | None:
-    """None where type or boot are not recorded."""
+    """Return the host; None if type or boot are not recorded."""
     kind, boot = host_type(environment), environment.get("boot")
     return Host(type=kind, boot=str(boot)) if kind and boot else None
 
 
 def pool_runs(runs: Sequence[StoredRun]) -> Pool:
-    """Raises RequestError for runs that are too few, quick, of unknown hosts, of other work or requests, or given twice."""
+    """Pool runs of one request.
+
+    Raises RequestError if the runs are too few, quick, duplicated, from unknown hosts, or differ in work or request.
+    """
     hosts = _hosts_of(runs)
     _require_one_request(runs)
     _require_no_duplicate(runs, hosts)
@@ -146,8 +183,8 @@ def pool_runs(runs: Sequence[StoredRun]) -> Pool:
             found.append(PooledPair(pair=pair, types=types, pooled=random_effects([kind.estimate for kind in types])))
     if not found:
         raise RequestError(
-            "these runs hold no two timed cells of equal length, batch, phase, dtype, device and task, and no arms",
-            "measure two models or more at one length, with latency among --metrics",
+            "these runs have no two timed configurations of equal length, batch, phase, dtype, device and task, and no variants to compare",
+            "measure two or more models at one length, with latency among --metrics",
         )
     return Pool(
         runs=tuple(names),
@@ -159,10 +196,10 @@ def pool_runs(runs: Sequence[StoredRun]) -> Pool:
 
 
 def pairs_of(run: StoredRun) -> list[Pair]:
-    """Every cell against its reference.
+    """Pair every cell with its reference.
 
-    In a part with arms, that is the baseline's cell at the same place, and what predictions name; elsewhere that of the column `ratio_to`.
-    Cells whose answers were compared and differ are left out.
+    In a part with arms the reference is the baseline's cell at the same place, plus pairs named by predictions. Elsewhere it is the cell in the
+    column `ratio_to`. Cells whose outputs were compared and differ are left out.
     """
     rows = {row["cell_id"]: row for row in row_values(cells(prepare(rows_of(run)))) if is_empty(row.get("equal")) or bool(row["equal"])}
     pairs = [*_pairs_of_arms(run.plan, rows), *_pairs_of_groups(run.plan, rows)]
@@ -170,17 +207,20 @@ def pairs_of(run: StoredRun) -> list[Pair]:
 
 
 def estimate_of(pair: Pair, timings: Timings) -> Estimate | None:
-    """From the log-ratios by round of one run (`bench.intervals.round_mean`). None for fewer than two rounds."""
+    """Estimate a pair's mean log ratio from the rounds of one run.
+
+    See `bench.intervals.round_mean`. None below two rounds.
+    """
     logs = [value + math.log(pair.batch_ratio) for value in timings.log_ratios(pair.first, pair.second).values()]
     found = round_mean(logs)
     return None if found is None else Estimate(mean=found.mean, variance=max(found.error**2, LEAST_VARIANCE), freedom=found.degrees)
 
 
 def average(estimates: Sequence[Estimate]) -> Estimate:
-    """The plain mean of several estimates.
+    """Return the plain mean of several estimates.
 
-    Its variance is the larger of two: that which the estimates' own variances give (Satterthwaite's degrees of freedom), and that which their
-    spread gives. The spread holds both noise and real differences, but a few estimates may agree by chance.
+    The variance is the larger of two: the sum of the estimates' own variances over num^2 (Satterthwaite's degrees of freedom), or the variance of
+    their spread over num. The spread includes both noise and real differences, but a few estimates may agree by chance.
     """
     num = len(estimates)
     own = sum(found.variance for found in estimates) / num**2
@@ -194,11 +234,13 @@ def average(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def random_effects(estimates: Sequence[Estimate]) -> RandomEffects | None:
-    """Pool types whose true log-ratios vary; None below `MIN_TYPES_POOLED`.
+    """Pool types whose true log ratios vary.
 
-    tau^2 is Paule and Mandel's: the one at which the weighted squares Q(tau^2) equal k - 1, or 0. Hartung and Knapp multiply the squared
-    standard error 1 / sum(w) by q = Q / (k - 1). At this tau^2, q is 1, or below 1 where tau^2 = 0; there max(1, q) is taken (Knapp and Hartung
-    2003), since types that agree by chance would narrow the interval without limit. So q needs no term of its own.
+    None below `MIN_TYPES_POOLED` types.
+
+    tau^2 is Paule and Mandel's: the value at which the weighted squares Q(tau^2) equal k - 1, or 0. Hartung and Knapp multiply the squared standard
+    error 1 / sum(w) by q = Q / (k - 1). At this tau^2, q is 1, or below 1 if tau^2 = 0. In the latter case max(1, q) is used (Knapp and Hartung
+    2003), because types that agree by chance would narrow the interval without limit. So q is always 1 and does not appear in the code.
     """
     num = len(estimates)
     if num < MIN_TYPES_POOLED:
@@ -215,7 +257,10 @@ def random_effects(estimates: Sequence[Estimate]) -> RandomEffects | None:
 
 
 def paule_mandel(means: Sequence[float], variances: Sequence[float]) -> float:
-    """The variance between types at which Q, the weighted squares about the weighted mean, is k - 1; 0 where Q is smaller already."""
+    """Estimate the variance between types after Paule and Mandel.
+
+    It is the value at which Q, the weighted squares about the weighted mean, is k - 1; 0 if Q is smaller already.
+    """
     from scipy.optimize import brentq
 
     def excess(tau_squared: float) -> float:
@@ -228,7 +273,10 @@ def paule_mandel(means: Sequence[float], variances: Sequence[float]) -> float:
 
 
 def _ratio(mean: float, error: float, freedom: float) -> Interval:
-    """From the t-interval of a log-ratio; bounds stay within floating point."""
+    """Return the ratio with the t-interval of its logarithm.
+
+    Bounds are clipped to the range of floating point.
+    """
     from scipy.special import stdtrit
 
     half = float(stdtrit(freedom, 0.5 + LEVEL / 2)) * error
@@ -237,7 +285,10 @@ def _ratio(mean: float, error: float, freedom: float) -> Interval:
 
 
 def _by_type(by_run: Sequence[Estimate | None], hosts: Sequence[Host]) -> Iterator[TypeEstimate]:
-    """In the order in which types were given: runs of one boot are averaged first, then boots."""
+    """Yield one estimate per host type, in the order given.
+
+    Runs of one boot are averaged first, then boots.
+    """
     for kind in dict.fromkeys(host.type for host in hosts):
         boots: dict[str, list[Estimate]] = {}
         for host, estimate in zip(hosts, by_run, strict=True):
@@ -253,13 +304,13 @@ def _by_type(by_run: Sequence[Estimate | None], hosts: Sequence[Host]) -> Iterat
 
 
 def _limit_of(found: PooledPair) -> str:
-    """Why there is no pooled ratio, or no prediction; "" where there are both."""
+    """Say which of pooled ratio and prediction interval exist, and why."""
     num = len(found.types)
     types = f"{num} host type{'s' if num > 1 else ''}"
     if num < MIN_TYPES_POOLED:
-        return f"Nothing is pooled from {types}: a random-effects model needs {MIN_TYPES_POOLED}, so estimates are listed by type."
+        return f"Nothing is pooled from {types}: a random-effects model needs {MIN_TYPES_POOLED}. Estimates are listed by type."
     if num < MIN_TYPES_PREDICTED:
-        return f"No prediction interval for a new type from {types}: it needs {MIN_TYPES_PREDICTED}."
+        return f"No prediction interval from {types}: it needs {MIN_TYPES_PREDICTED}."
     return f"Pooled over {types} by a random-effects model (Paule-Mandel, Hartung-Knapp); the prediction interval is for one new type."
 
 
@@ -287,27 +338,30 @@ def _pairs_of_groups(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> Itera
 
 
 def _text(key: str, value: Any) -> str:
-    """A value that places a cell, readable without its column's name."""
+    """Return a value that is readable without its column name."""
     if key == "batch_size":
         return f"batch {value:.0f}"
     return f"budget {numbers.count(value)}" if key == "budget" else work_text(key, value)
 
 
 def _hosts_of(runs: Sequence[StoredRun]) -> list[Host]:
-    """The host of each run. Raises RequestError where runs cannot be told apart, or were measured in another way."""
+    """Return the host of each run.
+
+    Raises RequestError if hosts are unknown or the runs were measured differently.
+    """
     if len(runs) < 2:
-        raise RequestError(f"{len(runs)} run cannot be pooled", "name two or more: bench pool RUN RUN...; make replicate measures one")
+        raise RequestError(f"{len(runs)} run cannot be pooled", "name two or more: bench pool RUN RUN... (make replicate measures one)")
     for run in runs:
         if run.plan.settings.quick:
             raise RequestError(f"{run.folder} is a quick run, which decides nothing", "measure it without --quick")
     hosts = [host_of(run.environment) for run in runs]
     unknown = [str(run.folder) for run, host in zip(runs, hosts, strict=True) if host is None]
     if unknown:
-        raise RequestError(f"host unknown: {', '.join(unknown)}", "measure it again to pool it")
+        raise RequestError(f"host unknown: {', '.join(unknown)}", "measure again to pool")
     if capped := [str(run.folder) for run in runs if is_capped(run.environment)]:
         raise RequestError(
-            f"{capped[0]} was measured with a cap on vector instructions, which makes no other host of one",
-            "leave it out; bench diff shows two runs",
+            f"{capped[0]} was measured with a cap on vector instructions, so it represents no host type",
+            "leave it out, or compare two runs with bench diff",
         )
     first = runs[0]
     for run in runs[1:]:
@@ -315,13 +369,16 @@ def _hosts_of(runs: Sequence[StoredRun]) -> list[Host]:
         if versions[0] != versions[1]:
             raise RequestError(
                 f"work_version differs: {versions[0]} in {first.folder}, {versions[1]} in {run.folder}",
-                "times of unlike work are not pooled; measure one of them again",
+                "measure one of them again with the same version",
             )
     return [host for host in hosts if host is not None]
 
 
 def _require_one_request(runs: Sequence[StoredRun]) -> None:
-    """Raise RequestError naming the first cell, or the first setting, that two runs do not share."""
+    """Raise RequestError if the requests differ, naming the first difference.
+
+    The difference is a cell or a setting.
+    """
     hint = f"run the same request on each host: bench run --plan {runs[0].folder}"
     planned = [{found.cell.cell_id: found.cell for found in run.plan.cells} for run in runs]
     for (run, own), (other, others) in itertools.permutations(zip(runs, planned, strict=True), 2):
@@ -337,10 +394,11 @@ def _require_one_request(runs: Sequence[StoredRun]) -> None:
 
 
 def _require_no_duplicate(runs: Sequence[StoredRun], hosts: Sequence[Host]) -> None:
-    """Raise RequestError where two runs of one boot share a record: one was copied from the other."""
+    """Raise RequestError if two runs of one boot share a record.
+
+    One was then copied from the other.
+    """
     timed = [{canonical_json(record) for record in run.records if record.metric == "latency"} for run in runs]
     for first, second in itertools.combinations(range(len(runs)), 2):
         if hosts[first].boot == hosts[second].boot and timed[first] & timed[second]:
-            raise RequestError(
-                f"{runs[first].folder} and {runs[second].folder} hold the same records of one boot", "name each measurement once"
-            )
+            raise RequestError(f"{runs[first].folder} and {runs[second].folder} contain the same records", "name each measurement once")

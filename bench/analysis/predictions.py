@@ -1,4 +1,4 @@
-"""Judge what an ablation predicted of its arms, by their effects."""
+"""Judge the predictions of an ablation by the measured effects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from bench.spec import EQUAL, HIGHER, MEASURES, Prediction
 
 
 def claim_of(prediction: Prediction) -> Claim:
-    """`accuracy higher by more than 0.02`, `latency equal within 5 %`, `geometric mean of latency ratio at most 0.6`."""
+    """Return a prediction as a claim in words.
+
+    Examples: `accuracy higher by more than 0.02`, `latency equal within 5 %`, `geometric mean of latency ratio at most 0.6`.
+    """
     measure = MEASURES[prediction.measure]
     if prediction.at_most is not None:
         bound = f"{measure.title}{' ratio' if measure.is_ratio else ''} at most {prediction.at_most:g}"
@@ -27,13 +30,16 @@ def claim_of(prediction: Prediction) -> Claim:
 
 
 def unanswered(prediction: Prediction, reason: str) -> Verdict:
-    """The verdict of a run that has nothing to say of a prediction; every other begins as this one."""
+    """Return an undecided verdict, from which every other verdict starts."""
     about = " against ".join(filter(None, (prediction.arm, prediction.against)))
     return Verdict(claim=claim_of(prediction), about=about, scope={"part": prediction.part}, answer=UNDECIDED, reason=reason)
 
 
 def answer_to(prediction: Prediction, estimate: Interval) -> str:
-    """Judge one effect. A bound that the interval touches supports `equal` and `at_most`, but not `higher` or `lower`."""
+    """Judge one effect.
+
+    An interval that touches a bound supports `equal` and `at_most`, but not `higher` or `lower`.
+    """
     if prediction.at_most is not None:
         return answer_of(estimate, high=prediction.at_most, inclusive=True)
     is_ratio = MEASURES[prediction.measure].is_ratio
@@ -45,7 +51,10 @@ def answer_to(prediction: Prediction, estimate: Interval) -> str:
 
 
 def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effects: Sequence[Effect]) -> Verdict:
-    """Judge by the effects at all places of the part; the prediction names both arms (`with_baselines`)."""
+    """Judge a prediction by the effects at every place of the part.
+
+    The prediction must name both arms (`with_baselines`).
+    """
     measure = MEASURES[prediction.measure]
     pair = (prediction.part, prediction.arm, prediction.against)
     asked = [c for c in contrasts if (c.part, c.arm, c.against) == pair and prediction.seq_len in (None, c.seq_len)]
@@ -53,10 +62,10 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
         return unanswered(prediction, "not in this run")
     found = [effect for effect in effects if effect.contrast in asked and effect.measure == measure]
     if not found:
-        return unanswered(prediction, f"no {measure.title} of both arms was measured")
-    # an arm that diverged has no effect there and must not be forgotten
+        return unanswered(prediction, f"{measure.title} was not measured for both variants")
+    # a place where one arm diverged has no effect, yet must keep the prediction from being supported
     lost = [contrast.place for contrast in asked if contrast not in [effect.contrast for effect in found]]
-    reasons = [f"{f'{place_text(place)}: ' if place else ''}no {measure.title} of both arms" for place in lost]
+    reasons = [f"{f'{place_text(place)}: ' if place else ''}{measure.title} is missing for one variant or both" for place in lost]
     reasons += [effect.doubt for effect in found if effect.doubt]
     answers = [UNDECIDED if effect.doubt else answer_to(prediction, effect.estimate) for effect in found]
     if not reasons and len(set(answers)) > 1:

@@ -1,19 +1,25 @@
-"""The claims about quadratic cost, as data: each says what would support it and what would refute it, before anything is measured."""
+"""List the claims about quadratic cost as data.
+
+Each claim states, before anything is measured, which result would support it and which would refute it.
+"""
 
 from __future__ import annotations
 
 from bench.analysis.claims import Claim
 
 MARGIN = 0.02
-"""Accuracy within which one model matches another."""
+"""The largest loss of accuracy that still counts as equal.
+
+A fraction of the test items.
+"""
 MIN_SEEDS = 5
 
-_SHAPE = "one shape kept over at least 4 lengths, the longest 16 times the shortest"
+_SHAPE = "one fixed shape at 4 or more lengths, the longest at least 16 times the shortest"
 _TIMED_SHAPE = (
-    "one shape kept over at least 5 stable lengths that are not launch-bound, the longest 16 times the shortest, in at least 5 rounds"
+    "one fixed shape at 5 or more stable lengths that are not launch-bound, the longest at least 16 times the shortest, in 5 or more rounds"
 )
-_QUADRATIC = "c of a + b n + c n^2 is above zero, and c n^2 is at least 10 % of the whole at the longest length"
-_NOT_QUADRATIC = "c n^2 is below 10 % of the whole at the longest length"
+_QUADRATIC = "in the fit a + b n + c n^2, c is above zero and c n^2 is at least 10 % of the total at the longest length"
+_NOT_QUADRATIC = "in the fit a + b n + c n^2, c n^2 is below 10 % of the total at the longest length"
 
 CLAIMS = (
     Claim(
@@ -84,7 +90,7 @@ CLAIMS = (
     ),
     Claim(
         name="attention_time_quadratic",
-        question="Is attention's time quadratic in n, as far as this grid reaches?",
+        question="Is attention's time quadratic in n over the measured lengths?",
         supported_by=_QUADRATIC,
         refuted_by=_NOT_QUADRATIC,
         metric="latency",
@@ -95,7 +101,7 @@ CLAIMS = (
     ),
     Claim(
         name="gmlp_time_quadratic",
-        question="Is gMLP's time quadratic in n, as far as this grid reaches?",
+        question="Is gMLP's time quadratic in n over the measured lengths?",
         supported_by=_QUADRATIC,
         refuted_by=_NOT_QUADRATIC,
         metric="latency",
@@ -106,9 +112,9 @@ CLAIMS = (
     ),
     Claim(
         name="quadratic_hidden_below",
-        question="Is there a length up to which the quadratic term is under 10 % of the time?",
-        supported_by="at some length of the grid the share of c n^2, with its whole interval, is below 10 %",
-        refuted_by="at the shortest length of the grid that share, with its whole interval, is already above 10 %",
+        question="Is the quadratic term below 10 % of the time at some measured length?",
+        supported_by="at some measured length, the whole interval of the share of c n^2 is below 10 %",
+        refuted_by="at the shortest measured length, the whole interval of the share of c n^2 is above 10 %",
         metric="latency",
         cells=f"any family with a global mixer; {_TIMED_SHAPE}",
         kind="hidden",
@@ -118,25 +124,25 @@ CLAIMS = (
     Claim(
         name="gmlp_faster_than_vit",
         question="Is gMLP faster than ViT at matched size, at every length?",
-        supported_by="the ratio of their times, paired by round and corrected for the number of lengths, is below 1 at every length",
-        refuted_by="that ratio is above 1 at some length",
+        supported_by="at every length, the interval of gMLP's time over ViT's (paired by round, corrected for the number of lengths) is below 1",
+        refuted_by="at some length, that interval is above 1",
         metric="latency",
-        cells="gMLP and ViT of one size, at the same lengths, in at least 5 rounds",
+        cells="gMLP and ViT of one size, at the same lengths, in 5 or more rounds",
         kind="faster",
     ),
     Claim(
         name="gmlp_matches_vit_accuracy",
         question="Does gMLP match ViT's accuracy at matched size?",
-        supported_by=f"gMLP is not worse by more than {MARGIN:.0%} of the test items: the interval of the difference lies above -{MARGIN:g}",
-        refuted_by=f"gMLP is worse by more than {MARGIN:.0%}: the interval lies below -{MARGIN:g}",
+        supported_by=f"gMLP's accuracy minus ViT's has an interval above -{MARGIN:g}: gMLP loses at most {MARGIN:.0%} of the test items",
+        refuted_by=f"that interval is below -{MARGIN:g}: gMLP loses more than {MARGIN:.0%}",
         metric="accuracy",
-        cells=f"gMLP and ViT trained on one task at one size and length, with at least {MIN_SEEDS} seeds each",
+        cells=f"gMLP and ViT trained on one task at one size and length, with {MIN_SEEDS} or more seeds each",
         kind="accuracy",
     ),
     Claim(
         name="survives_matching",
-        question="Does each conclusion survive the choice of matching policy (params, flops, shape)?",
-        supported_by="every conclusion that is decided under two policies is the same under both",
+        question="Do the conclusions hold under every matching policy (params, flops, shape)?",
+        supported_by="every conclusion decided under two policies is the same under both",
         refuted_by="a conclusion is supported under one policy and refuted under another",
         metric="latency",
         cells="the same models and lengths under two policies",
@@ -145,9 +151,9 @@ CLAIMS = (
     ),
     Claim(
         name="survives_batching",
-        question="Does each conclusion survive the choice of a fixed batch or fixed tokens per batch?",
-        supported_by="every conclusion that is decided both ways is the same both ways",
-        refuted_by="a conclusion is supported one way and refuted the other",
+        question="Do the conclusions hold both for a fixed batch size and for fixed tokens per batch?",
+        supported_by="every conclusion decided for both is the same for both",
+        refuted_by="a conclusion is supported for one and refuted for the other",
         metric="latency",
         cells="the same models and lengths with --batch and with --batch-tokens",
         kind="survives",
@@ -155,8 +161,8 @@ CLAIMS = (
     ),
     Claim(
         name="survives_engine",
-        question="Does each conclusion survive the choice of engine?",
-        supported_by="every conclusion that is decided with two engines is the same with both",
+        question="Do the conclusions hold with every engine?",
+        supported_by="every conclusion decided with two engines is the same with both",
         refuted_by="a conclusion is supported with one engine and refuted with another",
         metric="latency",
         cells="the same models and lengths with two engines",
@@ -165,8 +171,8 @@ CLAIMS = (
     ),
     Claim(
         name="survives_phase",
-        question="Does each conclusion hold for training as for inference?",
-        supported_by="every conclusion that is decided in both phases is the same in both",
+        question="Do the conclusions hold both for inference and for training?",
+        supported_by="every conclusion decided in both phases is the same in both",
         refuted_by="a conclusion is supported in one phase and refuted in the other",
         metric="latency",
         cells="the same models and lengths with --phase infer,train",

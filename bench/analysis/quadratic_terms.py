@@ -1,4 +1,7 @@
-"""What a plan's closed forms say about n: FLOPs by degree, and where the quadratic part lives. Reads polynomials, builds no model."""
+"""Split a plan's closed-form FLOPs by power of n.
+
+The module also says which terms hold the quadratic part. It reads polynomials and builds no model.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ IDENTITY = ("cell_id", "model", "seq_len", "budget")
 
 
 def flops_by_degree(plan: Plan) -> pandas.DataFrame:
-    """One row per cell and power of n: the coefficient and the FLOPs (forward, one sample) at the cell's n, which sum to its FLOPs.
+    """Return one row per cell and power of n.
 
-    Degrees 0 to 2 are always there. The constant part may be negative: n - 1 patches, not n, pass the patch projection beside a class token.
+    Columns: the coefficient, and the FLOPs (forward, one sample) at the cell's n. The latter add up to the cell's FLOPs. Degrees 0 to 2 are always
+    present. The constant may be negative: beside a class token, the patch projection processes n - 1 patches, not n.
     """
     found = []
     for planned in _in_closed_form(plan):
@@ -26,10 +30,12 @@ def flops_by_degree(plan: Plan) -> pandas.DataFrame:
 
 
 def quadratic_home(plan: Plan) -> pandas.DataFrame:
-    """One row per cell: FLOPs per n^2 and their share of all FLOPs at n, weights per n^2, and the names of the terms that hold it.
+    """Return, per cell, which terms hold the n^2.
 
-    `weight_terms` multiply by an n x n matrix of weights: n^2 of them, or fewer that stand in it more than once, as in a Toeplitz matrix.
-    `activation_terms` compute n x n numbers for every sample.
+    Columns: FLOPs per n^2 and their share of all FLOPs at n, weights per n^2, and the names of the terms.
+
+    `weight_terms`: terms that multiply by an n x n matrix of weights. A Toeplitz matrix has fewer weights, each used several times.
+    `activation_terms`: terms that compute n x n numbers for every sample.
     """
     found = []
     for planned in _in_closed_form(plan):
@@ -47,7 +53,7 @@ def quadratic_home(plan: Plan) -> pandas.DataFrame:
 
 
 def _in_closed_form(plan: Plan) -> list[PlannedCell]:
-    """A count at one length says nothing of degrees."""
+    """Leave out cells counted at one length: a count has no degrees."""
     return [planned for planned in plan.cells if not planned.sizing.is_counted]
 
 

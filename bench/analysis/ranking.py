@@ -1,4 +1,4 @@
-"""Which model is best in each comparable group and whether the data show it; the Pareto front of two quantities and how certain it is."""
+"""Rank models by latency and find Pareto fronts, both with uncertainty."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ from bench.running.timings import Timings
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 DIFFERENCE_LEVEL, EQUALITY_LEVEL = 0.95, 0.90
-"""An interval of 90 % inside the margin is two one-sided tests of 5 % (Schuirmann 1987)."""
+"""A 90 % interval inside the margin shows equality at 5 %.
+
+It equals two one-sided tests at 5 % each (Schuirmann 1987).
+"""
 MAX_ROUNDS = 1000
+"""The largest number of rounds that `rounds_needed` considers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """The best model against another: `ratio` is other / best, with its plain 95 % interval where rounds could be paired.
+    """The fastest model compared with another.
 
-    `shown`: the interval of 95 % leaves out 1; `equal`: that of 90 % lies within the margin; both simultaneous over all pairs of the table, and both
-    may hold. `rounds_needed`: at which an open pair would be decided either way if its rounds went on as they did (None: not within 1,000, or not
-    open). `why`: what keeps a pair from being shown.
+    `ratio`: other over fastest.
+    `low`, `high`: the plain 95 % interval; None if rounds could not be paired.
+    `shown`: the joint 95 % interval over all pairs of the table excludes 1.
+    `equal`: the joint 90 % interval lies within the margin; `shown` may hold as well.
+    `rounds_needed`: for an undecided pair, the rounds that would decide it if mean and spread stay the same; None above 1,000.
+    `interleaved`: the two cells took turns.
+    `why`: the reason if no difference is shown.
     """
 
     other: str
@@ -45,8 +53,13 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """One comparable group, best first: `group` holds the values of the grouping columns, `others` the rest in order. `margin`: within which two are
-    equal; `num_pairs`: over which decisions hold together."""
+    """One comparable group of models, fastest first.
+
+    `group`: the values of the grouping columns.
+    `others`: the rest, in order.
+    `margin`: the relative difference within which two models are equal.
+    `num_pairs`: the number of pairs for which decisions hold jointly.
+    """
 
     group: Mapping[str, Any]
     best: str
@@ -60,11 +73,12 @@ class Ranking:
 
 
 def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings, margin: float = 0.03) -> list[Ranking]:
-    """Fastest first. `rows` has `label` and the latency columns.
+    """Rank the models of each group, fastest first.
 
-    Where rounds can be paired, what is decided of a pair holds for all pairs of all groups together (Bonferroni). Otherwise the ratio is one of
-    medians, and a difference is shown when the two 95 % intervals do not overlap and both cells are stable: what makes a cell unstable mostly hits
-    whole rounds, and only pairing takes it out.
+    `rows` has `label` and the latency columns. If rounds can be paired, decisions hold for all pairs of all groups together (Bonferroni).
+
+    Otherwise the ratio is a ratio of medians. A difference is then shown if the two 95 % intervals do not overlap and both cells are stable.
+    Stability matters because instability mostly affects whole rounds, and only pairing cancels it.
     """
     groups = [
         (group, _fastest_first(members, timings))
@@ -84,7 +98,10 @@ def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings, 
 
 
 def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[dict[str, Any]]:
-    """By the mean ratio to the one of lowest median where all can be paired with it, else by the medians."""
+    """Sort models by paired ratio if possible, else by median.
+
+    The ratio is to the model of lowest median. Medians decide if any model cannot be paired with that model.
+    """
     by_median = sorted(members, key=lambda row: (row["latency_ms"], row["label"]))
     lowest = str(by_median[0]["cell_id"])
     means = {str(row["cell_id"]): round_mean(list(timings.log_ratios(str(row["cell_id"]), lowest).values())) for row in by_median[1:]}
@@ -94,7 +111,10 @@ def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[
 
 
 def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """The rows with a value that agree in all keys, in their order; many small groups, for which a frame each takes too long."""
+    """Yield the values and rows of each group with equal keys.
+
+    Rows without a value are left out. Plain dicts, because one frame for each of many small groups would be slow.
+    """
     measured = rows[rows[value].notna()].drop_duplicates([*keys, "label"])
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in row_values(measured):
@@ -108,7 +128,7 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
     logs = list(timings.log_ratios(*cells).values())
     found = round_mean(logs)
     if found is None:
-        shown, why = _apart_alone(best, other)
+        shown, why = _shown_unpaired(best, other)
         return Pair(other=str(other["label"]), ratio=other["latency_ms"] / best["latency_ms"], low=None, high=None, shown=shown, why=why)
     interval = found.interval().exp()
     shown, equal = decided(found, margin, num_pairs)
@@ -128,14 +148,20 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
 
 
 def decided(found: RoundMean, margin: float, num_pairs: int) -> tuple[bool, bool]:
-    """Do log-ratios, one per round, show a difference; do they show equality within the margin? For `num_pairs` such questions together."""
+    """Return whether a difference is shown, and whether equality is shown.
+
+    `found`: log ratios, one per round. `margin`: for equality. Answers hold for `num_pairs` such questions together.
+    """
     different, within = (found.interval(1 - (1 - level) / num_pairs) for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL))
     bound = math.log1p(margin)
     return not different.contains(0.0), -bound <= within.low and within.high <= bound
 
 
 def rounds_needed(found: RoundMean, margin: float, num_pairs: int) -> int | None:
-    """The least number of rounds, with the mean and the spread of these, at which a difference or equality would be shown; None above 1,000."""
+    """Return the least number of rounds that would decide a pair.
+
+    It assumes the mean and spread of these rounds. None above 1,000.
+    """
     import numpy as np
     from scipy.special import stdtrit
 
@@ -148,8 +174,8 @@ def rounds_needed(found: RoundMean, margin: float, num_pairs: int) -> int | None
     return int(rounds[enough][0]) if enough.any() else None
 
 
-def _apart_alone(best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
-    """Is the best one's interval below the other's, without paired rounds; if not, why?"""
+def _shown_unpaired(best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
+    """Return whether unpaired intervals show a difference; if not, why."""
     if best["latency_stable"] is False or other["latency_stable"] is False:
         return False, "an unstable cell"
     if any(pandas.isna(row[bound]) for row in (best, other) for bound in ("latency_low_ms", "latency_high_ms")):
@@ -163,7 +189,10 @@ ON, PERHAPS_ON, PERHAPS_OFF, OFF = "on", "on, not certain", "off, not certain", 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Within which a row's values lie; `doubtful`: nothing is known of how far its `x` is to be trusted."""
+    """The bounds of a row's values.
+
+    `doubtful`: the error of `x` is unknown.
+    """
 
     x_low: float
     x_high: float
@@ -173,8 +202,10 @@ class Bounds:
 
 
 def pareto_front(rows: pandas.DataFrame, x: str, y: str) -> pandas.Index:
-    """Index labels of the rows that are not dominated, ordered by `x`: no row has a smaller-or-equal `x` and a larger-or-equal `y`, one of them
-    strictly. Rows with an empty `x` or `y` are left out; equal rows stand or fall together.
+    """Return the index labels of the rows that no other dominates.
+
+    They are ordered by `x`. A row dominates another if its `x` is smaller or equal and its `y` larger or equal, one of them strictly. Rows with an
+    empty `x` or `y` are left out; equal rows are on the front together or not at all.
     """
     points = rows[[x, y]].dropna().astype(float).sort_values([x, y], kind="stable")
     best = points.groupby(x)[y].max()
@@ -184,18 +215,20 @@ def pareto_front(rows: pandas.DataFrame, x: str, y: str) -> pandas.Index:
 
 
 def front_membership(rows: pandas.DataFrame, x: str, y: str, tied: Collection[frozenset[Any]] = ()) -> pandas.Series:
-    """Where each row stands, by index: on the front or off it, and "not certain" where values within the intervals could change that.
+    """Return whether each row is on the front, and how surely.
 
-    A row on the front is certain when no other row could dominate it: each has a surely larger `x` or a surely smaller `y`. A row off the front is
-    certain when some row dominates it whatever the values. Bounds are the columns `<name>_low` and `<name>_high`. An `x` without them is exact;
-    a `y` without them (a single seed) could be anything. Where the column `<x>_doubtful` is True, `x` could be anything too, whatever its bounds,
-    and the row itself is never certain. `tied`: pairs of index labels that a test could not tell apart in `y`, whatever their intervals. Rows
-    with an empty `x` or `y` are left out.
+    A row on the front is certain if no other row could dominate it: each has a surely larger `x` or a surely smaller `y`. A row off the front is
+    certain if some row dominates it for all values within the bounds.
+
+    Bounds are the columns `<name>_low` and `<name>_high`. Without them, `x` is exact, and `y` (a single seed) could have any value. If the column
+    `<x>_doubtful` is True, `x` could have any value as well, and the row itself is never certain.
+
+    `tied`: pairs of index labels without a significant difference in `y`, whatever their intervals. Rows with an empty `x` or `y` are left out.
     """
     points = rows.dropna(subset=[x, y])
     bounds = {label: _bounds(row, x, y) for label, row in zip(points.index, row_values(points), strict=True)}
     front = set(pareto_front(points, x, y))
-    found = [_standing(label, bounds, tied, label in front) for label in bounds]
+    found = [_membership(label, bounds, tied, label in front) for label in bounds]
     return pandas.Series(found, index=points.index, dtype=object)
 
 
@@ -214,10 +247,10 @@ def _bounds(row: Mapping[str, Any], x: str, y: str) -> Bounds:
     )
 
 
-def _standing(label: Any, bounds: Mapping[Any, Bounds], tied: Collection[frozenset[Any]], on: bool) -> str:
+def _membership(label: Any, bounds: Mapping[Any, Bounds], tied: Collection[frozenset[Any]], on: bool) -> str:
     own, others = bounds[label], [(other, frozenset((label, name)) in tied) for name, other in bounds.items() if name != label]
     if on:
-        threatened = any(other.x_low <= own.x_high and (tie or other.y_high >= own.y_low) for other, tie in others)
-        return PERHAPS_ON if own.doubtful or threatened else ON
-    beaten = any(other.x_high <= own.x_low and other.y_low > own.y_high and not tie for other, tie in others)
-    return OFF if beaten and not own.doubtful else PERHAPS_OFF
+        may_be_dominated = any(other.x_low <= own.x_high and (tie or other.y_high >= own.y_low) for other, tie in others)
+        return PERHAPS_ON if own.doubtful or may_be_dominated else ON
+    is_dominated = any(other.x_high <= own.x_low and other.y_low > own.y_high and not tie for other, tie in others)
+    return OFF if is_dominated and not own.doubtful else PERHAPS_OFF

@@ -1,11 +1,11 @@
-"""What bounds a step (launches, bytes or arithmetic), and how far it is from its roofline.
+"""Find the limit of each step and its distance from the roofline.
 
-Roofline: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009.
-The split in three: He, "Making Deep Learning Go Brrrr From First Principles", 2022.
+Roofline: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009. The
+split in launches, bytes and arithmetic: He, "Making Deep Learning Go Brrrr From First Principles", 2022.
 
-`moved_bytes` counts what the operators read and write if nothing stays in a cache. Where caches help, the memory moves less: the time by
-bandwidth is then an upper bound, achieved bytes per second may exceed the ceiling, and `explained` may exceed 1. Where `explained` is small, the
-step spends its time on what no ceiling counts, such as element-wise arithmetic, and the regime is only the largest of what is known.
+`moved_bytes` counts every byte that the operators read and write, as if nothing stayed in a cache. With caches, the memory moves less: the time by
+bandwidth is then an upper bound, achieved bytes per second may exceed the ceiling, and `explained` may exceed 1. If `explained` is small, most of
+the time goes to work without a ceiling, such as element-wise arithmetic; the regime is then only the largest known limit.
 
 `roofline_share` is a column of the table (`bench.running.roofline`): the least time by the ceilings of the same round, over the measured time.
 """
@@ -27,21 +27,21 @@ TRAIN_FLOPS = "flops_train"
 MS_PER_S = 1e3
 SHARE = "roofline_share"
 REST = {LAUNCH: "launching operators", BANDWIDTH: "moving intermediates"}
-"""By the regime of the step as it is written: what takes longer than its FLOPs would."""
+"""Why an eager step exceeds the time of its FLOPs, by regime."""
 UNEXPLAINED = "slower products, element-wise work, other load"
 MOSTLY = 0.5
-"""The share of a latency from which on a regime explains it."""
+"""The least `explained` at which a regime explains the latency."""
 
 
 def regimes(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows with what bounds each; the index stays.
+    """Return the rows with the limit of each; the index stays.
 
-    launch_s, bandwidth_s, compute_s   seconds that the step takes at least by each ceiling; model FLOPs, of a whole batch, in the cell's phase
-    regime                             the largest of the three: `launch`, `bandwidth` or `compute`; None where one is missing
-    explained                          its share of the measured latency, a fraction
+    launch_s, bandwidth_s, compute_s   the least seconds of a step by each ceiling; model FLOPs, of a whole batch, in the cell's phase
+    regime                             the largest of the three: `launch`, `bandwidth` or `compute`; None if one is missing
+    explained                          the regime's share of the measured latency, a fraction
     intensity                          FLOPs per moved byte
-    achieved_flops_per_s, achieved_bytes_per_s   what the step reached
-    regime_reason                      why there is no regime; None where there is one
+    achieved_flops_per_s, achieved_bytes_per_s   the rates that the step reached
+    regime_reason                      why there is no regime; None if there is one
     """
     found = pandas.DataFrame({name: _numbers(rows, name) for name in NEEDED}, index=rows.index)
     latency_s, flops, moved = found["latency_ms"] / MS_PER_S, _step_flops(rows), found["moved_bytes"]
@@ -67,27 +67,31 @@ def regimes(rows: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def usable_for_scaling(rows: pandas.DataFrame, in_turn: Collection[str] = ()) -> pandas.DataFrame:
-    """The rows whose latency can tell how cost grows with n: measured, stable, not launch-bound. `in_turn`: cells that took turns with the other
-    lengths of their model, so that ratios between lengths are firm whatever the times themselves do.
+    """Return the rows whose latency can enter a fit over n.
 
-    A cell whose regime is not known, as in runs without ceilings, is not known to be launch-bound and stays.
+    They are measured, stable and not launch-bound. `in_turn`: ids of the cells that took turns with the other lengths of their model. These need not
+    be stable, because turns keep the ratios between lengths reliable. Without ceilings the regime is unknown, and the cell counts as not
+    launch-bound.
     """
     measured = _numbers(rows, "latency_ms").notna()
     stable = pandas.Series([flag is not None and flag is not pandas.NA and flag == 1 for flag in _column(rows, "latency_stable")])
     launch_bound = regimes(rows)["regime"] == LAUNCH
     took_turns = pandas.Series([cell_id in in_turn for cell_id in _column(rows, "cell_id")], index=rows.index, dtype=bool)
-    firm = stable.set_axis(rows.index).astype(bool) | took_turns
-    return rows[measured & firm & ~launch_bound]
+    reliable = stable.set_axis(rows.index).astype(bool) | took_turns
+    return rows[measured & reliable & ~launch_bound]
 
 
 def _step_flops(rows: pandas.DataFrame) -> pandas.Series:
-    """Model FLOPs of one step on the whole batch; in the train phase with the backward pass."""
+    """Return model FLOPs of one step on the whole batch.
+
+    In the train phase they include the backward pass.
+    """
     trains = pandas.Series(_column(rows, "phase"), index=rows.index) == "train"
     return _numbers(rows, "flops").where(~trains, _numbers(rows, TRAIN_FLOPS)) * _numbers(rows, "batch_size")
 
 
 def _reasons(found: pandas.DataFrame, rows: pandas.DataFrame) -> list[str | None]:
-    """Per row the columns that are missing, as a sentence; None where there are all."""
+    """Name the missing columns of each row; None if there are none."""
     reasons: list[str | None] = []
     for engine, empty in zip(_column(rows, "engine"), found[list(NEEDED)].isna().to_numpy(), strict=True):
         missing = [name for name, gap in zip(NEEDED, empty, strict=True) if gap]
@@ -98,7 +102,7 @@ def _reasons(found: pandas.DataFrame, rows: pandas.DataFrame) -> list[str | None
 
 
 def _numbers(rows: pandas.DataFrame, name: str) -> pandas.Series:
-    """A column as floats, NaN where it is empty or not there."""
+    """Return a column as floats, NaN if empty or absent."""
     return pandas.to_numeric(pandas.Series(_column(rows, name), index=rows.index, dtype=object), errors="coerce").astype(float)
 
 
@@ -107,11 +111,13 @@ def _column(rows: pandas.DataFrame, name: str) -> list[object]:
 
 
 def limits(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows, of a prepared frame, that have a share, with the columns of `regimes` and
+    """Return the rows with a roofline share and what limits them.
 
-    limited_by         the side of the roof that is above the cell: `compute` or `bandwidth`
-    launching, moving  what launching the step's operators, and moving the bytes that they read and write, would take, as fractions of the latency
-    rest               what keeps the step from the roofline, in words, or why that is not known
+    `rows`: a prepared frame. The columns of `regimes`, and
+
+    limited_by         the side of the roof above the cell: `compute` or `bandwidth`
+    launching, moving  the time to launch the step's operators, and to move the bytes that they read and write, as fractions of the latency
+    rest               what keeps the step from the roofline, in words, or why that is unknown
     """
     known = regimes(rows[rows[SHARE] > 0])
     latency_s = known["latency_ms"] / MS_PER_S
@@ -125,21 +131,27 @@ def limits(rows: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def furthest(rows: pandas.DataFrame, keys: Sequence[str], num: int) -> pandas.DataFrame:
-    """Of all rows that agree on `keys` the one with the least share; of these the `num` least, the least first."""
+    """Return the `num` rows furthest below the roofline, the least first.
+
+    Of rows that agree on `keys`, only the one with the least share counts.
+    """
     return rows.sort_values(SHARE, kind="stable").drop_duplicates(list(keys)).head(num)
 
 
 def typical_ceilings(rows: pandas.DataFrame) -> tuple[float, float]:
-    """Medians over the cells: FLOP/s of the best matrix product, bytes per second of the best copy."""
+    """Return the median ceilings over cells: FLOP/s and bytes per second.
+
+    The ceilings are the best matrix product and the best copy.
+    """
     return float(rows["ceiling_flops_per_s"].median()), float(rows["ceiling_bytes_per_s"].median())
 
 
 def typical_share(rows: pandas.DataFrame) -> float:
-    """The share of the roofline that half of the cells reach."""
+    """Return the median share of the roofline."""
     return float(rows[SHARE].median())
 
 
 def _rest(row: Mapping[str, Any]) -> str:
     if row["regime"] is None:
-        return f"not known: {row['regime_reason']}"
+        return f"unknown: {row['regime_reason']}"
     return REST.get(row["regime"], UNEXPLAINED) if row["explained"] >= MOSTLY else UNEXPLAINED

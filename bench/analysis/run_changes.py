@@ -1,4 +1,7 @@
-"""What else differs between two runs of the same cells: sizes and counts, which are compared exactly, and what trained models score."""
+"""Compare counts and trained scores of two runs of the same cells.
+
+Sizes and counts are compared exactly, scores by tests.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,22 @@ from bench.running.table import SeedScores, item_scores_of
 from bench.spec import MEASURED
 
 COUNTED = ("params", "flops", "peak_memory_bytes")
-"""What is the same in every run of the same code: any difference is a change."""
+"""Columns that are equal in every run of the same code."""
 ACCURACY, SQUARED_ERROR = "accuracy", "-MSE"
-"""What test items score: a share of right answers, or minus the squared error."""
+"""The columns of test scores.
+
+`accuracy` is the share of right answers, `-MSE` minus the squared error.
+"""
 SEEDS_LOST = "seeds were lost"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A value of one cell that differs between the runs. Of scores `p_adjusted` is over all that were compared, and `doubt` says why a difference is
-    not claimed whatever it is."""
+    """A value of one cell that differs between two runs.
+
+    `p_adjusted`: Holm's p-value over all compared scores; None for counts.
+    `doubt`: why a difference in scores is not claimed; empty if it may be.
+    """
 
     cell_id: str
     column: str
@@ -38,8 +47,13 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreComparison:
-    """Of trained models: `compared` are all whose scores were tested, with the column, `changes` those that differ; `untested` says by cell why it
-    could not be; `lost` are the cells whose second run lacks seeds that it was to train, and whose first does not."""
+    """The scores of models that both runs trained.
+
+    `compared`: the score column of every tested cell, by cell id.
+    `changes`: the scores that differ.
+    `untested`: why a cell could not be tested, by cell id.
+    `lost`: ids of the cells that miss planned seeds in the second run but not in the first.
+    """
 
     compared: Mapping[str, str]
     changes: tuple[Change, ...]
@@ -48,7 +62,7 @@ class ScoreComparison:
 
 
 def value_of(row: Row, column: str) -> float | None:
-    """A row's figure; None where it has none."""
+    """Return a finite number from a row, else None."""
     value = row.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -56,7 +70,7 @@ def value_of(row: Row, column: str) -> float | None:
 
 
 def counted_changes(first: Mapping[str, Row], second: Mapping[str, Row]) -> Iterator[Change]:
-    """Rows by cell id."""
+    """Yield the counts that differ; `first` and `second` are by cell id."""
     for cell_id, row in first.items():
         for column in COUNTED:
             before, after = value_of(row, column), value_of(second.get(cell_id, {}), column)
@@ -65,10 +79,10 @@ def counted_changes(first: Mapping[str, Row], second: Mapping[str, Row]) -> Iter
 
 
 def compare_trained(first: StoredRun, second: StoredRun) -> ScoreComparison:
-    """The mean scores of models that both runs trained, tested on the same items; corrected for their number.
+    """Test the mean scores of models that both runs trained.
 
-    Only models with two seeds at least in each run, and none lost, are claimed to differ (decision 7). A model whose learning rate was tuned is
-    compared as tuned.
+    Both must be scored on the same items. Holm's correction covers all tests. A difference is claimed only if each run has at least two seeds and
+    none is missing (decision 7). A model with a tuned learning rate is compared as tuned.
     """
     scores = [item_scores_of(run) for run in (first, second)]
     data = [_data_ids(run) for run in (first, second)]
@@ -77,9 +91,9 @@ def compare_trained(first: StoredRun, second: StoredRun) -> ScoreComparison:
     for cell in (cell for cell in scores[0] if cell in scores[1]):
         before, after = scores[0][cell], scores[1][cell]
         if data[0].get(before.training) != data[1].get(after.training):
-            untested[cell] = "trained or tested on other data"
+            untested[cell] = "trained or tested on different data"
         elif not before.scores.shape[1] == after.scores.shape[1] >= 2:
-            untested[cell] = "scored on another number of test items"
+            untested[cell] = "scored on different numbers of test items, or on one"
         else:
             pairs.setdefault((before.training, after.training), cell)
     cells = list(pairs.values())

@@ -1,4 +1,7 @@
-"""Where a sweep of batch sizes or lengths saturates: the peak of its throughput, the first step near it, and its end."""
+"""Find where the throughput of a sweep saturates.
+
+A sweep steps through batch sizes or lengths. The results are the peak throughput, the first step near it, and the largest step.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,19 @@ from bench.running.timings import Timings
 from bench.spec import Sweep
 
 NEAR = 0.9
-"""Of the best throughput seen: from there on a larger batch gains little."""
+"""The share of the peak throughput that counts as saturated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saturation:
-    """A sweep as measured. `steps`: the rows of its cells, smallest first, with `throughput_per_s` (samples), `throughput_low_per_s` and
-    `throughput_high_per_s`, NaN where nothing was timed.
+    """A measured sweep.
 
-    `best`: the step of the highest throughput, which is the best of several and so a little too high. `near`: the smallest step with NEAR of it, and
-    `near_share` that share, paired by round (None: it is `best` itself, or rounds are too few). `top`: the step at the largest size that fits (None:
-    it would take too long).
+    `steps`: one row per cell, smallest first, with `throughput_per_s` (samples), `throughput_low_per_s` and `throughput_high_per_s`; NaN if not
+    timed.
+    `best`: the step with the highest throughput; as the best of several it is slightly overestimated.
+    `near`: the smallest step with at least NEAR of the best throughput.
+    `near_share`: the throughput of `near` over that of `best`, paired by round; None if they are the same step or rounds are too few.
+    `top`: the step at the largest size that fits; None if it would take too long.
     """
 
     sweep: Sweep
@@ -37,12 +42,18 @@ class Saturation:
 
 
 def saturations(rows: pandas.DataFrame, sweeps: Sequence[Sweep], timings: Timings) -> list[Saturation]:
-    """One per sweep that has rows. `rows`: one per cell, with `cell_id`, `batch_size`, `seq_len` and the columns of latency."""
+    """Return one saturation per sweep that has rows.
+
+    `rows`: one per cell, with `cell_id`, `batch_size`, `seq_len` and the columns of latency.
+    """
     return [_saturation(rows, sweep, timings) for sweep in sweeps if rows["cell_id"].isin(sweep.cells).any()]
 
 
 def with_throughput(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """With samples per second and their interval, from those of the latency: the reciprocal turns its bounds around."""
+    """Add samples per second and their interval.
+
+    The reciprocal of the latency swaps the bounds of its interval.
+    """
     samples = MS_PER_S * rows["batch_size"].astype(float)
     return rows.assign(
         throughput_per_s=samples / rows["latency_ms"].astype(float),
@@ -59,7 +70,7 @@ def _saturation(rows: pandas.DataFrame, sweep: Sweep, timings: Timings) -> Satur
     near = next((row for row in timed if best and row["throughput_per_s"] >= NEAR * best["throughput_per_s"]), None)
     share = None
     if best and near and near["cell_id"] != best["cell_id"]:
-        # throughputs are times the other way round, per sample
+        # near over best in throughput is best over near in time per sample
         samples = math.log(float(near["batch_size"]) / float(best["batch_size"]))
         logs = timings.log_ratios(str(best["cell_id"]), str(near["cell_id"]))
         share = ratio_over_rounds([log + samples for log in logs.values()])

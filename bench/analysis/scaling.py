@@ -1,9 +1,9 @@
-"""Cost as a + b n + c n^2: the terms of one series, each term's share at each n, where quadratic equals linear, and whether the cost is quadratic.
+"""Fit cost as a polynomial in n and judge the quadratic term.
 
-Method: weighted least squares with weights 1 / mean^2, since noise of timings is a share of their size. The estimator is one linear map of a round's
-values, so it gives every round its own a, b, c, and Student's t over the rounds holds whatever the correlation between the lengths of a round.
-The estimates are the non-negative fit (Lawson and Hanson 1974) of the means; ratios of means have Fieller's interval (1954). A fit is quoted only
-where lengths and rounds suffice and residuals are no larger than the noise; each refusal is a sentence that says what to add.
+The fit is a + b n + c n^2 by least squares with weights 1 / mean^2, because the noise of a timing is proportional to the time. The estimator is one
+linear map of a round's values. It therefore gives every round its own a, b and c, and Student's t over rounds is valid for any correlation between
+the lengths of a round. The estimates are the non-negative fit of the means (Lawson and Hanson 1974). Ratios of means have Fieller's interval (1954).
+A fit is reported only with enough lengths and rounds and with residuals no larger than the noise. Every refusal says which data to add.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from bench.intervals import LEVEL, Interval, t_quantile
 MIN_ROUNDS = 5
 MIN_LENGTHS, MIN_EXACT_LENGTHS = 5, 4
 # Chosen by simulation: 6,000 random grids (5 to 11 lengths, ranges 16 to 512) with random costs, 1 % noise and 7 rounds.
-# Below 20, the quadratic share at the longest n is known to within 10 points, the size that a verdict asks for, in every one of them (half width of
-# the interval at most 9 points); from 20 to 30 no longer in 40 % of them. A doubling grid from 17 to 4097 has 3 to 9, one from 16 to 256 up to 14;
+# A verdict needs the quadratic share at the longest n to within 10 points. Below a condition number of 20, every simulated interval was narrow enough
+# (half width at most 9 points); from 20 to 30, 40 % were not. A doubling grid from 17 to 4097 has 3 to 9, a grid from 16 to 256 has up to 14, and
 # lengths bunched at the ends have up to 75.
 CONDITION_LIMIT = 20.0
 MISFIT_LEVEL = 0.01
@@ -30,12 +30,17 @@ SIGN_LEVEL = 0.001
 ROUNDING = 1e-9
 """Relative differences below this are rounding."""
 EXACT_TOLERANCE = 0.005
+"""The largest relative residual of a fit to exact counts."""
 MIN_SHARE = 0.10
+"""The least share of c n^2 in a quadratic cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TermShares:
-    """Each term's share, 0 to 1, of the fitted cost at one n."""
+    """Each term's share of the fitted cost at one length.
+
+    Shares range from 0 to 1.
+    """
 
     n: int
     constant: Interval
@@ -45,11 +50,16 @@ class TermShares:
 
 @dataclass(frozen=True, kw_only=True)
 class Decomposition:
-    """value = a + b n + c n^2 in the unit of the samples, with 95 % intervals over rounds; bounds are never below 0.
+    """A quadratic fit to the cost of one series.
 
-    `refused`: why the lengths or rounds cannot answer, with what to add. `misfit`: why the cost is no such polynomial. Either leaves a, b, c and all
-    that follows from them empty. `quadratic_equals_linear`: the n = b / c, which may lie beyond the lengths; None where nothing bounds it. `lengths`:
-    those that were fitted. Exact samples have intervals of width 0.
+    value = a + b n + c n^2 in the unit of the samples. Intervals are 95 % over rounds, with bounds of at least 0; exact samples have width 0.
+
+    `refused`: why the lengths or rounds do not suffice, and which to add.
+    `misfit`: why the cost does not follow such a polynomial. With `refused` or `misfit`, the fields a to `quadratic_equals_linear` stay empty.
+    `exact`: the samples have no noise.
+    `shares`: each term's share at every fitted length.
+    `quadratic_equals_linear`: the n = b / c, possibly beyond the lengths; None if nothing bounds it.
+    `lengths`: the lengths that were fitted.
     """
 
     refused: str = ""
@@ -69,14 +79,15 @@ class Decomposition:
 
     @property
     def reason(self) -> str:
-        """Why there are no terms, or ""."""
+        """Why the fit failed; empty if it succeeded."""
         return self.refused or self.misfit
 
 
 def decompose(samples: pandas.DataFrame, *, exact: bool = False) -> Decomposition:
-    """Decompose one series: `samples` has columns `n`, `round`, `value` (positive), one value per length and round.
+    """Decompose the cost of one series.
 
-    `exact`: one round of numbers without noise, which fit where every length is within 0.5 %. Raises ValueError for samples that are not such.
+    `samples` has the columns `n`, `round`, `value`: positive, one value per length and round. `exact`: one round of numbers without noise, whose fit
+    must be within 0.5 % at every length. Raises ValueError like `bench.analysis.series.complete_rounds`.
     """
     from scipy import optimize
 
@@ -92,16 +103,17 @@ def decompose(samples: pandas.DataFrame, *, exact: bool = False) -> Decompositio
     residuals = np.abs(1.0 - design / scale @ estimate)
     worst = f"{residuals.max():.2%} off at n = {series.lengths[int(residuals.argmax())]}"
     if exact:
-        misfit = _exact_misfit(worst) if residuals.max() > EXACT_TOLERANCE else ""
+        text = f"No non-negative a + b n + c n^2 comes within {EXACT_TOLERANCE:.1%} of every value ({worst}): see the local exponents."
+        misfit = text if residuals.max() > EXACT_TOLERANCE else ""
     else:
         misfit = _misfit(lack_of_fit(design, relative), negative_terms(by_round), worst)
     return replace(found, misfit=misfit) if misfit else _with_terms(found, estimate / scale, by_round / scale)
 
 
 def decompose_counts(samples: pandas.DataFrame) -> Decomposition:
-    """Decompose exact counts from the shortest length on from which they follow one polynomial.
+    """Decompose exact counts from the first length where one polynomial holds.
 
-    A peak is the largest of several sums; which of them it is may change at short lengths.
+    A memory peak is the largest of several sums; at short lengths, another sum may be the largest.
     """
     found = decompose(samples, exact=True)
     for start in lengths_of(samples)[1:]:
@@ -115,7 +127,10 @@ def decompose_counts(samples: pandas.DataFrame) -> Decomposition:
 
 
 def _interpolated(found: Decomposition, samples: pandas.DataFrame) -> Decomposition:
-    """With the polynomial's own coefficients where one goes through every count: a constant may then be negative, as n - 1 patches make it."""
+    """Use the exact polynomial if one passes through every count.
+
+    Its constant may be negative, for example with n - 1 patches.
+    """
     counts = samples[samples["n"].isin(found.lengths)].sort_values("n")
     design = weighted_design(tuple(counts["n"]), counts["value"].to_numpy(dtype=np.float64))
     scale = np.linalg.norm(design, axis=0)
@@ -128,52 +143,56 @@ def _interpolated(found: Decomposition, samples: pandas.DataFrame) -> Decomposit
 
 
 def weighted_design(lengths: tuple[int, ...], means: Matrix) -> Matrix:
-    """The columns 1, n and n^2, each row divided by the mean there: `(lengths, 3)`. Least squares on it weights each length by 1 / mean^2."""
+    """Return the columns 1, n and n^2 over the means: `(lengths, 3)`.
+
+    Least squares on this matrix weights each length by 1 / mean^2.
+    """
     n = np.asarray(lengths, dtype=np.float64)
     return np.stack([np.ones_like(n), n, n**2], axis=1) / means[:, None]
 
 
 def _refusal(series: SeriesRounds, *, exact: bool) -> str:
-    """Why a + b n + c n^2 cannot be told from this series, or ""."""
+    """Explain why the series does not determine the three terms.
+
+    The text is empty if it does.
+    """
     reason = too_few_lengths(series, MIN_EXACT_LENGTHS if exact else MIN_LENGTHS)
     if reason := reason or ("" if exact else too_few_rounds(series, MIN_ROUNDS)):
         return reason
-    # with each column scaled to length 1 the units of n do not matter (Belsley, Kuh and Welsch 1980, Sec. 3.3)
+    # columns are scaled to length 1 so that the unit of n does not matter (Belsley, Kuh and Welsch 1980, Sec. 3.3)
     design = weighted_design(series.lengths, series.means)
     condition = float(np.linalg.cond(design / np.linalg.norm(design, axis=0)))
     if condition <= CONDITION_LIMIT:
         return ""
     return (
-        f"The terms cannot be told apart on these lengths: condition number {condition:.0f}, at most {CONDITION_LIMIT:.0f}. "
+        f"These lengths do not separate the three terms: condition number {condition:.0f}, allowed {CONDITION_LIMIT:.0f}. "
         "Spread the lengths evenly on a log scale, or add longer ones."
-    )
-
-
-def _exact_misfit(worst: str) -> str:
-    return (
-        f"No a + b n + c n^2 without negative terms comes within {EXACT_TOLERANCE:.1%} of every value ({worst}): see the local exponents."
     )
 
 
 def _misfit(p_value: float, negative: list[str], worst: str) -> str:
     if p_value < MISFIT_LEVEL:
         return (
-            f"The rounds agree on values that no a + b n + c n^2 passes through (lack of fit, p = {p_value:.1g}; {worst}): "
+            f"The values do not follow a + b n + c n^2 (lack of fit, p = {p_value:.1g}; {worst}): "
             "look for a change of kernel in the local exponents."
         )
     if negative:
-        return f"The nearest a + b n + c n^2 needs a negative {' and '.join(negative)} term: the cost grows in another way, see the local exponents."
+        terms = " and ".join(negative)
+        return f"The best a + b n + c n^2 has a negative {terms} term, so the cost grows differently: see the local exponents."
     return ""
 
 
 def lack_of_fit(design: Matrix, relative: Matrix) -> float:
-    """The p-value of a mean residual of zero, from the design `(lengths, 3)` and the values over their means `(rounds, lengths)`.
+    """Return the p-value for "the quadratic polynomial fits the means".
 
-    A repeated-measures F test. Each round is projected onto the (lengths - 3) directions that no a, b, c can produce; the rounds are the replicates.
-    A factor common to all lengths of a round multiplies that round's a, b and c, so it leaves these directions alone. Where noise is unequal between
-    lengths, both degrees of freedom shrink by a factor (Box 1954; Greenhouse and Geisser 1959), here in the estimate of Huynh and Feldt (1976): over
-    7 rounds and 9 lengths of equal noise, that of Greenhouse and Geisser is half its true value, and a test at 1 % rejects 0.1 %; this one rejects
-    0.8 %, and 2 % where noise differs tenfold between lengths.
+    `design` is `(lengths, 3)`; `relative`, the values over their means, is `(rounds, lengths)`.
+
+    A repeated-measures F test. Each round is projected onto the (lengths - 3) directions that no a, b, c can produce; rounds are the replicates. A
+    factor common to all lengths of a round scales that round's a, b and c, so it cancels here.
+
+    If noise differs between lengths, both degrees of freedom are multiplied by a factor (Box 1954; Greenhouse and Geisser 1959), estimated after
+    Huynh and Feldt (1976). With 7 rounds and 9 lengths of equal noise, Greenhouse and Geisser's estimate is half the true factor, and a test at 1 %
+    rejects 0.1 %. The present test rejects 0.8 %, and 2 % if noise differs tenfold between lengths.
     """
     from scipy import special
 
@@ -186,12 +205,15 @@ def lack_of_fit(design: Matrix, relative: Matrix) -> float:
 
 
 def residual_space(design: Matrix) -> Matrix:
-    """An orthonormal basis of what the design's columns cannot produce: `(lengths, lengths - 3)`."""
+    """Return an orthonormal basis orthogonal to the design: `(lengths, lengths - 3)`."""
     return np.asarray(np.linalg.qr(design / np.linalg.norm(design, axis=0), mode="complete")[0][:, design.shape[1] :])
 
 
 def noise_correction(covariance: Matrix, rounds: int) -> float:
-    """Huynh and Feldt's (1976) estimate of Box's factor from a covariance over rounds: 1 for equal noise, 1 / directions where one has it all."""
+    """Estimate Box's factor from a covariance over rounds.
+
+    Method of Huynh and Feldt (1976). The factor is 1 for equal noise and 1 / directions if one direction has all the noise.
+    """
     directions, total = len(covariance), float(np.trace(covariance))
     if total <= directions * ROUNDING**2:
         return 1.0
@@ -202,15 +224,16 @@ def noise_correction(covariance: Matrix, rounds: int) -> float:
 
 
 def negative_terms(coefficients: Matrix) -> list[str]:
-    """The terms that are surely below zero (one-sided t-test over rounds at 0.1 %), from each round's free fit of the scaled columns `(rounds, 3)`.
+    """Return the terms that are significantly below zero.
 
-    Such data bend the other way (n^0.8, say): least squares follows them with a negative term, so the residual alone would not show it.
+    A one-sided t-test over rounds at 0.1 %, on each round's unconstrained fit of the scaled columns: `coefficients` is `(rounds, 3)`. Such data bend
+    the other way (n^0.8, say). Least squares follows them with a negative term, so residuals alone would not show the misfit.
     """
     from scipy import special
 
     rounds = len(coefficients)
     spread = coefficients.std(axis=0, ddof=1) / np.sqrt(rounds)
-    # rounding leaves some 1e-16 of spread where the data have no noise: it is not evidence
+    # without noise the spread is rounding of about 1e-16, which must not count as evidence
     spread = np.maximum(spread, ROUNDING * np.abs(coefficients).max())
     limit = -float(special.stdtrit(rounds - 1, 1 - SIGN_LEVEL))
     below = coefficients.mean(axis=0) / spread < limit
@@ -218,7 +241,10 @@ def negative_terms(coefficients: Matrix) -> list[str]:
 
 
 def _with_terms(found: Decomposition, estimate: Matrix, by_round: Matrix) -> Decomposition:
-    """`estimate` is `(3,)`, `by_round` `(rounds, 3)`: a, b and c in the unit of the samples."""
+    """Add to a fit the terms, their shares, and b / c.
+
+    `estimate` is `(3,)`, `by_round` is `(rounds, 3)`: a, b and c in the unit of the samples.
+    """
     a, b, c = _intervals(estimate, by_round.mean(axis=0), half_widths(by_round), len(by_round))
     bounds = ratio_interval(by_round[:, 1], by_round[:, 2]) if estimate[2] > 0 else None
     equal = bounded_interval(estimate[1] / estimate[2], *bounds, len(by_round)) if bounds else None
@@ -227,7 +253,10 @@ def _with_terms(found: Decomposition, estimate: Matrix, by_round: Matrix) -> Dec
 
 
 def _shares(n: int, estimate: Matrix, by_round: Matrix) -> TermShares:
-    """Shares by the delta method: a round's part in the error of a share s is (term - s * cost) / mean cost, so a slow round cancels."""
+    """Return the shares of the terms at n, with delta-method intervals.
+
+    A round contributes (term - s * cost) / mean cost to the error of a share s, so a slow round cancels.
+    """
     powers = np.array([1.0, n, float(n) ** 2])
     terms, fitted = by_round * powers, estimate * powers
     cost = terms.sum(axis=1, keepdims=True)
@@ -238,7 +267,10 @@ def _shares(n: int, estimate: Matrix, by_round: Matrix) -> TermShares:
 
 
 def half_widths(values: Matrix) -> Matrix:
-    """Half the width of the 95 % t-interval of each column's plain mean, for `(rounds, columns)`; the rows are independent. 0 for one row (exact)."""
+    """Return half the 95 % t-interval of each column's mean.
+
+    `values` is `(rounds, columns)` with independent rows. The width is 0 for one row (exact).
+    """
     if len(values) < 2:
         return np.zeros(values.shape[1])
     return np.asarray(t_quantile(LEVEL, len(values) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
@@ -250,9 +282,10 @@ def _intervals(estimates: Matrix, centres: Matrix, halves: Matrix, num: int, *, 
 
 
 def bounded_interval(estimate: float, low: float, high: float, num: int, *, top: float = math.inf) -> Interval:
-    """The interval cut to what is possible, 0 to `top`, and wide enough to hold the estimate; of one round, which is exact, the estimate alone.
+    """Clip an interval to 0 and `top`, but include the estimate.
 
-    Cutting never loses a true value. An estimate lies outside only where a bound of a neighbouring term moved it: the wider interval is safe.
+    With one round, which is exact, the interval is the estimate alone. Clipping never excludes a true value. The estimate lies outside the clipped
+    interval only if the bound of a neighbouring term moved it; widening the interval is then safe.
     """
     if num == 1:
         low = high = estimate
@@ -262,10 +295,11 @@ def bounded_interval(estimate: float, low: float, high: float, num: int, *, top:
 
 
 def ratio_interval(numerators: Matrix, denominators: Matrix) -> tuple[float, float] | None:
-    """The 95 % bounds of mean(numerators) / mean(denominators), paired by place; None where they are not finite.
+    """Return the 95 % bounds of mean(numerators) / mean(denominators).
 
-    It holds the ratios r at which the t-test of mean(numerators - r denominators) = 0 accepts: an interval where the denominator's mean is told from
-    zero, else the whole line or all but a piece of it. One pair is taken as exact. No delta method: it gives finite bounds in either case.
+    The arguments are paired by position. None if the bounds are not finite. Fieller's method: the bounds enclose the ratios r for which a t-test
+    accepts mean(numerators - r denominators) = 0. This set is an interval only if the denominator's mean differs significantly from zero. The delta
+    method would give finite bounds in every case. One pair counts as exact.
     """
     if len(numerators) == 1:
         ratio = float(numerators[0] / denominators[0])
@@ -282,7 +316,12 @@ def ratio_interval(numerators: Matrix, denominators: Matrix) -> tuple[float, flo
 
 @dataclass(frozen=True, kw_only=True)
 class QuadraticAnswer:
-    """`answer` is supported, refuted or undecided; `share` that of the quadratic term at `longest`, None where there is no fit."""
+    """Whether a cost is quadratic in n.
+
+    `answer`: supported, refuted or undecided.
+    `reason`: why, in words.
+    `share`: the share of the quadratic term at n = `longest`; both are None without a fit.
+    """
 
     answer: str
     reason: str
@@ -291,18 +330,22 @@ class QuadraticAnswer:
 
 
 def answer_quadratic(found: Decomposition) -> QuadraticAnswer:
-    """Supported: c is above zero and its share at the longest n is 10 % or more. Refuted: the share is below 10 % for certain. Else undecided."""
+    """Answer whether the fitted cost is quadratic.
+
+    Supported: c is above zero and its share at the longest n is at least 10 %. Refuted: the whole interval of the share is below 10 %. Otherwise
+    undecided.
+    """
     if not found.fits or found.c is None:
         return QuadraticAnswer(answer=UNDECIDED, reason=found.reason)
     share, longest = found.shares[-1].quadratic, found.shares[-1].n
     if found.c.low > 0 and share.estimate >= MIN_SHARE:
-        answer, because = SUPPORTED, f", at least {MIN_SHARE:.0%}, and its coefficient is above zero"
+        answer, because = SUPPORTED, f": at least {MIN_SHARE:.0%}, with a coefficient above zero"
     elif share.high < MIN_SHARE:
-        answer, because = REFUTED, f", below {MIN_SHARE:.0%}"
+        answer, because = REFUTED, f": below {MIN_SHARE:.0%}"
     elif found.c.low > 0:
-        answer, because = UNDECIDED, f", not surely below {MIN_SHARE:.0%}: add longer lengths or rounds"
+        answer, because = UNDECIDED, f", not clearly below {MIN_SHARE:.0%}. Add longer lengths or --rounds"
     else:
-        answer, because = UNDECIDED, ", and its coefficient is not told from zero: add longer lengths or rounds"
+        answer, because = UNDECIDED, ", and its coefficient does not differ significantly from zero. Add longer lengths or --rounds"
     bounds = f" ({share.low:.1%} to {share.high:.1%})" if share.low < share.high else ""
     reason = f"The quadratic term's share at n = {longest} is {share.estimate:.1%}{bounds}{because}."
     return QuadraticAnswer(answer=answer, reason=reason, share=share, longest=longest)

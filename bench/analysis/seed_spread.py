@@ -1,7 +1,7 @@
-"""How much training anew with another seed changes a result: one spread for all arms that stand beside each other, where they are alike in it.
+"""Estimate how much a result varies when trained with another seed.
 
 Three seeds tell little about their own spread: at the level that twenty comparisons need, two degrees of freedom make intervals of many standard
-deviations. Comparisons of many arms with one baseline therefore pool the variance within arms over all of them (Dunnett 1955).
+deviations. Comparisons of many arms with one baseline therefore pool the variance within arms (Dunnett 1955), if the arms have similar spreads.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 ALIKE_LEVEL = 0.05
-"""An arm's spread stands out below this p-value, corrected for the number of arms."""
+"""The p-value, corrected for the number of arms, below which spreads differ."""
 MIN_SEEDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSpread:
-    """The `variance` of one result over seeds, its `degrees` of freedom, and the `cells` whose seeds it was estimated from."""
+    """The spread of one result over seeds.
+
+    `variance`: over seeds.
+    `degrees`: degrees of freedom of the variance.
+    `cells`: ids of the cells whose seeds it was estimated from.
+    """
 
     variance: float
     degrees: int
@@ -26,15 +31,17 @@ class SeedSpread:
 
     @property
     def text(self) -> str:
-        return f"pooled over {len(self.cells)} arms" if len(self.cells) > 1 else "own"
+        return f"pooled over {len(self.cells)} variants" if len(self.cells) > 1 else "own"
 
 
 def seed_spreads(results: Mapping[str, Sequence[float]], planned_seeds: int = 0) -> dict[str, SeedSpread]:
-    """The spread to use for each cell of one place, from `results` by cell: one number per seed. Cells with one seed have none.
+    """Return the spread to use for each cell of one place.
 
-    Pooled over the cells that have all `planned_seeds` (two at least; one that lost a seed lost its worst), with the sum of their degrees of freedom,
-    if none of them stands out (`stands_out`); else each cell's own. A cell whose seeds all agree keeps its own: a task that is solved, or a
-    model that does not learn, has no spread that says anything of the others'.
+    `results`: one number per seed, by cell. Cells with one seed get no spread.
+
+    The spread is pooled over the cells that have all `planned_seeds` (two at least), with the sum of their degrees of freedom, unless one stands out
+    (`stands_out`). Otherwise each cell has its own. A cell that lost a seed keeps its own, because the lost seed was probably its worst. So does a
+    cell whose seeds all agree: a solved task, or a model that does not learn, says nothing about the spread of others.
     """
     own = {
         cell: SeedSpread(variance=statistics.variance(values), degrees=len(values) - 1, cells=frozenset({cell}))
@@ -49,12 +56,12 @@ def seed_spreads(results: Mapping[str, Sequence[float]], planned_seeds: int = 0)
 
 
 def stands_out(spreads: Sequence[SeedSpread]) -> bool:
-    """Is the variance of any one larger or smaller than the others' together?
+    """Return whether one variance differs from the others together.
 
     Cochran's test (1941), two-sided and for unequal numbers of seeds ('t Lam 2010), by which laboratories are screened before their variances are
-    pooled (ISO 5725-2): F-tests with Bonferroni's correction. Not the test of Brown and Forsythe (1974): of three seeds one is the median, its
-    deviation zero, and among twenty arms it finds one that spreads ten times as far as the others in one case of six; this one in nine of ten.
-    It assumes normal results. Heavy tails make it say yes too often, which costs power and not validity.
+    pooled (ISO 5725-2): F-tests with Bonferroni's correction. If among twenty arms one has ten times the spread, this test finds it in nine of ten
+    cases. Brown and Forsythe's test (1974) finds it in one of six, because with three seeds one is the median and its deviation is zero. The test
+    assumes normal results. Heavy tails make it reject too often, which costs power but not validity.
     """
     from scipy import special
 
@@ -68,8 +75,10 @@ def stands_out(spreads: Sequence[SeedSpread]) -> bool:
 
 
 def variance_parts(spreads: Sequence[SeedSpread], num_seeds: Sequence[int]) -> list[tuple[float, int]]:
-    """The independent parts that two arms' seeds add to the variance of the difference of their means, each with its degrees of freedom: one
-    where both share a spread, else one of each."""
+    """Return the parts of the variance of a difference of two means.
+
+    Each part has its degrees of freedom. There is one part if both arms share a spread, else one per arm. The parts are independent.
+    """
     first, second = spreads
     if first == second:
         return [(first.variance * sum(1 / num for num in num_seeds), first.degrees)]
@@ -77,17 +86,20 @@ def variance_parts(spreads: Sequence[SeedSpread], num_seeds: Sequence[int]) -> l
 
 
 def spread_text(spreads: Sequence[SeedSpread]) -> str:
-    """`pooled over 19 arms`, `own`, or both where the two differ."""
+    """Describe the spreads of two arms.
+
+    `pooled over 19 variants`, `own`, or both if the two differ.
+    """
     return " and ".join(dict.fromkeys(spread.text for spread in spreads))
 
 
 def _pooled(spreads: Sequence[SeedSpread]) -> SeedSpread:
-    """The mean of the variances, weighted by their degrees of freedom."""
+    """Average the variances, weighted by their degrees of freedom."""
     degrees = sum(spread.degrees for spread in spreads)
     variance = sum(spread.variance * spread.degrees for spread in spreads) / degrees
     return SeedSpread(variance=variance, degrees=degrees, cells=frozenset().union(*(spread.cells for spread in spreads)))
 
 
 def _vary(values: Sequence[float]) -> bool:
-    """By more than rounding, and by a finite amount."""
+    """Return whether values differ by more than rounding and are finite."""
     return all(map(math.isfinite, values)) and not math.isclose(min(values), max(values), rel_tol=1e-9, abs_tol=1e-12)

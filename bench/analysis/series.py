@@ -1,4 +1,7 @@
-"""Series: cells that differ in nothing but their length, and their samples as a matrix of rounds by lengths."""
+"""Group cells into series and arrange their samples by round and length.
+
+A series is a set of cells that differ in sequence length only. A round measures every cell once.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,21 @@ SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "en
 SAMPLE_COLUMNS = ("n", "round", "value")
 SIZES = ("width", "depth", "heads", "ffn_width")
 TWIN_RATIO = 1.05
+"""Lengths closer than this ratio count as twins (256 and 257)."""
 MIN_RANGE = 16
-"""The longest length over the shortest, below which a series does not tell how cost grows."""
+"""The least ratio of longest to shortest length for fits."""
 MIN_PAIRED_ROUNDS = 3
-"""For a comparison within rounds: of neighbouring lengths, or of two series."""
+"""Rounds needed to compare neighbouring lengths or two series."""
 Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """`keys`: what its cells share, by `SERIES_KEYS`; `rows`: one per length, shortest first."""
+    """Cells that differ in sequence length only.
+
+    `keys`: the shared values, by `SERIES_KEYS`.
+    `rows`: one row per length, shortest first.
+    """
 
     keys: Mapping[str, Any]
     rows: pandas.DataFrame
@@ -47,23 +55,24 @@ class Series:
         return self.lengths[-1] / self.lengths[0]
 
     def kept(self, cell_ids: Iterable[str]) -> Series:
-        """The same series with no other cells than these."""
-        # a series has few cells and a run many: `isin` would look through the run's
+        """Return the series reduced to the given cells."""
+        # a series has few cells and `cell_ids` many; `isin` would hash all of them at every call
         wanted = cell_ids if isinstance(cell_ids, Set) else frozenset(cell_ids)
         return Series(keys=self.keys, rows=self.rows[np.array([cell_id in wanted for cell_id in self.rows["cell_id"]], dtype=bool)])
 
 
 def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
-    """The rows of every part, one part after the other, with the part's `match` and a column `batching`: `batch 32`, or how else the batch follows n.
+    """Return the rows of every part, in the order of the parts.
 
-    A cell in several parts has a row in each; one that two parts ask for alike has one. Without parts every row stands for itself.
+    `match` is taken from the part. The new column `batching` is `batch 32`, or the rule by which the batch follows n. A cell in several parts has one
+    row in each, without duplicates in cell, match and batching. Without parts every row stays as it is.
     """
     if not parts:
         return rows.assign(batching=_batch_texts(rows))
     found = []
     for part in parts:
         members = rows[rows["cell_id"].isin(part.cells)]
-        if is_one_width(part.match):  # a cell that meets a budget too stands beside those that meet none
+        if is_one_width(part.match):  # models of one width belong together, even if some also meet a budget
             members = members.assign(budget=None)
         found.append(members.assign(match=part.match, batching=part.batching or _batch_texts(members)))
     whole = pandas.concat(found) if found else rows
@@ -71,7 +80,10 @@ def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
 
 
 def series_of(frame: pandas.DataFrame) -> list[Series]:
-    """Every group of rows (from `by_part`) that differ in their length alone, two lengths at least, in the order of the rows."""
+    """Group rows that differ in length only, keeping their order.
+
+    `frame` comes from `by_part`. Groups with one length are left out.
+    """
     keys = [key for key in SERIES_KEYS if key in frame]
     found = []
     for values, members in frame.groupby(keys, sort=False, dropna=False):
@@ -82,8 +94,10 @@ def series_of(frame: pandas.DataFrame) -> list[Series]:
 
 
 def latency_samples(series: Series, timings: Timings) -> pandas.DataFrame:
-    """One row per length and round: `n`, `round` and `value`, the time per sample in ms. Per sample, since fixed tokens make batches shrink as n
-    grows."""
+    """Return the time per sample in ms, by length and round.
+
+    Columns `n`, `round`, `value`. Times are per sample because fixed tokens per batch shrink the batch as n grows.
+    """
     known = timings.together(series.cell_ids) if timings.are_interleaved(series.cell_ids) else [timings.get(c, {}) for c in series.cell_ids]
     cells = zip(known, series.lengths, series.rows["batch_size"], strict=True)
     found = [(n, place, ms / float(batch)) for times, n, batch in cells for place, ms in times.items()]
@@ -91,7 +105,10 @@ def latency_samples(series: Series, timings: Timings) -> pandas.DataFrame:
 
 
 def counted_samples(series: Series, column: str, divisor: str = "") -> pandas.DataFrame:
-    """Counts as the samples of a single round, over another column where one is named; without empty values and zeros."""
+    """Return a counted column as the samples of one round.
+
+    Values are divided by the column `divisor` if one is named. Empty values and zeros are left out.
+    """
     values = series.rows[column] if column in series.rows else [None] * len(series.rows)
     divisors = series.rows[divisor] if divisor else [1.0] * len(series.rows)
     cells = zip(series.lengths, values, divisors, strict=True)
@@ -100,7 +117,10 @@ def counted_samples(series: Series, column: str, divisor: str = "") -> pandas.Da
 
 
 def row_values(frame: pandas.DataFrame) -> list[dict[str, Any]]:
-    """Each row's values by column, as `to_dict("records")` gives them; that takes several times as long, for it looks at every value."""
+    """Return each row as a dict by column.
+
+    This equals `to_dict("records")`, which takes several times as long because it inspects every value.
+    """
     names = list(frame.columns)
     return [dict(zip(names, values, strict=True)) for values in zip(*(frame[name].tolist() for name in names), strict=True)]
 
@@ -112,9 +132,11 @@ def _batch_texts(rows: pandas.DataFrame) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesRounds:
-    """The complete rounds of one series: `values` is `(rounds, lengths)`, positive, in the unit of the samples.
+    """The complete rounds of one series.
 
-    `num_dropped` rounds lack one of the lengths and are left out: what slowed such a round down could not cancel between lengths.
+    `lengths`: ascending.
+    `values`: `(rounds, lengths)`, positive, in the unit of the samples.
+    `num_dropped`: rounds left out because a length is missing; a slowdown of such a round could not cancel between lengths.
     """
 
     lengths: tuple[int, ...]
@@ -127,20 +149,23 @@ class SeriesRounds:
 
     @property
     def means(self) -> Matrix:
-        """`(lengths,)`."""
+        """The mean at each length, `(lengths,)`."""
         return np.asarray(self.values.mean(axis=0))
 
     @property
     def range(self) -> float:
-        """The longest length over the shortest, 0 without any."""
+        """The longest length over the shortest, 0 without lengths."""
         return self.lengths[-1] / self.lengths[0] if self.lengths else 0.0
 
 
 def complete_rounds(samples: pandas.DataFrame, *, lengths: Sequence[int] | None = None, exact: bool = False) -> SeriesRounds:
-    """The rounds of `samples` (columns `n`, `round`, `value`) that have all `lengths` (None: all that occur).
+    """Return the rounds of `samples` that have all `lengths`.
 
-    `exact`: one round of numbers without noise (counts, closed forms). Raises ValueError for a value that is not positive and finite, for two
-    values of one length and round, and for exact samples of more than one round.
+    `samples`: columns `n`, `round`, `value`.
+    `lengths`: None means every length that occurs.
+    `exact`: one round of numbers without noise (counts, closed forms).
+
+    Raises ValueError if a value is not positive and finite, if a length and round have two values, or if exact samples have several rounds.
     """
     table = round_table(samples, exact)
     table = table.reindex(columns=sorted(lengths)) if lengths is not None else table
@@ -153,24 +178,30 @@ def complete_rounds(samples: pandas.DataFrame, *, lengths: Sequence[int] | None 
 
 
 def round_table(samples: pandas.DataFrame, exact: bool = False) -> pandas.DataFrame:
-    """One row per round, one column per length, both ascending, NaN where a round lacks a length. Raises ValueError like `complete_rounds`."""
+    """Arrange samples with one row per round, one column per length.
+
+    Both are ascending; a missing length is NaN. Raises ValueError like `complete_rounds`.
+    """
     values = samples["value"].to_numpy(dtype=np.float64)
     if not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError("samples must be positive and finite: a metric that was not measured is left out, never 0")
+        raise ValueError("samples must be positive and finite: leave out a metric that was not measured")
     if samples.duplicated(["n", "round"]).any():
-        raise ValueError("samples hold one value per length and round; these hold two: is it one series?")
+        raise ValueError("samples have two values for one length and round: is it one series?")
     if exact and samples["round"].nunique() > 1:
-        raise ValueError(f"exact samples have one round, not {samples['round'].nunique()}: with more there is noise to tell")
+        raise ValueError(f"exact samples have one round, not {samples['round'].nunique()}: use exact=False for noisy samples")
     return samples.pivot(index="round", columns="n", values="value").sort_index(axis="columns")
 
 
 def lengths_of(samples: pandas.DataFrame) -> tuple[int, ...]:
-    """The lengths that occur, ascending."""
+    """Return the lengths that occur, ascending."""
     return tuple(sorted(int(n) for n in samples["n"].unique()))
 
 
 def without_twins(lengths: Sequence[int]) -> tuple[int, ...]:
-    """The lengths, ascending, without those that lie less than 5 % below a longer one: 256 and 257 are one place on the curve, measured twice."""
+    """Return the lengths, ascending, keeping the longer of twins.
+
+    A twin lies less than 5 % below a longer length: 256 and 257 are one point on the curve, measured twice.
+    """
     kept: list[int] = []
     for n in sorted(lengths, reverse=True):
         if not kept or n * TWIN_RATIO <= kept[-1]:
@@ -179,7 +210,10 @@ def without_twins(lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def means_over_rounds(logs: Matrix) -> tuple[Matrix, Matrix]:
-    """The mean of each column of logarithms by `bench.intervals.round_mean`, and half the width of its 95 % t-interval."""
+    """Return each column's mean and half its 95 % t-interval.
+
+    `logs` is `(rounds, columns)`, logarithms. Means are those of `bench.intervals.round_mean`; half widths are 0 for one round.
+    """
     if len(logs) < 2:
         return np.asarray(logs.mean(axis=0)), np.zeros(logs.shape[1])
     found = [mean for column in logs.T if (mean := round_mean(column.tolist()))]
@@ -187,27 +221,32 @@ def means_over_rounds(logs: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def too_few_lengths(series: SeriesRounds, at_least: int) -> str:
-    """Why a series without twins has too few lengths or too narrow a range, with what to add; "" where it has enough."""
+    """Explain why a series has too few or too similar lengths.
+
+    The text says which lengths to add. It is empty if the series has enough. Twins must have been removed.
+    """
     if len(series.lengths) < at_least:
         found = ", ".join(map(str, series.lengths)) or "none"
-        return f"{len(series.lengths)} lengths ({found}); at least {at_least} are needed, not counting twins such as 256 beside 257. Add lengths."
+        return f"{len(series.lengths)} lengths ({found}); at least {at_least} are needed, where 256 and 257 count as one. Add lengths."
     if series.range < MIN_RANGE:
         wanted = series.lengths[0] * MIN_RANGE
-        return (
-            f"The longest length is {series.range:.1f} times the shortest; at least {MIN_RANGE} times is needed. Add n = {wanted} or more."
-        )
+        return f"The longest length is {series.range:.1f} times the shortest; {MIN_RANGE} times is needed. Add n = {wanted} or longer."
     return ""
 
 
 def too_few_rounds(series: SeriesRounds, at_least: int) -> str:
-    """Why a series has too few complete rounds, with what to add; "" where it has enough."""
+    """Explain why a series has too few complete rounds.
+
+    The text says how many rounds to run. It is empty if the series has enough.
+    """
     if series.num_rounds >= at_least:
         return ""
     if series.num_dropped and not series.num_rounds:
-        return f"None of {series.num_dropped} rounds has all lengths: they were measured in different runs. Measure them in one."
-    dropped = f" ({series.num_dropped} more lack a length)" if series.num_dropped else ""
+        return f"None of {series.num_dropped} rounds has all lengths: they come from different runs. Measure all lengths in one run."
+    dropped = f" ({series.num_dropped} more miss a length)" if series.num_dropped else ""
     return f"{series.num_rounds} complete rounds{dropped}; at least {at_least} are needed. Run with --rounds {at_least} or more, without --quick."
 
 
 def has_one_shape(rows: pandas.DataFrame) -> bool:
+    """Return whether all rows share width, depth, heads and ffn_width."""
     return all(rows[size].nunique(dropna=False) == 1 for size in SIZES if size in rows)

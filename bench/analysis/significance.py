@@ -1,6 +1,7 @@
-"""Which trained models differ on the same test items, and whether the data show it: pairwise tests, corrected for their number.
+"""Test which trained models differ on the same test items.
 
-Scores come as one array per trained model, `(seeds, items)`, with the same items in the same order for every model compared.
+Tests are pairwise and corrected for their number. Scores are one array per trained model, `(seeds, items)`, with the same items in the same order
+for every compared model.
 """
 
 from __future__ import annotations
@@ -19,21 +20,23 @@ from numpy.typing import NDArray
 LEVEL = 0.95
 TWO_WAY, MCNEMAR, PAIRED_T = "two-way t-test", "exact McNemar test", "paired t-test"
 UNPAIRED = "two-way t-test, items unpaired"
-ONE_SEED = "one seed: says nothing of other seeds"
+ONE_SEED = "one seed: other seeds may differ"
 NO_DIFFERENCE = "no significant difference"
 SEEDS_LOST = "not claimed: seeds were lost"
 
 Scores = NDArray[np.floating[Any]]
 Row = Mapping[str, Any]
 Parts = Sequence[tuple[float, float]]
-"""Independent parts of a variance, each with its degrees of freedom."""
+"""Independent parts of a variance, each with degrees of freedom."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Mean score of the first model minus that of the second, with its interval (95 % unless another level was asked for), p-value and test.
+    """Mean score of the first model minus mean score of the second.
 
-    `over_seeds`: does it speak of models trained anew with other seeds, or only of the two that were trained?
+    `low`, `high`: the interval, 95 % unless another level was requested.
+    `test`: the name of the test.
+    `over_seeds`: whether the result holds for retrained models or only for the two that were trained.
     """
 
     estimate: float
@@ -47,10 +50,16 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A pair of one comparable group, the higher mean first; `first_id` and `second_id` are cell ids, `p_adjusted` is Holm's.
+    """Two models of one comparable group, the higher mean first.
 
-    `significant` is about models trained anew, so it is never true where one of the two was trained once; `verdict` says what is known there.
-    Nor where one of the two has fewer seeds than `planned_seeds`: a seed that diverged is a result of its model, which the mean does not hold.
+    `group`: the values that the group shares.
+    `first_id`, `second_id`: cell ids.
+    `seeds`: the number of seeds of each.
+    `p_adjusted`: Holm's p-value.
+    `planned_seeds`: the number of seeds planned per model, 0 if unknown.
+
+    `significant` is a statement about retrained models. It is therefore never true if a model was trained once, or has fewer seeds than planned: a
+    diverged seed is a result that the mean does not include. `verdict` then says what is known.
     """
 
     group: Mapping[str, Any]
@@ -69,24 +78,24 @@ class Comparison:
 
     @property
     def about_models(self) -> bool:
-        """Does it speak of the models, not only of those that were trained, and of all the seeds that were to be?"""
+        """Whether the result holds for retrained models, with no seed missing."""
         return self.difference.over_seeds and not self.seeds_lost
 
     @property
-    def apart(self) -> bool:
+    def differs(self) -> bool:
         return self.p_adjusted < 1 - LEVEL
 
     @property
     def significant(self) -> bool:
-        return self.apart and self.about_models
+        return self.differs and self.about_models
 
     @property
     def verdict(self) -> str:
         if self.seeds_lost:
             return SEEDS_LOST
         if self.difference.over_seeds:
-            return f"{self.first} above {self.second}" if self.apart else NO_DIFFERENCE
-        return f"{self.first} above {self.second}, these two trained models only" if self.apart else f"{NO_DIFFERENCE} between these two"
+            return f"{self.first} above {self.second}" if self.differs else NO_DIFFERENCE
+        return f"{self.first} above {self.second}, these two trained models only" if self.differs else f"{NO_DIFFERENCE} between these two"
 
 
 def compare_groups(
@@ -97,10 +106,14 @@ def compare_groups(
     comparable: Callable[[Row, Row], bool] | None = None,
     planned_seeds: int = 0,
 ) -> list[Comparison]:
-    """All comparable pairs within each group of equal `keys`, in the order of the rows, with Holm's correction over all of them together.
+    """Compare all comparable pairs within each group of equal `keys`.
 
-    `rows` has `cell_id`, `label` and the keys, one row per trained model; `scores` is by cell id. Rows without scores are left out.
-    `comparable`: may the two rows be tested? (None: all.) `planned_seeds`: how many seeds each model was to be trained with (0: not known).
+    `rows`: one per trained model, with `cell_id`, `label` and the keys; rows without scores are left out.
+    `scores`: by cell id.
+    `comparable`: whether two rows may be tested (None: all may).
+    `planned_seeds`: the number of seeds planned per model (0: unknown).
+
+    Pairs are in the order of the rows. Holm's correction covers all pairs of all groups.
     """
     pairs = []
     for group, first, second in pairs_of(rows, scores, keys):
@@ -126,7 +139,10 @@ def compare_groups(
 
 
 def pairs_of(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequence[str]) -> Iterator[tuple[Row, Row, Row]]:
-    """The group (its keys) and the two rows of every pair with scores within a group of equal `keys`, comparable or not."""
+    """Yield the group and the two rows of every pair with scores.
+
+    A group has equal `keys`. Pairs are yielded whether comparable or not.
+    """
     scored = rows[rows["cell_id"].isin(list(scores))]
     for values, members in scored.groupby(list(keys), sort=False, dropna=False):
         for first, second in combinations(members.to_dict("records"), 2):
@@ -134,13 +150,13 @@ def pairs_of(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequenc
 
 
 def compare_scores(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
-    """The test that the seeds allow: two-way with two or more of each, else paired over items for the first seed of each.
+    """Compare two models by the strongest test that their seeds allow.
 
-    `level` is that of the interval; `seed_parts` as for the two-way test. Raises ValueError where the two were not scored on the same number of
-    items, two at least.
+    With two or more seeds each, the two-way test; otherwise a test paired over items, on the first seed of each. `level`: of the interval.
+    `seed_parts`: see `two_way_test`. Raises ValueError unless both have the same number of items, two at least.
     """
     if first.shape[1] != second.shape[1] or first.shape[1] < 2:
-        raise ValueError(f"paired tests need the same items, two at least, not {first.shape[1]} and {second.shape[1]}")
+        raise ValueError(f"paired tests need the same items, at least 2, not {first.shape[1]} and {second.shape[1]}")
     if min(len(first), len(second)) >= 2:
         return two_way_test(first, second, level, seed_parts)
     if all(np.isin(scores[0], (0.0, 1.0)).all() for scores in (first, second)):
@@ -149,14 +165,16 @@ def compare_scores(first: Scores, second: Scores, level: float = LEVEL, seed_par
 
 
 def two_way_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
-    """Both sources of variation: seeds within each model, and test items, paired. Two or more seeds of each model, `(seeds, items)`.
+    """Test with both sources of variation, seeds and paired test items.
 
-    The variance of the difference of means is the sum s_a^2 / S_a + s_b^2 / S_b over seeds (Welch 1947) and the variance over items of the
-    seed-mean difference, divided by the number of items; degrees of freedom by Satterthwaite (1946). It is a two-way analysis, seeds x items, in
-    the spirit of multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). It is conservative: the
-    item variance contains some of the seeds'. No bootstrap: over three seeds its 95 % intervals cover about 70 %.
+    Scores are `(seeds, items)`, with two or more seeds per model.
 
-    `seed_parts`: the seeds' parts of the variance, where more models than these two tell them (`bench.analysis.seed_spread`).
+    The variance of the difference of means is the sum s_a^2 / S_a + s_b^2 / S_b over seeds (Welch 1947) plus the variance over items of the
+    seed-mean difference, divided by the number of items; degrees of freedom by Satterthwaite (1946). It is a two-way analysis, seeds x items, in the
+    spirit of multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). It is conservative, because the item
+    variance contains part of the seed variance. A bootstrap over three seeds was rejected: its 95 % intervals cover about 70 %.
+
+    `seed_parts`: the seeds' parts of the variance, if more models than these two determine them (`bench.analysis.seed_spread`).
     """
     by_item = first.mean(axis=0) - second.mean(axis=0)
     parts = [*_seed_parts(first, second, seed_parts), (by_item.var(ddof=1) / len(by_item), len(by_item) - 1)]
@@ -164,7 +182,10 @@ def two_way_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts
 
 
 def unpaired_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
-    """As the two-way test, for two models that were scored on different items: each one's items add their own variance. Two or more seeds each."""
+    """Run the two-way test on models scored on different items.
+
+    The items of each model add their own variance. Two or more seeds each.
+    """
     by_item = [scores.mean(axis=0) for scores in (first, second)]
     parts = [*_seed_parts(first, second, seed_parts), *((items.var(ddof=1) / len(items), len(items) - 1) for items in by_item)]
     estimate, num_items = float(by_item[0].mean() - by_item[1].mean()), min(map(len, by_item))
@@ -172,16 +193,20 @@ def unpaired_test(first: Scores, second: Scores, level: float = LEVEL, seed_part
 
 
 def paired_t_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
-    """Student's t-test of the differences over items; one score per item each."""
+    """Run Student's t-test on differences over items.
+
+    One score per item and model.
+    """
     by_item = first - second
     parts = [(by_item.var(ddof=1) / len(by_item), len(by_item) - 1)]
     return _t_difference(float(by_item.mean()), parts, test=PAIRED_T, over_seeds=False, num_items=len(by_item), level=level)
 
 
 def mcnemar_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
-    """McNemar's test in its exact form: a two-sided binomial test on the items that one model has right and the other wrong (McNemar 1947).
+    """Run McNemar's exact test on items that only one model has right.
 
-    Scores are 0 or 1 per item. The interval adds half a count to each cell of the two-by-two table (Agresti and Min 2005).
+    A two-sided binomial test (McNemar 1947). Scores are 0 or 1 per item. The interval adds half a count to each cell of the two-by-two table
+    (Agresti and Min 2005).
     """
     from scipy import stats
 
@@ -203,7 +228,10 @@ def mcnemar_test(first: Scores, second: Scores, level: float = LEVEL) -> Differe
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values, in the order given, that hold the family-wise error whatever the dependence between tests (Holm 1979)."""
+    """Return Holm's adjusted p-values, in the order given.
+
+    They control the family-wise error for any dependence between the tests (Holm 1979).
+    """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
@@ -212,14 +240,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _seed_parts(first: Scores, second: Scores, known: Parts | None) -> Parts:
-    """The variances of the means over seeds, with their degrees of freedom, unless they are known from more models."""
+    """Return the known parts, or the variances of the two seed means."""
     if known is not None:
         return known
     return [(float(scores.mean(axis=1).var(ddof=1) / len(scores)), len(scores) - 1) for scores in (first, second)]
 
 
 def t_test(estimate: float, parts: Parts, level: float = LEVEL) -> tuple[float, float]:
-    """Half the width of the interval of an estimate, and the p-value of none, from independent parts of its variance (Satterthwaite 1946)."""
+    """Return half the interval of an estimate, and its p-value.
+
+    The p-value tests an estimate of zero. The variance is the sum of independent `parts`; degrees of freedom by Satterthwaite (1946).
+    """
     from scipy import special
 
     variance = float(sum(part for part, _ in parts))
@@ -232,7 +263,7 @@ def t_test(estimate: float, parts: Parts, level: float = LEVEL) -> tuple[float, 
 
 def _t_difference(estimate: float, parts: Parts, *, test: str, over_seeds: bool, num_items: int, level: float) -> Difference:
     half, p_value = t_test(estimate, parts, level)
-    if not half and estimate:  # all items differ alike and all seeds agree: what remains is the sign test over items
+    if not half and estimate:  # without variance over items and seeds a t-test is undefined; the sign test over items still works
         p_value = min(1.0, 2 * 0.5**num_items)
     return Difference(
         estimate=estimate,

@@ -1,6 +1,7 @@
-"""Everything known of a run, worked out once and when first asked for: rows, verdicts, effects, growth, crossovers, rankings, trust.
+"""Compute everything known about a run, each part when first read.
 
-Terminal, page, verdicts, the index of results and the comparison of cost with quality read it; `bench check` asks for the findings alone.
+A `Study` holds rows, verdicts, effects, growth, crossovers, rankings and findings on trust. Terminal, page, verdicts, the index of results and the
+comparison of cost with quality all read it. `bench check` needs the findings alone.
 """
 
 from __future__ import annotations
@@ -41,12 +42,18 @@ from bench.spec import MEASURED, Plan, Prediction, Record, training_id
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """One run, or several merged into one.
+    """The analysis of one run, or of several runs merged.
 
-    `folders`: the names of the runs. `rows`: the table, one row per cell (docs/columns.md); missing columns count as empty. `control`: the A/A
-    control, with `cell`, `ratio`, `low`, `high`, `contains_one` and `level`; None where none was run. `findings`: what there is to object to.
-    `timings`: of every cell by round, and its bursts beside others'; without, ratios are of medians. `scores`: the test items' scores of
-    every trained model, by cell id. `records`: all of them. `superseded`: what of it a later run replaces, and why; "" for none.
+    `name`: the title.
+    `rows`: the table, one row per cell (docs/columns.md); missing columns count as empty.
+    `environment`: facts about machine and software.
+    `control`: the A/A control with `cell`, `ratio`, `low`, `high`, `contains_one`, `level`; None if it was not run.
+    `findings`: reasons to distrust the run, with advice.
+    `timings`: latency of every cell by round and block; without timings, ratios are ratios of medians.
+    `folders`: the names of the runs' folders.
+    `scores`: scores of every trained model on the test items, by cell id.
+    `records`: all records.
+    `superseded`: which part a later run replaces, and why; empty if none.
     """
 
     name: str
@@ -63,31 +70,34 @@ class Study:
 
     @functools.cached_property
     def frame(self) -> pandas.DataFrame:
-        """The rows with every column (`bench.analysis.frame`); a cell in several parts of the plan has a row in each."""
+        """The rows with every column (`bench.analysis.frame.prepare`).
+
+        A cell in several parts of the plan has one row in each.
+        """
         return prepare(self.rows, self.plan.parts)
 
     @functools.cached_property
     def cells(self) -> pandas.DataFrame:
-        """The frame with one row per cell."""
+        """The frame reduced to one row per cell."""
         return cells(self.frame)
 
     @functools.cached_property
     def row_by_cell(self) -> Mapping[str, Mapping[str, Any]]:
-        """The frame's rows by cell id."""
+        """One row of the frame per cell id."""
         return {row["cell_id"]: row for row in row_values(self.frame)}
 
     @functools.cached_property
     def doubt(self) -> str:
-        """Why nothing timed may be decided; "" where it may."""
+        """Why nothing timed may be decided; empty if it may."""
         if self.plan.settings.quick:
-            return "A quick run decides nothing: few rounds, short limits."
+            return "A quick run decides nothing: it has few rounds and short limits."
         if self.control is not None and not self.control.get("contains_one") and not self.control.get("interleaved"):
             return "The A/A control leaves out 1: the machine was too noisy."
         return ""
 
     @functools.cached_property
     def evidence(self) -> Evidence:
-        """The run as its claims see it."""
+        """The data that claims about quadratic cost are judged by."""
         return Evidence(
             frame=self.frame,
             timings=self.timings,
@@ -99,36 +109,37 @@ class Study:
 
     @functools.cached_property
     def verdicts(self) -> Sequence[Verdict]:
-        """On the claims about quadratic cost."""
+        """Verdicts on the claims about quadratic cost."""
         return judge(self.evidence)
 
     @functools.cached_property
     def rankings(self) -> Sequence[Ranking]:
-        """Which model is fastest at each size, length and workload."""
+        """The fastest model at each size, length and workload."""
         frame, places = self.frame, compared_lengths(self.plan)
         lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
-        own = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
-        placed = frame.assign(seq_len=lengths, label=frame["label"] + own)
+        # models compared at slightly different lengths (with and without a class token) show their own length
+        own_length = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
+        placed = frame.assign(seq_len=lengths, label=frame["label"] + own_length)
         return rank_latency(placed, (*varying(frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
 
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
-        """Of every series with n."""
+        """The growth of every series with n."""
         return growth_of(self.evidence.shaped, self.evidence.fits)
 
     @functools.cached_property
     def measured_crossovers(self) -> Sequence[PairCrossing]:
-        """Where two series were measured to cost the same."""
+        """The lengths at which two series were measured to cost the same."""
         return measured_pairs(self.evidence.shaped, self.timings)
 
     @functools.cached_property
     def closed_crossovers(self) -> Sequence[ClosedCrossing]:
-        """Where two models cost the same by their closed forms."""
+        """The lengths at which two closed forms are equal."""
         return closed_pairs(self.plan)
 
     @functools.cached_property
     def closed_forms(self) -> Sequence[ClosedForm]:
-        """The cost of every model that keeps its shape, and where its quadratic term is as large as its linear one."""
+        """The closed-form cost of every model that keeps its shape."""
         return closed_forms(self.plan)
 
     @functools.cached_property
@@ -138,33 +149,36 @@ class Study:
 
     @functools.cached_property
     def quadratic_home(self) -> pandas.DataFrame:
-        """Where the n^2 of every model lives: weights or activations."""
+        """The terms of every model that hold the n^2, weights or activations."""
         return quadratic_home(self.plan)
 
     @functools.cached_property
     def regimes(self) -> pandas.DataFrame:
-        """What bounds each cell: launches, bytes or arithmetic."""
+        """The cells with the limit of each: launches, bytes or arithmetic."""
         return regimes(self.cells)
 
     @functools.cached_property
     def limits(self) -> pandas.DataFrame:
-        """How far the cells of the frame that have a roofline are from it."""
+        """The roofline share of each row, and what limits it."""
         return limits(self.frame)
 
     @functools.cached_property
     def saturations(self) -> Sequence[Saturation]:
-        """Where sweeps of batch size and length saturate."""
+        """The saturation of each sweep of batch size or length."""
         return saturations(self.cells, self.plan.ladders, self.timings)
 
     @functools.cached_property
     def predictions(self) -> Sequence[Prediction]:
-        """Of the plan's question, each against its part's baseline where it names no other arm; beside peers, the targets too."""
+        """The predictions of the plan's question.
+
+        A prediction that names no other arm is compared with the part's baseline. With peers, the targets for our own speed come first.
+        """
         found = self.plan.question.predictions if self.plan.question else ()
         return with_baselines(with_targets(found, self.plan.parts) if self.peers else found, self.plan.parts)
 
     @functools.cached_property
     def observations(self) -> Observations:
-        """The run as the effects of its arms see it: rows, item scores, data and seeds by cell."""
+        """The data that effects are estimated from."""
         trainings = _trainings(self.plan, self.records)
         found = {cell_id: records for cell_id, records in trainings.items() if records}
         return Observations(
@@ -182,17 +196,17 @@ class Study:
 
     @functools.cached_property
     def contrasts(self) -> Sequence[Contrast]:
-        """The pairs of arms that are compared; none in a run without arms."""
+        """The pairs of arms to compare; empty for a run without arms."""
         return contrasts_of(self.plan.parts, self.predictions, self.row_by_cell) if self._has_arms else ()
 
     @functools.cached_property
     def effects(self) -> Sequence[Effect]:
-        """Of an ablation's arms, each against its part's baseline."""
+        """The effect of each arm against the part's baseline."""
         return effects_of(self.contrasts, self.observations) if self.contrasts else ()
 
     @functools.cached_property
     def outcomes(self) -> Sequence[Verdict]:
-        """On the predictions, in their order."""
+        """Verdicts on the predictions, in their order."""
         found = [
             judge_target(prediction, self.peers, absent_arms(prediction.part, self.predictions, self.plan.parts))
             if self.peers and prediction.is_target
@@ -203,19 +217,19 @@ class Study:
 
     @functools.cached_property
     def peers(self) -> Standing | None:
-        """Our models beside the peers'; None where the run compares with none."""
+        """Our models beside the peers'; None if the run has no peers."""
         return standing_of(self.plan.parts, self.row_by_cell, self.timings) if self._has_arms else None
 
     @functools.cached_property
     def kernel_shares(self) -> Sequence[KernelShare]:
-        """How much of "attention is faster" is kernel."""
+        """The part of attention's speed that is due to kernels."""
         return kernel_shares(self.peers, self.timings) if self.peers else ()
 
 
 def study(*runs: StoredRun, name: str = "") -> Study:
-    """The study of a run, or of several as one. `name`: what it is called (default: the first run's folder).
+    """Return the study of a run, or of several runs as one.
 
-    Raises RequestError, naming the first key that differs, where the runs may not be merged.
+    `name`: the title (default: the first run's folder). Raises RequestError, naming the first key that differs, if the runs may not be merged.
     """
     stored = merge_runs(runs)
     return Study(
@@ -234,7 +248,10 @@ def study(*runs: StoredRun, name: str = "") -> Study:
 
 
 def findings_of(*runs: StoredRun) -> list[Finding]:
-    """What there is to object to in the merged rows; of the runs' controls and competitors the worst count."""
+    """Return the findings on one run, or on several merged runs.
+
+    Of several runs, the worst control and the busiest machine count.
+    """
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return findings(
         rows_of_runs(runs),
@@ -250,19 +267,22 @@ def findings_of(*runs: StoredRun) -> list[Finding]:
 
 
 def _worst_control(runs: Sequence[StoredRun]) -> dict[str, Any] | None:
-    """The A/A control that convicts a run of noise, where one does; else the first."""
+    """Return the first control that excludes 1, else the first control."""
     found = [control for run in runs if (control := control_of(run))]
     return min(found, key=lambda control: bool(control["contains_one"]), default=None)
 
 
 PER_SEED: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
-    "perplexity": lambda values: math.exp(values["cross_entropy"]) if values.get("cross_entropy") is not None else None
+    "perplexity": lambda values: math.exp(values["cross_entropy"]) if values.get("cross_entropy") is not None else None,
 }
-"""What is compared seed by seed, since no item has a score of its own, and how a record holds it."""
+"""Columns compared seed by seed, and their value in a record.
+
+The test items have no score of these columns.
+"""
 
 
 def _trainings(plan: Plan, records: Sequence[Record]) -> Mapping[str, list[Record]]:
-    """The measured trainings of every cell."""
+    """Return the measured trainings of every cell, by cell id."""
     by_subject: dict[str, list[Record]] = {}
     for record in records:
         if record.metric == "accuracy" and record.outcome.status == MEASURED:
@@ -277,7 +297,7 @@ def _trainings(plan: Plan, records: Sequence[Record]) -> Mapping[str, list[Recor
 def _by_cell(
     trainings: Mapping[str, list[Record]], value_of: Callable[[Mapping[str, Any]], float | None]
 ) -> Mapping[str, tuple[float, ...]]:
-    """One value per seed, for the cells that have any."""
+    """Return one value per seed, for the cells that have any."""
     found = {}
     for cell_id, records in trainings.items():
         values = [value_of(record.outcome.values) for record in records]

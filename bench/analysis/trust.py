@@ -1,4 +1,4 @@
-"""Can these numbers be trusted? Findings about a run, each with advice."""
+"""Find reasons to distrust a run, each with advice."""
 
 from __future__ import annotations
 
@@ -16,16 +16,25 @@ from bench.measure.hosts import AT_END, AT_START, UNKNOWN, ceilings, changed_cei
 from bench.running.timings import Timings
 
 MAX_BUSY_CORES = 0.5
-"""Processor time of others, in cores, above which they compete with the run."""
+"""The load of other work, in cores, that counts as competition."""
 MAX_LOAD_OF_OTHERS = 1.5
-"""Processes. A run's own process and the system's take part of one now and then."""
+"""The number of other processes that counts as competition.
+
+The run's own main process and the system occasionally need a core too.
+"""
 MIN_PROCESSOR_SHARE = 0.95
+"""The least share of the measured time that a job should run."""
 MAX_PAGE_FAULTS = 1000
-"""A thousand faults are a millisecond or two, on what was seen."""
+"""The number of page faults per step that affects a latency.
+
+A thousand faults took one or two milliseconds in the runs examined.
+"""
 MAX_TIMER_SHARE = 0.01
+"""The largest share of a sample that reading the timer may take."""
 MAX_SHARE_OF_JOBS = 0.1
-"""What befell more of the timed jobs than this is serious."""
+"""The share of timed jobs above which a problem is serious."""
 MIN_DRIFT_ROUNDS = 4
+"""The least number of rounds to test for drift."""
 SLOWDOWNS = {
     0x0000000000000004: "power limit",
     0x0000000000000008: "hardware slowdown",
@@ -33,12 +42,15 @@ SLOWDOWNS = {
     0x0000000000000040: "heat, by hardware",
     0x0000000000000080: "power brake",
 }
-"""NVML's nvmlClocksThrottleReason* (nvml.h): the bits that mean less than what was asked for."""
+"""The bits of NVML's nvmlClocksThrottleReason* (nvml.h) that reduce speed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """`serious` findings mean that the run is not to be trusted as it stands."""
+    """A reason to distrust a run, with advice.
+
+    `serious`: the run should not be trusted as it stands.
+    """
 
     text: str
     advice: str
@@ -61,8 +73,18 @@ def findings(
     extended: bool = False,
     others: Sequence[Mapping[str, Any]] = (),
 ) -> list[Finding]:
-    """All findings, serious ones first. `timed`: what every timed job noted beside its time; `timings`: of each run; `extended`: rounds were added
-    because of their outcome; `others`: of several runs, the environments of the others."""
+    """Return all findings, serious ones first.
+
+    `rows`: the table.
+    `control`: the A/A control; None if it was not run.
+    `environment`: facts about the machine.
+    `metrics`: the measured metrics.
+    `num_missing`: planned jobs that were not run.
+    `timed`: the values recorded with each latency.
+    `timings`: the latencies of each run.
+    `extended`: rounds were added because of their outcome.
+    `others`: for merged runs, the environments of the other runs.
+    """
     takes_turns = any("restless_turns" in values for values in timed)
     environments = (environment, *others)
     found = [
@@ -72,7 +94,7 @@ def findings(
         *_failed(rows),
         *_competition(environment),
         *_inline(environment, metrics),
-        *_taken_away(timed),
+        *_preempted(timed),
         *_page_faults(timed, environment),
         *_timer(timed),
         *_throttled(timed),
@@ -96,7 +118,7 @@ def _missing(num_missing: int) -> Iterator[Finding]:
 def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
     if control is None:
         yield Finding(
-            text="there is no A/A control, which needs two measured rounds",
+            text="the run has no A/A control, which needs two measured rounds",
             advice="measure at least three rounds",
             serious=True,
         )
@@ -104,7 +126,7 @@ def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
         interval = f"{100 * control['level']:g} % interval {control['low']:.3f} to {control['high']:.3f}"
         yield Finding(
             text=f"the same cell timed twice differs by {control['ratio'] - 1:+.1%} ({interval})",
-            advice="once in a thousand runs this is chance; measure again"
+            advice="chance explains this in one of a thousand runs; measure again"
             if control.get("interleaved")
             else "the machine was too noisy; stop other work and measure again",
             serious=not control.get("interleaved"),
@@ -112,7 +134,10 @@ def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Finding]:
-    """Of cells that took turns, ratios are firm whatever their times do."""
+    """Report unstable latencies.
+
+    They are less serious if cells took turns, because turns keep ratios reliable.
+    """
     if "latency_stable" not in rows:
         return
     unstable = rows[rows["latency_stable"].eq(False)]
@@ -120,7 +145,7 @@ def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Finding]:
         cells = ", ".join(f"{r.model} n={r.seq_len}" for r in unstable.head(5).itertuples())
         yield Finding(
             text=f"{len(unstable)} of {len(rows)} latencies are unstable ({cells}{', ...' if len(unstable) > 5 else ''})",
-            advice="they drift or their interval is wider than 10 %: rely on ratios; for the times themselves plan more --rounds",
+            advice="they drift, or their interval is wider than 10 %; rely on ratios, or run more --rounds for the times",
             serious=len(unstable) > len(rows) / 2 and not takes_turns,
         )
 
@@ -129,8 +154,8 @@ def _failed(rows: pd.DataFrame) -> Iterator[Finding]:
     failed = rows[~rows["status"].isin(["measured", "unmeasured"])]
     if len(failed):
         yield Finding(
-            text=f"{len(failed)} of {len(rows)} cells were not measured in full",
-            advice="their reasons are in the column reason",
+            text=f"{len(failed)} of {len(rows)} configurations were not fully measured",
+            advice="see the column reason",
             serious=False,
         )
 
@@ -146,8 +171,8 @@ def _competition(environment: Mapping[str, Any]) -> Iterator[Finding]:
     at_end, own = environment.get("load_at_end"), environment.get("threads")
     if at_end is not None and own and at_end > own + MAX_LOAD_OF_OTHERS:
         yield Finding(
-            text=f"{at_end:g} processes wanted a processor in the run's last minute, which itself needs {own}",
-            advice="what else ran may have competed with it; see how many timed jobs had the processor for less than their time",
+            text=f"{at_end:g} processes wanted a processor in the run's last minute; the run itself needs {own}",
+            advice="other work may have competed with it; check how many timed jobs waited for the processor",
             serious=False,
         )
 
@@ -155,14 +180,17 @@ def _competition(environment: Mapping[str, Any]) -> Iterator[Finding]:
 def _inline(environment: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[Finding]:
     if "inline" in environment.get("executors", ()) and {"latency", "memory"} & set(metrics):
         yield Finding(
-            text="jobs ran in the run's own process, one after the other (--on inline)",
-            advice="each finds what the others left in memory and caches: that is for debugging; measure with --on process",
+            text="all jobs ran in one process (--on inline), so each may affect memory and caches of the next",
+            advice="use this for debugging only; measure with --on process",
             serious=True,
         )
 
 
-def _taken_away(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Processor time that jobs of one thread did not get while they were timed. One that waits for a GPU may well sleep."""
+def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Report processor time that single-thread jobs lost to other work.
+
+    A job that waits for a GPU may sleep, so jobs on a GPU do not count.
+    """
     on_cpu = [values for values in timed if values.get("threads") == 1 and "gpu_clock_mhz" not in values]
     shares = [share for values in on_cpu if (share := values.get("processor_share")) is not None]
     lacking = [share for share in shares if share < MIN_PROCESSOR_SHARE]
@@ -176,7 +204,10 @@ def _taken_away(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _page_faults(timed: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> Iterator[Finding]:
-    """Memory that was given back to the system and taken again at every step; where it is kept, that a long step's few samples had to take first."""
+    """Report memory that is freed and fetched again at every step.
+
+    With an allocator that keeps memory, the faults come from the first steps, which a long step with few samples includes.
+    """
     kept = str(environment.get("allocator")).endswith(KEEP)
     known = [faults for values in timed if (faults := values.get("page_faults")) is not None]
     many = [faults for faults in known if faults > MAX_PAGE_FAULTS]
@@ -184,9 +215,9 @@ def _page_faults(timed: Sequence[Mapping[str, Any]], environment: Mapping[str, A
         yield Finding(
             text=f"{len(many)} of {len(known)} timed jobs took more than {MAX_PAGE_FAULTS:,} pages from the system at every step "
             f"(most: {max(many):,.0f})",
-            advice="memory was kept, so this is of the first steps; see page_faults for how much of which cell"
+            advice="the allocator keeps memory, so the faults are of the first steps; see the column page_faults"
             if kept
-            else "their times are partly the allocator's, and the same in every round; measure with --allocator keep",
+            else "their times include the allocator's, equally in every round; measure with --allocator keep",
             serious=len(many) > MAX_SHARE_OF_JOBS * len(known),
         )
 
@@ -196,7 +227,7 @@ def _timer(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     if coarse:
         yield Finding(
             text=f"reading the timer took up to {max(coarse):.1%} of a sample, in {len(coarse)} of {len(timed)} timed jobs",
-            advice="the timer is too slow for steps so short; enlarge --batch",
+            advice="the timer is too slow for such short steps; enlarge --batch",
             serious=False,
         )
 
@@ -207,7 +238,7 @@ def _throttled(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     if named := {name: num for name, num in found.items() if num}:
         yield Finding(
             text=f"the GPU was slowed down in {', '.join(f'{num} of {len(known)} timed jobs ({name})' for name, num in named.items())}",
-            advice="cool it, raise its power limit or fix its clocks; ratios paired by round suffer less than times",
+            advice="cool the GPU, raise its power limit or fix its clocks; ratios paired by round suffer less than times",
             serious=max(named.values()) > MAX_SHARE_OF_JOBS * len(known),
         )
 
@@ -216,7 +247,7 @@ def _other_gpu_processes(environment: Mapping[str, Any]) -> Iterator[Finding]:
     if environment.get("device") == "cuda" and (num := environment.get("gpu_processes")):
         yield Finding(
             text=f"{num} other processes were on the GPU when the run began",
-            advice="they share its memory and its time; measure on a GPU of one's own",
+            advice="they share the GPU's memory and time; measure on an idle GPU",
             serious=True,
         )
 
@@ -225,8 +256,8 @@ def _restless(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     known = [int(num) for values in timed if (num := values.get("restless_turns")) is not None]
     if any(known):
         yield Finding(
-            text=f"{sum(known)} bursts of {sum(map(bool, known))} of {len(known)} timed jobs began while the process before was still busy",
-            advice="its threads went on spinning for more than a second; measure with fewer --threads",
+            text=f"{sum(known)} bursts in {sum(map(bool, known))} of {len(known)} timed jobs began while the previous process was still busy",
+            advice="the previous process's threads kept spinning for more than a second; measure with fewer --threads",
             serious=sum(map(bool, known)) > MAX_SHARE_OF_JOBS * len(known),
         )
 
@@ -234,32 +265,35 @@ def _restless(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 def _extended(*, extended: bool) -> Iterator[Finding]:
     if extended:
         yield Finding(
-            text="extended, level not guaranteed: rounds were added to what was unstable",
-            advice="an interval is wrong more often than it says where data choose the number of rounds; publish a run of planned size",
+            text="extended, level not guaranteed: rounds were added to unstable configurations",
+            advice="if data decide the number of rounds, intervals miss the truth more often than stated; publish a run of planned size",
             serious=False,
         )
 
 
 def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
-    """Does everything become slower or faster from round to round?"""
+    """Report if all cells together become slower or faster over rounds."""
     for run in timings:
         logs = np.log(pd.DataFrame.from_dict({cell_id: dict(times) for cell_id, times in run.items()}, orient="index").sort_index(axis=1))
         timed = logs.count()
-        logs = logs.loc[:, timed == timed.max()].dropna()  # not the rounds that unstable cells alone got
+        logs = logs.loc[:, timed == timed.max()].dropna()  # without rounds that were added to unstable cells only
         if logs.empty or logs.shape[1] < MIN_DRIFT_ROUNDS:
             continue
         by_round = [math.exp(value) for value in logs.mean()]
         if drifts(by_round):
             yield Finding(
                 text=f"the last of {len(by_round)} rounds took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, "
-                f"{len(logs)} cells together",
-                advice="the machine changed under it (heat, clocks, neighbours): use ratios paired by round, and measure again for times",
+                f"{len(logs)} configurations together",
+                advice="the machine changed during the run (heat, clocks, neighbours); use ratios paired by round, or measure again for times",
                 serious=False,
             )
 
 
 def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Ceilings that differ between start and end of a run, and the one that differs most between runs."""
+    """Report ceilings that changed during a run or differ between runs.
+
+    Between runs, only the ceiling that differs most is reported.
+    """
     for facts in environments:
         if changed := changed_ceilings(ceilings(facts, AT_START), ceilings(facts, AT_END)):
             figures = (
@@ -278,7 +312,7 @@ def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding
         name, low, high = found
         yield Finding(
             text=f"the hosts of these runs differ: {name} from {low:.3g} to {high:.3g} ({high / low - 1:+.0%})",
-            advice="their times belong to different speeds of one type of host; use ratios within each run",
+            advice="times of different runs are not comparable; use ratios within each run",
             serious=False,
         )
 
@@ -287,8 +321,8 @@ def _unknown_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding
     if num := sum(not is_known(facts) for facts in environments):
         of_runs = f" in {num} of {len(environments)} runs" if len(environments) > 1 else ""
         yield Finding(
-            text=f"{UNKNOWN}{of_runs}: the type of CPU or GPU, or the version of the timed code, is not on record",
-            advice="its times merge with those of unknown hosts alone; measure again to compare it with others",
+            text=f"{UNKNOWN}{of_runs}: the type of CPU or GPU, or the version of the timed code, is not recorded",
+            advice="its times can be merged only with other unknown hosts; measure again to compare with known hosts",
             serious=False,
         )
 
@@ -297,7 +331,7 @@ def _code(environment: Mapping[str, Any]) -> Iterator[Finding]:
     if environment.get("git_dirty"):
         yield Finding(
             text="the code differed from its git revision",
-            advice="commit before measuring what is to be published",
+            advice="commit before measuring results to publish",
             serious=False,
         )
 

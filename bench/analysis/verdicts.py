@@ -1,4 +1,7 @@
-"""Judge every claim about quadratic cost: which scope speaks for it, and whether its answer survives another choice."""
+"""Judge every claim about quadratic cost.
+
+This module also picks the scope that answers each claim, and compares answers across scopes.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,19 @@ JUDGES: dict[str, Callable[[Claim, Evidence], list[Verdict]]] = {
     "accuracy": judge_accuracy,
 }
 PREFERRED: dict[str, tuple[str, ...]] = {"phase": ("infer",), "engine": ("eager",), "dtype": ("fp32", "bf16")}
-"""Which scope speaks for a claim: the first of these that there is, a fixed batch before fixed tokens. Never the one with the nicest answer."""
+"""The values, best first, of the scope that answers a claim.
+
+The order is fixed in advance, so that no scope is chosen for a favourable answer.
+"""
 POLICIES = ("params", "shape", "flops")
 MAX_NAMED = 3
 
 
 def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Verdict]:
-    """A verdict per claim and subject, in the order of the claims; a claim for which there is nothing to judge has one as well, undecided."""
+    """Return verdicts per claim and subject, in the order of `claims`.
+
+    A claim without evidence gets one undecided verdict.
+    """
     found: list[Verdict] = []
     verdicts: list[Verdict] = []
     for claim in claims:
@@ -36,14 +45,17 @@ def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Verdict]
             verdicts.append(withheld(judge_survival(claim, found), evidence.doubt, quick=evidence.quick))
             continue
         own = [withheld(verdict, evidence.doubt, quick=evidence.quick) for verdict in JUDGES[claim.kind](claim, evidence)]
-        absent = Verdict(claim=claim, about="", answer=UNDECIDED, reason=f"Not in this run. It needs {claim.metric} of {claim.cells}.")
+        absent = Verdict(claim=claim, about="", answer=UNDECIDED, reason=f"Not in this run. Needed: {claim.metric} of {claim.cells}.")
         found += own
         verdicts += _by_subject(own) or [absent]
     return verdicts
 
 
 def judge_survival(claim: Claim, found: Sequence[Verdict]) -> Verdict:
-    """Do verdicts that differ along the claim's axis alone agree, wherever two of them are decided?"""
+    """Judge whether decided verdicts agree along the claim's axis.
+
+    Two verdicts are compared if they differ along that axis alone.
+    """
     pairs = _pairs(claim.axis, found)
     decided = [pair for pair in pairs if pair[0].decided and pair[1].decided]
     same = [pair for pair in decided if pair[0].answer == pair[1].answer]
@@ -55,9 +67,9 @@ def judge_survival(claim: Claim, found: Sequence[Verdict]) -> Verdict:
         reason = f"No conclusion was decided under two choices of {claim.axis}."
     if different:
         more = f"; {len(different) - MAX_NAMED} more" if len(different) > MAX_NAMED else ""
-        reason += f" They differ in: {'; '.join(_difference(pair, claim.axis) for pair in different[:MAX_NAMED])}{more}."
+        reason += f" Different: {'; '.join(_difference(pair, claim.axis) for pair in different[:MAX_NAMED])}{more}."
     if one_sided := sum(pair[0].decided != pair[1].decided for pair in pairs):
-        reason += f" {one_sided} more are decided on one side only."
+        reason += f" {one_sided} more are decided for one choice only."
     return Verdict(
         claim=claim,
         about="all conclusions",
@@ -71,19 +83,24 @@ Pair = tuple[Verdict, Verdict]
 
 
 def _pairs(axis: str, found: Sequence[Verdict]) -> list[Pair]:
-    """Verdicts on one claim, subject and length that differ along the axis alone."""
+    """Pair the verdicts on one claim, subject and length along one axis."""
     groups: dict[tuple[Any, ...], list[Verdict]] = defaultdict(list)
     for verdict in found:
-        # answers about several lengths at once depend on which lengths were asked for; one training is shared by all cells of its model
-        several, shared = verdict.claim.kind == "faster" and verdict.n is None, verdict.claim.kind == "accuracy" and axis != "match"
-        if not several and not shared:
+        # an answer over several lengths depends on the lengths of the scope, which differ between scopes
+        over_lengths = verdict.claim.kind == "faster" and verdict.n is None
+        # one training is shared by every phase, engine and batch of its model, so those scopes would agree with themselves
+        same_training = verdict.claim.kind == "accuracy" and axis != "match"
+        if not over_lengths and not same_training:
             scope = (verdict.scope.get(key) for key in SCOPE_KEYS if key != axis)
             groups[(verdict.claim.name, verdict.about, verdict.n, *scope)].append(verdict)
     return [pair for members in groups.values() for pair in combinations(members, 2) if _value(pair[0], axis) != _value(pair[1], axis)]
 
 
 def _value(verdict: Verdict, axis: str) -> Any:
-    """Batch sizes are one rule: what counts is whether the batch or its tokens are fixed."""
+    """Return the scope's value on the axis.
+
+    Batching has two values: a fixed batch of any size, or fixed tokens per batch.
+    """
     value = verdict.scope.get(axis)
     return str(value).partition(" ")[0] == "batch" if axis == "batching" else value
 
@@ -95,7 +112,10 @@ def _difference(pair: Pair, axis: str) -> str:
 
 
 def _by_subject(found: Sequence[Verdict]) -> list[Verdict]:
-    """One verdict per subject; where a claim is judged by length and as a whole, the whole speaks, and trained lengths each for themselves."""
+    """Return one verdict per subject.
+
+    Where a claim has verdicts by length and over all lengths, only the latter count. Claims about accuracy have verdicts by length alone.
+    """
     groups: dict[tuple[str, int | None], list[Verdict]] = defaultdict(list)
     for verdict in [verdict for verdict in found if verdict.n is None] or found:
         groups[verdict.about, verdict.n].append(verdict)
@@ -107,7 +127,10 @@ def _by_subject(found: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _rank(verdict: Verdict) -> tuple[float, ...]:
-    """Position in the order of preference: workload, batching, then the longest grid, then the policy; what is not listed comes last."""
+    """Return the position of a verdict's scope in the order of preference.
+
+    The order is phase, engine, dtype, a fixed batch, the longest grid, the matching policy. Unlisted values come last.
+    """
     scope = verdict.scope
     work = [_place_in(wanted, scope.get(key)) for key, wanted in PREFERRED.items()]
     return (*work, int(not str(scope.get("batching")).startswith("batch")), -verdict.reach, _place_in(POLICIES, scope.get("match")))

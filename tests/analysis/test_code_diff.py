@@ -93,8 +93,8 @@ def test_what_is_open_says_how_many_rounds_would_decide_it() -> None:
     cell = answered(1.03, 0.06)
     assert cell.rounds_needed is not None
     assert cell.rounds_needed > 7
-    assert cell.verdict == f"open: about {cell.rounds_needed} rounds would decide"
-    assert answered(1.0, 3.0).verdict == "open: 1,000 rounds would not decide"
+    assert cell.verdict == f"undecided: about {cell.rounds_needed} rounds would decide"
+    assert answered(1.0, 3.0).verdict == "undecided: not even 1,000 rounds would decide"
 
 
 def test_the_unit_is_the_round_and_its_ratio_the_median_over_blocks() -> None:
@@ -197,7 +197,7 @@ def test_what_limits_the_answer_is_said(capsys: pytest.CaptureFixture[str]) -> N
     plan = plan_of()
     same = Revision(name=".", commit="c" * 40, dirty=True)
     found = answer(run_of({plan.cells[0].cell.cell_id: [1.0]}, plan, first=same, second=same, interrupted=True))
-    assert found.cells[0].verdict == "open: 1 round of 2 at least"
+    assert found.cells[0].verdict == "undecided: 1 round; at least 2 are needed"
     show(found, None, "markdown")
     page = capsys.readouterr().out
     for words in (

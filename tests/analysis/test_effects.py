@@ -127,7 +127,7 @@ def test_the_level_of_an_interval_is_divided_by_their_number() -> None:
     found = effects(part, observed([row(name) for name in scores], scores=scores))
     wanted = two_way_test(scores["c0"], scores["b"], 0.975, shared(*scores.values()))
     assert (found[0].estimate.low, found[0].estimate.high) == pytest.approx((wanted.low, wanted.high))
-    assert {(effect.num_comparisons, effect.spread) for effect in found} == {(2, "pooled over 3 arms")}
+    assert {(effect.num_comparisons, effect.spread) for effect in found} == {(2, "pooled over 3 variants")}
     own = two_way_test(scores["c0"], scores["b"], 0.975)
     assert found[0].own is not None
     assert (found[0].own.low, found[0].own.high) == pytest.approx((own.low, own.high))
@@ -206,7 +206,7 @@ def test_counted_ratios_are_exact_and_have_no_p_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "alike", "spread"), [((9.0, 10.0, 12.0), True, "pooled over 2 arms"), ((10.300, 10.301, 10.302), False, "own")]
+    ("first", "alike", "spread"), [((9.0, 10.0, 12.0), True, "pooled over 2 variants"), ((10.300, 10.301, 10.302), False, "own")]
 )
 def test_perplexity_is_compared_on_logarithms_by_student_or_welch(first: tuple[float, ...], alike: bool, spread: str) -> None:
     second = (14.0, 13.0, 17.0, 16.0)
@@ -229,7 +229,7 @@ def test_two_arms_by_hand() -> None:
     found = one(*two_arms(seed_values={"perplexity": values}), "perplexity")
     half = 2.7764451 * math.sqrt(5 / 3)
     assert (math.log(found.estimate.low), math.log(found.estimate.high)) == pytest.approx((-4 - half, -4 + half))
-    assert (found.spread, found.num_comparisons) == ("pooled over 2 arms", 1)
+    assert (found.spread, found.num_comparisons) == ("pooled over 2 variants", 1)
 
 
 MANY = [f"c{i}" for i in range(19)]
@@ -296,8 +296,8 @@ def test_pooled_intervals_are_less_than_half_as_wide_as_those_of_each_pair() -> 
         together += [math.log(effect.estimate.high / effect.estimate.low) for effect in found]
         welch = [stats.ttest_ind(np.log(values[name]), np.log(values["b"]), equal_var=False) for name in MANY]
         alone += [interval.high - interval.low for interval in (test.confidence_interval(1 - 0.05 / 19) for test in welch)]
-    assert spreads.count("pooled over 20 arms") / len(spreads) >= 0.8
-    assert set(spreads) <= {"pooled over 20 arms", "own"}
+    assert spreads.count("pooled over 20 variants") / len(spreads) >= 0.8
+    assert set(spreads) <= {"pooled over 20 variants", "own"}
     assert np.median(together) < 0.5 * np.median(alone)
 
 
@@ -310,8 +310,8 @@ def test_seeds_are_pooled_within_one_part_and_place_only() -> None:
     seen = observed(rows, seed_values={"perplexity": values})
     found = effects_of(contrasts_of([part, again], (), seen.rows), seen)
     assert [(effect.contrast.first, effect.spread) for effect in found] == [
-        *((name, "pooled over 3 arms") for name in ("a16", "a32", "c16", "c32")),
-        ("a16", "pooled over 2 arms"),
+        *((name, "pooled over 3 variants") for name in ("a16", "a32", "c16", "c32")),
+        ("a16", "pooled over 2 variants"),
     ]
     variances = {n: np.mean([np.log(values[f"{arm}{n}"]).var(ddof=1) for arm in "abc"]) for n in (16, 32)}
     halves = {effect.contrast.first: math.log(effect.estimate.high / effect.estimate.low) / 2 for effect in found[:4]}
@@ -335,15 +335,19 @@ def test_an_arm_that_lost_a_seed_is_doubtful_and_leaves_the_others_pooled() -> N
     values = perplexities(np.random.default_rng(15))
     values["c0"] = values["c0"][:2]
     found = effects(part, observed(rows, seed_values={"perplexity": values}))
-    assert (found[0].doubt, found[0].spread, found[0].shown) == ("only 2 of 3 seeds have a result", "own and pooled over 19 arms", False)
-    assert {(effect.doubt, effect.spread) for effect in found[1:]} == {("", "pooled over 19 arms")}
+    assert (found[0].doubt, found[0].spread, found[0].shown) == (
+        "only 2 of 3 seeds have a result",
+        "own and pooled over 19 variants",
+        False,
+    )
+    assert {(effect.doubt, effect.spread) for effect in found[1:]} == {("", "pooled over 19 variants")}
 
 
 def test_a_perplexity_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
     for first, num_seeds, doubt in (
         ((9.0, 9.01), 3, "only 2 of 3 seeds have a result"),
         ((9.0,), 3, "only 1 of 3 seeds have a result"),
-        ((9.0,), 1, "one seed says nothing of other seeds"),
+        ((9.0,), 1, "one seed: other seeds may differ"),
     ):
         part, seen = two_arms(seed_values={"perplexity": {"a": first, "b": (14.0, 14.01, 14.02)}}, num_seeds=num_seeds)
         found = one(part, seen, "perplexity")
@@ -365,7 +369,7 @@ def test_accuracy_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
     single = one(*two_arms(scores={"a": better[:1], "b": worse[:1]}, num_seeds=1), "accuracy")
     assert (shown.shown, shown.doubt) == (True, "")
     assert (lost.shown, lost.doubt) == (False, "only 2 of 3 seeds have a result")
-    assert (single.shown, single.doubt) == (False, "one seed says nothing of other seeds")
+    assert (single.shown, single.doubt) == (False, "one seed: other seeds may differ")
     assert not any(effect.estimate.contains(0.0) for effect in (shown, lost, single))
 
 
@@ -447,7 +451,7 @@ def test_every_measure_has_its_estimator() -> None:
     assert {effect.measure.name for effect in effects(part, seen)} == set(MEASURES) - held_to_a_bound
 
 
-@pytest.mark.parametrize(("equal", "doubt"), [(False, "answers of new differ"), (True, ""), (None, "")])
+@pytest.mark.parametrize(("equal", "doubt"), [(False, "outputs of new differ"), (True, ""), (None, "")])
 def test_times_of_unequal_answers_are_doubted_and_named(equal: bool | None, doubt: str) -> None:
     timings = {"a": {0: 2.0, 1: 2.1, 2: 2.0, 3: 2.1}, "b": {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}}
     part, seen = two_arms(new_row={"equal": equal}, timings=Timings(timings))

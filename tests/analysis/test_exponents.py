@@ -63,7 +63,7 @@ def test_no_exponent_between_twins() -> None:
     [
         ((17, 65, 257), 7, "3 lengths (17, 65, 257); at least 4"),
         ((17, 65, 256, 257), 7, "3 lengths (17, 65, 257); at least 4"),
-        ((17, 33, 65, 129), 7, "Add n = 272 or more"),
+        ((17, 33, 65, 129), 7, "Add n = 272 or longer"),
         ((17, 65, 257, 1025), 2, "2 complete rounds; at least 3"),
     ],
 )

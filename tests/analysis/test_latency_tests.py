@@ -101,8 +101,8 @@ def test_what_cannot_be_compared_says_why() -> None:
     second["c4"] = {0: 1.0}
     found = {c.cell_id: c for c in compare_cells(first, second, {"c5": "threads: 1 and 2"})}
     assert [(found[c].verdict, found[c].ratio) for c in ("c3", "c4", "c5")] == [(NOT_COMPARABLE, None)] * 3
-    assert found["c3"].reason == "0 rounds in the second run, and 2 are needed"
-    assert found["c4"].reason == "1 rounds in the second run, and 2 are needed"
+    assert found["c3"].reason == "0 rounds in the second run; at least 2 are needed"
+    assert found["c4"].reason == "1 rounds in the second run; at least 2 are needed"
     assert found["c5"].reason == "threads: 1 and 2"
     assert found["c6"].verdict == UNDECIDED
 

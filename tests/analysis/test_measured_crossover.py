@@ -39,12 +39,12 @@ def test_series_that_cost_the_same_do_not_cross() -> None:
     pairs = [(timed(LEVEL_COST, seed), timed(LEVEL_COST, 1000 + seed)) for seed in range(60)]
     bands = [means_over_rounds(log_ratios(*pair).values) for pair in pairs]
     assert np.mean([np.abs(middle) > half for middle, half in bands]) <= 0.08
-    assert np.mean(["not told apart at any length" in measured_crossovers(*pair, NAMES).none for pair in pairs]) > 0.5
+    assert np.mean(["no difference shown" in measured_crossovers(*pair, NAMES).none for pair in pairs]) > 0.5
 
 
 def test_one_that_is_cheaper_throughout() -> None:
     found = compared(1, 0.8 * LEVEL_COST)
-    assert (found.crossings, found.none) == ((), "none up to n = 4097: gmlp is cheaper throughout")
+    assert (found.crossings, found.none) == ((), "none up to n = 4097: gmlp is cheaper at every length")
 
 
 def test_what_slows_a_round_of_both_cancels() -> None:
@@ -75,11 +75,11 @@ def test_twins_do_not_cross_between_themselves() -> None:
     lengths = (17, 256, 257, 1025)
     aligned = np.array([1.2, 0.8, 1.2, 1.2]) * curve(0.0, 1.0, 0.0, lengths)
     found = measured_crossovers(timed(aligned, 3, lengths), timed(curve(0.0, 1.0, 0.0, lengths), 4, lengths), NAMES)
-    assert found.none == "none up to n = 1025: vit is cheaper throughout"
+    assert found.none == "none up to n = 1025: vit is cheaper at every length"
 
 
 def test_too_little_in_common_is_refused() -> None:
     first = timed(CROSSING_COST, 1)
     assert "at least 3 are needed" in measured_crossovers(first[first["round"] < 2], first, NAMES).none
-    assert "1 lengths that both have" in measured_crossovers(first[first["n"] == 17], first, NAMES).none
-    assert "0 lengths that both have" in measured_crossovers(first.assign(n=first["n"] + 1), first, NAMES).none
+    assert "1 lengths in common" in measured_crossovers(first[first["n"] == 17], first, NAMES).none
+    assert "0 lengths in common" in measured_crossovers(first.assign(n=first["n"] + 1), first, NAMES).none

@@ -158,7 +158,7 @@ def test_the_mean_is_taken_within_each_round() -> None:
 def test_different_answers_are_left_out_and_named() -> None:
     wrong = "gmlp/timm/17"
     standing = Made(changes={wrong: {"equal": False, "output_error": 0.02}}).standing()
-    assert [(e.contender.cell_id, e.reason) for e in standing.excluded] == [(wrong, "its answers differ: output error 2.0e-02")]
+    assert [(e.contender.cell_id, e.reason) for e in standing.excluded] == [(wrong, "outputs differ: output error 2.0e-02")]
     assert {(p.peer, p.place.seq_len) for p in standing.pairs if p.kind == SHIPPED} == {
         ("timm", 65),
         ("lucidrains", 17),
@@ -171,7 +171,7 @@ def test_different_answers_are_left_out_and_named() -> None:
 def test_different_gradients_are_different_answers() -> None:
     """Though the outputs are equal."""
     standing = Made(changes={"gmlp/timm/17": {"equal": False, "gradient_error": 0.5}}).standing()
-    assert [e.reason for e in standing.excluded] == ["its answers differ: output error 2.0e-06, gradient error 5.0e-01"]
+    assert [e.reason for e in standing.excluded] == ["outputs differ: output error 2.0e-06, gradient error 5.0e-01"]
     assert judged(standing, OUTPUTS).answer == SUPPORTED
 
 
@@ -179,7 +179,7 @@ def test_ours_with_different_answers_is_compared_with_nothing() -> None:
     standing = Made(changes={"gmlp/ours, best engine/17": {"equal": False}}).standing()
     assert {pair.place.seq_len for pair in standing.fastest} == {65}
     cells = judged(standing, CELLS)
-    assert (cells.answer, cells.reason) == (UNDECIDED, "undecided at n = 65, batch 32; 1 of 2 cells are not compared")
+    assert (cells.answer, cells.reason) == (UNDECIDED, "undecided at n = 65, batch 32; 1 of 2 configurations are not compared")
     assert judged(standing, MEAN).answer == UNDECIDED
 
 
@@ -188,12 +188,12 @@ def test_what_was_not_measured_in_full_is_named(times: tuple[float, ...]) -> Non
     """Also where some rounds ended: they would be the quick ones."""
     made = Made(times={"gmlp/timm/65": times}, changes={"gmlp/timm/65": {"status": "timed_out", "reason": "after 60 s"}})
     standing = made.standing()
-    assert [(e.place.seq_len, e.reason) for e in standing.excluded] == [(65, "not measured in full: timed_out, after 60 s")]
+    assert [(e.place.seq_len, e.reason) for e in standing.excluded] == [(65, "not fully measured: timed_out, after 60 s")]
     assert {pair.place.seq_len for pair in standing.pairs if pair.peer == "timm" and pair.kind == SHIPPED} == {17}
 
 
 def test_what_was_not_timed_is_named() -> None:
-    assert [e.reason for e in Made(times={"gmlp/timm/65": ()}).standing().excluded] == ["it was not timed"]
+    assert [e.reason for e in Made(times={"gmlp/timm/65": ()}).standing().excluded] == ["not timed"]
 
 
 STEADY = {BEST_ARM: (1.0, 1.01), "timm": (2.0, 2.0), "lucidrains": (3.0, 3.0)}
@@ -239,7 +239,7 @@ def test_doubt_decides_nothing_timed() -> None:
     standing = Made(times=STEADY).standing()
     cells, outputs = judged(standing, CELLS), judged(standing, OUTPUTS)
     noisy = withheld(cells, "Too noisy.", quick=False)
-    assert (noisy.answer, noisy.reason) == (UNDECIDED, "Too noisy. Taken by itself: supported.")
+    assert (noisy.answer, noisy.reason) == (UNDECIDED, "Too noisy. Otherwise: supported.")
     assert withheld(outputs, "Too noisy.", quick=False) == outputs
     assert withheld(outputs, "A quick run.", quick=True).answer == UNDECIDED
 
@@ -305,7 +305,7 @@ def test_other_places_decide_no_target_but_one_of_its_own_that_fails() -> None:
     for times in (STEADY, {**STEADY, BEST_ARM: (9.0, 9.0)}):
         mean = judged(Made(times=times).standing(), MEAN, places=whole)
         assert mean.answer == UNDECIDED
-        assert mean.reason.startswith("over 2 places (n = 17, batch 1; n = 65, batch 32): the target is for n = 17, batch 1 and 32")
+        assert mean.reason.startswith("measured at n = 17, batch 1; n = 65, batch 32; the target is for n = 17, batch 1 and 32")
     for target in (CELLS, OUTPUTS):
         assert judged(Made(times=STEADY).standing(), target, places=whole).answer == UNDECIDED
     slower = Made(times={**STEADY, "gmlp/ours, best engine/65": (2.5, 2.5)}).standing()
@@ -316,7 +316,7 @@ def test_other_places_decide_no_target_but_one_of_its_own_that_fails() -> None:
 def test_unknown_errors_leave_equality_open() -> None:
     unknown = {"equal": None, "output_error": None}
     equal = judged(Made(changes={"gmlp/timm/17": unknown}).standing(), OUTPUTS)
-    assert (equal.answer, equal.reason) == (UNDECIDED, "not known for 1 of 8 cells")
+    assert (equal.answer, equal.reason) == (UNDECIDED, "unknown for 1 of 8 configurations")
     assert equal.estimates[0].name == "largest of 7 cells"
 
 

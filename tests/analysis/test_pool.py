@@ -256,5 +256,5 @@ def test_a_capped_host_is_no_other_host(tmp_path: Path) -> None:
 def test_a_run_without_pairs_is_refused(tmp_path: Path) -> None:
     plan = planned(models="gmlp", seq="17")
     runs = [read_run(stored(tmp_path / name, plan, i, boot=name)) for i, name in enumerate("ab")]
-    with pytest.raises(RequestError, match="no two timed cells of equal length"):
+    with pytest.raises(RequestError, match="no two timed configurations of equal length"):
         pool_runs(runs)

@@ -44,7 +44,7 @@ def test_a_place_that_was_lost_is_not_forgotten() -> None:
     effects = [at(16, 0.2, 0.3)]
     contrasts = [effects[0].contrast, at(64, 0.0, 0.0).contrast]
     outcome = judge_prediction(predicted("higher"), contrasts, effects)
-    assert (outcome.answer, outcome.reason) == ("undecided", "n = 64: no accuracy of both arms")
+    assert (outcome.answer, outcome.reason) == ("undecided", "n = 64: accuracy is missing for one variant or both")
     assert judged(predicted("higher"), *effects).answer == "supported"
 
 
@@ -148,12 +148,12 @@ def test_effects_of_other_things_do_not_answer(changed: dict[str, Any]) -> None:
     """Above all not the same arm against another than the prediction names."""
     outcome = judged(predicted("higher"), effect(*AGAINST_IT, **changed))
     assert (outcome.answer, outcome.estimates, outcome.cells) == (UNDECIDED, (), ())
-    assert outcome.reason == ("no accuracy of both arms was measured" if "measure" in changed else "not in this run")
+    assert outcome.reason == ("accuracy was not measured for both variants" if "measure" in changed else "not in this run")
 
 
 def test_a_doubtful_effect_decides_nothing_and_says_why() -> None:
-    outcome = judged(predicted("higher"), effect(*SURE, doubt="one seed says nothing of other seeds"))
-    assert (outcome.answer, outcome.reason) == (UNDECIDED, "one seed says nothing of other seeds")
+    outcome = judged(predicted("higher"), effect(*SURE, doubt="one seed: other seeds may differ"))
+    assert (outcome.answer, outcome.reason) == (UNDECIDED, "one seed: other seeds may differ")
     mixed = judged(predicted("higher"), at(16, *SURE, doubt="only 2 of 3 seeds have a result"), at(64, *AGAINST_IT))
     assert mixed.answer == REFUTED
 
@@ -161,13 +161,13 @@ def test_a_doubtful_effect_decides_nothing_and_says_why() -> None:
 def test_a_quick_run_decides_nothing_at_all() -> None:
     for measure, bounds in (("accuracy", SURE), ("latency_ms", (1.1, 1.2)), ("params", (1.5, 1.5))):
         outcome = judged(predicted("higher", measure=measure), effect(*bounds, measure=measure), doubt=QUICK, quick=True)
-        assert (outcome.answer, outcome.reason) == (UNDECIDED, f"{QUICK} Taken by itself: supported.")
+        assert (outcome.answer, outcome.reason) == (UNDECIDED, f"{QUICK} Otherwise: supported.")
     assert judged(predicted("higher"), effect(*OPEN), doubt=QUICK, quick=True).reason == ""
 
 
 def test_a_noisy_machine_decides_nothing_that_is_timed() -> None:
     timed = judged(predicted("lower", measure="latency_ms"), effect(1.1, 1.2, "latency_ms"), doubt=NOISY)
-    assert (timed.answer, timed.reason) == (UNDECIDED, f"{NOISY} Taken by itself: refuted.")
+    assert (timed.answer, timed.reason) == (UNDECIDED, f"{NOISY} Otherwise: refuted.")
     assert judged(predicted("higher"), effect(*SURE), doubt=NOISY).answer == SUPPORTED
     assert judged(predicted("higher", measure="flops"), effect(2.0, 2.0, "flops"), doubt=NOISY).answer == SUPPORTED
 

@@ -24,7 +24,7 @@ def test_the_answer_follows_the_share_at_the_longest_length(share: float, answer
 def test_noise_that_hides_the_term_is_undecided() -> None:
     found = answered(0.2 / 4097, noise=0.3)
     assert found.answer == UNDECIDED
-    assert "not told from zero" in found.reason
+    assert "does not differ significantly from zero" in found.reason
 
 
 def test_without_a_fit_it_is_undecided_for_the_reason_of_the_fit() -> None:

@@ -56,15 +56,15 @@ def test_a_wiggle_that_is_not_told_apart_is_one_crossing_or_none() -> None:
     assert power(found)[1] == 1.5
     same = crossed((-3.0, 0.5, -3.0), half=1.0)
     assert same.crossings == ()
-    assert same.none == "none up to n = 100: first is cheaper, not told apart at n = 10"
+    assert same.none == "none up to n = 100: first is cheaper; no difference shown at n = 10"
 
 
 @pytest.mark.parametrize(
     ("middle", "said"),
     [
-        ((-3.0, -2.0), "none up to n = 10: first is cheaper throughout"),
-        ((3.0, 2.0), "none up to n = 10: second is cheaper throughout"),
-        ((0.5, -0.5), "none up to n = 10: first and second are not told apart at any length"),
+        ((-3.0, -2.0), "none up to n = 10: first is cheaper at every length"),
+        ((3.0, 2.0), "none up to n = 10: second is cheaper at every length"),
+        ((0.5, -0.5), "none up to n = 10: no difference shown between first and second at any length"),
     ],
 )
 def test_none_says_who_is_cheaper(middle: tuple[float, ...], said: str) -> None:

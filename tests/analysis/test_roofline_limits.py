@@ -45,7 +45,7 @@ def test_the_rest_is_named_by_what_takes_longer_than_the_products_and_half_of_th
         "launching operators",
         "moving intermediates",
         "slower products, element-wise work, other load",
-        "not known: no moved_bytes (a compiled step hides them)",
+        "unknown: no moved_bytes (a compiled step hides them)",
     ]
 
 

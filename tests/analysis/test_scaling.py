@@ -105,7 +105,7 @@ def test_of_twins_only_the_larger_enters() -> None:
     [
         ((17, 65, 257), 7, "3 lengths (17, 65, 257); at least 5"),
         ((17, 65, 256, 257, 513, 512), 7, "4 lengths (17, 65, 257, 513); at least 5"),
-        ((17, 33, 65, 129, 257), 7, "Add n = 272 or more"),
+        ((17, 33, 65, 129, 257), 7, "Add n = 272 or longer"),
         ((17, 33, 65, 129, 273), 4, "4 complete rounds; at least 5 are needed. Run with --rounds 5"),
         ((17, 257, 271, 286, 301), 7, "condition number"),
     ],
@@ -126,7 +126,7 @@ def test_rounds_that_lack_a_length_do_not_count() -> None:
     lacking = samples[~((samples["n"] == 4097) & (samples["round"] < 3))]
     found = decompose(lacking)
     assert found.num_rounds == 4
-    assert "4 complete rounds (3 more lack a length)" in found.refused
+    assert "4 complete rounds (3 more miss a length)" in found.refused
 
 
 def test_no_samples_are_refused() -> None:

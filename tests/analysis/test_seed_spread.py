@@ -34,7 +34,7 @@ def test_two_arms_by_hand() -> None:
     assert found["a"] == found["b"] == SeedSpread(variance=2.5, degrees=4, cells=frozenset({"a", "b"}))
     ((variance, degrees),) = variance_parts((found["a"], found["b"]), (3, 3))
     assert (variance, degrees) == pytest.approx((5 / 3, 4))
-    assert spread_text((found["a"], found["b"])) == "pooled over 2 arms"
+    assert spread_text((found["a"], found["b"])) == "pooled over 2 variants"
 
 
 def test_more_seeds_weigh_more() -> None:
@@ -51,22 +51,22 @@ def test_where_one_stands_out_each_has_its_own() -> None:
         "wide": (2500.0, 2, "own"),
     }
     assert variance_parts((found["wide"], found["c0"]), (3, 3)) == [(2500 / 3, 2), (1 / 3, 2)]
-    assert seed_spreads({cell: results[cell] for cell in results if cell != "wide"}, 3)["c0"].text == "pooled over 5 arms"
+    assert seed_spreads({cell: results[cell] for cell in results if cell != "wide"}, 3)["c0"].text == "pooled over 5 variants"
 
 
 def test_seeds_that_all_agree_leave_the_others_to_be_pooled() -> None:
     results = {"a": [1.0, 2.0, 3.0], "b": [4.0, 6.0, 8.0], "solved": [0.1 + 0.2, 0.3, 0.3]}
     found = seed_spreads(results, 3)
     assert (found["a"].variance, found["solved"].text, found["solved"].degrees) == (2.5, "own", 2)
-    assert spread_text((found["solved"], found["a"])) == "own and pooled over 2 arms"
+    assert spread_text((found["solved"], found["a"])) == "own and pooled over 2 variants"
     assert variance_parts((found["solved"], found["a"]), (3, 3))[1] == pytest.approx((2.5 / 3, 4))
 
 
 def test_an_arm_that_lost_a_seed_is_not_pooled_and_one_seed_has_no_spread() -> None:
     results = {"a": [1.0, 2.0, 3.0], "b": [4.0, 6.0, 8.0], "lost": [1.0, 2.0], "single": [1.0], "none": []}
     found = seed_spreads(results, 3)
-    assert {cell: one.text for cell, one in found.items()} == {"a": "pooled over 2 arms", "b": "pooled over 2 arms", "lost": "own"}
-    assert seed_spreads(results)["lost"].text == "pooled over 3 arms"
+    assert {cell: one.text for cell, one in found.items()} == {"a": "pooled over 2 variants", "b": "pooled over 2 variants", "lost": "own"}
+    assert seed_spreads(results)["lost"].text == "pooled over 3 variants"
 
 
 def test_results_that_are_not_finite_are_not_pooled() -> None:

@@ -167,12 +167,12 @@ def test_where_gmlp_is_faster_and_where_not_is_named() -> None:
     reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, {17: 0.5, 65: 2.0, 257: 12.0}), seed=1)).reason
     assert "faster at n = 257" in reason
     assert "slower at n = 17" in reason
-    assert "not told apart at n = 65" in reason
+    assert "not significantly different at n = 65" in reason
 
 
 def test_too_few_rounds_are_the_reason_that_is_given() -> None:
     reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, SLOW), rounds=3)).reason
-    assert "3 rounds that both have; at least 5 are needed" in reason
+    assert "3 rounds in common; at least 5 are needed" in reason
 
 
 def test_the_scope_that_speaks_does_not_depend_on_its_answer() -> None:
@@ -226,7 +226,7 @@ def test_a_length_that_one_model_cannot_run_keeps_the_claim_open() -> None:
     failed = found.frame.assign(status=["measured"] * 2 + ["out_of_memory"] + ["measured"] * 3)
     verdict = verdict_on("gmlp_faster_than_vit", dataclasses.replace(found, frame=failed))
     assert verdict.answer == UNDECIDED
-    assert "not told apart at n = 257" in verdict.reason
+    assert "not significantly different at n = 257" in verdict.reason
 
 
 def test_fits_that_lack_the_shortest_length_do_not_refute_that_the_term_is_hidden_there() -> None:

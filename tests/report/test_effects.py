@@ -132,7 +132,7 @@ def test_every_prediction_stands_with_its_outcome(text: str) -> None:
     assert all(word in higher for word in ("it sees all", "supported", "n = 17: +0.", "n = 65: +0."))
     assert "supported" in equal
     assert "undecided" in missing
-    assert "no perplexity of both arms was measured" in missing
+    assert "perplexity was not measured for both variants" in missing
 
 
 def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
@@ -225,7 +225,7 @@ def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> N
     control = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
     study = dataclasses.replace(made(make_data), control=control)
     assert [outcome.answer for outcome in study.outcomes] == ["supported", "undecided", "undecided"]
-    assert study.outcomes[1].reason.endswith("Taken by itself: supported.")
+    assert study.outcomes[1].reason.endswith("Otherwise: supported.")
 
 
 def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:

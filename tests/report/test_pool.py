@@ -92,7 +92,7 @@ def test_json_is_one_document(answer: Answer) -> None:
 
 def test_three_types_say_why_nothing_is_predicted(answer: Answer) -> None:
     _, out, _ = answer(*[run_on(kind) for kind in HOSTS[:3]])
-    assert "No prediction interval for a new type from 3 host types: it needs 5." in out
+    assert "No prediction interval from 3 host types: it needs 5." in out
 
 
 @pytest.mark.parametrize("num", [1, 2])
@@ -164,7 +164,7 @@ def test_one_run_is_refused(answer: Answer) -> None:
 
 def test_an_unknown_host_is_refused(answer: Answer) -> None:
     runs = [run_on("zen 2"), run_on("", name="old"), run_on("zen 3", boot=None)]
-    refused(answer(*runs), "host unknown: results/old, results/zen-3", "measure it again to pool it")
+    refused(answer(*runs), "host unknown: results/old, results/zen-3", "measure again to pool")
 
 
 def test_unlike_work_is_refused(answer: Answer) -> None:
@@ -200,7 +200,7 @@ def test_more_rounds_are_not_another_request(answer: Answer) -> None:
 def test_the_same_records_twice_are_refused(answer: Answer, named: str) -> None:
     run = run_on("zen 2")
     shutil.copytree(run, "results/copy")
-    refused(answer(run, named), "results/zen-2", named, "the same records of one boot")
+    refused(answer(run, named), "results/zen-2", named, "the same records")
 
 
 def test_two_runs_of_one_boot_are_one_machine(answer: Answer) -> None:

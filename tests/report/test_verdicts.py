@@ -55,7 +55,7 @@ def test_every_verdict_has_a_row_that_leads_to_its_cells() -> None:
     found = [
         (dict(zip(table.headers, row, strict=True)), cells)
         for row, cells in zip(table.rows, table.row_ids, strict=True)
-        if "Is attention's time quadratic in n, as far as this grid reaches?" in row
+        if "Is attention's time quadratic in n over the measured lengths?" in row
     ]
     assert [(row["answer"], row["about"], row["rows"]) for row, _ in found] == [
         ("supported", "vit (math)", "9 rows"),
