@@ -24,7 +24,7 @@ def write_tables(study: Study, folder: Path) -> None:
 
 
 def write_page(study: Study, folder: Path, *, every_figure: bool = False) -> Path:
-    """Write the report and return the path of its page."""
+    """Write the report and return the page's path."""
     from bench.report.write import write_report
 
     writing(folder, lambda: write_report(study, folder, every_figure=every_figure))

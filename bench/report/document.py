@@ -33,7 +33,7 @@ class Code:
 
 
 CELLS_ANCHOR = "cells"
-"""Page anchor of the table of all cells; links to cell ids lead there."""
+"""Anchor of the table of all cells, the target of cell links."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Pick the rows and columns of a run for the interactive explorer of its page."""
+"""Select a run's rows and columns for the interactive explorer."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "
 
 
 def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
-    """Return the document as HTML; `figures` maps a figure's name to its SVG.
+    """Return the document as HTML.
 
-    The template escapes every text. Figures are embedded as images, so scripts inside them cannot run. The first `PAGE_ROWS` rows of a table
-    are HTML; the others are JSON, and the page's script shows them on request.
+    `figures` maps a figure's name to its SVG. The template escapes every text. Figures are embedded as images, so scripts inside them cannot
+    run. The first `PAGE_ROWS` rows of a table are HTML; the others are JSON, and the page's script shows them on request.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),

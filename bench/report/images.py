@@ -1,4 +1,4 @@
-"""Render figures as bytes of PNG, SVG or PDF; equal figures give equal bytes."""
+"""Render figures as PNG, SVG or PDF bytes, reproducibly."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def cost_of(name: str) -> str:
 def _last_results() -> dict[str, str]:
     """Return the latest run of each plan, by plan name.
 
-    The text is the run's folder, then the verdict counts of its report, if any. A run of all parts takes precedence over newer partial runs.
+    The text is the run's folder, then the report's verdict counts, if any. A run of all parts takes precedence over newer partial runs.
     """
     runs = {folder: found for folder in sorted(RESULTS.glob("*")) if (found := _name_and_rank(folder / PLAN))}
     latest = {name: folder for folder, (name, _) in sorted(runs.items(), key=lambda item: item[1][1])}

@@ -1,4 +1,4 @@
-"""Show the results of `bench kernels` as a terminal table and a figure.
+"""Show the results of `bench kernels` as a table and figure.
 
 The figure plots each kernel's rate against the sequence length n. This module imports no torch.
 """

@@ -89,7 +89,7 @@ def _section(title: str, blocks: tuple[Block, ...]) -> dict[str, tuple[Block, ..
 def _answer(study: Study) -> dict[str, tuple[Block, ...]]:
     """Return the answer to the run's question.
 
-    A run with predictions of its own shows the claims on quadratic cost separately, and only if one of them is decided.
+    A run with its own predictions shows the claims on quadratic cost separately, and only if one of them is decided.
     """
     blocks = question_blocks(study)
     if not study.outcomes:
@@ -341,7 +341,7 @@ def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:
 
 
 def reproduction(study: Study) -> tuple[Block, ...]:
-    """Return the commands that made the run, rebuild its report and repeat it."""
+    """Return commands that made the run, rebuild its report, repeat it."""
     folders = [shlex.quote(f"results/{name}") for name in study.folders or (study.name,)]
     out = f" --out {shlex.quote('reports/NAME')}" if len(folders) > 1 else ""
     repeat = "\n".join(f"bench run --plan {folder}/plan.json" for folder in folders)

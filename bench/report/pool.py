@@ -1,4 +1,4 @@
-"""Show pooled runs as a table, a page, a CSV file and a forest plot.
+"""Show pooled runs as a table, page, CSV file and forest plot.
 
 This module imports no torch.
 """

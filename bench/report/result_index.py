@@ -70,7 +70,7 @@ def index_text(results: Path) -> str:
 
 
 def entries_of(results: Path) -> list[Entry]:
-    """Return an entry per folder with a run or a note, by name.
+    """Return an entry per folder with a run or note, by name.
 
     Raises RequestError if the folder is missing or a note is wrong.
     """

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of texts, with keys and marks for sorting, colour and links.
+    """A table of texts, with data for sorting, colour and links.
 
     `headers`: one text per column.
     `numeric`: whether a column is aligned right.
@@ -217,7 +217,10 @@ def failure_table(frame: pandas.DataFrame) -> Table:
 
 
 def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
-    """Return the unstable cells with reasons; `keys` are the workload columns to show."""
+    """Return the unstable cells with reasons.
+
+    `keys`: workload columns to show.
+    """
     width = Column(header="interval", text=lambda row: _relative_width(row["latency_low_ms"], row["latency_high_ms"]))
     because = Column(header="because", text=_unstable_because, numeric=False)
     columns = (MODEL, LENGTH, *_size_columns(frame), *(_work(key) for key in keys), LATENCY, width, because)

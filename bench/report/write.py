@@ -48,7 +48,7 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
 
 
 def _json_bytes(data: Mapping[str, Any]) -> bytes:
-    """Return JSON with one line per entry and per item of a list.
+    """Return JSON with one line per entry and list item.
 
     This takes a tenth of the lines of indented JSON and still diffs well.
     """

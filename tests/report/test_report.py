@@ -131,7 +131,7 @@ def test_the_text_says_what_the_data_hold(report: Path) -> None:
     assert re.search(r"gmlp \(in blocks\.gating\.spatial_projection\): n x n weights", text)
     assert re.search(r"vit, transformer \(in blocks\.attention\.scores, .*\): n x n activations", text)
     assert "no difference shown: an unstable cell" in text
-    assert "Asked for, without a single value: energy." in text
+    assert "Requested, but without any value: energy." in text
     assert "Quick run" not in text
 
 
@@ -172,7 +172,7 @@ def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
     text = (tmp_path / "report.md").read_text()
     assert "No latency was measured" in text
     assert "9 of 9 cells (9 failed)" in text
-    assert "Asked for, without a single value: latency, memory, FLOPs, energy, accuracy." in text
+    assert "Requested, but without any value: latency, memory, FLOPs, energy, accuracy." in text
     assert {path.stem for path in written if path.parent.name == "figures"} == {"length-parameters"}
 
 
@@ -201,7 +201,7 @@ def test_one_cell_of_a_quick_run(make_data: MakeData, tmp_path: Path) -> None:
     assert text.splitlines()[4].startswith("> **Quick run: 3 rounds")
     assert "compares nothing" in text
     assert "This run has no A/A control" in text
-    assert "Not asked for in this run: memory, FLOPs, energy, accuracy." in text
+    assert "Not requested in this run: memory, FLOPs, energy, accuracy." in text
     assert {path.stem for path in written if path.parent.name == "figures"} == {"latency", "length-parameters"}
 
 

@@ -53,7 +53,7 @@ def test_figures_are_few_or_all(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert ended.value.code == 0
         assert {path.suffix for path in (tmp_path / which / "figures").iterdir()} == forms
     capsys.readouterr()
-    assert "try --figures few or --figures all" in wrong(["report", str(RUN), "--out", str(tmp_path / "none"), "--figures", "none"], capsys)
+    assert "allowed: few, all" in wrong(["report", str(RUN), "--out", str(tmp_path / "none"), "--figures", "none"], capsys)
     assert not (tmp_path / "none").exists()
 
 
