@@ -115,7 +115,9 @@ def _verdicts(study: Study) -> tuple[Block, ...]:
 def _other_conditions(study: Study) -> tuple[Block, ...]:
     others = [other for verdict in study.verdicts for other in verdict.others]
     if not others:
-        return (Paragraph(text="This run has one phase, engine, batching and matching policy, so no other conditions to test."),)
+        return (
+            Paragraph(text="This run has one phase, engine, batching and matching policy, so it tests the claims in one condition only."),
+        )
     caption = (
         "Each verdict comes from one scope, chosen by rule and not by outcome: inference, eager, fixed batch. This table has the others."
     )
@@ -290,8 +292,8 @@ def _by_metric(plan: Plan, num_rounds: str, counters: str) -> dict[str, str]:
         "accuracy": (
             f"Accuracy: {settings.seeds} seeds, {_recipes(plan)}"
             f"{', except the learning rate, which each model chose by its trials' if settings.lr_trials else ''}. The test split is scored once "
-            "per seed, with the weights of the best epoch on validation; mean with a 95 % t-interval. Training times are wall times of consecutive "
-            "trainings and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
+            "per seed, with the weights of the best epoch on validation; scores are means with 95 % t-intervals. Training times are wall times of "
+            "consecutive trainings and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
         ),
         "tuning": (
             f"Tuning: all models tried the same {settings.lr_trials} learning rates, log-uniform within a factor of {LEARNING_RATE_SPREAD:g} "

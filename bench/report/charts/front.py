@@ -19,7 +19,7 @@ from bench.analysis.front import EXACT, Axes, on_front
 from bench.analysis.ranking import ON
 from bench.report.charts.matplotlib import Handle, draw_panels
 from bench.report.charts.sheets import Sheet
-from bench.report.charts.style import GREY, SeriesStyle, slug
+from bench.report.charts.style import GREY, LineStyle, SeriesStyle, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
 
 X_LABELS = {
@@ -186,7 +186,8 @@ def _handles(labels: Sequence[str], styles: Mapping[str, SeriesStyle], rows: pan
     memberships = set(on_front(rows)["front"])
     for certain, name in ((True, "Pareto front"), (False, "front, not certain")):
         if any((membership == ON) is certain for membership in memberships):
-            style = "-" if certain else ":"
-            ring = Line2D([], [], color=FRONT_COLOR, linewidth=1, linestyle=style, marker="o", markersize=10, fillstyle="none", label=name)
-            handles.append(ring)
+            line: LineStyle = "-" if certain else ":"
+            handles.append(
+                Line2D([], [], color=FRONT_COLOR, linewidth=1, linestyle=line, marker="o", markersize=10, fillstyle="none", label=name)
+            )
     return handles
