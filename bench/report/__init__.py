@@ -1,1 +1,1 @@
-"""From a table to something a person reads: figures, Markdown, HTML."""
+"""Turn the results of a run into tables, figures, Markdown and HTML."""

@@ -1,4 +1,7 @@
-"""`bench diff --code` as a table, sentences, Markdown or JSON. Imports no torch."""
+"""Show the result of `bench diff --code` as text, Markdown or JSON.
+
+A cell is one configuration: a model and a workload. This module imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,18 @@ from bench.report.tables import Table
 from bench.running.revisions import WORKING_TREE, Revision
 
 TITLE = "Latency of two revisions"
-HEADERS = ("cell", "verdict", "A", "B", "B / A [95 %]", "rounds", "A / A control [99.9 %]", "first call of A", "of B")
+HEADERS = ("configuration", "verdict", "A", "B", "B / A [95 %]", "rounds", "A / A control [99.9 %]", "first call of A", "first call of B")
 
 
 def show(found: CodeAnswer, bound: BoundVerdict | None, form: str) -> None:
-    """Print as `text`, `markdown` or `json` on stdout."""
+    """Print the answer on stdout; `form` is `text`, `markdown` or `json`."""
     if form == "json":
         console.print_json(json_of(found, bound))
     elif form == "markdown":
         block = TableBlock(table=table_of(found), caption=about(found))
         sections = (
             Section(title="Answer", blocks=(Bullets(items=sentences(found, bound)),)),
-            Section(title="Cell by cell", blocks=(block,)),
+            Section(title="By configuration", blocks=(block,)),
         )
         console.print_text(to_markdown(Document(title=TITLE, subtitle="", notice="", sections=sections)))
     else:
@@ -35,34 +38,34 @@ def show(found: CodeAnswer, bound: BoundVerdict | None, form: str) -> None:
 
 
 def table_of(found: CodeAnswer) -> Table:
-    """One row per cell."""
+    """Return a table with one row per configuration."""
     return Table(headers=HEADERS, numeric=(False, False, *[True] * 7), rows=tuple(_row(cell) for cell in found.cells))
 
 
 def sentences(found: CodeAnswer, bound: BoundVerdict | None) -> tuple[str, ...]:
-    """Name the revisions and the request, count the verdicts, and say whatever limits the answer."""
+    """Return sentences on the revisions, the verdicts and the answer's limits."""
     run = found.run
     counts = {verdict: sum(cell.verdict == verdict for cell in found.cells) for verdict in dict.fromkeys(c.verdict for c in found.cells)}
-    told = [f"A: {_revision_text(run.first)}; B: {_revision_text(run.second)}"]
+    lines = [f"A: {_revision_text(run.first)}; B: {_revision_text(run.second)}"]
     if (run.first.commit, run.first.dirty) == (run.second.commit, run.second.dirty):
-        told.append("A and B are the same code: any difference is the measurement's own")
-    told.append(f"measured by: {run.plan.command}")
-    told.append(f"on: {_machine_text(run.environment)}")
-    told.append("; ".join(f"{num} of {len(found.cells)}: {verdict}" for verdict, num in counts.items()))
+        lines.append("A and B are the same code, so any difference comes from the measurement")
+    lines.append(f"measured by: {run.plan.command}")
+    lines.append(f"measured on: {_machine_text(run.environment)}")
+    lines.append("; ".join(f"{num} of {len(found.cells)}: {verdict}" for verdict, num in counts.items()))
     if off := [cell.name for cell in found.cells if cell.control_holds is False]:
-        told.append(f"the control leaves out 1, so small differences are in doubt: {', '.join(off)}")
+        lines.append(f"the A / A control excludes 1, so small differences are uncertain: {', '.join(off)}")
     if run.interrupted:
-        told.append(
-            f"interrupted: not all of {run.plan.settings.rounds} rounds were measured, so the levels of the intervals are not guaranteed"
+        lines.append(
+            f"interrupted: not all {run.plan.settings.rounds} rounds were measured, so the intervals may miss their confidence level"
         )
     if bound:
-        passed = f": {'; '.join(bound.failing)}" if bound.failing else ""
-        told.append(f"{len(bound.failing)} of {bound.num_judged} cells pass {bound.bound.text} for certain (Holm){passed}")
-    return tuple(told)
+        names = f": {'; '.join(bound.failing)}" if bound.failing else ""
+        lines.append(f"{bound.bound.text} is certain for {len(bound.failing)} of {bound.num_judged} configurations (Holm){names}")
+    return tuple(lines)
 
 
 def json_of(found: CodeAnswer, bound: BoundVerdict | None) -> dict[str, Any]:
-    """As one JSON document."""
+    """Return the answer as one JSON document."""
     run = found.run
     return {
         "first": _revision_json(run.first),
@@ -80,10 +83,10 @@ def json_of(found: CodeAnswer, bound: BoundVerdict | None) -> dict[str, Any]:
 
 
 def about(found: CodeAnswer) -> str:
-    """Say how to read the table."""
+    """Return the table's caption."""
     return (
-        f"Times are medians over rounds. B / A: geometric mean over rounds, of each the median over blocks in which A and B took turns, with its "
-        f"plain 95 % interval. Verdicts hold for all cells together, here {found.num_compared} (Bonferroni)."
+        "Times are medians over rounds. A and B take turns within each block. B / A is the median over blocks, then the geometric mean over "
+        f"rounds, with an uncorrected 95 % interval. Verdicts hold jointly for all {found.num_compared} configurations compared (Bonferroni)."
     )
 
 
@@ -95,7 +98,7 @@ def _row(cell: CellAnswer) -> tuple[str, ...]:
         *map(numbers.duration, cell.latency_ms),
         _ratio_text(cell.ratio),
         str(cell.num_rounds),
-        f"{control}, leaves out 1" if cell.control_holds is False else control,
+        f"{control}, excludes 1" if cell.control_holds is False else control,
         *map(numbers.duration, cell.first_call_ms),
     )
 

@@ -1,4 +1,4 @@
-"""What a run, a plan or a model looks like to the user: tables on the terminal, and the files that go with a run."""
+"""Show runs, plans and models on the terminal, and write their files."""
 
 from __future__ import annotations
 
@@ -16,47 +16,54 @@ if TYPE_CHECKING:
     from bench.running.store import StoredRun
 
 
-def write_tables(known: Study, folder: Path) -> None:
-    """table.csv, table.json and table.parquet in a folder that is there."""
+def write_tables(study: Study, folder: Path) -> None:
+    """Write table.csv, table.json and table.parquet into an existing folder."""
     from bench.running.table import write_table
 
-    writing(folder, lambda: write_table(known.rows, folder))
+    writing(folder, lambda: write_table(study.rows, folder))
 
 
-def write_page(known: Study, folder: Path, *, every_figure: bool = False) -> Path:
-    """The report. Returns the page's path."""
+def write_page(study: Study, folder: Path, *, every_figure: bool = False) -> Path:
+    """Write the report and return the page's path."""
     from bench.report.write import write_report
 
-    writing(folder, lambda: write_report(known, folder, every_figure=every_figure))
+    writing(folder, lambda: write_report(study, folder, every_figure=every_figure))
     return folder / "report.html"
 
 
-def show_run(known: Study, folder: Path, as_json: bool) -> None:
-    """The table of a run, what was skipped, and the answer, as text or as one JSON document."""
+def show_run(study: Study, folder: Path, as_json: bool) -> None:
+    """Print a run's table, skipped combinations and answer.
+
+    With `as_json`, print one JSON document with the rows and the skipped combinations.
+    """
     from bench.analysis.frame import prepare
     from bench.report.sections.answer import answer_text
     from bench.report.tables import summary_table
     from bench.running.table import json_rows
 
     if as_json:
-        console.print_json({"run": str(folder), "rows": json_rows(known.rows), "skipped": to_json(known.plan.skipped)})
+        console.print_json({"run": str(folder), "rows": json_rows(study.rows), "skipped": to_json(study.plan.skipped)})
         return
-    table = summary_table(prepare(known.rows))
+    table = summary_table(prepare(study.rows))
     console.print_table(table.headers, table.rows, table.numeric)
-    show_skipped(known.plan)
-    console.print_text("\n" + answer_text(known))
+    show_skipped(study.plan)
+    console.print_text("\n" + answer_text(study))
 
 
 def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
-    """Front, significant differences and trained models, as text or as one JSON document; the page and the figure, whose path is returned."""
+    """Print and write a run's cost against quality; return the page's path.
+
+    Prints the front, the significant differences and the trained models, as text or as one JSON document. Writes the page and its figure into
+    `folder`, by default the run's report folder.
+    """
     from bench.analysis.front import choose_axes, front_of
     from bench.analysis.study import study
     from bench.report.sections.front import json_of, notes, text_tables, write_comparison
     from bench.running.folder import report_folder
 
     axes = choose_axes(x, y)
-    known = study(stored)
-    found = front_of(known, axes, {task: _chance(task) for task in known.rows["task"].dropna().unique()})
+    run_study = study(stored)
+    found = front_of(run_study, axes, {task: _chance(task) for task in run_study.rows["task"].dropna().unique()})
     target = folder or report_folder(stored.folder)
     if as_json:
         console.print_json({**json_of(found), "run": str(stored.folder)})
@@ -69,7 +76,10 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
 
 
 def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> Verdict | None:
-    """One run against another, as text, markdown or json; as comparison.md in the folder, where one is given. Returns what the bound comes to."""
+    """Print one run against another; return the verdict on `bound`.
+
+    `form` is `text`, `markdown` or `json`. With `folder`, also writes comparison.md there. Returns None without a bound.
+    """
     from bench.analysis.diff import compare_two
     from bench.files import write_text_below
     from bench.report.markdown import to_markdown
@@ -85,19 +95,22 @@ def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, fold
     elif form == "markdown":
         console.print_text(page)
     else:
-        titled = {"latency": cells_table(found), "families": families_table(found), "other changes": changes_table(found)}
-        for title, table in titled.items():
+        tables = {"latency": cells_table(found), "families": families_table(found), "other changes": changes_table(found)}
+        for title, table in tables.items():
             if table.rows:
                 console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
-        told = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([verdict.text] if verdict else [])]
-        console.print_text("\n" + "\n".join(told))
+        lines = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([verdict.text] if verdict else [])]
+        console.print_text("\n" + "\n".join(lines))
     if folder:
         console.say(f"comparison: {folder / 'comparison.md'}")
     return verdict
 
 
 def _chance(task: str) -> float | None:
-    """The score of a uniform guess, or of the mean where values are asked for; None where the task cannot say, as without its data."""
+    """Return the score of guessing, or None if the task cannot say.
+
+    Guesses are uniform over classes, or the mean if the task asks for values. Some tasks cannot say without their data.
+    """
     from bench.tasks._info import info_of
 
     try:
@@ -107,15 +120,19 @@ def _chance(task: str) -> float | None:
 
 
 def show_sweeps(plan: Plan) -> None:
+    """Print the values of each sweep that are predicted to fit."""
     from bench.report.sections.saturation import sweep_table
 
     if plan.ladders:
         table = sweep_table(plan)
-        console.print_table(table.headers, table.rows, table.numeric, title="\nwhat fits, by prediction")
+        console.print_table(table.headers, table.rows, table.numeric, title="\npredicted to fit")
 
 
 def show_groups(plan: Plan) -> None:
-    """Which configurations take turns, and for how long, as estimated; pilots decide."""
+    """Print which configurations take turns and their estimated time.
+
+    The run's pilots set the final number of blocks.
+    """
     from bench.planning.jobs import LATENCY, groups_of
 
     if LATENCY not in plan.metrics:
@@ -126,12 +143,13 @@ def show_groups(plan: Plan) -> None:
         members = dict.fromkeys(member.cell.model.name for member in group.members)
         seconds = console.duration_text(group.num_blocks * group.block_s)
         rows.append((kind, place, ", ".join(members), str(len(group.members)), str(group.num_blocks), seconds))
-    headers = ("question", "configurations", "models", "processes", "blocks", "time per round")
+    headers = ("purpose", "group", "models", "processes", "blocks", "time per round")
     numeric = (False, False, False, True, True, True)
-    console.print_table(headers, rows, numeric, title=f"\ntake turns in each of {plan.settings.rounds} rounds, by estimate")
+    console.print_table(headers, rows, numeric, title=f"\nmeasured in turn in each of {plan.settings.rounds} rounds (estimated)")
 
 
 def show_skipped(plan: Plan) -> None:
+    """Print the combinations that the plan skips, with reasons."""
     from bench.report.tables import skipped_table
 
     if plan.skipped:
@@ -140,7 +158,7 @@ def show_skipped(plan: Plan) -> None:
 
 
 def show_plan(wanted: Plan) -> None:
-    """The cells as resolved, and what is skipped."""
+    """Print a plan: configurations with resolved sizes, turns, sweeps, skipped combinations."""
     headers = ("model", "n", "width", "depth", "heads", "ffn_width", "from nominal", "params", "budget", "error", "FLOPs", "workload")
     rows = []
     for planned in wanted.cells:
@@ -159,7 +177,7 @@ def show_plan(wanted: Plan) -> None:
 
 
 def show_families() -> None:
-    """The options of each family, as written in a request, and its published variants."""
+    """Print each family's options as written in a request, and published variants."""
     options = [
         (name, "+" + "+".join(f"{o.name}={str(o.default).lower()}" for o in catalog.options(name))) for name in catalog.names("families")
     ]
@@ -168,7 +186,10 @@ def show_families() -> None:
 
 
 def show_options(kind: str, mark: str) -> None:
-    """The options of everything of a kind, as written behind its name: a mixer's in `metaformer+mixer=NAME`, an engine's in `--engine NAME`."""
+    """Print the options of every plugin of a kind, with defaults.
+
+    `mark` precedes each option, as in a request: a mixer's in `metaformer+mixer=NAME`, an engine's in `--engine NAME`.
+    """
     options = [
         (name, "".join(f"{mark}{o.name}={str(o.default).lower()}" for o in catalog.options(name, kind))) for name in catalog.names(kind)
     ]
@@ -176,19 +197,22 @@ def show_options(kind: str, mark: str) -> None:
 
 
 def task_facts(name: str) -> dict[str, Any]:
-    """What is known of a task without its data; of one that takes an argument, only how it is written."""
+    """Return the facts about a task that need no data.
+
+    A task that takes an argument, such as a path, has only `argument` and `options`.
+    """
     from bench.tasks._info import Images, info_of
 
     module = catalog.load("tasks", name)
     argument, options = getattr(module, "ARGUMENT", ""), {option.name: option.default for option in getattr(module, "OPTIONS", ())}
-    written: dict[str, Any] = {"argument": argument, "options": options}
+    syntax: dict[str, Any] = {"argument": argument, "options": options}
     if argument:
-        return written
+        return syntax
     info = info_of(name)
     reads = info.reads
     lengths = ", ".join(map(str, reads.seq_lens("cls"))) if isinstance(reads, Images) else reads.rule
     return {
-        **written,
+        **syntax,
         "answers": info.answers,
         "num_classes": info.num_classes,
         "chance": info.chance,
@@ -201,14 +225,14 @@ def task_facts(name: str) -> dict[str, Any]:
 
 
 def show_tasks() -> None:
-    """How each task is written, what it asks for, how large it is, where it comes from."""
+    """Print how to request each task, its answers, sizes and source."""
     headers = ("task", "asks for", "classes", "chance", "lengths", "train", "test", "options (+name=value)", "source")
     rows = []
     for name in catalog.names("tasks"):
         facts = task_facts(name)
         options = " ".join(f"{key}={value}" for key, value in facts["options"].items())
         if facts["argument"]:
-            rows.append((f"{name}:{facts['argument']}", "known from the data", *[""] * 5, options, "your own"))
+            rows.append((f"{name}:{facts['argument']}", "depends on the data", *[""] * 5, options, "your own"))
             continue
         numbers = (
             f"{facts['num_classes']}",
@@ -222,6 +246,7 @@ def show_tasks() -> None:
 
 
 def show_description(data: dict[str, Any]) -> None:
+    """Print a model's sizes, then parameters and FLOPs by term and degree."""
     sizes = [(name, _number_text(value)) for name, value in data.items() if not isinstance(value, (list, dict)) and value is not None]
     crossings = [
         (f"quadratic equals linear ({scope})", f"n = {n:,.1f}" if n is not None else "never: no n^2 term")
@@ -243,7 +268,10 @@ def _number_text(value: Any) -> str:
 
 
 def writing(target: Path, write: Callable[[], object]) -> None:
-    """Write; what the disk refuses becomes one line."""
+    """Call `write`; turn a disk error into a one-line request error.
+
+    Raises RequestError if `target` cannot be written.
+    """
     try:
         write()
     except OSError as failed:

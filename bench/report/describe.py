@@ -1,4 +1,4 @@
-"""One model at one length: sizes, parameters and FLOPs term by term, and where quadratic equals linear."""
+"""Describe one model at one length: sizes, parameters and FLOPs by term."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from models.layers.cost import FLOPS_PER_MAC
 
 
 def description(planned: PlannedCell) -> dict[str, Any]:
-    """JSON data; FLOPs are forward FLOPs of one sample at this n. What is not known of a model that is not ours is None."""
+    """Return a model's sizes, parameters and FLOPs as JSON data.
+
+    FLOPs are forward FLOPs of one sample at this sequence length n. `quadratic_equals_linear_at` is the n at which both terms are equal.
+    Values that third-party models do not provide are None.
+    """
     model, sizing = planned.cell.model, planned.sizing
     cost, n = sizing.cost, model.shape.seq_len
     flops = cost.flops()

@@ -1,4 +1,7 @@
-"""A report as data: sections of blocks that Markdown and HTML each know how to write. All texts are plain: escaping is the writers' work."""
+"""Represent a report as data: sections of blocks, independent of the format.
+
+`markdown.py` and `html.py` write documents. All texts here are plain; the writers escape them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from matplotlib.figure import Figure
 from bench.report.tables import Table
 
 PHONE_INCHES = 6.5
+"""Figures wider than this are unreadable when shrunk to a phone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +33,15 @@ class Code:
 
 
 CELLS_ANCHOR = "cells"
-"""Where the table of all cells is in a page: what names cells by their ids links there."""
+"""Anchor of the table of all cells, the target of cell links."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableBlock:
-    """`anchor`: its name within the page, for links (empty: none)."""
+    """A table with a caption.
+
+    `anchor`: name within the page, for links; empty if nothing links here.
+    """
 
     table: Table
     caption: str = ""
@@ -43,9 +50,11 @@ class TableBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureBlock:
-    """`name` is the file name without its ending, below figures/. `missing` lists the cells without a point in the figure.
+    """A figure with a caption.
 
-    `table` holds the numbers behind the figure where no other table of the page does.
+    `name`: file name below figures/, without the extension.
+    `missing`: configurations without a point in the figure.
+    `table`: numbers behind the figure, if no other table of the page holds them.
     """
 
     name: str
@@ -57,13 +66,16 @@ class FigureBlock:
 
     @property
     def wide(self) -> bool:
-        """Too wide to be read when shrunk to a phone."""
+        """Return whether the figure is too wide for a phone."""
         return bool(self.figure.get_figwidth() > PHONE_INCHES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorerBlock:
-    """Rows to plot interactively; a page holds one at most, and Markdown none. `data` is ready to become JSON."""
+    """Rows to plot interactively, at most one block per page.
+
+    Markdown omits the block. `data` must be serializable as JSON.
+    """
 
     data: Mapping[str, Any]
 
@@ -79,7 +91,11 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """`notice` stands above everything else (empty: none), `subtitle` below the title."""
+    """A page in reading order.
+
+    `subtitle`: shown below the title.
+    `notice`: warning shown above all sections; may be empty.
+    """
 
     title: str
     subtitle: str

@@ -1,4 +1,4 @@
-"""Pick the rows and columns of a run for the interactive explorer of its page."""
+"""Select a run's rows and columns for the interactive explorer."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ MEASURES = {
     "device_latency_ms": "device time (ms)",
     "latency_p90_ms": "latency, p90 (ms)",
 }
-"""The first one that was measured is drawn first."""
+"""Labels by column. The explorer first draws the first measured one."""
 BOUNDS = {
     "latency_ms": ("latency_low_ms", "latency_high_ms"),
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
     "energy_j": ("energy_low_j", "energy_high_j"),
 }
 FRACTIONS = ("flops_quadratic_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "roofline_share")
-"""Drawn on a linear axis first."""
+"""Columns that start on a linear axis; all others start logarithmic."""
 DIMENSIONS = {
     "label": "model",
     "size": "size",
@@ -63,7 +63,10 @@ DIMENSIONS = {
 
 
 def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
-    """Return the rows column by column, ready to become JSON; None where there are too few rows or measures to plot."""
+    """Return the explorer's data, ready for JSON; None if too little.
+
+    A plot needs two rows and one measured quantity. Each quantity holds one value per row.
+    """
     quantities = [
         _quantity(frame, name, label) for name, label in (SIZES | MEASURES).items() if name in frame and frame[name].notna().any()
     ]
@@ -89,13 +92,13 @@ def _quantity(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]:
 
 
 def _values(column: Iterable[Any]) -> list[float | int | None]:
-    """Round to six digits, except counts."""
+    """Round values to six digits, except whole numbers; empty becomes None."""
     found = (None if numbers.is_empty(value) else float(value) for value in column)
     return [None if value is None else int(value) if value.is_integer() else float(f"{value:.6g}") for value in found]
 
 
 def _dimension(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]:
-    """Return each row's place among the texts."""
+    """Return the distinct texts, and each row's index into them."""
     values = sorted(frame[name].dropna().unique()) if name == "seq_len" else list(dict.fromkeys(frame[name]))
     texts = [f"{value:.0f}" if name == "seq_len" else work_text(name, value) for value in values]
     return {"name": name, "label": label, "texts": texts, "codes": [values.index(value) for value in frame[name]]}

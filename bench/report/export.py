@@ -1,4 +1,4 @@
-"""A run in the forms of other programs: which can be written, and the training curves that they share."""
+"""Export a run to other programs, and extract its training curves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ TOTALS = ("accuracy", "score", "train_accuracy", "train_s", "num_epochs", "learn
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One training. `name` fits a folder; `series`: values by epoch; `totals`: final figures."""
+    """The curves of one training.
+
+    `cell_id`: configuration; the first one if several share the training.
+    `name`: unique in the run and safe as a folder name.
+    `series`: values by epoch.
+    `totals`: final figures.
+    """
 
     cell_id: str
     seed: int
@@ -29,7 +35,7 @@ class Curve:
 
 
 def require_installed(programs: Sequence[str]) -> None:
-    """Raise RequestError for an unknown program, or one whose package is not installed."""
+    """Raise RequestError for unknown programs and for missing packages."""
     for program in programs:
         catalog.require("exports", program)
         package = catalog.load("exports", program).PACKAGE
@@ -38,20 +44,23 @@ def require_installed(programs: Sequence[str]) -> None:
 
 
 def export(stored: StoredRun, program: str, target: str = "") -> str:
-    """Export a run and return how to look at it.
+    """Export a run; return the command or address that shows it.
 
-    Raises RequestError where the run holds nothing for that program, `target` cannot be written, or the program's package does not work.
+    Raises RequestError if the run holds nothing for that program, `target` cannot be written, or the program's package is broken.
     """
     require_installed([program])
     try:
-        look: str = catalog.load("exports", program).export(stored, target)
+        viewer: str = catalog.load("exports", program).export(stored, target)
     except ImportError as error:
-        raise RequestError(f"exports to {program} cannot be made: {one_line(error)}", INSTALL) from error
-    return look
+        raise RequestError(f"cannot export to {program}: {one_line(error)}", INSTALL) from error
+    return viewer
 
 
 def curves_of(stored: StoredRun) -> Iterator[Curve]:
-    """Yield one curve per measured training; cells that share a training have it once, under the first."""
+    """Yield one curve per measured training.
+
+    A training shared by several cells appears once, under the first of them.
+    """
     seen: set[tuple[str, int]] = set()
     for planned in stored.plan.cells:
         for record in training_records(stored, planned):

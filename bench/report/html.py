@@ -1,4 +1,7 @@
-"""A document as one HTML file that needs nothing else: styles, scripts and figures inside, no network."""
+"""Write a document as one self-contained HTML file.
+
+Styles, scripts and figures are embedded, so the page needs no network.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,15 @@ TONES = {
     "bad": ("refuted", "failed", "out_of_memory", "timed_out", "killed"),
     "open": ("undecided", "predicted"),
 }
-# as they would end a script element, or a line of JavaScript
+# these characters could end a script element or a line of JavaScript
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
-    """`figures` maps a figure's name to its SVG. Every text is escaped by the template; figures are images, which run nothing.
+    """Return the document as HTML.
 
-    Of a table longer than `PAGE_ROWS` the first rows are HTML and all others data, which the page's script shows on request.
+    `figures` maps a figure's name to its SVG. The template escapes every text. Figures are embedded as images, so scripts inside them cannot
+    run. The first `PAGE_ROWS` rows of a table are HTML; the others are JSON, and the page's script shows them on request.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -46,24 +50,27 @@ def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
 
 
 def tone(text: str) -> str:
-    """The colour of a state: good, bad, open, or plain where it is none that is known."""
+    """Return a state's colour class: good, bad, open, or plain if unknown."""
     return next((name for name, states in TONES.items() if text in states), "plain")
 
 
 def safe_json(data: Any) -> Markup:
-    """JSON that may stand in a script element, whatever its texts are; a dataclass is an object of its fields."""
+    """Return JSON that is safe inside a script element.
+
+    A dataclass becomes an object with its fields. Raises ValueError for NaN and infinity.
+    """
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=vars)
-    for sign, escaped in UNSAFE.items():  # in texts of many megabytes several times as fast as str.translate
+    for sign, escaped in UNSAFE.items():  # several times as fast as str.translate on many megabytes
         text = text.replace(sign, escaped)
     return Markup(text)
 
 
 def _rest(table: Table) -> Markup:
-    """Texts, sort keys and tones of what is not HTML."""
+    """Return the rows beyond `PAGE_ROWS` as JSON: texts, sort keys, tones."""
     tones = {text: tone(text) for row in table.rows for text, badge in zip(row, table.badges, strict=False) if badge}
     return safe_json({"rows": table.rows[PAGE_ROWS:], "keys": table.keys[PAGE_ROWS:], "tones": tones})
 
 
 def _source(name: str) -> Markup:
-    """Return a style sheet, script or licence as it is."""
+    """Return a style sheet, script or licence without escaping it."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))

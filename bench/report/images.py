@@ -1,4 +1,4 @@
-"""Figures as the bytes of files. Equal figures give equal bytes."""
+"""Render figures as PNG, SVG or PDF bytes, reproducibly."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from bench.report.document import Document, FigureBlock
 
 FORMATS = ("png", "svg", "pdf")
 NUM_COLORS, NUM_HEATMAP_COLORS = 64, 256
-"""Of a PNG. 64 are enough for lines, text and their soft edges, at a third of the size; a colour scale leaves too few of them to the text."""
-# a date would make equal data give different files
+"""Palette sizes of a PNG.
+
+64 colours suffice for lines, text and antialiasing, at a third of the size. A heatmap's colour scale would leave too few of them for text.
+"""
+# a date would make files of equal data differ
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
 
 
 def images_of(document: Document, forms: Iterable[str]) -> dict[tuple[str, str], bytes]:
-    """Map (name, form) to the bytes of every figure in every form. Call inside `style.figure_style`."""
+    """Return every figure in every format, by (name, format).
+
+    Call inside `style.figure_style`.
+    """
     images: dict[tuple[str, str], bytes] = {}
     for block in (block for section in document.sections for block in section.blocks if isinstance(block, FigureBlock)):
         fix_layout(block.figure)
@@ -28,14 +34,17 @@ def images_of(document: Document, forms: Iterable[str]) -> dict[tuple[str, str],
 
 
 def fix_layout(figure: Figure) -> None:
-    """Compute the layout once for all forms; it takes longer than the drawing."""
+    """Compute the layout once for all formats; it takes longer than drawing."""
     if engine := figure.get_layout_engine():
         engine.execute(figure)
-    figure.set_layout_engine(None)  # not "none": that leaves a placeholder, for which every file is drawn twice
+    figure.set_layout_engine(None)  # not "none": that leaves a placeholder, and every file is then drawn twice
 
 
 def image_of(figure: Figure, form: str) -> bytes:
-    """`form`: one of FORMATS. Call inside `style.figure_style`."""
+    """Return a figure as the bytes of a file.
+
+    `form` is one of FORMATS. Call inside `style.figure_style`.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, metadata=DATELESS[form])
     if form != "png":
@@ -45,6 +54,7 @@ def image_of(figure: Figure, form: str) -> bytes:
 
 
 def _with_palette(png: io.BytesIO, num_colors: int) -> bytes:
+    """Return the PNG reduced to a palette, which makes it smaller."""
     small = io.BytesIO()
     with Image.open(png) as image:
         image.convert("RGB").quantize(num_colors, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)

@@ -1,4 +1,4 @@
-"""Every question of `ablations/`, with its latest run here and what that decided."""
+"""List every ablation with its latest run and that run's verdicts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from bench.spec import PLAN
 RESULTS, REPORTS = Path("results"), Path("reports")
 VERDICTS = "verdicts.json"
 COST = "Cost:"
-"""How the paragraph of a docstring begins that says what the ablation takes."""
+"""First word of the docstring paragraph on an ablation's cost."""
 
 
 def listing() -> list[dict[str, Any]]:
-    """Every ablation: `name`, `question`, `cost`, and `last`, its latest run below results/ with what its report decided (None: there is none)."""
+    """Return every ablation with its question, cost and latest run.
+
+    Each entry has `name`, `question`, `cost` and `last`: the latest run below results/ with its verdict counts, or None.
+    """
     last = _last_results()
     return [
         {"name": name, "question": catalog.summary("ablations", name), "cost": cost_of(name), "last": last.get(name)}
@@ -27,14 +30,19 @@ def listing() -> list[dict[str, Any]]:
 
 
 def cost_of(name: str) -> str:
-    """What it takes, on a CPU and on a GPU, as its file says it; "" where it does not say."""
+    """Return an ablation's cost on CPU and GPU, from its docstring.
+
+    Returns "" if the docstring names no cost.
+    """
     found = [text for text in catalog.docstring("ablations", name).split("\n\n") if text.startswith(COST)]
     return " ".join(found[0].removeprefix(COST).split()) if found else ""
 
 
 def _last_results() -> dict[str, str]:
-    """By the name of a plan: the folder of its latest run, of all its parts where there is one, and how many verdicts of its report, if it has one,
-    came out how."""
+    """Return the latest run of each plan, by plan name.
+
+    The text is the run's folder, then the report's verdict counts, if any. A run of all parts takes precedence over newer partial runs.
+    """
     runs = {folder: found for folder in sorted(RESULTS.glob("*")) if (found := _name_and_rank(folder / PLAN))}
     latest = {name: folder for folder, (name, _) in sorted(runs.items(), key=lambda item: item[1][1])}
     return {
@@ -43,8 +51,10 @@ def _last_results() -> dict[str, str]:
 
 
 def _name_and_rank(path: Path) -> tuple[str, tuple[bool, str]] | None:
-    """The name of a plan, and what the last of them has the highest of: a run of all its parts counts more than one of some (`--part`). None where it
-    is no plan."""
+    """Return a plan's name and sort rank, or None if unreadable.
+
+    A run of all parts ranks above a partial one (`--part`); otherwise, newer runs rank higher.
+    """
     try:
         data: Any = read_json(path)
         return str(data["name"]), (" --part " not in data["command"], str(data["created"]))
@@ -53,9 +63,10 @@ def _name_and_rank(path: Path) -> tuple[str, tuple[bool, str]] | None:
 
 
 def _verdict_counts(path: Path) -> str:
+    """Return counts such as "2 refuted, 3 supported"; "" without readable verdicts."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        counts = Counter(verdict["answer"] for verdict in told.get("predictions") or told["verdicts"])
+        found = json.loads(path.read_text(encoding="utf-8"))
+        counts = Counter(verdict["answer"] for verdict in found.get("predictions") or found["verdicts"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return ", ".join(f"{num} {answer}" for answer, num in sorted(counts.items()))

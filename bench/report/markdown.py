@@ -1,4 +1,7 @@
-"""A document as Markdown (GitHub flavour). Texts from records stay text: no HTML, link or table of theirs takes effect."""
+"""Write a document as GitHub-flavoured Markdown.
+
+Texts from records are escaped, so HTML, links and tables inside them have no effect.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,17 @@ HTML_SPECIAL = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def to_markdown(document: Document) -> str:
+    """Return the document as Markdown; figures link to figures/NAME.png."""
     head = [f"# {escape(document.title)}", escape(document.subtitle)]
     notice = [f"> **{escape(document.notice)}**"] if document.notice else []
     return "\n\n".join(part for part in (*head, *notice, *map(_section, document.sections)) if part) + "\n"
 
 
 def escape(text: str) -> str:
-    """On one line, with everything that Markdown or HTML would act on made inert; intervals such as [4.1, 4.3] keep their brackets."""
+    """Return a text on one line with Markdown and HTML escaped.
+
+    Intervals such as [4.1, 4.3] keep their brackets.
+    """
     line = " ".join(text.split())
     parts, last = [], 0
     for match in INTERVAL.finditer(line):
@@ -31,6 +38,8 @@ def escape(text: str) -> str:
 
 
 def _escaped(text: str, at_start: bool) -> str:
+    """Escape a text; list and heading marks count only at the start."""
+
     def replaced(match: re.Match[str]) -> str:
         found = match.group()
         if match.start() == 0 and not at_start and found[0] in "#+=-0123456789":
@@ -66,13 +75,13 @@ def _fenced(text: str) -> str:
 
 
 def _figure(block: FigureBlock) -> str:
-    table = _behind(block.table) if block.table else ""
+    table = _folded(block.table) if block.table else ""
     missing = f"\n\nNot in this figure: {escape('; '.join(block.missing))}." if block.missing else ""
     return f"### {escape(block.title)}\n\n![{escape(block.title)}](figures/{block.name}.png)\n\n{escape(block.caption)}{missing}{table}"
 
 
-def _behind(table: Table) -> str:
-    """Folded: the figure is what is read first."""
+def _folded(table: Table) -> str:
+    """Return a folded table, so that readers see the figure first."""
     return f"\n\n<details><summary>Table behind this figure ({len(table.rows):,} rows)</summary>\n\n{_table(table)}\n\n</details>"
 
 
@@ -80,7 +89,7 @@ def _table(table: Table) -> str:
     rule = ["---:" if numeric else "---" for numeric in table.numeric]
     shown, left_out = table.rows[:MAX_ROWS], len(table.rows) - MAX_ROWS
     lines = [[escape(text) for text in table.headers], rule, *([escape(text) for text in row] for row in shown)]
-    note = f"\n\n{left_out:,} more rows are in report.html, and every cell in table.csv of the run." if left_out > 0 else ""
+    note = f"\n\n{left_out:,} more rows are in report.html; the run's table.csv holds every configuration." if left_out > 0 else ""
     return "\n".join(map(_line, lines)) + note
 
 

@@ -1,4 +1,7 @@
-"""What `bench kernels` found: the table on the terminal, and the rate of each kernel against n as a figure. Imports no torch."""
+"""Show the results of `bench kernels` as a table and figure.
+
+The figure plots each kernel's rate against the sequence length n. This module imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,20 @@ TITLE_HEIGHT = 0.7
 LINE_WIDTH = 1.2
 COLORS = (VERMILLION, BLUE, GREEN, PURPLE, ORANGE, BLACK, SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""By the place of a kernel among those of its operator."""
+"""Colours and markers by a kernel's index within its operator."""
 RATE_COLUMNS = {"rate": "ms", "rate_low": "ms_high", "rate_high": "ms_low"}
 CEILING_COLOR = "#555555"
 CEILING_LABEL = "best matrix product here"
 RATES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"))
-"""Units of a rate, the first of which is taken where the fastest kernel reaches it."""
+"""Units of a rate, largest first; the fastest kernel decides."""
 HEADERS = ("operator", "phase", "dtype", "batch x n", "channels", "kernel", "time", "ratio")
 NUM_TEXTS = 6
 
 
 def show(rows: pandas.DataFrame) -> None:
-    """One line per kernel that was timed, then a sentence per kernel and reason for those that were not.
+    """Print one row per timed kernel, then the reasons for the others.
 
-    Ratios are to the first kernel of the case, paired by block.
+    Ratios compare a kernel with the first kernel of the same case, paired by block.
     """
     unit = _unit(rows)
     headers = (*HEADERS, unit[1], "of ceiling", "GB/s")
@@ -51,12 +54,16 @@ def show(rows: pandas.DataFrame) -> None:
 
 
 def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
+    """Return the largest unit that the fastest kernel reaches, with its size."""
     highest = float(pandas.to_numeric(rows["tflops_per_s"]).max()) * 1e12
     return next((unit for unit in RATES if highest >= unit[0]), RATES[-1])
 
 
 def write_figure(rows: pandas.DataFrame, folder: Path) -> Path | None:
-    """FIGURE in the folder: None where no kernel was measured."""
+    """Write the figure into `folder`; return its path.
+
+    Returns None if no kernel was measured.
+    """
     measured = rows[(rows["status"] == MEASURED) & ~rows["control"].astype(bool)]
     if measured.empty:
         return None
@@ -88,28 +95,31 @@ def _channels(row: dict[str, Any]) -> str:
 
 
 def _draw(rows: pandas.DataFrame) -> Figure:
-    """A row of panels per operator and its channels, a column per dtype and phase; the legend of a row beside it, the fastest kernel first."""
+    """Draw panels by operator and channels (down), dtype and phase (across).
+
+    Each row has a legend beside it with the fastest kernel first.
+    """
     rows = rows.assign(width=[_channels(row) for row in rows.to_dict("records")])
-    lines = list(rows.groupby(["operator", "width"], sort=False))
+    panel_rows = list(rows.groupby(["operator", "width"], sort=False))
     columns = list(dict.fromkeys(zip(rows["dtype"], rows["phase"], strict=True)))
     divisor, unit = _unit(rows)
     rates = rows.assign(**{name: rows["flops"] / rows[source] * 1e3 / divisor for name, source in RATE_COLUMNS.items()})
     limits = [*rates[list(RATE_COLUMNS)].stack().dropna(), *(rates["ceiling_flops_per_s"].dropna() / divisor)]
-    size = PANEL[0] * len(columns) + LEGEND_WIDTH, PANEL[1] * len(lines) + TITLE_HEIGHT
+    size = PANEL[0] * len(columns) + LEGEND_WIDTH, PANEL[1] * len(panel_rows) + TITLE_HEIGHT
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(len(lines), len(columns), squeeze=False, sharey=True)
-    for line, (operator, channels) in enumerate(key for key, _ in lines):
-        of_operator = rates[(rates["operator"] == operator) & (rates["width"] == channels)]
+    axes = figure.subplots(len(panel_rows), len(columns), squeeze=False, sharey=True)
+    for line, (operator, channels) in enumerate(key for key, _ in panel_rows):
+        operator_rates = rates[(rates["operator"] == operator) & (rates["width"] == channels)]
         for column, (dtype, phase) in enumerate(columns):
             axis = axes[line, column]
-            panel = of_operator[(of_operator["dtype"] == dtype) & (of_operator["phase"] == phase)]
+            panel = operator_rates[(operator_rates["dtype"] == dtype) & (operator_rates["phase"] == phase)]
             axis.set_title(f"{operator} ({channels}), {phase}, {dtype}")
             _draw_panel(axis, panel, divisor)
             length_axis(axis, sorted(set(rows["n"])))
             log_value_axis(axis, limits, lambda tick: f"{tick:g}", "" if column else unit)
-            axis.set_xlabel(LENGTH_LABEL if line == len(lines) - 1 else "")
-        # in the order in which the lines end in the panel beside it
-        ordered = pandas.concat([part.sort_values(["n", "rate"], ascending=False) for part in (panel, of_operator)])
+            axis.set_xlabel(LENGTH_LABEL if line == len(panel_rows) - 1 else "")
+        # so that the legend follows the order of the line ends beside it
+        ordered = pandas.concat([part.sort_values(["n", "rate"], ascending=False) for part in (panel, operator_rates)])
         axes[line, -1].legend(handles=_handles(ordered), loc="center left", bbox_to_anchor=(1, 0.5))
     figure.suptitle(_title(rows), fontsize=10, x=0.01, ha="left")
     return figure
@@ -127,7 +137,7 @@ def _draw_panel(axis: Axes, panel: pandas.DataFrame, divisor: float) -> None:
 
 
 def _handles(rows: pandas.DataFrame) -> list[Line2D]:
-    """One per kernel, in the order of the rows."""
+    """Return legend entries: the ceiling, then kernels in row order."""
     styles = {kernel: _style(operator, kernel) for operator, kernel in zip(rows["operator"], rows["kernel"], strict=True)}
     found = [Line2D([], [], color=style.color, linestyle=style.line, marker=style.marker, label=name) for name, style in styles.items()]
     ceiling = Line2D([], [], color=CEILING_COLOR, linewidth=LINE_WIDTH, label=CEILING_LABEL)
@@ -135,11 +145,14 @@ def _handles(rows: pandas.DataFrame) -> list[Line2D]:
 
 
 def _style(operator: str, kernel: str) -> SeriesStyle:
-    """The same for a kernel in every figure, and for `onednn` of every operator."""
+    """Return a kernel's style, equal in every figure.
+
+    `onednn` has one style for all operators.
+    """
     place = KERNELS[operator].index(kernel)
     return SeriesStyle(color=COLORS[place], marker=MARKERS[place], line="-")
 
 
 def _title(rows: pandas.DataFrame) -> str:
     clock, device = rows["clock"].iloc[0], rows["device"].iloc[0]
-    return f"Rate of each kernel against n, higher is faster\n{device}, {clock} time, equal tokens per call, bars: 95 %"
+    return f"Rate of each kernel against n, higher is faster\n{device}, {clock} time, equal tokens per call, bars: 95 % intervals"

@@ -1,4 +1,7 @@
-"""Pooled runs as a table, a page, a file of numbers and a forest plot. Imports no torch."""
+"""Show pooled runs as a table, page, CSV file and forest plot.
+
+This module imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +37,25 @@ HEADERS = ("pair", "host type", "machines", "runs", "ratio of times [95 %]")
 COLUMNS = ("pair", "row", "host_type", "num_machines", "num_runs", "ratio", "ratio_low", "ratio_high", "tau", "first", "second")
 ROW_HEIGHT, TITLE_HEIGHT, COLUMN_WIDTH = 0.24, 1.5, 7.6
 MAX_ROWS, MAX_COLUMNS = 40, 2
-"""Of one column, and of one figure, of the forest plot."""
+"""Limits of a forest plot: rows per column, and columns per figure."""
 MAX_LABEL = 48
 EQUAL_COLOR = "#E8E8E8"
 ABOUT = (
-    "Ratios of times, first over second: below 1 the first takes less time. Brackets and bars are plain 95 % intervals of one ratio each."
+    "A ratio is the time of the first over the time of the second: below 1, the first is faster. "
+    "Brackets and bars are 95 % intervals of each ratio by itself."
 )
 
 
 def table_of(pool: Pool) -> Table:
-    """One row per pair and host type, then the pooled ratio and the prediction interval where there are any."""
+    """Return a table with one row per pair and host type.
+
+    The pooled ratio and the prediction interval follow, if the pool has them.
+    """
     return Table(headers=HEADERS, numeric=(False, False, True, True, True), rows=tuple(_texts(pool)))
 
 
 def json_of(pool: Pool) -> dict[str, Any]:
+    """Return the pool as one JSON document."""
     return {
         "runs": list(pool.runs),
         "hosts": [{"type": host.type, "boot": host.boot} for host in pool.hosts],
@@ -59,6 +67,7 @@ def json_of(pool: Pool) -> dict[str, Any]:
 
 
 def show(pool: Pool, as_json: bool) -> None:
+    """Print the pool as text, or as one JSON document with `as_json`."""
     if as_json:
         console.print_json(json_of(pool))
         return
@@ -68,7 +77,10 @@ def show(pool: Pool, as_json: bool) -> None:
 
 
 def write_pool(pool: Pool, folder: Path) -> Path:
-    """Write pool.md, pool.csv and figures/forest as SVG and PNG into `folder`, made if missing. Returns the page's path."""
+    """Write page, CSV and figures into `folder`; return the page's path.
+
+    Writes pool.md, pool.csv and figures/forest*, as SVG and PNG. Creates `folder` if missing.
+    """
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     with figure_style():
@@ -85,9 +97,10 @@ def write_pool(pool: Pool, folder: Path) -> Path:
 
 
 def draw_forests(pairs: Sequence[PooledPair]) -> dict[str, Figure]:
-    """By name, as many figures as the pairs need, all on one axis of ratios.
+    """Draw forest plots of all pairs; return the figures by name.
 
-    A group of rows per pair: squares by host type, a diamond pooled, a bar predicted. The equal zone is shaded.
+    All figures share one axis of ratios. Each pair has a group of rows: squares for host types, a diamond for the pooled ratio, a bar for the
+    prediction. The shaded zone marks equal times.
     """
     columns = _columns(pairs)
     pages = [columns[start : start + MAX_COLUMNS] for start in range(0, len(columns), MAX_COLUMNS)]
@@ -150,7 +163,7 @@ def _document(pool: Pool) -> Document:
         notice="",
         sections=(
             Section(title="Ratios", blocks=(*forests, TableBlock(table=table_of(pool)))),
-            Section(title="How far this reaches", blocks=(Bullets(items=pool.notes),)),
+            Section(title="Scope and limits", blocks=(Bullets(items=pool.notes),)),
             Section(title="Runs", blocks=(Bullets(items=tuple(runs)),)),
         ),
     )
@@ -161,11 +174,12 @@ def _several(num: int, noun: str) -> str:
 
 
 def _num_rows(found: PooledPair) -> int:
-    """Its name, its types, and the pooled and predicted rows that it has."""
+    """Return the number of rows: name, host types, pooled ratio, prediction."""
     return 1 + len(found.types) + (found.pooled is not None) + bool(found.pooled and found.pooled.prediction)
 
 
 def _columns(pairs: Sequence[PooledPair]) -> list[list[PooledPair]]:
+    """Split the pairs into columns of similar height, in their order."""
     num = math.ceil(sum(map(_num_rows, pairs)) / MAX_ROWS)
     share = sum(map(_num_rows, pairs)) / num
     columns: list[list[PooledPair]] = [[]]
@@ -227,7 +241,10 @@ def _draw_diamond(axis: Axes, place: float, ratio: Interval) -> None:
 
 
 def _shortened(text: str) -> str:
-    """With numbers alone for family, model and stepping; a long text loses its middle, for types often differ in their last words."""
+    """Return a host type short enough for a label.
+
+    Family, model and stepping become numbers alone. A long text loses its middle, because types often differ in their last words.
+    """
     half = MAX_LABEL // 2 - 2
     text = re.sub(r"family (\S+) model (\S+) stepping (\S+)", r"\1/\2/\3", text)
     return text if len(text) <= MAX_LABEL else f"{text[:half].rstrip(' ,')} ... {text[-half:].lstrip(' ,')}"
@@ -241,7 +258,10 @@ def _intervals(pairs: Sequence[PooledPair]) -> Iterator[Interval]:
 
 
 def _limits(ratios: Sequence[Interval]) -> tuple[float, float]:
-    """A range that holds 1 and every estimate; intervals that reach ten times beyond are cut."""
+    """Return a range that contains 1 and every estimate.
+
+    Intervals that extend more than tenfold beyond the estimates are cut.
+    """
     middle = [1 / (1 + EQUAL_MARGIN), 1 + EQUAL_MARGIN, *(ratio.estimate for ratio in ratios)]
     low = max(min([*middle, *(ratio.low for ratio in ratios)]), min(middle) / 10)
     high = min(max([*middle, *(ratio.high for ratio in ratios)]), max(middle) * 10)

@@ -1,4 +1,7 @@
-"""results/README.md: for every run its question, its answer in one line, its host and allocator, and whether a later run supersedes it."""
+"""Write results/README.md, the index of all runs.
+
+Each run has one row: question, one-line answer, host, allocator, and whether a later run supersedes it.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,21 @@ from bench.spec import PLAN, Plan, RequestError
 
 PAGE = "README.md"
 NOTHING_DECIDED = "This run decides none"
+"""First words of a report's answer that decides no claim."""
 LONGEST_ANSWER = 400
 ADDED_METRICS = ("ceiling", "tuning")
-"""Measured with others, asked for by nobody."""
+"""Metrics that runs add by themselves; the question omits them."""
 HEADERS = ("run", "question", "answer", "host", "allocator", "status")
 INTRODUCTION = """# Results
 
 Written by `bench index`; change [notes.json](notes.json) or the runs, not this page. Build a run's report with `bench report results/RUN`.
-Where the allocator is "as shipped", times contain page faults of malloc ([why](../docs/decisions/0016-a-job-keeps-the-memory-that-it-frees.md)).
+With the allocator "as shipped", times include page faults caused by malloc ([why](../docs/decisions/0016-a-job-keeps-the-memory-that-it-frees.md)).
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One run in words; empty where nothing is known."""
+    """One row of the index; unknown facts are empty."""
 
     name: str
     question: str
@@ -46,7 +50,10 @@ class Entry:
 
 
 def write_index(results: Path) -> Path:
-    """Write the page into the folder of results; its path. Raises RequestError where there is no such folder, or a note is wrong."""
+    """Write the index into the folder of results; return its path.
+
+    Raises RequestError if the folder is missing, cannot be written, or holds a wrong note.
+    """
     page = results / PAGE
     text = index_text(results)
     writing(page, lambda: write_text(page, text))
@@ -54,7 +61,7 @@ def write_index(results: Path) -> Path:
 
 
 def index_text(results: Path) -> str:
-    """The page. Equal runs give equal text."""
+    """Return the index as Markdown; equal runs give equal text."""
     rows = [
         (f"[{escape(e.name)}]({e.name}/)", *map(escape, (e.question, e.answer, e.host, e.allocator)), e.status) for e in entries_of(results)
     ]
@@ -63,7 +70,10 @@ def index_text(results: Path) -> str:
 
 
 def entries_of(results: Path) -> list[Entry]:
-    """Every folder that holds a run or has a note, by name."""
+    """Return an entry per folder with a run or note, by name.
+
+    Raises RequestError if the folder is missing or a note is wrong.
+    """
     if not results.is_dir():
         raise RequestError(f"there is no folder {results}", "name the folder that holds the runs: bench index results")
     notes = _notes(results)
@@ -85,7 +95,7 @@ def _entry(folder: Path, note: Mapping[str, str]) -> Entry:
 
 
 def _question(plan: Plan) -> str:
-    """That of the ablation; else what the run measures of which models."""
+    """Return the ablation's question; otherwise list metrics, models and lengths."""
     if plan.question:
         return plan.question.text
     if plan.name in catalog.names("ablations"):
@@ -99,10 +109,13 @@ def _question(plan: Plan) -> str:
 
 
 def _answer(folder: Path) -> str:
-    """What the report's verdicts say, where there is one that decided anything; else the answer that the run's terminal shows."""
+    """Return the report's answer if it decides anything, else the run's own.
+
+    The run's own answer is the text that `bench run` prints.
+    """
     try:
-        judged: Any = json.loads((report_folder(folder) / "verdicts.json").read_text(encoding="utf-8"))
-        answer = str(judged["answer"]).partition(". ")[0].removesuffix(".") + "."
+        report: Any = json.loads((report_folder(folder) / "verdicts.json").read_text(encoding="utf-8"))
+        answer = str(report["answer"]).partition(". ")[0].removesuffix(".") + "."
     except (OSError, ValueError, KeyError, TypeError):
         answer = ""
     if (not answer or answer.startswith(NOTHING_DECIDED)) and holds_records(folder):
@@ -112,16 +125,16 @@ def _answer(folder: Path) -> str:
 
 
 def _host(facts: Mapping[str, Any]) -> str:
-    known = (
+    hardware = (
         host_type(facts) or facts.get("gpu") or facts.get("cpu_model"),
         f"{facts['num_cores']} cores" if facts.get("num_cores") else "",
     )
     torch = f"torch {facts['torch_version']}" if facts.get("torch_version") else ""
-    return ", ".join(str(fact) for fact in (*known, torch) if fact)
+    return ", ".join(str(fact) for fact in (*hardware, torch) if fact)
 
 
 def _status(note: Mapping[str, str]) -> str:
-    """As Markdown."""
+    """Return "current", or the superseding run and the reason, as Markdown."""
     if not (by := note.get("superseded_by")):
         return "current"
     part = f"{escape(note['part'])} " if note.get("part") else ""
@@ -129,6 +142,7 @@ def _status(note: Mapping[str, str]) -> str:
 
 
 def _notes(results: Path) -> dict[str, dict[str, str]]:
+    """Read and check the notes, by run; empty without a file."""
     path = results / NOTES
     if not path.exists():
         return {}
@@ -136,9 +150,9 @@ def _notes(results: Path) -> dict[str, dict[str, str]]:
         notes: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
         named = {name for run, note in notes.items() for name in (run, note.get("superseded_by", run))}
     except (OSError, ValueError, AttributeError) as error:
-        raise RequestError(f"{path} cannot be read: {error}", "it holds an object by run; restore it") from error
+        raise RequestError(f"{path} cannot be read: {error}", "restore it: a JSON object with one entry per run") from error
     if absent := sorted(name for name in named if not (results / name).is_dir()):
-        raise RequestError(f"{path} names {absent[0]}, which is no folder in {results}", "correct its name")
+        raise RequestError(f"{path} names {absent[0]}, but {results} has no such folder", "correct the name in the notes")
     if silent := sorted(run for run, note in notes.items() if note.get("superseded_by") and not note.get("why")):
-        raise RequestError(f"{path} does not say why {silent[0]} is superseded", "add its why")
+        raise RequestError(f"{path} does not say why {silent[0]} is superseded", f'add "why" to the entry of {silent[0]}')
     return notes

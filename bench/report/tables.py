@@ -1,4 +1,7 @@
-"""Tables: which columns, in which order, and each cell as text. Markdown, HTML and the terminal all show these."""
+"""Build the tables of a run for Markdown, HTML and the terminal.
+
+A `Column` turns a row of the prepared frame into text; each table chooses its columns and their order.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Texts, and what a page needs to sort and colour them. `numeric` marks the columns that are set flush right.
+    """A table of texts, with data for sorting, colour and links.
 
-    `keys`: per row the value of each cell, where its text does not sort by itself (None: it does); empty: none do. `badges` marks the columns
-    whose texts are states, such as `supported` or `failed`, shown in colour; empty: none. `row_ids`: per row the ids of the cells that it rests
-    on, joined by `|`, to which its last text links; empty: none.
+    `headers`: one text per column.
+    `numeric`: whether a column is aligned right.
+    `rows`: texts, one per column.
+    `keys`: numbers to sort by, one per text; None sorts by the text. Empty if all do.
+    `badges`: whether a column holds states such as `failed`, shown in colour. Empty if no column does.
+    `row_ids`: per row, the cell ids behind it, joined by `|`; the row's last text links to them. Empty without links.
     """
 
     headers: tuple[str, ...]
@@ -36,7 +42,14 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """`text` turns one row of the prepared frame into the cell's text; `key` names the number to sort it by, `badge` marks a state."""
+    """One column of a table.
+
+    `header`: its title.
+    `text`: converts a row of the prepared frame into text.
+    `numeric`: whether it is aligned right.
+    `key`: frame column to sort by; empty sorts by the text.
+    `badge`: whether its texts are states, shown in colour.
+    """
 
     header: str
     text: Callable[[Row], str]
@@ -46,10 +59,12 @@ class Column:
 
 
 def plain(name: str, header: str = "") -> Column:
+    """Return a column of texts, headed by `header` or the column's name."""
     return Column(header=header or name, text=lambda row: str(row[name]), numeric=False)
 
 
 def number(name: str, header: str, form: Callable[[Any], str]) -> Column:
+    """Return a column of numbers formatted by `form`; missing values are empty."""
     return Column(header=header, text=lambda row: "" if numbers.is_empty(row[name]) else form(row[name]), key=name)
 
 
@@ -83,14 +98,17 @@ def _score(row: Row) -> str:
 
 
 def _latency_ratio(row: Row) -> str:
-    """1.02 [1.01, 1.03] x vit; the reference's length only where it is another."""
+    """Return a ratio such as "1.02 [1.01, 1.03] x vit".
+
+    The text includes the reference's length only if it differs from the row's.
+    """
     text = numbers.ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
     reference = str(row["ratio_to"]).replace(f" n={row['seq_len']:.0f}", "")
     return f"{text} x {reference}" if text else ""
 
 
 def _ratio(name: str) -> Callable[[Row], str]:
-    """The text of a ratio (or another number without a unit) with its interval."""
+    """Return a function that formats a unitless number with its interval."""
 
     def text(row: Row) -> str:
         value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
@@ -147,13 +165,16 @@ TRAINING_SPEED = (
 
 
 def matching_table(frame: pandas.DataFrame) -> Table:
-    """One row per model, length and size: the resolved sizes and how near the budget they came."""
+    """Return the resolved sizes and budget errors, by model, length and size."""
     sizes = frame.drop_duplicates(["model", "seq_len", "size", "width", "depth", "heads", "ffn_width"])
     return table(sizes, MATCHING, keep=("model", "n"))
 
 
 def cost_table(frame: pandas.DataFrame) -> Table:
-    """One row per cell; workload values that all cells share are left to the caption."""
+    """Return costs, one row per cell.
+
+    Workload values that all cells share are left to the caption.
+    """
     columns = (
         MODEL,
         LENGTH,
@@ -168,30 +189,38 @@ def cost_table(frame: pandas.DataFrame) -> Table:
 
 
 def accuracy_table(frame: pandas.DataFrame) -> Table:
-    """One row per trained model and task; a training is shared by all cells of its model."""
+    """Return scores and training costs, one row per trained model and task.
+
+    All cells of a model share its training.
+    """
     trained = frame[frame["accuracy"].notna() | frame["score"].notna()]
     trained = trained.drop_duplicates(TRAINING_KEYS)
     return table(trained, (plain("model"), LENGTH, BUDGET, plain("task"), plain("recipe"), PARAMS, *TRAINING), keep=("model", "n"))
 
 
 def training_speed_table(frame: pandas.DataFrame) -> Table:
-    """The training loop beside its bound and the plain loop, one row per cell in which it was timed."""
+    """Return the training loop's speed against bare steps and a plain loop."""
     timed = frame[frame["loop_images_per_s"].notna()]
     return table(timed, (MODEL, LENGTH, BUDGET, *work_columns(frame), *TRAINING_SPEED), keep=("model", "n"))
 
 
 def summary_table(frame: pandas.DataFrame) -> Table:
-    """The short one, for a terminal."""
+    """Return the short table of a run for the terminal."""
     quality = (ACCURACY, SCORE, TRAINING_SPEED[1], TRAINING_SPEED[3])
     columns = (MODEL, LENGTH, *work_columns(frame), PARAMS, FLOPS, LATENCY, RATIO, MEMORY, *quality, STATUS)
     return table(frame, columns, keep=("model", "n", "status"))
 
 
 def failure_table(frame: pandas.DataFrame) -> Table:
+    """Return the status and reason of each failed cell."""
     return table(frame, (MODEL, LENGTH, BUDGET, *work_columns(frame), STATUS, plain("reason")), keep=("model", "n", "status"))
 
 
 def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
+    """Return the unstable cells with reasons.
+
+    `keys`: workload columns to show.
+    """
     width = Column(header="interval", text=lambda row: _relative_width(row["latency_low_ms"], row["latency_high_ms"]))
     because = Column(header="because", text=_unstable_because, numeric=False)
     columns = (MODEL, LENGTH, *_size_columns(frame), *(_work(key) for key in keys), LATENCY, width, because)
@@ -199,6 +228,7 @@ def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
 
 
 def skipped_table(skipped: Sequence[Skipped]) -> Table:
+    """Return the skipped combinations with reasons and nearest parameter counts."""
     frame = pandas.DataFrame(
         [(s.model, float(s.seq_len), s.budget, s.reason, s.nearest_params) for s in skipped],
         columns=["label", "seq_len", "budget", "reason", "nearest_params"],
@@ -208,11 +238,12 @@ def skipped_table(skipped: Sequence[Skipped]) -> Table:
 
 
 def work_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
+    """Return a column for each workload value that varies."""
     return tuple(_work(key) for key in varying(frame))
 
 
 def table(frame: pandas.DataFrame, columns: Sequence[Column], keep: tuple[str, ...] = ()) -> Table:
-    """Each cell by its column's rule; columns that are empty throughout are left out, except those in `keep`."""
+    """Return a table of the frame, without empty columns unless in `keep`."""
     records = row_values(frame)
     texts = [[column.text(record) for record in records] for column in columns]
     shown = [i for i, column in enumerate(columns) if column.header in keep or any(texts[i])]
@@ -220,12 +251,12 @@ def table(frame: pandas.DataFrame, columns: Sequence[Column], keep: tuple[str, .
         headers=tuple(columns[i].header for i in shown),
         numeric=tuple(columns[i].numeric for i in shown),
         rows=tuple(zip(*(texts[i] for i in shown), strict=True)),
-        keys=tuple(tuple(_key(record, columns[i].key) for i in shown) for record in records),
+        keys=tuple(tuple(_sort_key(record, columns[i].key) for i in shown) for record in records),
         badges=tuple(columns[i].badge for i in shown),
     )
 
 
-def _key(record: Row, name: str) -> float | None:
+def _sort_key(record: Row, name: str) -> float | None:
     return float(record[name]) if name and not numbers.is_empty(record[name]) else None
 
 
@@ -234,7 +265,7 @@ def _work(key: str) -> Column:
 
 
 def _size_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
-    """The budget, and the policy of matching where there are several."""
+    """Return the budget column, and the matching policy if it varies."""
     return (BUDGET, plain("match")) if frame["match"].nunique() > 1 else (BUDGET,)
 
 

@@ -1,4 +1,7 @@
-"""Writes a report: Markdown, HTML and figures, each complete before it takes its name."""
+"""Write a report: Markdown, HTML, verdicts and figures.
+
+Each file is complete before it takes its name.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ from bench.report.sections.peers import standing_json
 from bench.report.sections.verdicts import verdicts_json
 
 EMBEDDED, STORED = "svg", "png"
-"""The form of a figure inside report.html, and beside report.md."""
+"""Figure formats: inside report.html, and as files beside report.md."""
 
 
 def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> list[Path]:
-    """Write report.md, report.html, verdicts.json, effects.json (of a run with arms) and figures/*.png into `folder` (made if missing), and return
-    their paths. `every_figure`: figures as SVG and PDF too, and the heatmap of every trained model.
+    """Write the report into `folder`, creating it if missing; return all paths.
 
-    Equal data give equal bytes.
+    Writes report.md, report.html, verdicts.json, figures/*.png, and effects.json for runs with variants. `every_figure` adds figures as SVG
+    and PDF, and the heatmap of every trained model. Equal data give equal bytes.
     """
     with figure_style():
         document = build_document(study, every_figure=every_figure)
@@ -45,7 +48,10 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
 
 
 def _json_bytes(data: Mapping[str, Any]) -> bytes:
-    """One line per entry, and per item of an entry that is a list: a tenth of the lines of an indented form, and still fit for a diff."""
+    """Return JSON with one line per entry and list item.
+
+    This takes a tenth of the lines of indented JSON and still diffs well.
+    """
     entries = ",\n".join(f"{_json(name)}: {_json_lines(value)}" for name, value in data.items())
     return f"{{\n{entries}\n}}\n".encode()
 

@@ -123,7 +123,7 @@ def test_decisions_hold_for_all_cells_together() -> None:
     assert found.num_compared == 10
     assert not found.cells[0].different
     assert found.cells[1].equal
-    assert "all cells together, here 10 (Bonferroni)" in about(found)
+    assert "jointly for all 10 configurations compared (Bonferroni)" in about(found)
 
 
 def test_equal_code_is_rarely_found_different() -> None:
@@ -138,11 +138,11 @@ def test_a_control_that_leaves_out_1_is_said() -> None:
     plan = plan_of()
     found = answer(run_of({plan.cells[0].cell.cell_id: spread(1.2, 0.01)}, plan, control=1.05))
     assert found.cells[0].control_holds is False
-    assert "leaves out 1" in table_of(found).rows[0][6]
-    assert any("the control leaves out 1" in line for line in sentences(found, None))
+    assert "excludes 1" in table_of(found).rows[0][6]
+    assert any("the A / A control excludes 1" in line for line in sentences(found, None))
     ordinary = answer(run_of({plan.cells[0].cell.cell_id: spread(1.2, 0.01)}, plan, control=1.0012))
     assert ordinary.cells[0].control_holds  # 4 standard errors: outside an interval of 99 %, inside one of 99.9 %
-    assert not any("the control" in line for line in sentences(ordinary, None))
+    assert not any("the A / A control" in line for line in sentences(ordinary, None))
 
 
 def test_a_cell_that_failed_in_one_revision_is_a_row_with_its_reason() -> None:
@@ -203,9 +203,9 @@ def test_what_limits_the_answer_is_said(capsys: pytest.CaptureFixture[str]) -> N
     for words in (
         "the working tree, changed since cccccccccc",
         "the same code",
-        "interrupted: not all of 7 rounds",
-        "on: a processor, 1 CPU thread, torch 2.14.1",
-        "| cell |",
+        "interrupted: not all 7 rounds",
+        "measured on: a processor, 1 CPU thread, torch 2.14.1",
+        "| configuration |",
     ):
         assert words in page
 

@@ -180,7 +180,7 @@ def test_the_first_view_is_latency_against_n_with_exact_values(browser: Chrome, 
     show(browser, page)
     found = explorer(browser)
     shown = [control(found, name).first_selected_option.text for name in ("y", "x", "model", "size", "n")]
-    assert shown == ["latency (ms)", "n (tokens)", "a line each", "budget 1 M", "all in one line"]
+    assert shown == ["latency (ms)", "n (tokens)", "one line each", "budget 1 M", "all in one line"]
     control(found, "size").select_by_visible_text("budget 250 k")
     row = specimen.rows.iloc[0]
     interval = f"{row['latency_ms']:.6g} [{row['latency_low_ms']:.6g}, {row['latency_high_ms']:.6g}]"
@@ -229,7 +229,7 @@ def test_dividing_by_a_baseline_gives_ratios_and_says_what_they_are(browser: Chr
     latency = specimen.rows[(specimen.rows["seq_len"] == 17) & (specimen.rows["budget"] == 1_000_000)].set_index("model")["latency_ms"]
     assert ratios["vit"] == "1"
     assert float(ratios["gmlp"]) == pytest.approx(latency["gmlp"] / latency["vit"], rel=1e-4)
-    assert "without paired intervals: the verdict tables hold the paired ones" in text(found, "message")
+    assert "without intervals; the verdict tables have paired ratios with intervals" in text(found, "message")
 
 
 def test_a_filter_without_rows_takes_the_others_along(browser: Chrome, tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_a_filter_without_rows_takes_the_others_along(browser: Chrome, tmp_path:
     engine.select_by_visible_text("onednn")
     assert batch.first_selected_option.text == "batch 32"
     assert all(read_first(found).values())
-    batch.select_by_visible_text("a line each")
-    engine.select_by_visible_text("a line each")
+    batch.select_by_visible_text("one line each")
+    engine.select_by_visible_text("one line each")
     assert [name.partition(", ")[2] for name in values(found)] == ["eager, batch 1"] * 3 + ["onednn, batch 32"] * 3
 
 
@@ -285,7 +285,7 @@ def test_print_and_a_page_without_scripts_have_no_explorer(browser: Chrome, page
     try:
         show(browser, page)
         assert not browser.find_element(By.CSS_SELECTOR, ".explorer").is_displayed()
-        assert "An interactive explorer stands here" in browser.find_element(By.TAG_NAME, "noscript").text
+        assert "The interactive explorer needs scripts" in browser.find_element(By.TAG_NAME, "noscript").text
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 

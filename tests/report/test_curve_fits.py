@@ -162,8 +162,8 @@ def test_cells_that_share_a_training_share_the_panel_and_records_without_a_fit_g
 def test_a_report_has_the_section_where_there_are_fits_and_only_there(make_data: MakeData, tmp_path: Path) -> None:
     data = make_data(models=["gmlp"], lengths=[6], works=[{"task": "curve_fitting"}], metrics=["accuracy"])
     without = {path.name: path for path in write_report(data, tmp_path / "without")}
-    assert "What the fits look like" not in without["report.md"].read_text()
+    assert "Fitted curves" not in without["report.md"].read_text()
     fitted = dataclasses.replace(data, records=(record_of(data.plan.cells[0], data.plan, POINTS),))
     written = {path.name: path for path in write_report(fitted, tmp_path / "with")}
-    assert "## What the fits look like\n" in written["report.md"].read_text()
+    assert "## Fitted curves\n" in written["report.md"].read_text()
     assert {"fits-curve-fitting-n-6"} <= {name.rpartition("-")[0] for name in written if name.endswith(".png")}

@@ -88,9 +88,9 @@ def test_mlflow_reads_the_rows_back(tmp_path: Path) -> None:
 
 
 def test_a_run_without_trainings_has_nothing_for_tensorboard(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="this run trained nothing: there are no curves") as refused:
+    with pytest.raises(RequestError, match="this run trained no model, so it has no curves") as refused:
         catalog.load("exports", "tensorboard").export(read_run(UNTRAINED), str(tmp_path / "tb"))
-    assert refused.value.hint == "--to mlflow takes its figures"
+    assert refused.value.hint == "--to mlflow exports its figures"
     assert not (tmp_path / "tb").exists()
 
 
@@ -159,7 +159,7 @@ def test_mlflow_takes_a_plain_folder(form: str, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("foo://bar", "MLflow, as installed, knows only folders and file:"),
+        ("foo://bar", "the installed MLflow supports only folders and file:"),
         ("http://127.0.0.1:{closed}", "no MLflow server answers there"),
         ("http://[bad", "Invalid IPv6 URL"),
     ],
@@ -355,7 +355,7 @@ def test_a_run_that_trains_nothing_says_at_once_that_there_is_nothing_for_tensor
 def test_a_program_that_is_broken_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
-    with pytest.raises(RequestError, match="exports to mlflow cannot be made") as refused:
+    with pytest.raises(RequestError, match="cannot export to mlflow") as refused:
         export_module.export(read_run(TRAINED), "mlflow", str(tmp_path))
     assert refused.value.hint == "pip install 'gmlp-bench[exports]'"
 

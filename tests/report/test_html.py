@@ -69,7 +69,7 @@ def test_a_long_table_keeps_its_first_rows_as_html_and_says_so() -> None:
         page(Table(headers=("a", "b"), numeric=(False, False), rows=rows[:PAGE_ROWS])),
     )
     assert long.count('<th scope="row"') == short.count('<th scope="row"') == PAGE_ROWS
-    assert f"7 of {PAGE_ROWS + 7} rows are not in this table; table.csv" in long
+    assert f"7 of {PAGE_ROWS + 7} rows are not in this table; the run's table.csv" in long
     assert "rows are not in this table" not in short
     (rest,) = re.findall(r'<script type="application/json" class="rest">(.*?)</script>', long)
     assert json.loads(rest)["rows"] == [list(row) for row in rows[PAGE_ROWS:]]

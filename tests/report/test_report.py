@@ -29,13 +29,13 @@ SECTIONS = [
     "Cost",
     "Figures",
     "How cost grows with n",
-    "Where n^2 lives",
+    "Where the n^2 terms are",
     "Accuracy",
-    "What the same claims come to elsewhere",
+    "The same claims in other conditions",
     "Skipped, failed and unstable",
     "How each number was made",
     "Machine and software",
-    "Make it again",
+    "Reproduce this run",
 ]
 
 
@@ -131,7 +131,7 @@ def test_the_text_says_what_the_data_hold(report: Path) -> None:
     assert re.search(r"gmlp \(in blocks\.gating\.spatial_projection\): n x n weights", text)
     assert re.search(r"vit, transformer \(in blocks\.attention\.scores, .*\): n x n activations", text)
     assert "no difference shown: an unstable cell" in text
-    assert "Asked for, without a single value: energy." in text
+    assert "Requested, but without any value: energy." in text
     assert "Quick run" not in text
 
 
@@ -172,7 +172,7 @@ def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
     text = (tmp_path / "report.md").read_text()
     assert "No latency was measured" in text
     assert "9 of 9 cells (9 failed)" in text
-    assert "Asked for, without a single value: latency, memory, FLOPs, energy, accuracy." in text
+    assert "Requested, but without any value: latency, memory, FLOPs, energy, accuracy." in text
     assert {path.stem for path in written if path.parent.name == "figures"} == {"length-parameters"}
 
 
@@ -190,8 +190,8 @@ def test_the_counts_that_were_compared_are_named(make_data: MakeData, tmp_path: 
 
     write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "flops"], change=change), tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert f"The FLOP counts ({told}) agree in 4 of 4 cells." in text
-    assert f"counted by {told}. Counts of one cell must agree exactly." in text
+    assert f"The FLOP counts ({told}) agree in 4 of 4 configurations." in text
+    assert f"counted by {told}. The counts of a configuration must agree exactly." in text
 
 
 def test_one_cell_of_a_quick_run(make_data: MakeData, tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_one_cell_of_a_quick_run(make_data: MakeData, tmp_path: Path) -> None:
     text = (tmp_path / "report.md").read_text()
     assert text.splitlines()[4].startswith("> **Quick run: 3 rounds")
     assert "compares nothing" in text
-    assert "There is no A/A control in this run" in text
-    assert "Not asked for in this run: memory, FLOPs, energy, accuracy." in text
+    assert "This run has no A/A control" in text
+    assert "Not requested in this run: memory, FLOPs, energy, accuracy." in text
     assert {path.stem for path in written if path.parent.name == "figures"} == {"latency", "length-parameters"}
 
 
@@ -209,7 +209,7 @@ def test_nothing_at_all(make_data: MakeData, tmp_path: Path) -> None:
     data = make_data(models=[], metrics=[], environment={}, findings=[])
     written = write_report(data, tmp_path)
     assert [path.name for path in written] == ["report.md", "report.html", "verdicts.json"]
-    assert "The plan holds no cell." in (tmp_path / "report.md").read_text()
+    assert "The plan holds no configurations." in (tmp_path / "report.md").read_text()
 
 
 def test_equal_data_give_equal_bytes(make_data: MakeData, tmp_path: Path) -> None:

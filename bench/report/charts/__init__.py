@@ -1,1 +1,1 @@
-"""Figures: panels on sheets, drawn by matplotlib."""
+"""Draw a report's figures: sheets of panels, by matplotlib."""

@@ -1,4 +1,4 @@
-"""The figures of a report, from the metrics that were measured, each with its caption."""
+"""Choose a report's figures from the measured metrics, with captions."""
 
 from __future__ import annotations
 
@@ -34,23 +34,26 @@ TOPICS = {
     "energy": ("energy", "energy_j"),
     "accuracy": ("accuracy", "accuracy"),
 }
-"""What a report can show: the metric that asks for it and the column that says whether it was measured."""
+"""Topics of a report, each with its metric and value column."""
 
 
 def draw_figures(study: Study, styles: Mapping[str, SeriesStyle]) -> list[FigureBlock]:
-    """Draw every figure that the data allow, in reading order. Call inside `style.figure_style`."""
+    """Draw every figure that the data allow, in reading order.
+
+    Call inside `style.figure_style`.
+    """
     frame = study.frame
     found = [*_latency(frame, styles), *_memory(frame, styles), *_flops(frame, styles), *_degrees(study)]
     return [*found, *_length_params(frame, styles), *_memory_parts(frame), *_accuracy(frame, styles)]
 
 
 def absent(frame: pandas.DataFrame, metrics: tuple[str, ...]) -> list[str]:
-    """One sentence per metric without values: not asked for, or asked for and not measured."""
+    """Return sentences on topics without values: not requested, or not measured."""
     missing = {topic: metric for topic, (metric, column) in TOPICS.items() if frame[column].isna().all()}
-    not_asked = [topic for topic, metric in missing.items() if metric not in metrics]
+    not_requested = [topic for topic, metric in missing.items() if metric not in metrics]
     not_measured = [topic for topic, metric in missing.items() if metric in metrics]
-    sentences = [f"Not asked for in this run: {', '.join(not_asked)}."] if not_asked else []
-    return sentences + ([f"Asked for, without a single value: {', '.join(not_measured)}."] if not_measured else [])
+    sentences = [f"Not requested in this run: {', '.join(not_requested)}."] if not_requested else []
+    return sentences + ([f"Requested, but without any value: {', '.join(not_measured)}."] if not_measured else [])
 
 
 def _latency(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
@@ -64,8 +67,8 @@ def _latency(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iter
         hollow_label="unstable",
     )
     caption = (
-        "Time of one step on the whole batch. Points are medians over rounds, each round a fresh process; bars are 95 % intervals over rounds. "
-        "Where both axes are logarithmic, compare slopes within a panel, and remember that a slope belongs to a kernel on a device."
+        "Time of one step on the whole batch. Points are medians over rounds, each in a fresh process; bars are 95 % intervals over rounds. "
+        "Both axes are logarithmic: compare slopes within a panel only, because a slope depends on kernel and device."
     )
     yield from _line_figures(frame, quantity, styles, "latency", "Latency against sequence length", caption)
 
@@ -83,8 +86,8 @@ def _memory(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Itera
         hollow_label="predicted, not measured",
     )
     caption = (
-        "Peak of the memory that tensors held during one step: weights, gradients, optimizer state and activations, measured in a pass of its own. "
-        "What grows faster than the line beside it is paid in activations or in n x n weights: the memory split tells which."
+        "Peak memory of tensors during one step: weights, gradients, optimizer state and activations, measured in a separate pass. "
+        "Faster growth comes from activations or from n x n weights; the memory split shows which."
     )
     yield from _line_figures(frame, quantity, styles, "memory", "Peak memory against sequence length", caption)
 
@@ -92,8 +95,8 @@ def _memory(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Itera
 def _flops(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
     quantity = Quantity(value="flops", label="FLOPs per sample", text=numbers.count)
     caption = (
-        "Forward FLOPs of matrix products for one sample, two per multiply-add: exact counts, no measurement, so no interval. "
-        "At matched parameters the width changes with n, so that a curve here is not the scaling of one fixed shape."
+        "Forward FLOPs of matrix products for one sample, two per multiply-add. Counts are exact, so they have no interval. "
+        "With matched parameters the width changes with n, so a curve does not show how one fixed shape scales."
     )
     yield from _line_figures(_per_model(frame), quantity, styles, "flops", "FLOPs against sequence length", caption, per_workload=False)
 
@@ -108,6 +111,7 @@ def _line_figures(
     *,
     per_workload: bool = True,
 ) -> Iterator[FigureBlock]:
+    """Draw a quantity against n, if it has values."""
     row_keys = frames.WORK_KEYS if per_workload else ()
     if (frame[quantity.value] > 0).any():
         yield from draw_sheets(
@@ -122,7 +126,10 @@ def _line_figures(
 
 
 def _degrees(study: Study) -> Iterator[FigureBlock]:
-    """Drawn where FLOPs were measured; the split itself is the plan's closed form."""
+    """Draw the share of each power of n in the FLOPs.
+
+    The split comes from the plan's closed form; without measured FLOPs there is nothing to draw.
+    """
     frame, by_degree = study.frame, study.flops_by_degree
     if frame["flops"].isna().all() or by_degree.empty:
         return
@@ -134,9 +141,9 @@ def _degrees(study: Study) -> Iterator[FigureBlock]:
     rows = rows.assign(written=rows["total"])
     caption = (
         "Share of each power of n in the forward FLOPs of one sample, from the closed form, with the total above each bar. "
-        "Look for the length at which the quadratic part takes over, and compare it between models: each of them has one."
+        "Every model has a quadratic part: compare the lengths at which it dominates."
     )
-    yield from _share_figures(rows, parts, numbers.count, "share of FLOPs", "flops-by-degree", "Where the FLOPs are", caption)
+    yield from _share_figures(rows, parts, numbers.count, "share of FLOPs", "flops-by-degree", "FLOPs by power of n", caption)
 
 
 def _length_params(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
@@ -144,8 +151,8 @@ def _length_params(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -
     rows = rows.assign(share=100 * rows["params_seq"] / rows["params"])
     quantity = Quantity(value="share", label="share of parameters", text=lambda share: f"{share:g} %", logarithmic=False)
     caption = (
-        "Parameters that depend on seq_len, as a share of all parameters: gMLP's n x n spatial matrices, and learned positions elsewhere. "
-        "At a fixed budget this share is taken from the width. Models without such parameters have no line."
+        "Parameters that depend on seq_len, as a share of all parameters: gMLP's n x n spatial matrices, and learned positions in other models. "
+        "At a fixed budget, a larger share leaves less for the width. Models without such parameters have no line."
     )
     if (rows["share"] > 0).any():
         yield from draw_sheets(
@@ -164,16 +171,17 @@ def _memory_parts(frame: pandas.DataFrame) -> Iterator[FigureBlock]:
     rows = rows.assign(other_bytes=(rows["peak_memory_bytes"] - rows[parts].sum(axis=1)).clip(lower=0))
     rows = rows.assign(total=rows[list(MEMORY_PARTS)].sum(axis=1), written=rows["peak_memory_bytes"])
     caption = (
-        "What holds the memory: each part at its own peak, as shares of their sum. Above each bar the peak of all together, smaller than the sum "
-        "where parts peak at different moments. Gradients and optimizer state exist only while training. Attention's n^2 is in the activations, "
-        "if the kernel writes it at all; gMLP's is in the weights, once for the whole batch."
+        "Each part at its own peak, as a share of the sum of these peaks. The number above a bar is the peak of all parts together, which is "
+        "smaller than the sum if parts peak at different times. Gradients and optimizer state exist only in training. Attention's n^2 terms are "
+        "activations, if the kernel writes them at all; gMLP's are weights, shared by the whole batch."
     )
-    yield from _share_figures(rows, MEMORY_PARTS, numbers.bytes_text, "share of memory", "memory-parts", "What holds the memory", caption)
+    yield from _share_figures(rows, MEMORY_PARTS, numbers.bytes_text, "share of memory", "memory-parts", "Memory by part", caption)
 
 
 def _share_figures(
     rows: pandas.DataFrame, parts: Mapping[str, str], text: Callable[[float], str], label: str, name: str, title: str, caption: str
 ) -> Iterator[FigureBlock]:
+    """Draw stacked shares; needs the columns of `draw_shares`."""
     rows = rows[rows["total"] > 0]
     row_keys = ("size",) if name == "flops-by-degree" else ("size", *frames.WORK_KEYS)
     if len(rows):
@@ -189,7 +197,7 @@ def _share_figures(
 
 
 def shares_table(rows: pandas.DataFrame, parts: Mapping[str, str], text: Callable[[float], str]) -> Table:
-    """List each part as a share and as an amount, then the column `total` that they are shares of."""
+    """Return each part as share and amount, then their total."""
 
     def share(part: str) -> Callable[[Row], str]:
         return lambda row: (
@@ -213,8 +221,8 @@ def _accuracy(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Ite
     y = {"y": rows["accuracy"], "y_low": rows["accuracy_low"], "y_high": rows["accuracy_high"]}
     rows = with_front(rows.assign(x=rows["budget"].where(matched, rows["params"]), **empty, **y), ())
     caption = (
-        "Accuracy on the test split, the mean over seeds with its 95 % t-interval; one panel per n. Points of one size are drawn side by side. "
-        "The line is the best mean up to each size; rings mark the models on it, dotted where the intervals leave this open."
+        "Accuracy on the test split: means over seeds with 95 % t-intervals, one panel per n. Points of one size are drawn side by side. "
+        "The line is the best mean up to each size. Rings mark the models on the line; they are dotted if the intervals leave membership open."
     )
 
     def untrained(shown: pandas.DataFrame) -> tuple[str, ...]:
@@ -232,13 +240,19 @@ def _accuracy(frame: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Ite
 
 
 def _per_model(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """One row per model, length and size: what does not depend on the workload."""
-    known = frame.sort_values("flops", na_position="last", kind="stable").drop_duplicates(["model", "seq_len", "size"]).sort_index()
-    return known.assign(label=known["model"])
+    """Keep one row per model, length and size.
+
+    Use it for values that do not depend on the workload.
+    """
+    rows = frame.sort_values("flops", na_position="last", kind="stable").drop_duplicates(["model", "seq_len", "size"]).sort_index()
+    return rows.assign(label=rows["model"])
 
 
 def _missing(rows: pandas.DataFrame, value: str, row_keys: tuple[str, ...]) -> tuple[str, ...]:
-    """What was asked for and has no value; a cell that was measured without it was not asked for it."""
+    """Return each row that lacks a requested value, with its status.
+
+    A measured row without the value did not request it.
+    """
     keys = frames.varying(rows, row_keys)
     empty = rows[rows[value].isna() & (rows["status"] != MEASURED)].to_dict("records")
     return tuple(f"{frames.row_name(row, keys)}: {row['status'] or 'no value'}" for row in empty)

@@ -1,4 +1,7 @@
-"""Cost against quality: one point per trained model with its intervals, the Pareto front as steps, the level of guessing."""
+"""Draw cost against quality: one point per trained model, with intervals.
+
+Steps show the Pareto front, and a dotted line shows the score of guessing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from bench.analysis.front import EXACT, Axes, on_front
 from bench.analysis.ranking import ON
 from bench.report.charts.matplotlib import Handle, draw_panels
 from bench.report.charts.sheets import Sheet
-from bench.report.charts.style import GREY, SeriesStyle, slug
+from bench.report.charts.style import GREY, LineStyle, SeriesStyle, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
 
 X_LABELS = {
@@ -27,19 +30,25 @@ X_LABELS = {
 }
 FRONT_COLOR = "#888888"
 SPREAD = 0.035
-"""Distance, as a fraction of the axis, at which points of an exact x are set apart: matched models would lie on top of each other."""
+"""Spacing of points with nearly equal x, as fraction of the axis.
+
+Matched models have nearly the same x, so their points would overlap.
+"""
 SIDE_MARGIN = 0.14
 MIN_SPAN = math.log(2)
 GUESSES = {"accuracy": "uniform guess", "score": "guess of the mean"}
-"""Whose score the level of guessing is. Where classes are not equally frequent, the best constant guess scores higher than a uniform one."""
+"""Names of the guess at the level of guessing, by y axis.
+
+With unequal class frequencies, the best constant guess scores higher than a uniform guess.
+"""
 MAX_CHANCE_STRETCH = 0.6
-"""The axis is stretched down to the level of guessing where that makes it longer by no more than this share."""
+"""Largest growth of the axis to show guessing, as a share."""
 
 
 def draw_front(sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None]) -> Figure:
-    """Draw a point per trained model, and the front. Needs x and y with their bounds, and the column of `with_front`.
+    """Draw trained models and the front, panel by panel.
 
-    `chance` is the score of guessing by task, None where not known.
+    The rows need `x` and `y` with their bounds, and the column of `with_front`. `chance`: score of guessing by task; None if unknown.
     """
     rows = sheet.rows
     labels = [label for label in styles if label in set(rows["label"])]
@@ -59,7 +68,10 @@ def draw_front(sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chan
 
 
 def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series:
-    """Values nearer than SPREAD to the one before form a cluster, set side by side around its middle in the same order."""
+    """Return x positions at which points do not overlap.
+
+    A value nearer than SPREAD to the one before joins its cluster. A cluster's points stand side by side around its middle, in order.
+    """
     width = math.log(limits[1] / limits[0])
     order = values.sort_values(kind="stable").index
     clusters: list[list[Any]] = []
@@ -75,7 +87,10 @@ def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series
 
 
 def _draw_front(plot: Plot, points: pandas.DataFrame, limits: tuple[float, float]) -> None:
-    """Rings on its points, dotted where membership is not certain; the line is the best mean up to each x."""
+    """Draw the front as steps, with rings on its points.
+
+    The steps are the best mean up to each x. A ring is dotted if membership is not certain.
+    """
     front = on_front(points)
     ends = pandas.Series([*front["place"], limits[1]]), pandas.Series([*front["y"], front["y"].iloc[-1]])
     plot.plot(*ends, color=FRONT_COLOR, linewidth=1, drawstyle="steps-post", zorder=1, gid="front")
@@ -93,14 +108,15 @@ def _draw_front(plot: Plot, points: pandas.DataFrame, limits: tuple[float, float
 
 
 def _draw_series(plot: Plot, series: pandas.DataFrame, style: SeriesStyle, gid: str) -> None:
-    arms: dict[str, Any] = {"yerr": _arms(series, "y")}
+    bars: dict[str, Any] = {"yerr": _bar_lengths(series, "y")}
     if series["x_low"].notna().any():
-        arms["xerr"] = _arms(series, "x")
-    plot.errorbar(series["place"], series["y"], fmt="none", ecolor=style.color, elinewidth=1.2, capsize=3, **arms)
+        bars["xerr"] = _bar_lengths(series, "x")
+    plot.errorbar(series["place"], series["y"], fmt="none", ecolor=style.color, elinewidth=1.2, capsize=3, **bars)
     plot.plot(series["place"], series["y"], linestyle="", marker=style.marker, color=style.color, gid=gid)
 
 
-def _arms(series: pandas.DataFrame, name: str) -> list[pandas.Series]:
+def _bar_lengths(series: pandas.DataFrame, name: str) -> list[pandas.Series]:
+    """Return the lengths of the error bars below and above each point."""
     low, high = series[name] - series[f"{name}_low"], series[f"{name}_high"] - series[name]
     return [low.clip(lower=0).fillna(0), high.clip(lower=0).fillna(0)]
 
@@ -108,11 +124,12 @@ def _arms(series: pandas.DataFrame, name: str) -> list[pandas.Series]:
 def _mark_unstable(plot: Plot, points: pandas.DataFrame, axes: Axes) -> None:
     for row in points.to_dict("records") if axes.x == "latency_ms" else ():
         if row["latency_stable"] is False:
-            words = plot.annotate("unstable", (row["place"], row["y"]), (7, 5), textcoords="offset points", fontsize=7.5, color="#666666")
-            words.set_gid("unstable")
+            note = plot.annotate("unstable", (row["place"], row["y"]), (7, 5), textcoords="offset points", fontsize=7.5, color="#666666")
+            note.set_gid("unstable")
 
 
 def _draw_chance(plot: Plot, chance: float | None, limits: tuple[float, float], guess: str) -> None:
+    """Draw the level of guessing, or note that it is off-axis."""
     if chance is None:
         return
     low, high = limits
@@ -142,7 +159,7 @@ def _y_limits(rows: pandas.DataFrame, axes: Axes, chance: Mapping[str, float | N
 
 
 def _set_x_axis(plot: Plot, sizes: Sequence[float], limits: tuple[float, float], label: str, num_columns: int) -> None:
-    """Ticks at the sizes themselves where these are given, else at round numbers."""
+    """Set a logarithmic x axis with ticks at `sizes`, otherwise round numbers."""
     plot.set_xscale("log")
     plot.set_xlim(*limits)
     ticks = list(sizes) or round_ticks(*limits)
@@ -166,22 +183,11 @@ def _handles(labels: Sequence[str], styles: Mapping[str, SeriesStyle], rows: pan
     handles: list[Handle] = [
         Line2D([], [], color=styles[name].color, linestyle="", marker=styles[name].marker, label=name) for name in labels
     ]
-    standings = set(on_front(rows)["front"])
+    memberships = set(on_front(rows)["front"])
     for certain, name in ((True, "Pareto front"), (False, "front, not certain")):
-        if any((standing == ON) is certain for standing in standings):
-            handles.append(_ring(certain, name))
+        if any((membership == ON) is certain for membership in memberships):
+            line: LineStyle = "-" if certain else ":"
+            handles.append(
+                Line2D([], [], color=FRONT_COLOR, linewidth=1, linestyle=line, marker="o", markersize=10, fillstyle="none", label=name)
+            )
     return handles
-
-
-def _ring(certain: bool, name: str) -> Line2D:
-    return Line2D(
-        [],
-        [],
-        color=FRONT_COLOR,
-        linewidth=1,
-        linestyle="-" if certain else ":",
-        marker="o",
-        markersize=10,
-        fillstyle="none",
-        label=name,
-    )

@@ -1,4 +1,7 @@
-"""Matrices as rows of small heatmaps, each row in one colour scale that is drawn beside it."""
+"""Draw matrices as rows of small heatmaps.
+
+Each row has one colour scale, drawn beside it.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,21 @@ BAR_INCHES, BAR_GAP_INCHES = 0.09, 0.08
 TITLE_POINTS, LABEL_POINTS, TICK_POINTS = 7.5, 8.0, 6.5
 EDGE = "#888888"
 SHOWN_SHARE = 99.5
-"""Per cent of a row's entries within the colour scale: one large entry would leave all others pale."""
+"""Percentage of a row's entries within the colour scale.
+
+Without a cut, one large entry would make all others pale.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeatmapRow:
-    """`titles` stand above `matrices`, square and all of one size. Colours end at `limit`; 0: at the largest entries of the row."""
+    """One row of heatmaps.
+
+    `label`: text beside the row.
+    `matrices`: square, all of one size.
+    `titles`: one text above each matrix.
+    `limit`: end of the colour scale; 0 takes it from the row's largest entries.
+    """
 
     label: str
     matrices: tuple[Matrix, ...]
@@ -35,7 +47,10 @@ class HeatmapRow:
 
 
 def draw_heatmaps(rows: Sequence[HeatmapRow], *, signed: bool) -> Figure:
-    """Signed entries in two colours around a white zero, others from dark to light."""
+    """Draw the rows as one figure.
+
+    Signed entries have two colours around a white zero; others run from dark to light.
+    """
     num_columns = max(len(row.matrices) for row in rows)
     width = num_columns * PANEL_INCHES * (1 + GAP)
     height = TOP_INCHES + BOTTOM_INCHES + len(rows) * (PANEL_INCHES + TITLE_INCHES) - TITLE_INCHES
@@ -50,7 +65,10 @@ def draw_heatmaps(rows: Sequence[HeatmapRow], *, signed: bool) -> Figure:
 
 
 def _draw_row(axis: Axes, row: HeatmapRow, signed: bool) -> AxesImage:
-    """All matrices of a row share one axis: one per panel would take minutes to draw."""
+    """Draw a row's matrices; return one image for the colour scale.
+
+    They share one axis, because one axis per matrix would take minutes to draw.
+    """
     limit = row.limit or float(np.percentile(np.abs(row.matrices), SHOWN_SHARE)) or 1.0
     for place, (matrix, title) in enumerate(zip(row.matrices, row.titles, strict=True)):
         left = place * (1 + GAP)
@@ -60,7 +78,7 @@ def _draw_row(axis: Axes, row: HeatmapRow, signed: bool) -> AxesImage:
             vmin=-limit if signed else 0.0,
             vmax=limit,
             extent=(left, left + 1, 0, 1),
-            interpolation="none",  # an SVG then holds the entries themselves, sharp at any size
+            interpolation="none",  # keeps an SVG sharp at any size: it holds the entries themselves
             aspect="auto",
         )
         axis.plot([left, left + 1, left + 1, left, left], [0, 0, 1, 1, 0], color=EDGE, linewidth=0.5, clip_on=False)
@@ -81,7 +99,10 @@ def _draw_scale(figure: Figure, image: AxesImage, left: float, bottom: float, si
 
 
 def _add_axis(figure: Figure, left: float, bottom: float, width: float) -> Axes:
-    """`PANEL_INCHES` high, bare of spines, ticks and grid; all in inches."""
+    """Add a bare axis of height `PANEL_INCHES`, without spines, ticks or grid.
+
+    Positions and sizes are in inches.
+    """
     across, down = figure.get_size_inches()
     axis = figure.add_axes((left / across, bottom / down, width / across, PANEL_INCHES / down))
     axis.grid(visible=False)

@@ -1,4 +1,7 @@
-"""Draw a sheet of panels as one figure: lines, stacked shares; the legend below, never over the data."""
+"""Draw a sheet of panels as lines or as stacked shares.
+
+The legend is below the panels, so it never covers data.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ Handle = Line2D | Patch
 
 
 def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], handles: Sequence[Handle]) -> Figure:
-    """Fill one axis per panel by `draw`, all with one y axis. Labels stay on the outer axes; a combination without data leaves its place empty."""
+    """Draw each panel on a separate axis with a shared y range.
+
+    Only the outer axes have labels. A missing panel leaves an empty space.
+    """
     num_rows = -(-len(sheet.panels) // sheet.num_columns)
     many = (max(MIN_WIDTH, MANY_PANELS[0] * sheet.num_columns), MANY_PANELS[1] * num_rows)
     width, height = many if len(sheet.panels) > 1 else ONE_PANEL
@@ -55,7 +61,10 @@ def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], ha
 
 
 def legend_columns(handles: Sequence[Handle], width: float) -> int:
-    """As many as fit side by side in `width` inches, whatever the names' length; a legend fills its columns from top to bottom."""
+    """Return how many legend columns fit into `width` inches.
+
+    A legend fills its columns from top to bottom; long names reduce their number.
+    """
     lengths = [len(str(handle.get_label())) + LEGEND_HANDLE_CHARACTERS for handle in handles]
     for columns in range(len(lengths), 1, -1):
         rows = -(-len(lengths) // columns)
@@ -70,10 +79,17 @@ LIMIT_COLOR = "#555555"
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """Columns of a value and its bounds (empty: none), over the column `x`; `divisor` converts into the unit of `label`.
+    """A quantity to plot, with columns and axis labels.
 
-    `text` writes a tick. `hollow` picks the rows whose markers are hollow, `hollow_label` says why. `limit`: a value with a line of its own, in the
-    unit of `label`, and its name in the legend.
+    `value`: column of the values.
+    `label`: axis label with unit.
+    `text`: formats a tick.
+    `x`, `x_label`: column and label of the x axis.
+    `divisor`: converts values into the unit of `label`.
+    `low`, `high`: columns of the interval; empty without one.
+    `logarithmic`: whether the y axis is logarithmic.
+    `hollow`, `hollow_label`: selects rows with hollow markers; their name in the legend.
+    `limit`, `limit_label`: height of a horizontal line, in the unit of `label`; its name in the legend.
     """
 
     value: str
@@ -92,12 +108,12 @@ class Quantity:
 
 
 def is_unstable(rows: pandas.DataFrame) -> pandas.Series:
-    """Mark the rows whose latency is flagged as unstable."""
+    """Return which rows have an unstable latency."""
     return pandas.Series([flag is False for flag in rows["latency_stable"]], index=rows.index, dtype=bool)
 
 
 def draw_lines(sheet: Sheet, quantity: Quantity, styles: Mapping[str, SeriesStyle]) -> Figure:
-    """Draw one line per series, interrupted where a cell has no value."""
+    """Draw one line per series, with gaps for missing values."""
     rows = sheet.rows
     measured = rows[rows[quantity.value] > 0]
     places = sorted(set(measured[quantity.x]))
@@ -150,9 +166,10 @@ SHARE_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def draw_shares(sheet: Sheet, parts: Mapping[str, str], text: Callable[[float], str], label: str) -> Figure:
-    """Stack the parts as shares of the column `total`, with the column `written` above each bar; `parts` maps a column to its name in the legend.
+    """Draw bars of stacked parts, as shares of the column `total`.
 
-    A negative part is drawn below zero, so that the bar still sums to one.
+    `parts` maps a column to its name in the legend. The number above each bar is the column `written`. A negative part is drawn below zero, so
+    that the bar still sums to one.
     """
     styles = part_styles(list(parts))
     lengths = sorted(set(sheet.rows["seq_len"]))
@@ -179,7 +196,7 @@ def draw_shares(sheet: Sheet, parts: Mapping[str, str], text: Callable[[float], 
 
 
 def _draw_bar(axis: Axes, place: int, shares: Mapping[str, float], styles: Mapping[str, PartStyle]) -> float:
-    """Returns where the bar ends."""
+    """Draw one stacked bar and return the top's height."""
     above, below = 0.0, 0.0
     for part, share in shares.items():
         if pandas.isna(share) or not share:

@@ -1,4 +1,7 @@
-"""Small multiples: which panels a figure has, and how many sheets it takes."""
+"""Arrange rows as panels on sheets (small multiples).
+
+A sheet becomes one figure. If a figure would have too many panels, its workloads are split over several sheets.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,13 @@ def draw_sheets(
     table: Callable[[pandas.DataFrame], Table] | None = None,
     missing: Callable[[pandas.DataFrame], Sequence[str]] | None = None,
 ) -> Iterator[FigureBlock]:
-    """Draw the first `MAX_SHEETS` sheets; the last one names the others.
+    """Yield a figure for each of the first `MAX_SHEETS` sheets.
 
-    `missing` and `table` get the rows of a sheet; `conditions` ends the caption with the workload values that these rows share.
+    The last figure names the sheets that were not drawn. `missing` and `table` receive the rows of a sheet. `conditions` appends the workload
+    values that these rows share to the caption.
     """
     for place, sheet in enumerate(found[:MAX_SHEETS]):
-        held, left_out = drawable(sheet)
+        shown, left_out = drawable(sheet)
         not_drawn = [other.title for other in found[MAX_SHEETS:]] if place == MAX_SHEETS - 1 else []
         shared = constant_work(sheet.rows) if conditions else ""
         without_value = missing(sheet.rows) if missing else ()
@@ -44,15 +48,15 @@ def draw_sheets(
             name=f"{name}-{sheet.name}" if sheet.name else name,
             title=f"{title}: {sheet.title}" if sheet.title else title,
             caption=f"{caption} Conditions: {shared}." if shared else caption,
-            figure=draw(held),
+            figure=draw(shown),
             table=table(sheet.rows) if table else None,
-            missing=(*left_out, *_named(without_value, "cells"), *_named(not_drawn, "figures of this kind")),
+            missing=(*left_out, *_named(without_value, "configurations"), *_named(not_drawn, "figures of this kind")),
         )
 
 
-def _named(texts: Sequence[str], what: str) -> list[str]:
-    """All of them, or the first and how many more."""
-    more = [f"and {len(texts) - MAX_NAMED:,} more {what}"] if len(texts) > MAX_NAMED else []
+def _named(texts: Sequence[str], noun: str) -> list[str]:
+    """Return the first `MAX_NAMED` texts and the number of others."""
+    more = [f"and {len(texts) - MAX_NAMED:,} more {noun}"] if len(texts) > MAX_NAMED else []
     return [*texts[:MAX_NAMED], *more]
 
 
@@ -72,7 +76,12 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """The panels of one figure, row by row; a combination that is not in the data is None. `title` says what sets it apart from other sheets."""
+    """The panels of one figure.
+
+    `title`, `name`: workload values that distinguish this sheet, as text and in a file name.
+    `num_columns`: panels per row.
+    `panels`: row by row; None for a combination without data.
+    """
 
     title: str
     name: str
@@ -85,9 +94,10 @@ class Sheet:
 
 
 def sheets(frame: pandas.DataFrame, column: str, text: Callable[[Any], str], row_keys: tuple[str, ...] = WORK_KEYS) -> list[Sheet]:
-    """Panels by `column` across and by the workload values that differ down, split into several figures until each stays readable.
+    """Arrange the frame as sheets that stay readable.
 
-    Devices never share a figure. `text` names a value of `column`.
+    A sheet has the values of `column` across and the varying workload values (of `row_keys`) down. Devices never share a sheet. `text` formats a
+    value of `column`.
     """
     keys = varying(frame, row_keys)
     fixed = tuple(key for key in keys if key == "device")
@@ -101,7 +111,10 @@ def sheets(frame: pandas.DataFrame, column: str, text: Callable[[Any], str], row
 
 
 def drawable(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
-    """Cut a sheet down to the room of an image; return it with a phrase for each kind of loss. Most sheets are held whole."""
+    """Cut a sheet to the limits of an image.
+
+    Returns the sheet and a phrase per cut for the reader. Most sheets need no cut.
+    """
     panels = sheet.panels[:MAX_PANELS]
     rows = sheet.rows
     labels, lengths = list(dict.fromkeys(rows["label"])), sorted(rows["seq_len"].unique())
@@ -113,28 +126,30 @@ def drawable(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
     )
     if not any(left_out):
         return sheet, ()
-    kept = tuple(panel and _chosen(panel, kept_labels, kept_lengths) for panel in panels)
-    held = Sheet(title=sheet.title, name=sheet.name, num_columns=min(sheet.num_columns, MAX_COLUMNS), panels=kept)
-    return held, tuple(phrase for phrase in left_out if phrase)
+    kept = tuple(panel and _restricted(panel, kept_labels, kept_lengths) for panel in panels)
+    shown = Sheet(title=sheet.title, name=sheet.name, num_columns=min(sheet.num_columns, MAX_COLUMNS), panels=kept)
+    return shown, tuple(phrase for phrase in left_out if phrase)
 
 
-def _left_out(what: str, num: int, num_kept: int) -> str:
-    return f"{num - num_kept} of {num:,} {what}, left out of the image" if num > num_kept else ""
+def _left_out(noun: str, num: int, num_kept: int) -> str:
+    return f"{num - num_kept} of {num:,} {noun}, left out of the image" if num > num_kept else ""
 
 
 def _spread(values: Sequence[float], num: int) -> list[float]:
-    """Pick at most `num` of the values, evenly, both ends among them."""
+    """Return at most `num` evenly spread values, including both ends."""
     if len(values) <= num:
         return list(values)
     return [values[round(i * (len(values) - 1) / (num - 1))] for i in range(num)]
 
 
-def _chosen(panel: Panel, labels: Sequence[str], lengths: Sequence[float]) -> Panel | None:
+def _restricted(panel: Panel, labels: Sequence[str], lengths: Sequence[float]) -> Panel | None:
+    """Keep rows with these labels and lengths; None without any."""
     rows = panel.rows[panel.rows["label"].isin(labels) & panel.rows["seq_len"].isin(lengths)]
     return None if rows.empty else Panel(title=panel.title, rows=rows)
 
 
 def _split(frame: pandas.DataFrame, fixed: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], pandas.DataFrame]]:
+    """Yield each combination of `fixed` values with its rows."""
     if not fixed:
         yield {}, frame
         return
@@ -143,6 +158,7 @@ def _split(frame: pandas.DataFrame, fixed: tuple[str, ...]) -> Iterator[tuple[di
 
 
 def _sheet(values: dict[str, Any], frame: pandas.DataFrame, keys: tuple[str, ...], column: str, text: Callable[[Any], str]) -> Sheet:
+    """Arrange rows that share `values` as one sheet, however many panels."""
     combinations = list(_split(frame, varying(frame, keys)))
     across = list(dict.fromkeys(frame[column]))
     panels = [

@@ -1,4 +1,7 @@
-"""How figures look: fonts, colours, and one fixed colour, marker and line style per series, so that a grey print stays readable."""
+"""Define the look of figures: fonts, colours, markers and lines.
+
+Each series has a fixed colour, marker and line style, so a grey print stays readable.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import matplotlib.style
 
 LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
 
-# Okabe and Ito, "Color Universal Design"; its yellow is left out: too pale on white
+# Okabe and Ito, "Color Universal Design", without its yellow, which is too pale on white
 VERMILLION, BLUE, GREEN, PURPLE = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#999999"
 HOLLOW = "white"
@@ -41,12 +44,12 @@ SETTINGS: dict[str, Any] = {
     "lines.markersize": 6,
     "hatch.linewidth": 0.6,
     "savefig.dpi": 120,
-    # names come from the user: a dollar sign is a dollar sign
+    # names come from the user, so a dollar sign must not start a formula
     "text.parse_math": False,
-    # glyphs travel as outlines, and equal data give equal bytes
+    # outlines need no font on the reader's machine; a fixed salt gives equal data equal bytes
     "svg.fonttype": "path",
     "svg.hashsalt": HASH_SALT,
-    # TrueType, which journals ask for
+    # TrueType, which journals require
     "pdf.fonttype": 42,
 }
 
@@ -85,7 +88,10 @@ PARTS = (
 
 @contextlib.contextmanager
 def figure_style() -> Iterator[None]:
-    """Drawing and saving both happen inside; nothing of it stays afterwards."""
+    """Apply the style of figures inside a `with` block.
+
+    Both draw and save inside. Matplotlib's settings are restored afterwards.
+    """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         parameters: Any = matplotlib.rcParams
@@ -94,24 +100,31 @@ def figure_style() -> Iterator[None]:
 
 
 def series_styles(labels: Sequence[str]) -> dict[str, SeriesStyle]:
-    """A style per label: the three families always look the same, also beside themselves with another attention kernel; others follow in order, with
-    colours repeated only beside another marker."""
+    """Return a style for each label.
+
+    The three families always look the same. All other labels take styles in order, including families with another attention kernel. A colour
+    repeats only with another marker.
+    """
     others = [label for label in dict.fromkeys(labels) if _family(label) not in RESERVED]
     spare = {label: _spare(i) for i, label in enumerate(others)}
     return {label: RESERVED.get(_family(label)) or spare[label] for label in dict.fromkeys(labels)}
 
 
 def _family(label: str) -> str:
-    """The label of a model as it runs by default."""
+    """Return the label without the name of the default attention kernel."""
     return label.removesuffix(DEFAULT_KERNEL)
 
 
 def part_styles(parts: Sequence[str]) -> dict[str, PartStyle]:
+    """Return a style for each part of a stacked bar, in order."""
     return {part: PARTS[i % len(PARTS)] for i, part in enumerate(parts)}
 
 
 def slug(text: str) -> str:
-    """Safe as a file name and as an id in SVG. A text that loses characters on the way keeps a short hash of the whole."""
+    """Return a text that is safe in file names and SVG ids.
+
+    If the text changes, a short hash of the original keeps it unique.
+    """
     safe = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if safe == text:
         return safe
@@ -119,7 +132,7 @@ def slug(text: str) -> str:
 
 
 def _spare(i: int) -> SeriesStyle:
-    # four colours and five markers: twenty pairs before one comes again
+    # four colours and five markers give twenty pairs before one repeats
     return SeriesStyle(
         color=SPARE_COLORS[i % len(SPARE_COLORS)],
         marker=SPARE_MARKERS[i % len(SPARE_MARKERS)],

@@ -1,4 +1,7 @@
-"""Axes whose ticks are values of the data or round numbers, whatever the range: one point, less than a decade or ten."""
+"""Set axis ticks at data values or round numbers.
+
+This works for any range: a single point, less than a decade, or ten decades.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,17 @@ LENGTH_LABEL = "seq_len n (tokens)"
 
 
 def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
-    """A logarithmic x axis with a tick at every n that was measured. Labels that would touch the one before are left out, their ticks stay."""
+    """Set a logarithmic x axis with a tick at every measured n.
+
+    A label that would touch the previous one is omitted; its tick stays.
+    """
     values = sorted(set(lengths))
     low, high = math.log(values[0]), math.log(values[-1])
     span = (high - low) or math.log(4)
     middle, half = (low + high) / 2, span * (0.5 + LENGTH_MARGIN)
     axis.set_xscale("log")
     axis.set_xlim(math.exp(middle - half), math.exp(middle + half))
-    apart = [value for value in values if value + 1 not in values]  # of twins, the longer one has the label
+    apart = [value for value in values if value + 1 not in values]  # of two adjacent lengths (16 and 17), only the longer has a label
     labelled = {value for value, keep in zip(apart, spaced([math.log(value) / (2 * half) for value in apart]), strict=True) if keep}
     shown = [value in labelled for value in values]
     texts = [f"{value:.0f}" if keep else "" for value, keep in zip(values, shown, strict=True)]
@@ -36,7 +42,10 @@ def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
 
 
 def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
-    """A logarithmic y axis over positive values with round ticks, each shown by `text`."""
+    """Set a logarithmic y axis for positive values, with round ticks.
+
+    `text` formats a tick.
+    """
     low, high = min(values), max(values)
     margin = max((high / low) ** 0.08, 1.12)
     low, high = low / margin, high * margin
@@ -48,7 +57,10 @@ def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], 
 
 
 def value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
-    """A linear y axis from zero."""
+    """Set a linear y axis from zero, with round ticks.
+
+    `text` formats a tick.
+    """
     high = 1.08 * max(values)
     axis.set_ylim(0, high)
     ticks = linear_ticks(0, high, num=5)
@@ -57,7 +69,10 @@ def value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str]
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Between three and about eight round numbers in low..high, 0 < low < high."""
+    """Return three to about eight round numbers in low..high.
+
+    Requires 0 < low < high.
+    """
     for steps in STEPS:
         ticks = [t for t in _candidates(low, high, steps) if low <= t <= high]
         if len(ticks) >= ENOUGH_TICKS:
@@ -71,7 +86,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def linear_ticks(low: float, high: float, num: int = 4) -> list[float]:
-    """Multiples of a round step in low..high, about `num` of them."""
+    """Return about `num` multiples of a round step in low..high."""
     rough = (high - low) / num
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough)
@@ -80,7 +95,10 @@ def linear_ticks(low: float, high: float, num: int = 4) -> list[float]:
 
 
 def spaced(positions: Sequence[float], distance: float = MIN_LABEL_DISTANCE) -> list[bool]:
-    """Which labels at these positions (fractions of the axis, ascending) keep their distance from the one shown before. The first is kept."""
+    """Return which labels keep their distance from the previous shown label.
+
+    `positions` are ascending fractions of the axis. The first label is always shown.
+    """
     shown: list[bool] = []
     last = -math.inf
     for position in positions:

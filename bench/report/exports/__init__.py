@@ -1,11 +1,13 @@
-"""The contract of an export: one file, `bench/report/exports/<name>.py`, found by the catalog, importing only the standard library at its top level.
+"""Write runs in the formats of other programs, one program per file.
 
-    PACKAGE           what must be installed for it
-    NEEDS_TRAINING    whether a run that trains nothing holds nothing for it
-    export            (StoredRun, target) -> what to type next, fit for a shell, or the address to open; writes what a run's folder holds, in the form
-                      of another program, to `target` (a folder, or an address where that program has such; "" for its usual place). Raises
-                      RequestError where the run holds nothing for that program or `target` cannot be written.
+The catalog finds each `bench/report/exports/<name>.py`. The file imports only the standard library and `bench` at the top level, and defines:
 
-An export reads the records and changes none of them. It can be made again at any time: unchanged entries stay, new results of a cell or training
-replace its earlier ones, and what others wrote to that target is left alone.
+    PACKAGE           the package to install
+    NEEDS_TRAINING    whether the program can use only runs that train models
+    export            (StoredRun, target) -> the shell command or the address that shows the result. Writes the run to `target`, a folder or, if
+                      the program has servers, an address; "" means the program's usual place. Raises RequestError if the run holds nothing for
+                      the program or `target` cannot be written.
+
+An export only reads the records and can be repeated at any time: unchanged entries stay, new results of a cell or training replace its earlier
+ones, and entries of others in the target stay untouched.
 """

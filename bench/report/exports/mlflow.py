@@ -1,4 +1,7 @@
-"""Rows of the table as MLflow runs, with their sizes as parameters and their figures as metrics; training curves by epoch."""
+"""Export the rows of a run's table as MLflow runs.
+
+Sizes become parameters, figures become metrics, and training curves become metrics by epoch.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +28,31 @@ PARAMETERS = (
     *("width", "depth", "heads", "ffn_width", "status", "reason", "quick"),
 )
 CELL, SOURCE, CONTENT = "cell_id", "measured", "content"
-"""Tags of a run: its cell; when and where the run that it comes from was measured, as runs of one name may share a server; an id of all it holds."""
+"""Tags of an MLflow run.
+
+`cell_id`: the row's cell.
+`measured`: when and where the source run was measured, because runs with equal names may share a server.
+`content`: an id of the row and its curves.
+"""
 COMPLETE = "FINISHED"
 SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""Nothing is sent to MLflow's makers, and a server that does not answer is given up within seconds; the user's own settings come first."""
+"""Defaults for MLflow's variables; the user's settings take precedence.
+
+They switch telemetry off and give up within seconds on a server that does not answer.
+"""
 FOLDER_ALLOWED = {"MLFLOW_ALLOW_FILE_STORE": "true"}
-"""A folder needs no server and no database; MLflow asks to be told so."""
+"""MLflow requires this variable before it stores runs in a plain folder."""
 SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 SECRETS = re.compile(r"(?<=//)[^/@\s]*@")
 MOST_METRICS = 1000
-"""What MLflow takes in one request."""
+"""MLflow's limit per request."""
 
 
 def export(stored: StoredRun, target: str) -> str:
-    """One experiment, named as the run, in the tracking store at `target` (default: `MLFLOW_TRACKING_URI`, or a folder `mlruns` in the run's folder).
+    """Write the run as one MLflow experiment; return how to view it.
 
-    Raises RequestError where `target` cannot be written, or no server answers there.
+    The experiment has the run's name. The tracking store is `target`, by default `MLFLOW_TRACKING_URI` or the folder `mlruns` in the run's folder.
+    Raises RequestError if `target` cannot be written or no server answers there.
     """
     address = _address(target) if target else _usual_address(stored)
     in_folder = address.startswith("file:")
@@ -53,50 +65,59 @@ def export(stored: StoredRun, target: str) -> str:
     try:
         _write(mlflow.MlflowClient(tracking_uri=address), stored, rows, curves)
     except (MlflowException, OSError, ValueError) as error:
-        told = SECRETS.sub("", f"cannot write {target or address}: {_reason(error)}")
-        raise RequestError(told, f"choose another --target or {ADDRESS_VARIABLE}") from error
+        message = SECRETS.sub("", f"cannot write {target or address}: {_reason(error)}")
+        raise RequestError(message, f"choose another --target or {ADDRESS_VARIABLE}") from error
     if not in_folder:
         return SECRETS.sub("", address)
     return f"{' '.join(f'{name}={value}' for name, value in FOLDER_ALLOWED.items())} mlflow ui --backend-store-uri {shlex.quote(address)}"
 
 
 def _usual_address(stored: StoredRun) -> str:
-    """MLflow's own variable, which may hold the bare name of a service; else a folder."""
+    """Return the address in MLflow's variable, or else a folder.
+
+    The variable may hold the bare name of a service.
+    """
     named = os.environ.get(ADDRESS_VARIABLE, "")
     return named if named and not named.startswith(("/", ".")) else _address(named or str(stored.folder / "mlruns"))
 
 
 def _address(target: str) -> str:
-    """What has no scheme is a folder."""
+    """Return the target's address; targets without a scheme are folders."""
     return target if SCHEME.match(target) else Path(target).resolve().as_uri()
 
 
 def _write(client: Any, stored: StoredRun, rows: Sequence[Mapping[str, Any]], curves: Iterable[Curve]) -> None:
-    """A row that is there as it is now stays; the other runs of an earlier export go when the new ones are complete."""
+    """Write all rows that are not yet stored with equal content.
+
+    Other runs of an earlier export are deleted once the new ones are complete.
+    """
     name, source = stored.folder.resolve().name, f"{stored.plan.created} {stored.environment.get('environment_id', '')}".strip()
-    known = client.get_experiment_by_name(name)
-    experiment = known.experiment_id if known else client.create_experiment(name)
+    existing = client.get_experiment_by_name(name)
+    experiment = existing.experiment_id if existing else client.create_experiment(name)
     earlier = {run.info.run_id: run for run in _earlier_runs(client, experiment, source)}
     present = {run.data.tags.get(CONTENT): identity for identity, run in earlier.items() if run.info.status == COMPLETE}
     curves_by_cell: dict[str, list[Curve]] = {}
     for curve in curves:
         curves_by_cell.setdefault(curve.cell_id, []).append(curve)
     for row in rows:
-        own = curves_by_cell.get(str(row["cell_id"]), [])
-        content = content_id([row, own])
+        row_curves = curves_by_cell.get(str(row["cell_id"]), [])
+        content = content_id([row, row_curves])
         if content in present:
             del earlier[present.pop(content)]
             continue
         tags = {CELL: str(row["cell_id"]), SOURCE: source, CONTENT: content}
         run = client.create_run(experiment, run_name=f"{row['model']} n={row['seq_len']}", tags=tags).info.run_id
-        _log(client, run, row, own)
+        _log(client, run, row, row_curves)
         client.set_terminated(run)
     for run in earlier:
         client.delete_run(run)
 
 
 def _earlier_runs(client: Any, experiment: str, source: str) -> list[Any]:
-    """Those that an export of this run wrote; one without a source is of an older export."""
+    """Return the MLflow runs that earlier exports of this run wrote.
+
+    Older exports wrote no source tag.
+    """
     found, page = [], None
     while page != "":
         runs = client.search_runs([experiment], page_token=page)
@@ -106,6 +127,7 @@ def _earlier_runs(client: Any, experiment: str, source: str) -> list[Any]:
 
 
 def _log(client: Any, run: str, row: Mapping[str, Any], curves: Iterable[Curve]) -> None:
+    """Write a row's parameters, figures and curves to an MLflow run."""
     from mlflow.entities import Metric, Param
 
     now_ms = time.time_ns() // 1_000_000
@@ -123,10 +145,11 @@ def _log(client: Any, run: str, row: Mapping[str, Any], curves: Iterable[Curve])
 
 
 def _reason(error: Exception) -> str:
+    """Return the cause of a failure, short and without MLflow's wrapping."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    if isinstance(error.__context__, OSError):  # what the connection came to, which MLflow wraps in a long message
+    if isinstance(error.__context__, OSError):  # MLflow wraps a failed connection in a long message
         return "no MLflow server answers there"
-    if known := getattr(error, "supported_uri_schemes", None):
-        return f"MLflow, as installed, knows only folders and {', '.join(f'{scheme}:' for scheme in known if scheme)}"
+    if schemes := getattr(error, "supported_uri_schemes", None):
+        return f"the installed MLflow supports only folders and {', '.join(f'{scheme}:' for scheme in schemes if scheme)}"
     return textwrap.shorten(str(error), LONGEST_REASON, placeholder=" ...")

@@ -1,4 +1,4 @@
-"""Training curves as TensorBoard's event files, one log per training."""
+"""Export training curves as TensorBoard event files, one log per training."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from bench.spec import RequestError
 
 PACKAGE, NEEDS_TRAINING = "tensorboard", True
 UNFINISHED = "unfinished"
-"""The name of a file of events until it is whole, which TensorBoard does not read."""
+"""Temporary name of an event file; TensorBoard ignores it until renamed."""
 EVENT_FILES = "events.out.tfevents.*"
 
 
 def export(stored: StoredRun, target: str) -> str:
-    """Loss and validation by epoch, and what a training came to, below `target` (default: `tensorboard` in the run's folder).
+    """Write each training's curves and final figures; return the viewer's command.
 
-    Raises RequestError where the run trained nothing, or `target` cannot be written.
+    The curves are loss and validation by epoch. The folder is `target`, by default `tensorboard` in the run's folder. Raises RequestError if the
+    run trained nothing or `target` cannot be written.
     """
     curves = list(curves_of(stored))
     if not curves:
-        raise RequestError("this run trained nothing: there are no curves", "--to mlflow takes its figures")
+        raise RequestError("this run trained no model, so it has no curves", "--to mlflow exports its figures")
     from torch.utils.tensorboard import SummaryWriter
 
     folder = Path(target) if target else stored.folder / "tensorboard"

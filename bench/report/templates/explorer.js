@@ -1,5 +1,5 @@
 "use strict";
-// The explorer: one quantity against another, a line per series, drawn by uPlot from the rows of the run.
+// Plots one quantity of the run against another, with a line per series, by uPlot.
 (() => {
   const root = document.querySelector(".explorer");
   if (!root) return;
@@ -14,8 +14,8 @@
   const hidden = new Set();
   let chart = null;
   let lines = [];
-  let points = []; // of all lines shown, by x
-  let place = -1; // of the point that is read
+  let points = []; // points of all visible lines, sorted by x
+  let place = -1; // index of the point under the cursor; -1 without one
 
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const exact = (value) => value.toLocaleString("en", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 });
@@ -32,7 +32,7 @@
     return made;
   }
 
-  // ---- controls: what they say is the whole state
+  // ---- controls: they hold the whole state
 
   function addSelect(text, options, changed) {
     const select = add(add(controls, "label", { textContent: `${text} ` }), "select");
@@ -51,13 +51,13 @@
   }
 
   const isOn = (button) => button.ariaPressed === "true";
-  const named = quantities.map(({ label }, i) => [i, label]);
-  const y = addSelect("y", named, chooseY);
-  const x = addSelect("x", named, chooseX);
+  const quantityOptions = quantities.map(({ label }, i) => [i, label]);
+  const y = addSelect("y", quantityOptions, chooseY);
+  const x = addSelect("x", quantityOptions, chooseX);
   for (const dimension of dimensions) {
-    const options = [[EACH, "a line each"], [ANY, "all in one line"], ...dimension.texts.map((text, i) => [i, text])];
+    const options = [[EACH, "one line each"], [ANY, "all in one line"], ...dimension.texts.map((text, i) => [i, text])];
     dimension.select = addSelect(dimension.label, options, () => {
-      if (!chosen().length) settle(dimension);
+      if (!chosen().length) useMostFrequent(dimension);
       draw();
     });
   }
@@ -68,18 +68,18 @@
 
   function chooseY() {
     logY.ariaPressed = String(quantityOf(y).log);
-    if (!chosen().length) settle();
+    if (!chosen().length) useMostFrequent();
     draw();
   }
 
   function chooseX() {
     logX.ariaPressed = String(quantityOf(x).log);
-    // along n, batch or size the points of one line differ in that very dimension
-    const joined = { seq_len: "seq_len", batch_size: "batching" }[quantityOf(x).name] || "size";
-    const parted = dimensions.filter(({ name, select }) => name !== joined && select.value === ANY);
-    for (const { name, select } of dimensions) if (name === joined) select.value = ANY;
-    for (const { select } of parted) select.value = "0";
-    if (parted.length || !chosen().length) settle();
+    // the points of one line must differ in the dimension of the x axis
+    const joinedName = { seq_len: "seq_len", batch_size: "batching" }[quantityOf(x).name] || "size";
+    const reset = dimensions.filter(({ name, select }) => name !== joinedName && select.value === ANY);
+    for (const { name, select } of dimensions) if (name === joinedName) select.value = ANY;
+    for (const { select } of reset) select.value = "0";
+    if (reset.length || !chosen().length) useMostFrequent();
     draw();
   }
 
@@ -88,8 +88,8 @@
   const isPlottable = (row) => quantityOf(x).values[row] !== null && quantityOf(y).values[row] !== null;
   const chosen = () => rows.filter((row) => isPlottable(row) && dimensions.every((dimension) => passes(dimension, row)));
 
-  // sets the filters to the combination of values that most rows have; `kept` is a filter to leave alone
-  function settle(kept) {
+  // Set the filters to the most frequent combination of values, except the filter `kept`.
+  function useMostFrequent(kept) {
     const filters = dimensions.filter((dimension) => isFilter(dimension) && dimension !== kept);
     const counts = new Map();
     for (const row of rows.filter((found) => isPlottable(found) && (!kept || passes(kept, found)))) {
@@ -140,9 +140,9 @@
     const kept = all.slice(0, MAX_LINES).map((line) => (baseline ? divide(line, baseline) : line));
     lines = kept.map((line) => ({ ...line, points: line.points.filter(isDrawn) }));
     part("message").textContent = [
-      ...(lines.some((line) => line.points.length) ? [] : ["No row fits these choices."]),
-      ...(all.length > MAX_LINES ? [`The first ${MAX_LINES} of ${all.length} lines.`] : []),
-      ...(baseline ? ["Ratios of medians at equal x, without paired intervals: the verdict tables hold the paired ones."] : []),
+      ...(lines.some((line) => line.points.length) ? [] : ["No row matches this selection."]),
+      ...(all.length > MAX_LINES ? [`Shows the first ${MAX_LINES} of ${all.length} lines.`] : []),
+      ...(baseline ? ["Ratios of medians at equal x, without intervals; the verdict tables have paired ratios with intervals."] : []),
     ].join(" ");
     drawLegend();
     drawLines();
@@ -164,7 +164,7 @@
     }
   }
 
-  // ---- drawing: uPlot wants one x axis for all lines, so each point has a place of its own there
+  // ---- drawing: uPlot has one list of x values for all lines, so each point has its own index in it
 
   function drawLines() {
     const shown = lines.filter(({ name }) => !hidden.has(name));
@@ -173,14 +173,14 @@
     chart = null;
     if (points.length) {
       const pen = ({ color, dash }) => ({ stroke: color, width: 2, dash, spanGaps: true, points: { show: true, size: 7, fill: color } });
-      const unseen = { stroke: "transparent", points: { show: false } }; // makes room for the intervals
+      const invisible = { stroke: "transparent", points: { show: false } }; // extends the y axis to the intervals
       const options = {
         ...size(),
         legend: { show: false },
         cursor: { y: false, points: { show: false } },
         scales: { x: scale(isOn(logX)), y: scale(isOn(logY)) },
         axes: [axis(quantityOf(x).label, isOn(logX), true), axis(quantityOf(y).label + (divisor.value && ` / ${divisor.value}`), isOn(logY), false)],
-        series: [{}, ...shown.map(pen), unseen, unseen],
+        series: [{}, ...shown.map(pen), invisible, invisible],
         hooks: { draw: [drawIntervals], setCursor: [({ cursor }) => read(cursor.idx ?? -1)] },
       };
       const values = shown.map((line) => points.map((point) => (point.line === line ? point.y : null)));
@@ -219,7 +219,7 @@
         return kept;
       },
       values: (_, found) => found.map(short),
-      filter: (_, found) => found, // uPlot would thin those of a logarithmic axis out
+      filter: (_, found) => found, // uPlot would omit ticks of a logarithmic axis
     };
   }
 
@@ -256,7 +256,7 @@
     ctx.restore();
   }
 
-  // ---- values under the pointer, or where the arrow keys lead
+  // ---- values at the cursor, moved by pointer or arrow keys
 
   function read(index) {
     place = index;

@@ -1,5 +1,5 @@
 "use strict";
-// Tables that sort, filter and download. Only some rows are in the page at a time; the others wait as data.
+// Sorts, filters and downloads tables. The page shows only some rows at a time; the others stay as data.
 (() => {
   const PAGE_ROWS = 200;
   const WIDE_CHARACTERS = 44;
@@ -24,7 +24,7 @@
     return { rows, tones: rest.tones };
   }
 
-  // what a cell sorts by: its key, else the number it starts with where the column is numeric, else its text
+  // A cell sorts by its key; without a key by its leading number in a numeric column, otherwise by its text.
   function sortValue(cell, numeric) {
     if (cell.key !== null) return cell.key;
     if (cell.text === "") return null;
@@ -38,7 +38,7 @@
     return order.compare(a, b);
   }
 
-  // empty cells come last in both directions; equal ones stay in the order of the page
+  // Empty cells come last in both directions; equal cells keep their order.
   function sorted(rows, column, direction, numeric) {
     if (!direction) return rows;
     const keyed = rows.map((row, place) => ({ row, place, value: sortValue(row[column], numeric) }));
@@ -58,7 +58,7 @@
     });
   }
 
-  // a spreadsheet would run what starts like a formula
+  // A spreadsheet would execute a text that starts like a formula.
   function csvField(text) {
     const safe = /^[=+\-@\t\r]/.test(text) && !PLAIN_NUMBER.test(text) ? `'${text}` : text;
     return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
@@ -127,9 +127,9 @@
       const added = found.slice(first, state.num).map((row) => rowElement(row, columns, tones));
       if (first) table.tBodies[0].append(...added);
       else table.tBodies[0].replaceChildren(...added);
-      tell();
+      showStatus();
     }
-    function tell() {
+    function showStatus() {
       const num = Math.min(found.length, state.num).toLocaleString("en");
       const matching = found.length < rows.length ? ` (${rows.length.toLocaleString("en")} without the filter)` : "";
       status.textContent = `${num} of ${found.length.toLocaleString("en")} row${found.length === 1 ? "" : "s"} shown${matching}`;
@@ -140,7 +140,7 @@
       found = sorted(filtered(rows, input.value), state.column, state.direction, columns[state.column].numeric);
       show(0);
     }
-    // ascending, descending, as the page was
+    // Repeated clicks sort ascending, then descending, then restore the order of the page.
     function sortBy(column) {
       const next = { 0: 1, 1: -1, "-1": 0 };
       state.direction = column === state.column ? next[state.direction] : 1;
@@ -162,12 +162,12 @@
     });
     block.querySelector(".left-out")?.remove();
     block.querySelector(".tools").hidden = false;
-    tell();
+    showStatus();
   }
 
   document.querySelectorAll(".table-block").forEach(start);
 
-  // a link to rows shows those rows alone in the table that it leads to
+  // A link to rows filters its target table to these rows.
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a.rows");
     if (!link) return;
