@@ -33,7 +33,7 @@ def measure_ceilings(device: str, threads: int, dtypes: Sequence[str] = DTYPES) 
     return found, failures
 
 
-def times_something(plan: Plan) -> bool:
+def needs_short_ceilings(plan: Plan) -> bool:
     """Return whether a run of the plan needs short ceilings.
 
     It does on a CPU if any metric repeats its measurement, as every metric of time does. On CUDA a process takes seconds to start, so

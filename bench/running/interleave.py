@@ -19,7 +19,7 @@ STANDS_STILL = 0.05
 
 OpenMP workers spin for a while after their work is done.
 """
-LOOK_S, MAX_WAIT_S = 0.001, 1.0
+POLL_S, MAX_WAIT_S = 0.001, 1.0
 """Seconds between checks for an idle process, and the longest wait."""
 
 
@@ -103,7 +103,7 @@ def stands_still(member: Member) -> bool:
     deadline = time.monotonic() + MAX_WAIT_S
     before, since = member.processor_s(), time.perf_counter()
     while before is not None and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         now, until = member.processor_s(), time.perf_counter()
         if now is None or now - before <= STANDS_STILL * (until - since):
             return True

@@ -32,7 +32,7 @@ from bench.planning.jobs import (
 )
 from bench.planning.tuning import TUNING, recipe_of, trial_ids
 from bench.progress import Progress, listening, tell
-from bench.running.calibrate import short_ceilings, times_something
+from bench.running.calibrate import needs_short_ceilings, short_ceilings
 from bench.running.executors import DEFAULT_EXECUTOR, run_batch
 from bench.running.executors.process import limit_s
 from bench.running.folder import ceilings_noted, note_end, writing_to
@@ -168,7 +168,7 @@ class _Execution:
             catalog.load("executors", executor).Executor() as runner,
             listening(self.progress.told),
             ceilings_noted(self.folder, lambda: short_ceilings(runner, self.plan))
-            if times_something(self.plan)
+            if needs_short_ceilings(self.plan)
             else contextlib.nullcontext(),
         ):
             while queue := list(missing_jobs(self.plan, records)):

@@ -41,7 +41,7 @@ from bench.spec import Job, Outcome, RecordKey, RequestError
 
 MAX_LOSSES = 3
 """A job that loses so many workers is given up."""
-LOOK_S = 5.0
+POLL_S = 5.0
 """Seconds between two checks for nodes that joined the cluster."""
 LOST = "lost_workers"
 """The outcome's value that counts lost workers or nodes of its job."""
@@ -157,11 +157,11 @@ class _Pool:
         return bool(self.free or self.working or self._joining)
 
     def ended(self) -> Iterator[tuple[Batch, list[Outcome] | None]]:
-        """Yield the batches that end next, waiting at most LOOK_S seconds.
+        """Yield the batches that end next, waiting at most POLL_S seconds.
 
         Outcomes are None if the worker or node was lost.
         """
-        done, _ = ray().wait([*self.working, *self._joining], num_returns=1, timeout=LOOK_S)
+        done, _ = ray().wait([*self.working, *self._joining], num_returns=1, timeout=POLL_S)
         for reference in done:
             if reference in self._joining:
                 self._admit(reference)
@@ -215,14 +215,14 @@ class _Pool:
     def _poll_possible_slots(self, *, wait_s: float = 0.0) -> SlotSpecs:
         """Return the possible slots found since the last call.
 
-        Empty without an answer. The cluster is queried every LOOK_S seconds, or at once if `wait_s` is set; then wait so long for the
+        Empty without an answer. The cluster is queried every POLL_S seconds, or at once if `wait_s` is set; then wait so long for the
         answer. The query runs in a thread, because it blocks if the head of the cluster is gone.
         """
         if wait_s:
             self._answers.clear()  # discard the answer to an earlier query
         elif self._answers:
             return self._answers.pop()
-        if not (self._query and self._query.is_alive()) and (wait_s or time.monotonic() - self._queried_s > LOOK_S):
+        if not (self._query and self._query.is_alive()) and (wait_s or time.monotonic() - self._queried_s > POLL_S):
             self._queried_s = time.monotonic()
             self._query = threading.Thread(target=self._run_query, daemon=True)
             self._query.start()

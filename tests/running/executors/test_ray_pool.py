@@ -152,7 +152,7 @@ def test_the_cluster_is_asked_for_room_once_in_a_while_or_at_once_to_wait(monkey
     monkeypatch.setattr(executor, "possible_slots", lambda _: next(rooms))
     assert pool._poll_possible_slots() == []
     assert pool._poll_possible_slots(wait_s=10.0) == [("b", NEEDS)]
-    monkeypatch.setattr(executor, "LOOK_S", -1.0)
+    monkeypatch.setattr(executor, "POLL_S", -1.0)
     found = pool._poll_possible_slots()
     assert pool._query
     pool._query.join()
