@@ -118,7 +118,7 @@ def repository(tmp_path: Path) -> Path:
 def test_a_revision_before_the_protocol_is_refused_naming_the_first_that_can(repository: Path, tmp_path: Path) -> None:
     ran = run_bench(repository, tmp_path, "diff", "--code", "before", "base", "--", *REQUEST)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.splitlines()[0] == f"error: revision before has no {PROTOCOL}, which measures it"
+    assert ran.stderr.splitlines()[0] == f"error: revision before has no {PROTOCOL}, which is needed to measure it"
     assert git(repository, "rev-parse", "--short=10", "base") in ran.stderr.splitlines()[1]
     assert not (tmp_path / "results").exists()
 

@@ -119,7 +119,7 @@ def test_a_slice_leaves_slack_and_the_next_goes_on_without_repeating_a_job(machi
     assert sum(found["seconds"] for found in slices) == pytest.approx(machine.now - began)
 
 
-@pytest.mark.filterwarnings("ignore:.*was cut by the end of the time")  # in the next step, which takes what is left
+@pytest.mark.filterwarnings("ignore:.*was stopped by the run's time limit")  # in the next step, which takes what is left
 def test_a_round_that_cannot_be_finished_is_not_begun(machine: Machine) -> None:
     """A ratio is paired by round: its two times would lie a slice apart."""
     machine.job_s = 6.0  # pilots take 12 s and a round 24, and 50 may be used
@@ -134,7 +134,7 @@ def test_a_job_cut_by_the_end_of_a_slice_leaves_no_record_and_runs_again(machine
     """However many take turns in the time that is left."""
     machine.lasting = {33: 50.0}
     began = machine.now
-    with pytest.warns(UserWarning, match="was cut by the end of the time; it runs again"):
+    with pytest.warns(UserWarning, match="was stopped by the run's time limit; it runs again"):
         machine.call(30, 1)
     assert machine.now == pytest.approx(began + 60 - slack_s(60))
     assert (machine.num_records("first"), machine.num_records("second")) == (JOBS_PER_STEP, PILOTS)
@@ -255,7 +255,7 @@ def test_a_pass_of_another_device_or_no_pass_at_all_is_refused(tmp_path: Path, c
     assert "holds a pass on cuda" in capsys.readouterr().err
     (tmp_path / LEDGER).rename(tmp_path / "other.json")
     assert answered(["gpu", "--device", "cpu", "--out", str(tmp_path)]) == 2
-    assert "holds no pass" in capsys.readouterr().err
+    assert "has no pass.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

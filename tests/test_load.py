@@ -67,7 +67,7 @@ def test_a_run_that_is_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="there is no run folder"):
+    with pytest.raises(RequestError, match="no run folder at"):
         bench.load(tmp_path / "nothing")
     with pytest.raises(TypeError, match="needs the folder of a run"):
         bench.load()

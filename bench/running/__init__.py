@@ -1,1 +1,1 @@
-"""Runs plans: jobs in processes, records on disk, one table row per cell."""
+"""Run plans: jobs in processes, records on disk, rows per cell."""

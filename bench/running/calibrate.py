@@ -1,4 +1,7 @@
-"""Ceilings of this device, measured outside any run, and short ones at the start and end of one."""
+"""Measure the ceilings of this device, alone or around a run.
+
+Ceilings are the highest rates reached: FLOP/s of a matrix product, bytes/s of a copy.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,14 @@ from bench.spec import MEASURED, Plan, Settings
 
 DTYPES = ("fp32", "bf16")
 SHORT_S = 0.3
-"""Sampling time of the ceilings at the start and end of a run."""
+"""Seconds of sampling for the ceilings around a run."""
 
 
 def measure_ceilings(device: str, threads: int, dtypes: Sequence[str] = DTYPES) -> tuple[list[dict[str, Any]], list[str]]:
-    """The ceilings by dtype, each from a fresh process, and a sentence for each that could not be measured."""
+    """Return the ceilings by dtype, and a message for each that failed.
+
+    Each dtype is measured in a fresh process.
+    """
     found, failures = [], []
     with Executor() as runner:
         for dtype in dtypes:
@@ -27,17 +33,21 @@ def measure_ceilings(device: str, threads: int, dtypes: Sequence[str] = DTYPES) 
     return found, failures
 
 
-def times_something(plan: Plan) -> bool:
-    """Does any of the plan's metrics measure more than once, as all do that take a time? On CUDA, where a process takes seconds to start, the rounds'
-    own ceilings have to do."""
+def needs_short_ceilings(plan: Plan) -> bool:
+    """Return whether a run of the plan needs short ceilings.
+
+    It does on a CPU if any metric repeats its measurement, as every metric of time does. On CUDA a process takes seconds to start, so
+    the ceilings measured in the rounds must do.
+    """
     return plan.cells[0].cell.workload.device == "cpu" and any(catalog.load("metrics", metric).REPEAT != "once" for metric in plan.metrics)
 
 
 def short_ceilings(executor: Any, plan: Plan) -> dict[str, float | None] | None:
-    """Measure the run's device for SHORT_S by a job of the run's own executor, in fp32, with the run's threads and allocator.
+    """Measure the ceilings of the run's device for SHORT_S, in fp32.
 
-    FLOPs per second of a small matrix product by `torch.mm` (MKL on most CPUs) and by oneDNN, None where there is none, and bytes per second of a
-    copy. None where the executor's jobs do not run on this host, one at a time, or where the measurement failed.
+    The measurement is a job of the run's executor, with the run's threads and allocator. Returns FLOP/s of a small matrix product by
+    `torch.mm` (MKL on most CPUs) and by oneDNN (each None if unavailable), and bytes/s of a copy. Returns None if the executor does not
+    run its jobs on this host one at a time, or if the measurement failed.
     """
     if not getattr(executor, "MEASURES_HOST", False):
         return None

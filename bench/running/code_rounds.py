@@ -1,4 +1,7 @@
-"""Times every cell of a plan by the code of two revisions, which take turns, and keeps each round on disk. Imports no torch."""
+"""Time a plan's cells with two revisions in turn, storing each round.
+
+A pilot is a short first measurement that sets the calls per burst and the number of blocks. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,10 @@ from bench.spec import MEASURED, Cell, Job
 
 
 def measure_code(run: CodeRun, codes: Sequence[Code], path: Path, stop: Stop) -> CodeRun:
-    """Measure the plan by both codes; write the run to `path` after each pilot and each round of a cell.
+    """Measure the plan with both revisions and return the run.
 
-    A KeyboardInterrupt ends it at once, `stop` after the round of the cell in hand; both leave it marked as interrupted.
+    The run is written to `path` after each pilot and after each round of a cell. A KeyboardInterrupt ends it at once; `stop` ends it
+    after the current round of a cell. Both mark it as interrupted.
     """
     write_json(path, to_json(dataclasses.replace(run, interrupted=True)))
     found, complete = run, False
@@ -39,7 +43,10 @@ def measure_code(run: CodeRun, codes: Sequence[Code], path: Path, stop: Stop) ->
 
 
 def _steps(run: CodeRun, codes: Sequence[Code]) -> Iterator[tuple[CodeRun, bool]]:
-    """Yield the run after each pilot and each round of a cell, and whether that was the last. A cell that failed is not measured again."""
+    """Yield the growing run, and whether it is complete.
+
+    One step is a pilot or a round of one cell. A cell that failed is not measured again.
+    """
     settings = run.plan.settings
     cells = [planned.cell for planned in run.plan.cells]
     for cell in cells:
@@ -61,7 +68,7 @@ def _steps(run: CodeRun, codes: Sequence[Code]) -> Iterator[tuple[CodeRun, bool]
 
 
 def _cell_round(cell: Cell, repeat: int, run: CodeRun, codes: Sequence[Code]) -> CellRound:
-    """Processes start in random order, so that none is always the first."""
+    """Measure one round of a cell, starting the processes in random order."""
     codes_by_name = {FIRST: codes[0], SECOND: codes[1], CONTROL: codes[0]}
     jobs = dict(zip(codes_by_name, group_jobs(_group_of(cell, run), run.plan.settings, repeat), strict=False))
     order = list(jobs)
@@ -76,12 +83,15 @@ def _cell_round(cell: Cell, repeat: int, run: CodeRun, codes: Sequence[Code]) ->
 
 
 def _group_of(cell: Cell, run: CodeRun) -> TimingGroup:
-    """Both revisions and the control; both alone where three processes do not fit the memory."""
+    """Return the group of both revisions and the control.
+
+    Without the control if three processes do not fit in memory.
+    """
     values = run.pilots[cell.cell_id].values
     pilot = Pilot(call_s=values["call_s"], peak_bytes=values.get("peak_bytes"), available_bytes=values.get("available_bytes"))
     pilots = {cell.cell_id: pilot}
-    everyone = [(cell, False), (cell, False), (cell, True)]
-    return designed(f"code/{cell.cell_id}", everyone if fits(everyone, pilots) else everyone[:2], pilots, run.plan.settings)
+    members = [(cell, False), (cell, False), (cell, True)]
+    return designed(f"code/{cell.cell_id}", members if fits(members, pilots) else members[:2], pilots, run.plan.settings)
 
 
 def _progress_text(done: CellRound, run: CodeRun) -> str:

@@ -1,4 +1,7 @@
-"""What `bench diff --code` has measured of two revisions, as it is kept in code.json. Imports no torch."""
+"""Define the results of `bench diff --code`, stored in code.json.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from bench.spec import MEASURED, Outcome, Plan
 
 SCHEMA = 1
 FIRST, SECOND, CONTROL = "first", "second", "control"
-"""The processes of one round: the first revision, the second, and the first once more."""
+"""Processes of a round: first revision, second revision, first revision again."""
 NAMES = {FIRST: "A", SECOND: "B", CONTROL: "control"}
-"""As they are shown."""
+"""The names shown to the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellRound:
-    """The outcomes of one cell in one round, by member. The control is left out where three processes do not fit the memory."""
+    """The outcomes of one cell in one round, by member.
+
+    The control is absent if three processes do not fit in memory.
+    """
 
     cell_id: str
     repeat: int
@@ -27,7 +33,11 @@ class CellRound:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeRun:
-    """Two revisions and what was measured of them so far. `pilots`: by cell id, of the first. `interrupted`: rounds of the plan are missing."""
+    """Two revisions and their measurements so far.
+
+    `pilots`: outcomes of the first revision's pilots, by cell id.
+    `interrupted`: rounds of the plan are missing.
+    """
 
     first: Revision
     second: Revision
@@ -39,7 +49,10 @@ class CodeRun:
     schema: int = SCHEMA
 
     def failure(self, cell_id: str) -> tuple[str, Outcome] | None:
-        """Return the first outcome of the cell that is not a measurement, with the member it is of. The control's do not count."""
+        """Return the cell's first failed outcome with its member.
+
+        None if all succeeded. The control is ignored.
+        """
         found = [(FIRST, self.pilots[cell_id])] if cell_id in self.pilots else []
         for done in self.rounds:
             if done.cell_id == cell_id:

@@ -1,9 +1,13 @@
-"""The folder of a run: which one a request gets, may it be written by this process, and what is noted in it at the beginning and the end."""
+"""Choose, guard and annotate the folder of a run.
+
+Facts noted at the start and end of a run: ceilings of the host, its load, and the executors used.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,12 +33,14 @@ from bench.running.store import (
 )
 from bench.spec import PLAN, Plan, RequestError
 
-MAX_SAME_DAY = 1000
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenFolder:
-    """Where a run goes; whether it is there already, complete; its records."""
+    """The folder that a run is written to.
+
+    `complete`: it already holds the complete run.
+    `records`: the folder's records.
+    """
 
     folder: Path
     complete: bool
@@ -42,10 +48,11 @@ class ChosenFolder:
 
 
 def choose_folder(plan: Plan, out: Path | None, today: datetime.date, *, again: bool = False) -> ChosenFolder:
-    """Where the run goes.
+    """Return the folder for a run of the plan.
 
-    `out` names the folder exactly. Without it: results/<date>_<device>_<name>, where an unfinished run of the same plan (of any day) is
-    continued and a finished one is left alone beside a new one. `again`: something of it is to be measured again, so that it counts as unfinished.
+    `out`: exactly this folder. Without it, the folder of an unfinished run of the same plan in results/, from any day; otherwise a new
+    folder results/<date>_<device>_<name>.
+    `again`: some of its jobs are to be measured again, so a complete run counts as unfinished.
     """
     if out:
         return _chosen(out, plan, again=again)
@@ -56,29 +63,35 @@ def choose_folder(plan: Plan, out: Path | None, today: datetime.date, *, again: 
 
 
 def unused_folder(device: str, name: str, today: datetime.date) -> Path:
-    """results/<date>_<device>_<name>, numbered where that is taken. Makes nothing."""
+    """Return an unused path results/<date>_<device>_<name>, numbered if needed.
+
+    Creates nothing.
+    """
     stem = f"{today.isoformat()}_{device}_{name}"
-    for number in range(1, MAX_SAME_DAY):
-        folder = Path("results") / (stem if number == 1 else f"{stem}-{number}")
-        if not folder.exists():
-            return folder
-    raise RequestError(f"results/ already holds {MAX_SAME_DAY} runs named {stem}", "name one with --out")
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    return next(folder for name in names if not (folder := Path("results") / name).exists())
 
 
 def make_empty_folder(out: Path | None, device: str, name: str) -> Path:
-    """Make the folder `out`, which must be empty or new, or without `out` an unused one in results/. Raises RequestError where it cannot be made."""
+    """Create and return an empty folder.
+
+    It is `out`, or an unused one in results/. Raises RequestError if `out` exists and is not empty, or the folder cannot be created.
+    """
     folder = out or unused_folder(device, name, datetime.date.today())
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{folder} is there already and not empty", "choose another --out")
+        raise RequestError(f"{folder} already exists and is not empty", "choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RequestError(f"cannot make the folder {folder}: {error.strerror or error}", "choose another --out") from error
+        raise RequestError(f"cannot create the folder {folder}: {error.strerror or error}", "choose another --out") from error
     return folder
 
 
 def report_folder(run_folder: Path) -> Path:
-    """reports/<name> beside results/<name>; for a run elsewhere, `report` inside its folder."""
+    """Return the report folder of a run.
+
+    For results/<name> it is reports/<name>; for a run elsewhere, `report` inside the run's folder.
+    """
     resolved = run_folder.resolve()
     if resolved.parent.name == "results":
         return resolved.parent.parent / "reports" / resolved.name
@@ -89,33 +102,40 @@ def report_folder(run_folder: Path) -> Path:
 def writing_to(
     folder: Path, plan: Plan, facts: Mapping[str, Any], *, put_corrupt_aside: bool, records: RunRecords | None = None
 ) -> Iterator[RecordWriter]:
-    """The one writer of the folder, which is made and given plan and environment where it is new. Raises RequestError, and makes nothing, where it
-    holds another run, or this one from another machine, software or code."""
-    _require_fit(folder, plan, facts)
+    """Yield the only writer of the folder.
+
+    A new folder gets plan and environment. `facts`: the environment of this process. Raises RequestError, and creates nothing, if the
+    folder holds another run, or a run from another machine, software or code.
+    """
+    _require_same_run(folder, plan, facts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"cannot write the run folder {folder}: {error.strerror or error}", "choose another --out") from error
     with RecordWriter(folder, put_corrupt_aside=put_corrupt_aside, records=records) as writer:
-        _require_fit(folder, plan, facts)  # now that nobody else can change it
+        _require_same_run(folder, plan, facts)  # check again: the lock now keeps other processes from changing it
         if _is_new(folder):
             start_run(folder, plan, facts)
         if writer.num_corrupt:
-            tell(f"{writer.num_corrupt} corrupt lines were put aside in {CORRUPT}")
+            tell(f"moved {writer.num_corrupt} corrupt lines to {CORRUPT}")
         yield writer
 
 
 def note_end(folder: Path, executor: str, load: float | None) -> None:
-    """The load at the end, beside that at the beginning, and what has run jobs here: a busy machine is seen afterwards."""
+    """Note the load at the end and the executors used.
+
+    The load reveals a busy machine.
+    `load`: one-minute average in processes; None if unknown.
+    """
     executors = sorted({*read_environment(folder).get("executors", ()), executor})
     _note(folder, {"executors": executors, "load_at_end": load})
 
 
 @contextlib.contextmanager
 def ceilings_noted(folder: Path, measure: Callable[[], Any]) -> Iterator[None]:
-    """Note ceilings of the host before and after the jobs; where a run goes on, keep those of its first start and replace those of its end.
+    """Note the host's ceilings before and after the jobs.
 
-    An interrupted run gets none at its end.
+    A resumed run keeps the ceilings of its first start and replaces those at its end. An interrupted run gets none at its end.
     """
     if AT_START not in read_environment(folder):
         _note(folder, {AT_START: measure()})
@@ -127,7 +147,8 @@ def _note(folder: Path, facts: Mapping[str, Any]) -> None:
     write_json(folder / ENVIRONMENT, {**read_environment(folder), **facts})
 
 
-def _require_fit(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
+def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
+    """Raise RequestError unless the folder is new or holds this run."""
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file, not a folder", "choose another --out")
     if _is_new(folder):
@@ -135,18 +156,21 @@ def _require_fit(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
             raise RequestError(f"{folder} holds another plan", "choose another --out")
         return
     if not is_stored(folder / PLAN):
-        raise RequestError(f"{folder} is not empty, and holds no run", "choose another --out")
+        raise RequestError(f"{folder} is not empty and is not a run folder", "choose another --out")
     if read_plan_of_run(folder).plan_id != plan.plan_id:
         raise RequestError(f"{folder} holds a run of another plan", "choose another --out")
     for key, (then, now) in disagreements(read_environment(folder), facts, trained=trains(plan)).items():
         raise RequestError(
             f"{folder} was measured with another {key}: {then!r} then, {now!r} now",
-            f"its records must not be mixed with others; measure it anew: bench run --plan {shlex.quote(str(folder))} --out NEW",
+            f"their records must not be mixed; measure into a new folder: bench run --plan {shlex.quote(str(folder))} --out NEW",
         )
 
 
 def _is_new(folder: Path) -> bool:
-    """Does the folder hold nothing but leftovers of a start that was killed? The environment is written last."""
+    """Return whether the folder holds no run yet.
+
+    It may be absent, empty, or left by a killed start: a start writes the environment last, so a folder without it holds no records.
+    """
     return not folder.exists() or all(
         path.name == PLAN
         or (path.name == RECORDS and not path.stat().st_size)

@@ -1,7 +1,7 @@
-"""Importing makes this process, and what it forks, ignore the signals that ask a run to stop: the run's own process decides what they mean.
+"""Ignore stop signals in this process and its forks, on import.
 
-For the fork server alone. A terminal that goes away, and a batch system that ends a job, send them to every process of the run; a worker that died of
-one would be recorded as killed.
+Only the fork server imports this. A lost terminal, or a batch system that ends a job, signals every process of the run. Only the run's
+main process acts on the signal; a worker that died of it would be recorded as killed.
 """
 
 import signal

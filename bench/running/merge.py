@@ -1,4 +1,7 @@
-"""Several runs as one: refused unless hosts, software and settings agree. Rounds of different runs are never paired with one another."""
+"""Merge several runs into one if their hosts, software and settings agree.
+
+Rounds of different runs are never paired.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ from bench.spec import MEASURED, Part, Plan, Record, RequestError
 
 
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
-    """One run that holds the cells and records of all; its folder is the first one's.
+    """Return one run with the cells and records of all.
 
-    A cell that several runs timed has the rounds of all of them. Raises RequestError naming the first key in which two runs differ.
+    Its folder is the first run's. A cell timed by several runs has the rounds of all of them. Raises RequestError naming the first key
+    in which two runs differ.
     """
     if len(runs) == 1:
         return runs[0]
@@ -30,7 +34,11 @@ def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
 
 
 def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
-    """The rows of the merged run; what a cell was not asked for in its own run it does not lack, and what went wrong in one of them stays seen."""
+    """Return the rows of the merged run.
+
+    Each cell keeps the status from its own runs. A metric that a cell's own run did not ask for does not count as missing. A failure in
+    any run stays visible.
+    """
     rows = rows_of(merge_runs(runs))
     if len(runs) > 1:
         own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in runs])
@@ -51,7 +59,7 @@ def _require_agreement(first: StoredRun, second: StoredRun) -> None:
         if before != after:
             raise RequestError(
                 f"{first.folder} and {second.folder} differ in {key}: {before!r} and {after!r}",
-                "report them apart, and never compare absolute times between them",
+                "report each run by itself; their absolute times are not comparable",
             )
 
 
@@ -61,14 +69,14 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
     lengths = [plan.accuracy_seq_lens for plan in trainers]
     cells = {planned.cell.cell_id: planned for plan in reversed(plans) for planned in plan.cells}
     return dataclasses.replace(
-        (trainers or plans)[0],  # whose recipe counts
+        (trainers or plans)[0],  # take the recipe from a run that trains
         command="\n".join(dict.fromkeys(plan.command for plan in plans)),
         created=", ".join(dict.fromkeys(plan.created for plan in plans)),
         metrics=_unique(metric for plan in plans for metric in plan.metrics),
         cells=tuple(cells[cell_id] for cell_id in _unique(p.cell.cell_id for plan in plans for p in plan.cells)),
         skipped=_unique(skipped for plan in plans for skipped in plan.skipped),
         settings=dataclasses.replace(plans[0].settings, rounds=sum(map(_num_rounds, runs))),
-        # empty means all lengths, so one plan that trains at all of them decides
+        # empty means all lengths, so one such plan makes the result all lengths
         accuracy_seq_lens=_unique(n for found in lengths for n in found) if all(lengths) else (),
         parts=tuple(part for run in runs for part in _parts(run)),
         ladders=_unique(sweep for plan in plans for sweep in plan.ladders),
@@ -76,7 +84,7 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
 
 
 def _parts(run: StoredRun) -> tuple[Part, ...]:
-    """A run without parts is one part per policy of matching."""
+    """Return a run's parts, by default one per matching policy."""
     if run.plan.parts:
         return run.plan.parts
     by_policy: dict[str, list[str]] = {}
@@ -86,7 +94,10 @@ def _parts(run: StoredRun) -> tuple[Part, ...]:
 
 
 def _records(runs: Sequence[StoredRun]) -> Iterator[Record]:
-    """Rounds are numbered on from run to run; of what is measured once, or with the same seed, the first stands."""
+    """Yield the records of all runs, with rounds numbered consecutively across runs.
+
+    If several runs measured the same thing once, or with the same seed, the first record counts.
+    """
     seen: set[Any] = set()
     offset = 0
     for run in runs:
@@ -99,7 +110,7 @@ def _records(runs: Sequence[StoredRun]) -> Iterator[Record]:
 
 
 def _num_rounds(run: StoredRun) -> int:
-    """More than planned where unstable cells got further ones."""
+    """Return the run's number of rounds, including those added for unstable cells."""
     return max([run.plan.settings.rounds, *(record.repeat + 1 for record in run.records if _by_round(record.metric))])
 
 

@@ -1,4 +1,7 @@
-"""The folder of a pass: the run folders of its steps, pass.json with the time that was spent, and one packed file of all of it."""
+"""Read, write and pack the folder of a `bench gpu` pass.
+
+The folder holds the run folders of the pass's steps, and pass.json with the time spent in each slice (one call of the command).
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,19 @@ from bench.spec import RequestError
 
 LEDGER = "pass.json"
 REBUILT = ("report", "checkpoints")
-"""Folders of a run that the packed file leaves out: `bench report` builds the one, and the other serves this machine alone."""
+"""Folders of a run omitted from the packed file.
+
+`bench report` rebuilds reports, and checkpoints matter only on this machine.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """One call of the pass: when it began (ISO 8601) and how long it took."""
+    """One call of the pass.
+
+    `started_at`: ISO 8601.
+    `seconds`: how long it took.
+    """
 
     started_at: str
     seconds: float
@@ -27,7 +37,12 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """pass.json: what the pass may take, in minutes, and its slices so far."""
+    """The content of pass.json.
+
+    `device`: the device that the pass measures.
+    `minutes`: the time budget of the whole pass.
+    `slices`: the calls so far.
+    """
 
     device: str
     minutes: float
@@ -39,11 +54,14 @@ class Ledger:
 
 
 def read_ledger(folder: Path) -> Ledger | None:
-    """None where no pass was begun there. Raises RequestError where the folder holds anything else, or a damaged pass.json."""
+    """Return the folder's ledger; None for a new or empty folder.
+
+    Raises RequestError if the folder holds something else, or a damaged pass.json.
+    """
     path = folder / LEDGER
     if not path.exists():
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RequestError(f"{folder} is there, and holds no pass", "choose another --out")
+            raise RequestError(f"{folder} exists, but has no {LEDGER}", "choose another --out")
         return None
     try:
         return from_json(Ledger, read_json(path))  # type: ignore[no-any-return]
@@ -52,6 +70,7 @@ def read_ledger(folder: Path) -> Ledger | None:
 
 
 def write_ledger(folder: Path, ledger: Ledger) -> None:
+    """Write pass.json; raises RequestError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / LEDGER, to_json(ledger))
@@ -60,7 +79,10 @@ def write_ledger(folder: Path, ledger: Ledger) -> None:
 
 
 def pack_folder(folder: Path) -> Path:
-    """Write FOLDER.tar.xz beside the folder and return its path. Unpack packed files first: all records are packed together."""
+    """Write FOLDER.tar.xz beside the folder and return its path.
+
+    Files packed one by one are unpacked into it, because all records compress better together.
+    """
     target = folder.with_name(f"{folder.name}.tar{PACKED}")
     write_atomically(target, lambda temporary: _write(temporary, folder))
     return target
@@ -73,7 +95,7 @@ def _write(target: Path, folder: Path) -> None:
             if not path.is_file() or path.name.endswith(TEMPORARY) or any(name in REBUILT for name in below.parts):
                 continue
             content, plain = path.read_bytes(), below.with_suffix("") if path.suffix == PACKED else below
-            if plain != below and (folder / plain).exists():  # a kill while it was packed left both
+            if plain != below and (folder / plain).exists():  # a run killed while packing leaves both forms
                 plain = below
             content = unpack(content) if plain != below else content
             member = tarfile.TarInfo(str(Path(folder.name) / plain))

@@ -1,6 +1,7 @@
-"""What the fork server imports once for all jobs: every job of a run is done by the code that the run began with, whatever is edited meanwhile.
+"""Import everything that jobs need, once, in the fork server.
 
-Importing must start no thread, make no tensor and ask no device.
+All jobs of a run thus use the code from the start of the run, even if files are edited meanwhile. These imports must not start a
+thread, create a tensor or touch a device.
 """
 
 import contextlib
@@ -30,5 +31,5 @@ from bench import catalog
 
 for kind in ("engines", "families", "mixers", "metrics", "tasks"):
     for name in catalog.names(kind):
-        with contextlib.suppress(Exception):  # a file that cannot be imported fails the jobs that need it, with its reason
+        with contextlib.suppress(Exception):  # a file that fails to import fails only the jobs that need it, with a reason
             catalog.load(kind, name)

@@ -1,4 +1,7 @@
-"""A job in a fresh interpreter that runs the code of one revision (`bench.running.turns`). Imports no torch."""
+"""Run a job with one revision's code in a fresh interpreter.
+
+The other end of the pipe is `bench.running.turns`. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,21 @@ from bench.spec import Job, Outcome
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """The `tree` of one revision, and the folder for code that its models compile."""
+    """The code of one revision.
+
+    `tree`: folder with its packages.
+    `compiled`: folder for the code that torch.compile makes of its models.
+    """
 
     tree: Path
     compiled: Path
 
 
 class RevisionMember:
-    """A member of a timing group; see `bench.running.interleave.Member`. Its limit is on the time in which it is active.
+    """A member of a timing group, as in `bench.running.interleave.Member`.
 
-    `close` it whatever happens. Its process leads a group of its own, which keeps a terminal's signals from it.
+    The time limit counts only active time. Always call `close`. The process has its own process group, so that it does not receive the
+    terminal's signals.
     """
 
     def __init__(self, job: Job, code: Code) -> None:
@@ -44,7 +52,10 @@ class RevisionMember:
         self._left_s = limit_s(job)
 
     def begin(self) -> None:
-        """Start the interpreter and give it the job: one of a group is built and warmed up, any other is run."""
+        """Start the interpreter and send the job.
+
+        A job of a timing group is built and warmed up; any other job runs to its end.
+        """
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.running.turns"],
             cwd=self._code.tree,
@@ -57,7 +68,7 @@ class RevisionMember:
         self._ask(to_json(self.job))
 
     def ready(self) -> None:
-        """Beginning has made it so."""
+        """Do nothing, since `begin` already waited for the warm-up."""
 
     def burst(self) -> None:
         self._ask(True)
@@ -69,7 +80,7 @@ class RevisionMember:
         return processor_s(self._process.pid) if self._process else None
 
     def close(self) -> None:
-        """Kill the process and whatever it started."""
+        """Kill the process and its children."""
         if self._process is None:
             return
         with self._process, contextlib.suppress(ProcessLookupError):
@@ -80,7 +91,7 @@ class RevisionMember:
         assert self._process is not None
         assert self._process.stdin is not None
         start = time.monotonic()
-        with contextlib.suppress(BrokenPipeError):  # it has died: waiting for it tells how
+        with contextlib.suppress(BrokenPipeError):  # the process died; `_answer` reports how
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
         self.outcome = self._answer(start + self._left_s)
         self._left_s -= time.monotonic() - start
@@ -99,10 +110,13 @@ class RevisionMember:
                 self._process.wait(STOP_GRACE_S)
             return died(self._process.returncode)
         except ValueError as error:
-            return Outcome(status="failed", reason=f"its answer cannot be read: {one_line(error)}")
+            return Outcome(status="failed", reason=f"cannot read the answer of the process: {one_line(error)}")
 
     def _line(self, deadline: float) -> bytes:
-        """Raises EOFError where the process ends, and TimeoutError where it takes too long."""
+        """Return the next line of the process.
+
+        Raises EOFError if the process ends, TimeoutError after the deadline.
+        """
         assert self._process is not None
         assert self._process.stdout is not None
         while b"\n" not in self._unread:
@@ -117,7 +131,7 @@ class RevisionMember:
 
 
 def run_alone(job: Job, code: Code) -> Outcome:
-    """Run a job that takes no turns."""
+    """Run a job without a timing group and return its outcome."""
     member = RevisionMember(job, code)
     try:
         member.begin()
@@ -133,7 +147,10 @@ def _outcome_of(answer: object) -> Outcome:
 
 
 def _environment(job: Job, code: Code) -> dict[str, str]:
-    """This process's own, with the revision's packages in the place of those that run here."""
+    """Return this process's environment variables, with the revision's packages first.
+
+    The packages of this process are removed from PYTHONPATH.
+    """
     others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != OWN_FOLDER]
     variables = {"PYTHONPATH": os.pathsep.join([str(code.tree), *others]), COMPILE_CACHE: compile_cache(str(code.compiled), job)}
     return {**os.environ, **SINGLE_THREADED, **variables}

@@ -1,4 +1,7 @@
-"""Two revisions of this repository, side by side: by git worktrees that are gone afterwards. Imports no torch."""
+"""Resolve revisions of this repository and check them out side by side.
+
+Checkouts are temporary git worktrees. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ import bench
 from bench.spec import RequestError
 
 OWN_FOLDER = Path(bench.__file__).resolve().parents[1]
-"""The folder that holds the packages which run here."""
+"""The folder of the packages that this process runs."""
 PACKAGES = ("bench", "models", "ablations")
 PROTOCOL = "bench/running/turns.py"
-"""A revision without this file cannot take turns."""
+"""The file that measures a revision; required in every measured revision."""
 WORKING_TREE = "."
 SHORT = 10
 QUIET = ("-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false")
@@ -26,7 +29,11 @@ QUIET = ("-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false"
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """A commit under the `name` that was asked for. `dirty`: the packages in the working tree differ from it, and are what is measured."""
+    """A commit to measure.
+
+    `name`: as the user gave it; `.` is the working tree.
+    `dirty`: packages in the working tree differ from the commit; the working tree is measured.
+    """
 
     name: str
     commit: str
@@ -38,23 +45,31 @@ class Revision:
 
 
 def find_revision(name: str, repository: Path = OWN_FOLDER) -> Revision:
-    """Resolve a revision; `.` is the working tree as it is. Raises RequestError for a revision that is unknown or cannot take turns."""
+    """Resolve a revision; `.` is the working tree.
+
+    Raises RequestError if the repository is not a git checkout, the revision is unknown, or it lacks PROTOCOL.
+    """
     if not (repository / ".git").exists():
-        raise RequestError(f"{repository} is not a git checkout, so it has no revisions", "run bench from a clone of the repository")
+        raise RequestError(
+            f"{repository} is not a git checkout, so its revisions cannot be compared", "run bench from a clone of the repository"
+        )
     in_tree = name == WORKING_TREE
     commit = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{'HEAD' if in_tree else name}^{{commit}}")
     if not commit:
-        raise RequestError(f"{name!r} is not a revision of {repository}", "name a commit, branch or tag, or . for the working tree")
+        raise RequestError(f"{name!r} is not a revision of {repository}", "give a commit, branch or tag, or . for the working tree")
     if in_tree:
         return Revision(name=name, commit=commit, dirty=bool(_git(repository, "status", "--porcelain", "--", *PACKAGES)))
     if _git(repository, "cat-file", "-e", f"{commit}:{PROTOCOL}") is None:
-        raise RequestError(f"revision {name} has no {PROTOCOL}, which measures it", _first_that_can(repository))
+        raise RequestError(f"revision {name} has no {PROTOCOL}, which is needed to measure it", _hint_of_first_measurable(repository))
     return Revision(name=name, commit=commit)
 
 
 @contextlib.contextmanager
 def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER) -> Iterator[list[Path]]:
-    """Yield a folder with the code of each revision. The working tree is copied, so that edits while it is measured change nothing."""
+    """Yield one folder per revision, with its code.
+
+    The working tree is copied, so that edits during the measurement have no effect. Raises RequestError if git cannot check one out.
+    """
     with contextlib.ExitStack() as stack:
         stack.callback(_git, repository, "worktree", "prune")
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gmlp-bench-code-", ignore_cleanup_errors=True)))
@@ -70,7 +85,7 @@ def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER) ->
 
 
 def _remove_worktree(repository: Path, tree: Path) -> None:
-    """Remove a worktree, even one whose making was cut short, which git keeps locked."""
+    """Remove a worktree, even one left locked by an interrupted creation."""
     _git(repository, "worktree", "unlock", str(tree))
     _git(repository, "worktree", "remove", "--force", str(tree))
 
@@ -80,20 +95,23 @@ def _copy_packages(repository: Path, tree: Path) -> None:
         shutil.copytree(repository / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def _first_that_can(repository: Path) -> str:
+def _hint_of_first_measurable(repository: Path) -> str:
     added = (_git(repository, "log", "--diff-filter=A", "--reverse", f"--abbrev={SHORT}", "--format=%h", "--", PROTOCOL) or "").split()
     return f"the first revision that can be measured is {added[0]}" if added else "no revision before the working tree can be measured"
 
 
 def _git(repository: Path, *arguments: str) -> str | None:
-    """Return what git prints, None where it fails. Variables of git's own, as of a hook that started this process, would name another repository."""
+    """Run git and return its output; None if it fails.
+
+    Git's environment variables are removed: a git hook that started this process may have set them to another repository.
+    """
     command = ["git", "-c", f"safe.directory={repository}", "-C", str(repository), *arguments]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        # a group of its own keeps a terminal's signals from it
+        # a separate process group does not receive the terminal's signals
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables, process_group=0)
     except FileNotFoundError as error:
-        raise RequestError("git is not installed", "install git, which checks the revisions out") from error
+        raise RequestError("git is not installed", "install git, which checks out the revisions") from error
     except subprocess.CalledProcessError:
         return None
     return done.stdout.strip()

@@ -1,4 +1,7 @@
-"""What ends a run early: signals, of which the first stops it where nothing is lost and the second at once, and a time limit. Imports no torch."""
+"""Stop a run early by signals or a time limit.
+
+The first signal stops the run at a point where nothing is lost, the second at once. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,16 @@ HANG_UP = getattr(signal, "SIGHUP", None)
 
 
 class Stop:
-    """Within this context the signals above are requests. `requested`: one has come; `urgent`: a second one has. While `at_once` is set, the first
-    one raises KeyboardInterrupt as well; every further one does in any case, but for a further hang-up.
+    """Turns signals into requests to stop, within this context.
 
-    `say` is told of the first, from within the handler. A signal that was ignored before (nohup, a shell's background job) stays ignored. A terminal
-    that goes away takes no output any more: what would go there goes nowhere.
+    `requested`: a first signal has arrived.
+    `urgent`: a second signal has arrived.
+    `at_once`: while set, the first signal raises KeyboardInterrupt too.
+    `say`: called by the signal handler with a message for the user.
+    `ends_at`: the value of `clock`, in seconds, at which every job must have ended; no limit by default.
 
-    `ends_at`: the second of `clock` at which every job must have ended; default: no limit.
+    Every signal after the first raises KeyboardInterrupt, except a second hang-up. A signal that was ignored before (nohup, a
+    background job of a shell) stays ignored. After a hang-up, output for the lost terminal is discarded.
     """
 
     def __init__(self, say: Callable[[str], None], *, ends_at: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,7 +42,7 @@ class Stop:
         self._terminals: tuple[int, ...] = ()
 
     def left_s(self) -> float:
-        """Seconds until `ends_at`; negative once it has passed."""
+        """Return the seconds until `ends_at`, negative after it."""
         return self._ends_at - self._clock()
 
     def __enter__(self) -> Self:
@@ -53,8 +59,8 @@ class Stop:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == HANG_UP:
-            _send_nowhere(self._terminals)
-            if self.requested:  # a terminal that goes away is told by the system and by its shell: once is meant
+            _discard_output(self._terminals)
+            if self.requested:  # system and shell both report one lost terminal
                 return
         if self.requested:
             if not self.urgent:
@@ -64,10 +70,10 @@ class Stop:
             self.requested = True
             raise KeyboardInterrupt
         self.requested = True
-        self._say("stopping after the round in hand; once more stops at once")
+        self._say("finishing this round; press Ctrl-C again to stop now")
 
 
-def _send_nowhere(descriptors: tuple[int, ...]) -> None:
+def _discard_output(descriptors: tuple[int, ...]) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(nowhere, descriptor)

@@ -1,10 +1,11 @@
-"""A run's folder on disk: plan.json, environment.json and records.jsonl, one line per outcome, appended and fsynced by one process.
+"""Read and write a run's folder: plan.json, environment.json and records.jsonl.
 
-Each line ends with a checksum of the rest (CRC-32), so that a line is read as it was written or not at all. A later line of the same key (a job
-that was tried again) takes the place of the earlier one, which stays in the file.
+records.jsonl has one line per outcome, appended and fsynced by one process. Each line ends with a CRC-32 checksum, so a line is read
+exactly as it was written or rejected. If a job runs again, its new line replaces the old one for readers; the old one stays in the
+file.
 
-In a complete run, plan and records are packed (records.jsonl.xz). Readers take either form. A writer unpacks first. A kill between two steps leaves
-both forms; then the lines of both count, so no order of steps can lose one.
+In a complete run, plan and records are packed (records.jsonl.xz). Readers accept either form; a writer unpacks first. A run killed
+while packing leaves both forms. Readers then combine the lines of both, so none is lost.
 """
 
 from __future__ import annotations
@@ -33,24 +34,32 @@ from bench.spec import PLAN, PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RecordKey
 
 ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
 NOTES = "notes.json"
-"""Beside the folders of runs, by run: `superseded_by`, `part` (of the run that is superseded; absent: all of it) and `why`; `question` and `answer`
-where the run's own files hold none."""
+"""The file with notes on runs, beside their folders.
+
+Its keys are folder names, its values have:
+`superseded_by`: the run that replaces this one.
+`part`: which part of it is replaced; if absent, all of it.
+`why`: the reason.
+`question`, `answer`: for runs without these in their own files.
+"""
 CORRUPT = "records.corrupt"
-"""Where lines that cannot be read are put aside, as they are, before their jobs are run again."""
+"""The file that receives unreadable lines, unchanged, before their jobs run again."""
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda data: {**data, "schema": 2},
     2: lambda data: {**data, "schema": 3, "group": ""},
 }
-"""From a schema version to the function that lifts one record's data to the next version. Schema 2 is schema 1 with a checksum in each line; schema 3
-names the timing group."""
+"""For each old schema version, its upgrade to the next version.
+
+Schema 2 added a checksum to each line, schema 3 the timing group.
+"""
 CHECKSUM = b',"checksum":"'
 NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "memory_available_bytes", "gpu_memory_bytes")
-"""Facts of the environment that are reckoned with."""
+"""Facts of the environment that must be numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """What a run's folder holds."""
+    """The contents of a run's folder."""
 
     folder: Path
     plan: Plan
@@ -59,12 +68,15 @@ class StoredRun:
 
     @functools.cached_property
     def derived(self) -> dict[str, Any]:
-        """What was worked out of the run, by name, and is kept with it: a stored run does not change."""
+        """Return the cache of results derived from this immutable run, by name."""
         return {}
 
 
 class RunRecords:
-    """The records of a run's folder, read once: again only where its files have changed since, other than by the writer that holds this."""
+    """The records of a run's folder, cached until its files change.
+
+    The writer that holds this object keeps the cache current as it appends.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RECORDS
@@ -72,7 +84,7 @@ class RunRecords:
         self._state: list[tuple[int, int, int] | None] | None = None
 
     def read(self, *, skip_corrupt: bool = False) -> tuple[Record, ...]:
-        """All whole records, the last of each key; see `read_records`."""
+        """Return all complete records, the latest for each key (see `read_records`)."""
         if not self.are_current():
             state = self._state_now()
             self._found = {record.key: record for record in read_records(self._path, skip_corrupt=skip_corrupt)}
@@ -80,17 +92,23 @@ class RunRecords:
         return tuple(self._found.values())
 
     def are_current(self) -> bool:
-        """Were they read, and are the files as they were then?"""
+        """Return whether the records were read and the files are unchanged since."""
         return self._state is not None and self._state == self._state_now()
 
-    def keep(self, record: Record | None = None) -> None:
-        """The files have changed, and this record is new in them: for their one writer, where they were current before."""
-        if record:
-            self._found[record.key] = record
+    def mark_current(self, appended: Record | None = None) -> None:
+        """Accept a change by the files' own writer.
+
+        The files are not read again. Only valid if the cache was current before the change. `appended`: the new record, if any.
+        """
+        if appended:
+            self._found[appended.key] = appended
         self._state = self._state_now()
 
     def _state_now(self) -> list[tuple[int, int, int] | None]:
-        """Inode, size and time of change of the plain and the packed file; None for one that is not there."""
+        """Return inode, size and modification time of plain and packed file.
+
+        None for a file that does not exist.
+        """
         found: list[tuple[int, int, int] | None] = []
         for path in (self._path, packed_path(self._path)):
             try:
@@ -102,14 +120,18 @@ class RunRecords:
 
 
 class RecordWriter:
-    """Appends records; refuses a second writer on the same folder. Unpacks packed records first, and cuts off a torn last line of a killed run.
+    """Appends records as the only writer of a folder.
 
-    `put_corrupt_aside`: move lines that cannot be read to `records.corrupt` first; `num_corrupt` counts them. The others stay byte for byte.
-    `records`: those of the folder, with what is appended.
+    On entering it unpacks packed files and cuts off an incomplete last line, which a killed run leaves.
+
+    `put_corrupt_aside`: first move unreadable lines to `records.corrupt`; all other lines keep their bytes.
+    `num_corrupt`: how many lines were moved.
+    `records`: the folder's records, including those appended.
+
+    Raises RequestError on entering if the folder cannot be written or another process writes to it.
     """
 
     def __init__(self, folder: Path, *, put_corrupt_aside: bool = False, records: RunRecords | None = None) -> None:
-        """Raises RequestError, on entering, where the folder cannot be written or another process writes it."""
         self._path = folder / RECORDS
         self._put_corrupt_aside = put_corrupt_aside
         self.num_corrupt = 0
@@ -117,11 +139,11 @@ class RecordWriter:
 
     def __enter__(self) -> Self:
         known = self.records.are_current()
-        self._file = self._locked()
+        self._file = self._open_locked()
         try:
-            self._restore()
+            self._repair()
             if known:
-                self.records.keep()
+                self.records.mark_current()
         except BaseException:
             self._file.close()
             raise
@@ -131,7 +153,10 @@ class RecordWriter:
         self._file.close()
 
     def append(self, record: Record) -> None:
-        """Write one line and wait until the disk has it. Raises OSError where it cannot; what was written before stays whole."""
+        """Append one line and flush it to disk.
+
+        Raises OSError if that fails; earlier lines stay intact.
+        """
         known, line = self.records.are_current(), line_of(record)
         position = self._file.seek(0, os.SEEK_END)
         try:
@@ -140,25 +165,29 @@ class RecordWriter:
             self._file.truncate(position)
             raise
         if known:
-            self.records.keep(_parse_record(line.rstrip(b"\n")))  # as it will be read
+            self.records.mark_current(_parse_record(line.rstrip(b"\n")))  # parse it, so the cache equals a later read
 
     def pack(self) -> None:
-        """Pack records and plan; the plain files go once the packed ones are on disk. Nothing can be appended afterwards."""
+        """Pack records and plan; nothing can be appended afterwards.
+
+        Each plain file is deleted once its packed form is on disk.
+        """
         for path in (self._path, self._path.with_name(PLAN)):
             if path.exists():
                 write_bytes(packed_path(path), pack(path.read_bytes()))
                 path.unlink()
 
-    def _restore(self) -> None:
-        """Unpack plan and records, cut off a torn last line and, where that is asked for, move corrupt lines aside.
+    def _repair(self) -> None:
+        """Unpack the files and remove incomplete or corrupt lines.
 
-        Nothing goes from a file before the disk has it elsewhere.
+        An incomplete last line is cut off. Corrupt lines are moved to `records.corrupt`, only on request. Nothing is deleted before its
+        copy is on disk.
         """
         plan, packed = self._path.with_name(PLAN), packed_path(self._path)
         if (content := content_of(plan)) is not None:
             write_bytes(plan, content)
             packed_path(plan).unlink(missing_ok=True)
-        *lines, torn = b"".join(chunk for _, chunk in _chunks(self._path)).split(b"\n")
+        *lines, incomplete = b"".join(content for _, content in _contents(self._path)).split(b"\n")
         corrupt = [line for line in lines if not _is_record(line)] if self._put_corrupt_aside else []
         if corrupt:
             self.num_corrupt = len(corrupt)
@@ -167,21 +196,24 @@ class RecordWriter:
         kept = _joined(line for line in lines if line not in corrupt)
         if corrupt or packed.exists():
             write_bytes(self._path, kept)
-            old, self._file = self._file, self._locked()
+            old, self._file = self._file, self._open_locked()
             old.close()
             packed.unlink(missing_ok=True)
-        elif torn:
+        elif incomplete:
             self._file.truncate(len(kept))
 
-    def _locked(self) -> io.FileIO:
-        """The file, locked. Where another process has put a new one in its place meanwhile, that one."""
+    def _open_locked(self) -> io.FileIO:
+        """Open and lock the records file.
+
+        Another process may replace the file between opening and locking; then open the new one.
+        """
         while True:
             try:
-                # no buffer: what a full disk refuses must not be left in one, to be written after all
+                # unbuffered: bytes that a full disk rejects must not be written later
                 file = open(self._path, "a+b", buffering=0)  # noqa: SIM115
             except OSError as error:
                 raise RequestError(
-                    f"cannot write {self._path}: {error.strerror or error}", "make it writable, or measure anew with another --out"
+                    f"cannot write {self._path}: {error.strerror or error}", "make it writable, or choose another --out"
                 ) from error
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -197,7 +229,10 @@ class RecordWriter:
 
 
 def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
-    """Make the folder and write the plan and the environment, before anything is measured."""
+    """Create the folder and write plan and environment, before anything is measured.
+
+    Raises RequestError if it cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / PLAN, to_json(plan))
@@ -208,7 +243,10 @@ def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """Without garbage collection of cycles. Records by the ten thousand all stay, and every pass would look at each of them again."""
+    """Disable the cyclic garbage collector within this context.
+
+    Tens of thousands of records stay alive, and each collection would visit all of them again.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -220,7 +258,10 @@ def collector_off() -> Iterator[None]:
 
 @collector_off()
 def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
-    """Read a run's folder, but for records that were read before. Raises RequestError, saying what is wrong with which file."""
+    """Read a run's folder; records that were read before are reused.
+
+    Raises RequestError naming the file that cannot be read, and why.
+    """
     return StoredRun(
         folder=folder,
         plan=read_plan_of_run(folder),
@@ -230,12 +271,15 @@ def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
-    """Each folder once, however often and in whatever form it is named."""
+    """Read each run once, however often its folder is named."""
     return [read_run(folder) for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values()]
 
 
 def superseded(folder: Path) -> str:
-    """`times superseded by RUN: why`, as the notes beside the run say; "" where they do not, or cannot be read."""
+    """Return `PART superseded by RUN: WHY` from the notes beside the run.
+
+    "" if there is no such note or the notes cannot be read.
+    """
     try:
         notes: Any = read_json(folder.parent / NOTES)
         note = notes[folder.name]
@@ -245,33 +289,42 @@ def superseded(folder: Path) -> str:
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    """Raises RequestError where it is not there, or no object."""
+    """Return the facts in a run's environment.json.
+
+    Raises RequestError if the file is missing, is not a JSON object, or holds text where a number belongs.
+    """
     found = read_json(folder / ENVIRONMENT)
     if not isinstance(found, dict):
-        raise RequestError(f"{folder / ENVIRONMENT} does not hold an object", "restore it, or measure again")
+        raise RequestError(f"{folder / ENVIRONMENT} is not a JSON object", "restore it, or measure again")
     for key in NUMBERS:
         if found.get(key) is not None and (isinstance(found[key], bool) or not isinstance(found[key], int | float)):
-            raise RequestError(f"{folder / ENVIRONMENT}: {key} is no number but {found[key]!r}", "restore it, or measure again")
+            raise RequestError(f"{folder / ENVIRONMENT}: {key} must be a number, not {found[key]!r}", "restore it, or measure again")
     return found
 
 
 def read_plan_of_run(folder: Path) -> Plan:
-    """Raises RequestError where there is no such folder, or no plan in it."""
+    """Return the plan in a run's folder.
+
+    Raises RequestError if the folder does not exist or has no plan.
+    """
     if not folder.is_dir():
-        hint = f"try {folder.parent}" if is_stored(folder.parent / PLAN) and folder.exists() else "name a folder below results/"
-        raise RequestError(f"there is no run folder {folder}", hint)
+        hint = f"try {folder.parent}" if is_stored(folder.parent / PLAN) and folder.exists() else "name a folder in results/"
+        raise RequestError(f"no run folder at {folder}", hint)
     if not is_stored(folder / PLAN):
-        raise RequestError(f"{folder} is no run: it holds no {PLAN}", "name the folder of a run, as bench run shows it at its end")
+        raise RequestError(f"{folder} is not a run folder: it has no {PLAN}", "name the folder that bench run printed at its end")
     return parse_plan(read_json(folder / PLAN), folder / PLAN)
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file, plain or packed, or in a run's folder."""
+    """Read a plan from a plain or packed file, or a folder."""
     return parse_plan(read_json(path / PLAN if path.is_dir() else path), path)
 
 
 def parse_plan(data: object, source: Path) -> Plan:
-    """A plan from its JSON data. Raises RequestError where it is none, or of another schema."""
+    """Return the plan in JSON data.
+
+    `source`: the file named in errors. Raises RequestError if the data are not a plan of the current schema.
+    """
     hint = "write one with: bench plan ... --out FILE"
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != PLAN_SCHEMA:
@@ -284,15 +337,16 @@ def parse_plan(data: object, source: Path) -> Plan:
 
 
 def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
-    """Read all whole records, the last of each key. Drop a torn last line with a warning.
+    """Read all complete records, the latest for each key.
 
-    Any other corrupt line raises RequestError with its number, or is skipped.
+    An incomplete last line is dropped with a warning. Any other corrupt line raises RequestError with its number, or is skipped with
+    `skip_corrupt`.
     """
     found: dict[RecordKey, Record] = {}
-    for source, content in _chunks(path):
-        *lines, torn = content.split(b"\n")
-        if torn:
-            warnings.warn(f"{source}: the last line is torn (a killed run) and was dropped", stacklevel=2)
+    for source, content in _contents(path):
+        *lines, incomplete = content.split(b"\n")
+        if incomplete:
+            warnings.warn(f"{source}: dropped an incomplete last line, left by a killed run", stacklevel=2)
         for number, line in enumerate(lines, start=1):
             try:
                 record = _parse_record(line)
@@ -301,33 +355,36 @@ def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
                     continue
                 raise RequestError(
                     f"{source}, line {number}, is corrupt: {error}",
-                    f"restore the file, or measure that job again: bench run --resume {shlex.quote(str(path.parent))} --retry corrupt",
+                    f"restore the file, or measure the job again: bench run --resume {shlex.quote(str(path.parent))} --retry corrupt",
                 ) from error
             found[record.key] = record
     return list(found.values())
 
 
 def line_of(record: Record) -> bytes:
-    """The record as its line, checksum and newline included."""
+    """Return the record's line, with its checksum and newline."""
     body = canonical_json(record).encode()
     return body[:-1] + CHECKSUM + b'%08x"}\n' % zlib.crc32(body)
 
 
 def holds_records(folder: Path) -> bool:
-    """Does the folder hold a file of records, plain or packed?"""
+    """Return whether the folder has a records file, plain or packed."""
     return is_stored(folder / RECORDS)
 
 
 def is_stored(path: Path) -> bool:
-    """Is the file there, plain or packed?"""
+    """Return whether the file exists, plain or packed."""
     return path.exists() or packed_path(path).exists()
 
 
-def _chunks(path: Path) -> list[tuple[Path, bytes]]:
-    """What the plain and the packed form hold, each with its file. Of a plain file beside a packed one, the lines that the packed one lacks."""
-    packed, plain = _unpacked(packed_path(path)), _bytes(path)
+def _contents(path: Path) -> list[tuple[Path, bytes]]:
+    """Return the packed and the plain content, each with its path.
+
+    If both exist, the plain content is reduced to the lines missing from the packed one.
+    """
+    packed, plain = _read_unpacked(packed_path(path)), _read_bytes(path)
     if packed is None and plain is None:
-        packed = _unpacked(packed_path(path))  # packed just now, between the two looks
+        packed = _read_unpacked(packed_path(path))  # the file may have been packed between the two reads
     if packed is None or plain is None:
         return [(packed_path(path), packed)] if packed is not None else [(path, plain)] if plain is not None else []
     whole, known = packed[: packed.rfind(b"\n") + 1], set(packed.split(b"\n"))
@@ -335,24 +392,30 @@ def _chunks(path: Path) -> list[tuple[Path, bytes]]:
 
 
 def content_of(path: Path) -> bytes | None:
-    """What a file holds, plain or packed; None if there is neither. Raises OSError, or RequestError for a damaged packed file."""
-    plain = _bytes(path)
+    """Return the content of a plain or packed file.
+
+    None if neither exists. Raises RequestError if the file cannot be read or its packed form is damaged.
+    """
+    plain = _read_bytes(path)
     if plain is None:
-        plain = _unpacked(packed_path(path))
-    return _bytes(path) if plain is None else plain  # unpacked just now, between the two looks
+        plain = _read_unpacked(packed_path(path))
+    return _read_bytes(path) if plain is None else plain  # the file may have been unpacked between the two reads
 
 
-def _unpacked(path: Path) -> bytes | None:
-    packed = _bytes(path)
+def _read_unpacked(path: Path) -> bytes | None:
+    packed = _read_bytes(path)
     try:
         return None if packed is None else unpack(packed)
     except ValueError as error:
-        hint = f"restore {path.name}, from git or a copy, or measure again"
+        hint = f"restore {path.name} from git or a copy, or measure again"
         raise RequestError(f"{path} is damaged and cannot be unpacked: {error}", hint) from error
 
 
-def _bytes(path: Path) -> bytes | None:
-    """None where there is no such file. Raises RequestError where it cannot be read."""
+def _read_bytes(path: Path) -> bytes | None:
+    """Return the file's bytes; None if it does not exist.
+
+    Raises RequestError if it cannot be read.
+    """
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -370,19 +433,22 @@ def _is_record(line: bytes) -> bool:
 
 
 def _parse_record(line: bytes) -> Record:
-    """Raises ValueError, saying what is wrong, for anything but a line as it was written."""
+    """Parse one line, without its newline.
+
+    Raises ValueError with the reason unless the line is exactly as it was written.
+    """
     head, mark, tail = line.rpartition(CHECKSUM)
     body = head + b"}" if mark else line
     if mark and tail != b'%08x"}' % zlib.crc32(body):
-        raise ValueError("its checksum does not fit")
+        raise ValueError("its checksum does not match")
     try:
-        data = msgspec.json.decode(body)  # refuses NaN, and numbers that no float holds
+        data = msgspec.json.decode(body)  # rejects NaN and numbers outside the range of a float
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(data, dict) or isinstance(data.get("schema"), bool) or not isinstance(data.get("schema"), int):
         raise ValueError("not a record")
     if bool(mark) != (data["schema"] > 1):
-        raise ValueError(f"schema {data['schema']} {'with a' if mark else 'without its'} checksum")
+        raise ValueError(f"schema {data['schema']} {'with' if mark else 'without'} a checksum")
     while data["schema"] in UPGRADES:
         data = UPGRADES[data["schema"]](data)
     if data["schema"] != RECORD_SCHEMA:
@@ -396,7 +462,7 @@ def _joined(lines: Iterable[bytes]) -> bytes:
 
 
 def _write_through(file: io.FileIO, content: bytes) -> None:
-    """Write all of it, and wait until the disk has it."""
+    """Write all of the content and flush it to disk."""
     left = memoryview(content)
     while left:
         left = left[file.write(left) :]
@@ -404,9 +470,12 @@ def _write_through(file: io.FileIO, content: bytes) -> None:
 
 
 def read_json(path: Path) -> object:
-    """Of a plain or packed file; a name that ends in .xz is that of a packed one."""
+    """Return the JSON data of a plain or packed file.
+
+    A path ending in .xz names the packed file itself. Raises RequestError if the file is missing or not JSON.
+    """
     try:
-        content = _unpacked(path) if path.suffix == PACKED else content_of(path)
+        content = _read_unpacked(path) if path.suffix == PACKED else content_of(path)
         if content is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         data: object = msgspec.json.decode(content)

@@ -1,4 +1,7 @@
-"""From records to one tidy row per cell, and the A/A control. Imports no torch."""
+"""Turn records into table rows, and read the A/A control.
+
+A cell is one configuration: a model with its workload. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,12 @@ IDENTITY = (
 ).split()
 TEXTS = "cell_id model family phase engine dtype device attention task recipe match sizing status reason".split()
 MFU = "mfu"
-"""Model FLOPs utilisation, a fraction of the measured ceiling (Chowdhery et al., PaLM, 2022, appendix B)."""
+"""Model FLOPs utilisation, a fraction of the measured ceiling.
+
+Source: Chowdhery et al., PaLM, 2022, appendix B.
+"""
 WITH_ROOFLINE = {"latency", "ceiling"}
-"""The metrics that the columns of the roofline need."""
+"""The metrics needed for the roofline columns."""
 UNMEASURED = "unmeasured"
 ROWS, TIMES = "rows", "times"
 MS_PER_S = 1e3
@@ -44,7 +50,11 @@ MS_PER_S = 1e3
 
 @dataclass(frozen=True, kw_only=True)
 class SeedScores:
-    """What one trained model scored, item by item: `scores` is `(seeds, items)`, items in stored order; `training` names the training."""
+    """The test scores of one trained model, per seed and item.
+
+    `training`: id of the training.
+    `scores`: shape `(seeds, items)`, items in stored order.
+    """
 
     training: str
     seeds: tuple[int, ...]
@@ -52,9 +62,9 @@ class SeedScores:
 
 
 def rows_of(run: StoredRun) -> pd.DataFrame:
-    """One row per cell, in plan order; the columns of the metrics that were asked for; what was not measured is empty.
+    """Return one row per cell, in plan order.
 
-    Worked out once per run; every caller has a copy of its own.
+    The columns are those of the plan's metrics. Values without a measurement are empty. Computed once per run; each caller gets a copy.
     """
     if ROWS not in run.derived:
         run.derived[ROWS] = _all_rows(run)
@@ -80,8 +90,11 @@ def _all_rows(run: StoredRun) -> pd.DataFrame:
 
 
 def references_of(plan: Plan) -> dict[str, str]:
-    """The cell that each cell's `ratio` is to, by cell id: of those that it is compared with, its part's baseline, else the first in the plan; of
-    equal budget where there is one. The reference itself has none."""
+    """Map each cell id to its reference, the denominator of its `ratio`.
+
+    Among the cells compared with it, a cell of equal budget is preferred, then the baseline of its part, then the first in the plan.
+    References themselves are not in the map.
+    """
     baselines = {cell_id for part in plan.parts for arm in part.arms if arm.name == part.baseline for cell_id in arm.cells}
     budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
     found: dict[str, str] = {}
@@ -95,15 +108,15 @@ def references_of(plan: Plan) -> dict[str, str]:
 
 
 def _ratios(run: StoredRun) -> dict[str, dict[str, Any]]:
-    timings, names = times_of(run), _names(run.plan)
+    timings, labels = times_of(run), _labels(run.plan)
     return {
-        cell_id: ratio_columns(cell_id, reference, names[reference], timings, LEVEL)
+        cell_id: ratio_columns(cell_id, reference, labels[reference], timings, LEVEL)
         for cell_id, reference in references_of(run.plan).items()
     }
 
 
-def _names(plan: Plan) -> dict[str, str]:
-    """Of each cell, short: its model, and the engine and kernel where they are not the usual ones."""
+def _labels(plan: Plan) -> dict[str, str]:
+    """Return a short label per cell: model, engine and kernel unless default."""
     found = {}
     for planned in plan.cells:
         model, work = planned.cell.model, planned.cell.workload
@@ -113,14 +126,15 @@ def _names(plan: Plan) -> dict[str, str]:
 
 
 def not_numbers(plan: Plan) -> set[str]:
-    """The columns of its table that hold texts or flags."""
+    """Return the columns of the plan's table that hold text or flags."""
     return {*TEXTS, "quick", *(name for metric in plan.metrics for name in getattr(catalog.load("metrics", metric), "NOT_NUMBERS", ()))}
 
 
 def control_of(run: StoredRun) -> dict[str, Any] | None:
-    """The A/A control: the same cell timed under two names, as a ratio with its interval; None where it was not measured twice.
+    """Return the A/A control: one cell timed in two processes.
 
-    Its level is 99.9 % where the two took turns, and 99 % in runs of versions that timed one cell after the other.
+    It is a ratio with its interval. None if no cell was measured twice. The level is 99.9 % if the two took turns, and 99 % in runs of
+    older versions, which timed one cell after the other.
     """
     groups = {record.group for record in run.records if record.control}
     timings = timings_of([record for record in run.records if record.group in groups], with_control=True)
@@ -144,12 +158,15 @@ def control_of(run: StoredRun) -> dict[str, Any] | None:
 
 
 def is_extended(run: StoredRun) -> bool:
-    """Were rounds added to those planned? Data that choose their own number void the level of an interval."""
+    """Return whether more rounds were measured than planned.
+
+    The data then chose the number of rounds, so intervals may miss their level.
+    """
     return any(record.metric == "latency" and record.repeat >= run.plan.settings.rounds for record in run.records)
 
 
 def times_of(run: StoredRun) -> Timings:
-    """The times of every cell by round. Worked out once, as the rows are."""
+    """Return the times of every cell by round, computed once per run."""
     if TIMES not in run.derived:
         run.derived[TIMES] = timings_of(run.records)
     found: Timings = run.derived[TIMES]
@@ -157,12 +174,12 @@ def times_of(run: StoredRun) -> Timings:
 
 
 def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
-    """The test items' scores of every trained model, by cell id; cells that share a training share the array. Models without them are left out.
+    """Return the test items' scores of every trained model, by cell id.
 
-    Raises RequestError where the seeds of one model were scored on different numbers of items, or where the seeds of one model, or two models that
-    read the same task at the same length, name different data.
+    Cells that share a training share the array; models without item scores are absent. Raises RequestError if the seeds of a model were
+    scored on different numbers of items, or if trainings of one task and length used different data.
     """
-    # every cell looks through the records for its training: without the others that is quick
+    # each cell searches all records for its training, so drop unrelated records first
     run = dataclasses.replace(run, records=tuple(r for r in run.records if r.metric in ("accuracy", TUNING)))
     if not run.records:
         return {}
@@ -173,13 +190,15 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
         records = [record for record in training_records(run, planned) if _item_scores(record)]
         if records:
             model, task = planned.cell.model, planned.cell.workload.task
-            # models of one length that pool differently read a different number of data tokens, so other data of a generated task
+            # pooling decides how many of the n tokens are data, and with them which data a task generates
             pool = model.interface.pooling(str(dict(model.options).get("pool", "")))
             data = data_by_reading[task, model.shape.seq_len, pool]
-            data |= {str(name) for record in records if (name := record.outcome.values.get("data_id"))}  # older records name none
+            data |= {
+                str(name) for record in records if (name := record.outcome.values.get("data_id"))
+            }  # older records do not name their data
             if len(data) > 1:
                 raise RequestError(
-                    f"the data of {task} changed between trainings: {', '.join(sorted(data))}", "measure again into another --out"
+                    f"the data of {task} changed between trainings: {', '.join(sorted(data))}", "measure again with another --out"
                 )
             training = records[0].subject_id
             if training not in by_training:
@@ -189,7 +208,10 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
 
 
 def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
-    """The measured trainings of a cell's model that its accuracy stands on, by seed; empty where it was not trained."""
+    """Return the measured trainings behind a cell's accuracy, by seed.
+
+    Empty if the cell was not trained.
+    """
     recipe = recipe_of(planned.cell, run.plan, run.records)
     subject = training_id(planned.cell, recipe) if recipe else ""
     found = [r for r in run.records if r.subject_id == subject and r.metric == "accuracy" and r.outcome.status == MEASURED]
@@ -197,32 +219,38 @@ def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
 
 
 def num_missing(run: StoredRun) -> int:
-    """Jobs without an outcome that could still be run; those that follow others as they are expected."""
+    """Return the number of jobs left to run, expected follow-ups included."""
     return len(expected_jobs(run.plan, run.records))
 
 
 def write_table(rows: pd.DataFrame, folder: Path) -> None:
-    """table.csv, table.json and table.parquet. Text that a spreadsheet would take for a formula is quoted with an apostrophe in the CSV."""
+    """Write table.csv, table.json and table.parquet.
+
+    In the CSV, text that a spreadsheet would run as a formula gets a leading apostrophe.
+    """
     safe = rows.copy()
     for column in (c for c in rows.columns if not pd.api.types.is_numeric_dtype(rows[c])):
         safe[column] = safe[column].map(_no_formula)
     write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False))
-    lines = (
-        json.dumps(row, allow_nan=False) for row in json_rows(rows)
-    )  # the encoder of whole lines is many times as fast as the one that indents
+    # encoding row by row is many times faster than json's indenting encoder
+    lines = (json.dumps(row, allow_nan=False) for row in json_rows(rows))
     write_text(folder / "table.json", "[\n" + ",\n".join(lines) + "\n]\n")
     write_atomically(folder / "table.parquet", lambda path: rows.to_parquet(path, index=False))
 
 
 def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON data: what is missing is null."""
+    """Return the rows as JSON data; missing and infinite values are null."""
     plain = rows.astype(object).where(rows.notna() & ~rows.isin((math.inf, -math.inf)), None)
     names = list(rows.columns)
     return [dict(zip(names, values, strict=True)) for values in zip(*(plain[name].tolist() for name in names), strict=True)]
 
 
 def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
-    """Keep whole numbers whole where some are missing; all-empty numeric columns become float64, and pandas infers the other types."""
+    """Give each column its type.
+
+    Columns of whole numbers become Int64, which keeps them whole when some are missing. All-empty numeric columns become float64;
+    pandas infers the other types.
+    """
     typed = rows.infer_objects()
     for column in rows.columns:
         present = rows[column].dropna()
@@ -251,7 +279,10 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
 
 
 def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
-    """What the records of a cell belong to: itself, what it shares with others, its trials, and its training by the recipe that they chose."""
+    """Return the subject ids of a cell's records.
+
+    These are the cell, its measurements shared with other cells, its trials, and its training by the recipe that the trials chose.
+    """
     shared = shared_ids(cell, plan)
     if not is_trained(cell, plan):
         return tuple(dict.fromkeys((cell.cell_id, *shared)))
@@ -294,9 +325,9 @@ def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
 
 
 def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
-    """`measured` where every metric has an outcome and all were measured; otherwise the first thing that went wrong, named by its metric.
+    """Return status and reason: `measured`, or the first failure with its metric.
 
-    Where one trial of several could be measured, those that could not are no fault of the cell.
+    Failed trials do not count if at least one trial succeeded.
     """
     tuned = any(record.metric == TUNING and record.outcome.status == MEASURED for record in records)
     for record in records:
@@ -309,7 +340,7 @@ def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _item_scores(record: Record) -> tuple[float, ...]:
-    """One number per test item; older records hold them as `correct`."""
+    """Return one number per test item; older records name them `correct`."""
     return record.outcome.samples.get("item_scores") or record.outcome.samples.get("correct", ())
 
 
@@ -318,7 +349,7 @@ def _seed_scores(records: Sequence[Record]) -> SeedScores:
     lengths = sorted({len(items) for items in scores})
     if len(lengths) > 1:
         raise RequestError(
-            f"the seeds of training {training} were scored on {lengths} test items, not on the same", "restore records.jsonl"
+            f"the seeds of training {training} were scored on different numbers of test items: {lengths}", "restore records.jsonl"
         )
     return SeedScores(training=training, seeds=tuple(record.repeat for record in records), scores=np.array(scores, dtype=np.float64))
 
@@ -328,7 +359,7 @@ IN_ONE_LINE = str.maketrans(dict.fromkeys("\t\r\n", " "))
 
 
 def _no_formula(value: Any) -> Any:
-    """Text in one line, for not every reader of CSV takes more."""
+    """Put text in one line and disarm formulas, for CSV readers."""
     if not isinstance(value, str):
         return value
     text = value.translate(IN_ONE_LINE)

@@ -1,4 +1,7 @@
-"""The times of a run by cell and round, and ratios between cells whose bursts were interleaved. Imports no torch."""
+"""Hold a run's times by round, and compute ratios between cells.
+
+Cells of one timing group took turns: in each block of a round, every member ran one burst of calls. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,17 @@ from bench.planning.timing import home_groups
 from bench.spec import MEASURED, Record
 
 CONTROL_MARK = "/control"
-"""Behind the id of a cell: the second process of the A/A control."""
+"""Suffix of a cell id: the control's second process."""
 _Session = tuple[str, int]
 """Group and round."""
 
 
 class Timings(Mapping[str, Mapping[int, float]]):
-    """Latency in ms by cell id and round. `bursts`: by group and round, the times of each member in ms, one per block.
+    """Latency in ms by cell id and round.
 
-    Between cells of one group, compare times of `together`: of each block they keep the ratios, and lose what slowed all members down alike.
+    `bursts`: by group and round, the times of each member in ms, one per block.
+
+    To compare cells of one group, use `together`: it keeps the ratios within each block and cancels slowdowns common to all members.
     """
 
     def __init__(
@@ -46,9 +51,10 @@ class Timings(Mapping[str, Mapping[int, float]]):
         return len(self._by_cell)
 
     def together(self, cell_ids: Sequence[str]) -> list[dict[int, float]]:
-        """Times of each cell, in ms by round, in rounds that all have; ratios between them are medians over blocks of one group.
+        """Return the times of each cell in rounds common to all.
 
-        Of several groups that hold all cells, the one with most rounds. Without one, the times of the rounds as they are.
+        Times are in ms, by round. Ratios between them are medians over the blocks of one group. If several groups hold all cells, the
+        group with most rounds is used; if none does, the plain times of the rounds.
         """
         sessions = self._common_sessions(cell_ids)
         if not sessions:
@@ -57,7 +63,10 @@ class Timings(Mapping[str, Mapping[int, float]]):
         return [{place: values[index] for place, values in by_round.items()} for index in range(len(cell_ids))]
 
     def log_ratios(self, first: str, second: str) -> dict[int, float]:
-        """The logarithm of the first cell's time over the second's, by round, as `together` has them."""
+        """Return the log-ratio of two cells' times, by round.
+
+        It is the first cell's time over the second's; for cells of one group, the median over blocks.
+        """
         sessions = self._common_sessions([first, second])
         if not sessions:
             times, others = self._common_rounds([first, second])
@@ -66,20 +75,26 @@ class Timings(Mapping[str, Mapping[int, float]]):
         return {place: statistics.median(math.log(ms / other) for ms, other in pairs) for place, pairs in blocks.items()}
 
     def are_interleaved(self, cell_ids: Sequence[str]) -> bool:
-        """Were they timed in one group, in a round at least?"""
+        """Return whether the cells took turns in at least one round."""
         return bool(self._common_sessions(cell_ids))
 
     def in_groups(self, kind: str) -> set[str]:
-        """The cells that were timed in a group whose name begins so."""
+        """Return the cells timed in a group whose name starts with `kind`."""
         return {cell_id for cell_id, sessions in self._sessions.items() if any(group.startswith(kind) for group, _ in sessions)}
 
     def num_blocks(self, cell_ids: Sequence[str]) -> int | None:
-        """Of each round in which they took turns; None where they did not."""
+        """Return the number of blocks in which the cells took turns.
+
+        The number is per round; None if they did not take turns.
+        """
         sessions = self._common_sessions(cell_ids)
         return len(self._bursts[sessions[0]][cell_ids[0]]) if sessions else None
 
     def _common_sessions(self, cell_ids: Sequence[str]) -> list[_Session]:
-        """Of one group, by round."""
+        """Return the group and rounds that timed all the cells together.
+
+        Of several groups, the one with most rounds.
+        """
         if len(cell_ids) < 2:
             return []
         by_group: dict[str, list[_Session]] = defaultdict(list)
@@ -101,7 +116,10 @@ class Timings(Mapping[str, Mapping[int, float]]):
 
 
 def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timings:
-    """From the measured latencies. `with_control`: the control's second process too, by its cell's id and `CONTROL_MARK`."""
+    """Return the timings of the measured latencies.
+
+    `with_control`: include the second process of the control, under its cell's id with `CONTROL_MARK`.
+    """
     measured = [r for r in records if r.metric == "latency" and r.outcome.status == MEASURED and (with_control or not r.control)]
     home = home_groups(measured)
     by_cell: dict[str, dict[int, float]] = defaultdict(dict)
@@ -117,12 +135,18 @@ def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timi
 
 
 def ratio_of(first: str, second: str, timings: Timings, level: float) -> Interval | None:
-    """The first cell's time over the second's, with its t-interval over rounds (`bench.intervals.round_mean`); None below two rounds."""
+    """Return the first cell's time over the second's, with t-interval.
+
+    Computed over rounds by `bench.intervals.round_mean`; None with fewer than two rounds.
+    """
     return ratio_over_rounds(list(timings.log_ratios(first, second).values()), level)
 
 
 def ratio_columns(cell_id: str, reference_id: str, label: str, timings: Timings, level: float) -> dict[str, Any]:
-    """`ratio` and what goes with it, of a cell to its group's reference."""
+    """Return the columns of a cell's ratio to its reference.
+
+    `label`: the name of the reference. Empty with fewer than two common rounds.
+    """
     found = ratio_of(cell_id, reference_id, timings, level)
     if found is None:
         return {}

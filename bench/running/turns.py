@@ -1,10 +1,10 @@
-"""Measures one job for a parent that may run another revision of this program: `python -m bench.running.turns`.
+"""Measure one job for a parent of any revision: `python -m bench.running.turns`.
 
-It reads lines of JSON and answers each by one line. The first line is a job. A job without a timing group is run, and answered by its outcome. A job
-with one is begun and answered by null; then `true` asks for a burst and `false` for the end. Each is answered by null, or by the outcome once the job
-has ended. It ends with its parent or its input.
+It reads lines of JSON and answers each with one line. The first line is a job. A job without a timing group runs, and the answer is its
+outcome. A job with a timing group begins, and the answer is null; then `true` asks for a burst and `false` for the end. Each is
+answered by null, or by the outcome once the job has ended. The program ends when its parent or its input is gone.
 
-`bench diff --code` can measure only revisions that have this file and keep to this protocol.
+`bench diff --code` can only measure revisions that have this file and keep this protocol.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from bench.spec import Job, Outcome
 
 
 def main() -> None:
-    """Answer the lines of stdin on stdout; whatever else is printed goes to stderr."""
+    """Answer the lines of stdin on stdout.
+
+    All other output goes to stderr.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -35,7 +38,10 @@ def main() -> None:
 
 
 def answer_lines(lines: Iterator[str]) -> Iterator[Any]:
-    """Yield the answer to each line as JSON data. Sets threads, allocator and memory limit of this process for the job."""
+    """Yield the answer to each line, as JSON data.
+
+    Sets threads, allocator and memory limit of this process for the job.
+    """
     try:
         job = from_json(Job, json.loads(next(lines, "")))
     except ValueError as error:

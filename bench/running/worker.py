@@ -1,4 +1,4 @@
-"""One job in one process: threads and allocator are set, then it is measured, and whatever happens becomes an Outcome."""
+"""Prepare this process for a job and measure it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from bench.metrics import Measurement
 from bench.spec import MEASURED, Job, Outcome
 
 MEMORY_SHARE = 0.95
+"""Share of available memory that a job may use on a CPU."""
 
 
 def run_job(job: Job) -> Outcome:
-    """Measure one job in this process. Only the process's own end can keep it from returning an Outcome."""
+    """Measure one job in this process; any exception becomes its Outcome."""
     started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     start = time.perf_counter()
     result = _attempt(lambda: catalog.load("metrics", job.metric).measure(job))
@@ -36,7 +37,10 @@ def run_job(job: Job) -> Outcome:
 
 
 class Turns:
-    """A job of a timing group in this process, burst by burst. `outcome`: None until it has ended, well or not."""
+    """A timing group's job in this process, run burst by burst.
+
+    `outcome`: None until the job has ended, successfully or not.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -53,7 +57,7 @@ class Turns:
         self._advance(lambda: self._steps.send(True))
 
     def end(self) -> None:
-        """Make the outcome of what was timed."""
+        """Produce the outcome of all bursts."""
         self._advance(lambda: self._steps.send(False))
 
     def _advance(self, step: Callable[[], None]) -> None:
@@ -76,7 +80,10 @@ class Turns:
 
 
 def prepare_process(job: Job) -> None:
-    """Threads and allocator first, before any tensor exists; on CPU, a bound on memory, so that too much is an error and not the machine's end."""
+    """Set threads and allocator, and limit memory on a CPU.
+
+    Call it before any tensor exists. With the limit, a job that needs too much memory fails instead of exhausting the machine's memory.
+    """
     set_threads(job)
     choose_allocator(job)
     if job.cell.workload.device == "cpu":
@@ -91,7 +98,10 @@ def set_threads(job: Job) -> None:
 
 
 def choose_allocator(job: Job) -> None:
-    """Keep freed memory where the settings say so, but for a metric that measures what a process holds."""
+    """Keep freed memory in the process if the settings ask for it.
+
+    Metrics that measure the memory of a process are exempt.
+    """
     if job.settings.allocator == KEEP and not getattr(catalog.load("metrics", job.metric), "MEASURES_PROCESS", False):
         keep_freed_memory()
 
@@ -101,22 +111,25 @@ _Result = tuple[str, str, dict[str, Any], dict[str, tuple[float, ...]]]
 
 
 def _attempt(measure: Callable[[], Measurement | None]) -> _Result | None:
-    """What came of it, whatever was raised; None where there is no measurement yet."""
+    """Call `measure` and return its result.
+
+    Any exception becomes a status and reason. None if there is no measurement yet. A measurement with NaN or infinity counts as failed.
+    """
     try:
         found = measure()
-    except Exception as error:  # whatever a model, kernel or metric raises is this job's outcome
+    except Exception as error:  # any error of a model, kernel or metric is this job's outcome
         status = "out_of_memory" if is_out_of_memory(error) else getattr(error, "outcome_status", "failed")
         samples = getattr(error, "outcome_samples", {})
         return status, f"{type(error).__name__}: {one_line(error)}", {}, _tuples(samples)
     if found is None:
         return None
-    if strays := [name for part in (found.values, found.samples) for name, value in part.items() if not _is_finite(value)]:
-        return "failed", f"ValueError: {strays[0]} is or holds no finite number", {}, {}
+    if not_finite := [name for part in (found.values, found.samples) for name, value in part.items() if not _is_finite(value)]:
+        return "failed", f"ValueError: {not_finite[0]} contains NaN or infinity", {}, {}
     return MEASURED, "", dict(found.values), _tuples(found.samples)
 
 
 def _is_finite(value: Any) -> bool:
-    """Can it be written down? NaN and infinity are no measurement."""
+    """Return whether a value holds neither NaN nor infinity, also inside containers."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, Mapping):

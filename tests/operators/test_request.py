@@ -64,7 +64,7 @@ def test_a_gpu_has_defaults_of_its_own_with_aligned_twins(monkeypatch: pytest.Mo
         (("--threads", "0"), "Invalid value for '--threads'", "bench kernels --help"),
         (("--blocks", "1"), "Invalid value for '--blocks'", "bench kernels --help"),
         (("--cold",), "--cold flushes the L2 cache of a GPU", "leave --cold out"),
-        (("--out", __file__), "is there already and not empty", "choose another --out"),
+        (("--out", __file__), "already exists and is not empty", "choose another --out"),
     ],
 )
 def test_a_wrong_request_is_refused_in_one_line(

@@ -9,7 +9,7 @@ import pytest
 
 from bench.measure.onednn import product
 from bench.planning.build import build_plan
-from bench.running.calibrate import SHORT_S, short_ceilings, times_something
+from bench.running.calibrate import SHORT_S, needs_short_ceilings, short_ceilings
 from bench.running.executors.inline import Executor as InlineExecutor
 from bench.running.executors.process import Executor
 from bench.spec import Job, Outcome, Plan, Recipe, Settings
@@ -57,4 +57,4 @@ def test_a_process_of_its_own_measures_all_three() -> None:
     ("metrics", "timed"), [("params", False), ("params,flops", False), ("params,latency", True), ("accuracy", True), ("energy", True)]
 )
 def test_a_run_is_timed_by_what_it_repeats(metrics: str, timed: bool) -> None:
-    assert times_something(planned(metrics)) is timed
+    assert needs_short_ceilings(planned(metrics)) is timed

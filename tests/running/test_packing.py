@@ -236,5 +236,5 @@ def test_a_run_that_cannot_be_packed_is_complete_all_the_same(plan: Plan, tmp_pa
     told: list[str] = []
     with listening(told.append):
         assert execute(plan, tmp_path / "mine", Silent(), executor="inline").complete
-    assert told == [f"{tmp_path / 'mine'} stays unpacked (No space left on device); nothing is lost by it"]
+    assert told == [f"{tmp_path / 'mine'} stays unpacked (No space left on device); no data is lost"]
     assert names(tmp_path / "mine") == {"plan.json", "records.jsonl", "environment.json"}

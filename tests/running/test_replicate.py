@@ -84,7 +84,7 @@ def test_a_finished_replicate_of_this_boot_is_refused(answer: Answer, measured: 
     folder = stored(Path("results/2026-11-23_cpu_replicate-zen-4-012345"), PLAN, 1, boot=BOOT)
     code, out, err = answer()
     assert (code, out, measured) == (2, "", [])
-    assert f"{folder} holds a replicate of this boot already" in err
+    assert f"{folder} already holds a replicate of this boot" in err
     assert f"bench pool {folder} RUN..." in err
 
 

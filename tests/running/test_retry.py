@@ -88,7 +88,7 @@ def test_corrupt_lines_are_put_aside_and_measured_again(
         cli.main(["run", "--resume", str(folder)])
     err = " ".join(capsys.readouterr().err.split())
     assert refused.value.code == 2
-    assert "line 2, is corrupt: its checksum does not fit" in err
+    assert "line 2, is corrupt: its checksum does not match" in err
     assert "--retry corrupt" in err
     assert len(run(plan, folder, "corrupt")[1]) == 1
     assert (folder / CORRUPT).read_bytes() == lines[1] + b"\n"

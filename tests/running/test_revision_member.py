@@ -86,7 +86,7 @@ def test_it_runs_the_code_of_its_tree(tmp_path: Path, mark: str, monkeypatch: py
     {
         "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "SIGKILL"),
         "exit": ("sys.exit(3)", "failed", "exit code 3"),
-        "garbage": ("print('hello', flush=True); time.sleep(60)", "failed", "cannot be read"),
+        "garbage": ("print('hello', flush=True); time.sleep(60)", "failed", "cannot read the answer"),
         "unknown field": ('print(\'{"status": "measured", "mood": 1}\', flush=True)', "failed", "'mood'"),
         "half a line": ("os.write(1, b'nul')", "failed", "exit code 0"),
     }.values(),

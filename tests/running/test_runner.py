@@ -217,7 +217,7 @@ def test_the_name_of_a_plan_does_not_part_a_run_from_its_continuation() -> None:
 
 
 @pytest.mark.usefixtures("in_tmp")
-@pytest.mark.filterwarnings("default:.*the last line is torn")
+@pytest.mark.filterwarnings("default:.*dropped an incomplete last line")
 @pytest.mark.parametrize("retry", ["", "--retry=failed", "--retry=unstable"])
 def test_records_are_read_once_however_much_is_missing(retry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, folder = planned(metrics="params,latency"), Path("mine")

@@ -45,7 +45,7 @@ def test_the_first_signal_stops_after_the_round_in_hand(number: signal.Signals, 
         os.killpg(run.pid, number)  # as a terminal sends it, to the workers too
         _, err = run.communicate(timeout=300)
     assert run.returncode == 130, err
-    assert "stopping after the round in hand" in err
+    assert "finishing this round" in err
     assert "--resume mine" in err
     found = records(tmp_path)
     assert is_whole(found)
@@ -143,9 +143,9 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, *numbers: signal.Sign
 @pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGHUP,), (signal.SIGHUP, signal.SIGHUP)])
 def test_the_first_signal_leaves_whole_rounds(numbers: tuple[signal.Signals, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Be it told once or, where a terminal goes away, twice."""
-    monkeypatch.setattr("bench.running.signals._send_nowhere", lambda _: None)
+    monkeypatch.setattr("bench.running.signals._discard_output", lambda _: None)
     said, found = stopped(tmp_path / "mine", monkeypatch, *numbers)
-    assert said == ["stopping after the round in hand; once more stops at once"]
+    assert said == ["finishing this round; press Ctrl-C again to stop now"]
     assert len(found) == PILOTS + 2 * PER_ROUND
 
 

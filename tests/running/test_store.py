@@ -83,7 +83,7 @@ def test_a_torn_tail_is_dropped_wherever_it_was_torn(cut: int, tmp_path_factory:
     content = b"".join(lines)
     torn = content[: len(content) - min(cut, len(lines[2]) - 1)]
     (folder / RECORDS).write_bytes(torn)
-    with pytest.warns(UserWarning, match="torn"):
+    with pytest.warns(UserWarning, match="incomplete last line"):
         assert read_records(folder / RECORDS) == [record(0), record(1)]
     with RecordWriter(folder) as writer:
         writer.append(record(2))
@@ -178,7 +178,7 @@ def test_a_line_of_the_first_schema_without_checksum_is_read(tmp_path: Path) -> 
 
 def test_facts_that_are_reckoned_with_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "environment.json").write_text('{"busy_cores": "many"}')
-    with pytest.raises(RequestError, match="busy_cores is no number"):
+    with pytest.raises(RequestError, match="busy_cores must be a number"):
         read_environment(tmp_path)
 
 

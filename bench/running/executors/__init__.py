@@ -1,15 +1,16 @@
-"""The contract of an executor: one file, `bench/running/executors/<name>.py`, found by the catalog.
+"""Define the contract of an executor, which runs jobs.
 
-Executor   a context manager made without arguments; `run(job)` returns the job's `Outcome`, never raises for what happens inside the job; what the
-           job tells of its progress (`bench.progress`) it passes on by telling it in the parent process. `run_group(batch)` returns those of the
-           jobs of a timing group, which take turns (`bench.running.interleave`)
-run_many   optional, of the Executor: (batches of one job or of a group) -> pairs of batch and outcomes, in the order in which they end; it takes
-           a batch from the iterator only when it can start it
-MEASURES_HOST
-           optional, of the Executor: true where jobs run one at a time on this machine, in processes of their own, so that a job may measure the
-           host's ceilings at the start and end of a run
-inspect_environment
-           optional, of the module: as that of `bench.measure.environment`, for where the jobs will run, if that is not here
+Each executor is one file, `bench/running/executors/<name>.py`, found by the catalog. The file has:
+
+`Executor`: a context manager created without arguments.
+`Executor.run(job)`: returns the job's `Outcome`; errors inside the job never raise. Progress messages of the job (`bench.progress`) are
+passed on in the parent process.
+`Executor.run_group(batch)`: returns the outcomes of the jobs of a timing group, which take turns (`bench.running.interleave`).
+`Executor.run_many(batches)`, optional: yields each batch with its outcomes, in the order in which batches end. A batch is one job or a
+timing group. It takes a batch from the iterator only when it can start it.
+`Executor.MEASURES_HOST`, optional: true if jobs run one at a time on this machine, each in its own process. A job then measures the
+host's ceilings at the start and end of a run.
+`inspect_environment`, optional: like the function in `bench.measure.environment`, for an executor that runs jobs elsewhere.
 """
 
 from __future__ import annotations
@@ -34,5 +35,5 @@ class Executor(Protocol):
 
 
 def run_batch(runner: Executor, batch: Batch) -> list[Outcome]:
-    """One job, or those of a group."""
+    """Run a single job or a timing group, and return the outcomes."""
     return runner.run_group(batch) if batch[0].group else [runner.run(job) for job in batch]

@@ -1,4 +1,8 @@
-"""The nodes of a Ray cluster and the slots on them: joining the cluster at RAY_ADDRESS, or one of this machine alone; what a slot says of itself."""
+"""Join a Ray cluster and start slots on nodes that agree.
+
+A slot is a place for one job at a time: one GPU, or all CPUs of a node. The cluster is the one at RAY_ADDRESS, or a new one on this
+machine alone.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +30,24 @@ from bench.tasks import DATA_VARIABLE
 
 OWN = "local"
 OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-"""Ray binds to all interfaces but where it is told, before it is imported, that this machine makes no clusters; then to the loopback one alone."""
+"""Variables that restrict Ray to this machine.
+
+Set before Ray is imported: bind to the loopback interface alone, send no usage reports.
+"""
 CONNECT_LIMIT_S = 10.0
 START_LIMIT_S = 120.0
 NO_GPU = "NVML finds no GPU that its jobs may use"
-NOT_HEARD = f"nothing heard in {START_LIMIT_S:g} s (are its CPUs taken?)"
-START_ONE = "start one with: ray start --head --node-ip-address=HOST, and name it with --address HOST:6379"
+NO_ANSWER = f"no answer within {START_LIMIT_S:g} s (its CPUs may be in use)"
+START_HINT = "start one with: ray start --head --node-ip-address=HOST, and name it with --address HOST:6379"
 
 
-class Place(NamedTuple):
-    """What a slot is made for: so many threads, on this kind of device, with this policy of allocation."""
+class SlotSettings(NamedTuple):
+    """The settings that the jobs of a slot share.
+
+    `threads`: threads of a job.
+    `device`: `cpu` or `cuda`.
+    `allocator`: the allocation policy.
+    """
 
     threads: int
     device: str
@@ -44,7 +56,13 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Slot:
-    """An actor, where it is, what it takes of its node (in Ray's resources) and what it says of itself."""
+    """A place that runs one job at a time.
+
+    `actor`: handle of the Ray actor that runs the jobs.
+    `node`: id of its node.
+    `needs`: the resources that it takes of the node, in Ray's terms.
+    `facts`: its environment; empty until it has answered.
+    """
 
     actor: Any
     node: str
@@ -52,17 +70,20 @@ class Slot:
     facts: Mapping[str, Any]
 
 
-Room = list[tuple[str, dict[str, Any]]]
-"""Node and needs of every slot that the nodes have room for."""
+SlotSpecs = list[tuple[str, dict[str, Any]]]
+"""Node and needs of slots that could be started."""
 
 
 class _Worker:
-    """The actor: passes jobs to a `bench.running.slot` of its own, under its node's Python."""
+    """The actor, which passes jobs to its own `bench.running.slot` process.
+
+    The process runs under the Python of its node.
+    """
 
     def __init__(self, arguments: list[str], variables: dict[str, str]) -> None:
         from ray import get_gpu_ids
 
-        if gpus := get_gpu_ids():  # Ray names them as NVML counts them, and a node may keep it from setting the variable
+        if gpus := get_gpu_ids():  # Ray's ids are NVML's indices, but a node's settings may stop Ray from setting the variable
             variables = {**variables, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "bench.running.slot", *arguments],
@@ -80,22 +101,28 @@ class _Worker:
         return self._answer(job, "outcomes")
 
     def _answer(self, request: str, wanted: str) -> dict[str, Any]:
-        """The answer to the request, and as `told` what was said before it."""
+        """Send a request; return its answer, and earlier progress messages as `progress`.
+
+        Raises EOFError if the process ends.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(request + "\n")
         self._process.stdin.flush()
-        told: list[str] = []
+        messages: list[str] = []
         for line in self._process.stdout:
             answer = json.loads(line)
             if wanted in answer:
-                return {wanted: answer[wanted], "told": told}
-            told.append(answer["told"])
+                return {wanted: answer[wanted], "progress": messages}
+            messages.append(answer["progress"])
         raise EOFError(f"bench.running.slot ended with {self._process.wait()}")
 
 
 def ray() -> Any:
-    """The package. Raises RequestError where it is not installed."""
+    """Import and return the package ray.
+
+    Raises RequestError if it is not installed.
+    """
     if os.environ.get("RAY_ADDRESS", OWN) in ("", OWN):
         os.environ.update(OWN_CLUSTER)
     try:
@@ -106,7 +133,10 @@ def ray() -> Any:
 
 
 def _connect() -> None:
-    """To the cluster at RAY_ADDRESS; without it to one of this machine alone, which nothing else can reach."""
+    """Connect to the cluster at RAY_ADDRESS, or start a local one.
+
+    A local cluster cannot be reached from other machines. Raises RequestError if the connection fails.
+    """
     if ray().is_initialized():
         return
     address = os.environ.get("RAY_ADDRESS") or OWN
@@ -115,122 +145,142 @@ def _connect() -> None:
     on_termination = signal.getsignal(signal.SIGTERM)
     try:
         ray().init(address=address, log_to_driver=False, logging_level="ERROR", **own)
-    except Exception as error:  # Ray has many of its own
-        raise RequestError(f"no Ray cluster can be joined at {address}: {one_line(error)}", START_ONE) from error
-    finally:  # Ray installs a handler in place of the run's
+    except Exception as error:  # Ray raises many types of its own
+        raise RequestError(f"cannot join a Ray cluster at {address}: {one_line(error)}", START_HINT) from error
+    finally:  # Ray replaces the run's handler
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_termination)
 
 
 def _require_reachable(address: str) -> None:
-    """Ray itself would wait for minutes."""
+    """Raise RequestError unless the address answers; Ray itself would wait for minutes."""
     if address in (OWN, "auto"):
         return
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit():
-        raise RequestError(f"{address!r} is no address of a Ray cluster", START_ONE)
+        raise RequestError(f"{address!r} is not an address HOST:PORT of a Ray cluster", START_HINT)
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_LIMIT_S).close()
     except (OSError, OverflowError) as error:
-        raise RequestError(f"no Ray cluster answers at {address}: {one_line(error)}", START_ONE) from error
+        raise RequestError(f"no Ray cluster answers at {address}: {one_line(error)}", START_HINT) from error
 
 
 @functools.lru_cache(maxsize=1)
-def slots_of(place: Place) -> tuple[tuple[Slot, ...], frozenset[str]]:
-    """Start slots on the nodes of now; return those of the most common kind of node, and the nodes of another kind.
+def slots_of(settings: SlotSettings) -> tuple[tuple[Slot, ...], frozenset[str]]:
+    """Start slots; return the usable ones and the differing nodes.
 
-    Raises RequestError where there is none.
+    Slots on the most common kind of node are usable. Raises RequestError if there are none.
     """
     _connect()
-    _tell_of_idle_gpus(place)
-    asked = {slot.actor.facts.remote(): slot for slot in (start_slot(node, needs, place) for node, needs in room_for_slots(place))}
+    _warn_of_idle_gpus(settings)
+    asked = {slot.actor.facts.remote(): slot for slot in (start_slot(node, needs, settings) for node, needs in possible_slots(settings))}
     answered, late = ray().wait(list(asked), num_returns=len(asked), timeout=START_LIMIT_S) if asked else ([], [])
     for reference in late:
-        leave_out(asked[reference], NOT_HEARD)
+        leave_out(asked[reference], NO_ANSWER)
     found = [dataclasses.replace(asked[reference], facts=facts) for reference in answered if (facts := facts_of(reference))]
-    agreeing = _largest_group([slot for slot in found if place.device == "cpu" or slot.facts["gpu"]])
+    agreeing = _largest_group([slot for slot in found if settings.device == "cpu" or slot.facts["gpu"]])
     differing = [(slot, reason) for slot in found if (reason := difference(agreeing[0], slot) if agreeing else NO_GPU)]
     for slot, reason in differing:
         leave_out(slot, reason)
     if not agreeing:
-        needed = f"a GPU and {place.threads}" if place.device == "cuda" else place.threads
-        raise RequestError(f"no node of the Ray cluster has {needed} CPUs to run jobs on", "add one, or fewer --threads")
+        needed = f"a GPU and {settings.threads}" if settings.device == "cuda" else settings.threads
+        raise RequestError(f"no node of the Ray cluster has {needed} CPUs to run jobs on", "add a node, or ask for fewer --threads")
     first = agreeing[0]
-    if facts := facts_of(first.actor.facts.remote()):  # how busy its node is, now that no other slot is being started there
+    if facts := facts_of(first.actor.facts.remote()):  # ask again how busy the node is, now that no other slot is starting there
         agreeing[0] = dataclasses.replace(first, facts=facts)
     return tuple(agreeing), frozenset(slot.node for slot, _ in differing)
 
 
-def room_for_slots(place: Place) -> Room:
-    """Find room for a slot per GPU that has CPUs for its jobs, or for one that takes all CPUs of a node."""
-    found: Room = []
+def possible_slots(settings: SlotSettings) -> SlotSpecs:
+    """Return the slots that the nodes have resources for.
+
+    On CUDA, one slot per GPU, as long as the node has CPUs for its threads. Otherwise, one slot with all CPUs of a node.
+    """
+    found: SlotSpecs = []
     for node, num_gpus, num_cpus in _nodes():
-        if place.device == "cuda":
-            found += [(node, {"num_gpus": 1, "num_cpus": place.threads})] * min(num_gpus, num_cpus // place.threads)
-        elif num_cpus >= place.threads:
+        if settings.device == "cuda":
+            found += [(node, {"num_gpus": 1, "num_cpus": settings.threads})] * min(num_gpus, num_cpus // settings.threads)
+        elif num_cpus >= settings.threads:
             found.append((node, {"num_cpus": num_cpus}))
     return found
 
 
-def _tell_of_idle_gpus(place: Place) -> None:
+def _warn_of_idle_gpus(settings: SlotSettings) -> None:
     for node, num_gpus, num_cpus in _nodes():
-        num_used = min(num_gpus, num_cpus // place.threads)
-        if place.device == "cuda" and num_used < num_gpus:
+        num_used = min(num_gpus, num_cpus // settings.threads)
+        if settings.device == "cuda" and num_used < num_gpus:
             warnings.warn(
                 f"{num_used} of {num_gpus} GPUs of node {node[:8]} of the Ray cluster are used: it has {num_cpus} CPUs, and a job takes "
-                f"{place.threads} (--threads)",
+                f"{settings.threads} (--threads)",
                 stacklevel=2,
             )
 
 
 def _nodes() -> list[tuple[str, int, int]]:
-    """Name, GPUs and CPUs of every node that is alive."""
+    """Return id, GPU count and CPU count of every live node."""
     alive = [(node["NodeID"], node["Resources"]) for node in ray().nodes() if node["Alive"]]
     return [(name, int(resources.get("GPU", 0)), int(resources.get("CPU", 0))) for name, resources in alive]
 
 
-def start_slot(node: str, needs: Mapping[str, Any], place: Place) -> Slot:
-    """On that node or nowhere. It has not said yet what it is."""
+def start_slot(node: str, needs: Mapping[str, Any], settings: SlotSettings) -> Slot:
+    """Start a slot on exactly this node, without waiting for it.
+
+    Its facts are still empty.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     variables = {"PYTHONPATH": os.pathsep.join(sys.path), **{name: os.environ[name] for name in (DATA_VARIABLE,) if name in os.environ}}
-    # by value: a node's worker need not find this program where the driver has it
+    # pickle by value, because a node may not have this program at the driver's path
     ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
     remote = ray().remote(**needs, max_restarts=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False))(_Worker)
-    return Slot(remote.remote([*map(str, place), node[:8]], variables), node, needs, {})
+    return Slot(remote.remote([*map(str, settings), node[:8]], variables), node, needs, {})
 
 
 def facts_of(reference: Any) -> dict[str, Any] | None:
+    """Return the environment of a slot.
+
+    None if the slot or its node is gone.
+    """
     answer = _answer(reference)
     return dict(answer["facts"]) if answer else None
 
 
 def outcomes_of(reference: Any) -> list[Outcome] | None:
+    """Return the outcomes of a batch.
+
+    None if its slot or node is gone.
+    """
     answer = _answer(reference)
     return [from_json(Outcome, outcome) for outcome in answer["outcomes"]] if answer else None
 
 
 def _answer(reference: Any) -> dict[str, Any] | None:
-    """None where the worker or its node is gone. What it said meanwhile is told."""
+    """Wait for an actor's answer and pass on its progress messages.
+
+    None if the actor or its node is gone.
+    """
     try:
         answer: dict[str, Any] = ray().get(reference)
     except ray().exceptions.RayError as error:
         tell(f"Ray: {' '.join(str(error).split())[:200]}")
         return None
-    for text in answer["told"]:
+    for text in answer["progress"]:
         tell(text)
     return answer
 
 
 def leave_out(slot: Slot, reason: str) -> None:
-    """It is named, and what it was given is free for others."""
-    what = "a GPU of node" if "num_gpus" in slot.needs else "node"
-    warnings.warn(f"{what} {slot.node[:8]} of the Ray cluster is left out: {reason}", stacklevel=2)
+    """Warn that a slot is left out, and free its resources."""
+    kind = "a GPU of node" if "num_gpus" in slot.needs else "node"
+    warnings.warn(f"{kind} {slot.node[:8]} of the Ray cluster is left out: {reason}", stacklevel=2)
     ray().kill(slot.actor)
 
 
 def _largest_group(slots: list[Slot]) -> list[Slot]:
-    """The slots of the most common kind of node; of several the same one every time, so that an interrupted run goes on."""
+    """Return the slots on the most common kind of node.
+
+    Ties are broken the same way every time, so that an interrupted run can be resumed.
+    """
     kinds = Counter(map(_kind, slots))
     chosen = max(kinds, key=lambda kind: (kinds[kind], kind), default=None)
     return [slot for slot in slots if _kind(slot) == chosen]
@@ -241,6 +291,9 @@ def _kind(slot: Slot) -> tuple[str, str]:
 
 
 def difference(chosen: Slot, other: Slot) -> str:
-    """Why their times must not be mixed; "" where they may."""
+    """Return why times of two slots must not be mixed.
+
+    "" if they may be mixed.
+    """
     pairs = disagreements(chosen.facts, other.facts, trained=True).items()
     return next((f"{key} is {theirs!r} there and {ours!r} on the nodes that are used" for key, (ours, theirs) in pairs), "")

@@ -1,4 +1,7 @@
-"""Runs every job in the parent process: for debugging. Nothing is isolated: no limit on time, and one job warms up the next."""
+"""Run every job in the parent process, for debugging.
+
+Jobs are not isolated: there is no time limit, and one job warms up the next.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ def _prepare(job: Job) -> None:
 
 
 class _Member(Turns):
-    """In this process it stands still as soon as its burst returns, but for workers that spin."""
+    """A member in this process, taken as idle once its burst returns."""
 
     def ready(self) -> None:
-        """Beginning has made it so."""
+        """Do nothing, since `begin` already warmed up."""
 
     def processor_s(self) -> float | None:
         return None

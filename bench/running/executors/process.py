@@ -1,7 +1,7 @@
-"""Runs every job in a fresh process, forked from a server that has imported torch and done nothing else (the default).
+"""Run every job in a process forked from a clean server.
 
-The jobs of a timing group live side by side, one active at a time. On a GPU the other jobs of one configuration in one round share a process, one
-after the other.
+This is the default executor. The server has only imported torch and the program. The jobs of a timing group have processes side by
+side, one active at a time. On a GPU, all other jobs of one configuration in one round run in one process, one after the other.
 """
 
 from __future__ import annotations
@@ -37,21 +37,28 @@ if TYPE_CHECKING:
 PRELOAD = ["__main__", "bench.running.ignore_signals", "bench.running.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""A folder of the run's own, with one for each timed configuration: its first round compiles for real."""
+"""The environment variable for inductor's cache folder.
+
+Each timed configuration of a run has its own folder, so its first round really compiles.
+"""
 PARENT_DEATH_SIGNAL = 1
 STOP_GRACE_S = 5.0
-SERVER_DEATH_S = 60.0  # far more than a killed process needs to be gone, on a machine however busy
+SERVER_DEATH_S = 60.0  # far longer than a killed process takes to disappear, even on a busy machine
 UNKNOWN_EXIT_CODE = 255
-"""What a fork server that has died leaves to be read of its children, which die with it."""
+"""The exit code reported for children of a dead fork server."""
 SERVER_DIED = "the fork server died"
 
 
 Unit = tuple[str, bool, int]
+"""Key of jobs sharing a process: cell id, measured in rounds, repeat."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Worker:
-    """A process that takes jobs over its connection, one after the other. `unit`: see `shared_process`."""
+    """A process that receives jobs over its connection, one after the other.
+
+    `unit`: key of the jobs that share the process; None for a process that serves one job.
+    """
 
     unit: Unit | None
     process: Any
@@ -59,18 +66,18 @@ class _Worker:
 
 
 class Executor:
-    """A context manager; the server starts with the first job and ends with the context."""
+    """A context manager that starts the fork server on entering."""
 
     MEASURES_HOST = True
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._worker: _Worker | None = None
-        # what planning had to import for other people's models, so that no job does
+        # libraries that planning imported for foreign models, so that no job has to
         self._context.set_forkserver_preload([*PRELOAD, *(name for name in LIBRARIES if name in sys.modules)])
 
     def __enter__(self) -> Self:
-        # torch's inductor has a process of its own, which may still write into it
+        # inductor's own process may still write into the folder while it is removed
         self._compiled = tempfile.TemporaryDirectory(prefix="gmlp-bench-compiled-", ignore_cleanup_errors=True)
         warm = self._context.Process(target=_nothing)
         self._start(warm)
@@ -82,12 +89,15 @@ class Executor:
         self._compiled.cleanup()
 
     def run(self, job: Job) -> Outcome:
-        """Wait no longer than the job's limit, and account for however it ended. A job whose server died under it is run again, once."""
+        """Run a job within its time limit; crashes and timeouts become outcomes.
+
+        If the fork server dies, the job runs once more.
+        """
         outcome = self._run(job)
         return self._run(job) if outcome.reason == SERVER_DIED else outcome
 
     def run_group(self, batch: Batch) -> list[Outcome]:
-        """As `run`, of jobs that take turns."""
+        """Run jobs that take turns, like `run`."""
         outcomes = self._run_group(batch)
         return self._run_group(batch) if any(outcome.reason == SERVER_DIED for outcome in outcomes) else outcomes
 
@@ -101,12 +111,13 @@ class Executor:
                 member.close()
 
     def _start(self, process: Any) -> None:
-        """Where there is no server, or it has died, one is started with this environment first.
+        """Start a process, first the fork server itself if none is alive.
 
-        One that is killed closes its socket a moment before it can be waited for, and passes for alive until then: it is asked again.
+        A killed server closes its socket shortly before the system reports its death, so connecting fails for a moment; then retry.
+        Raises ConnectionError or EOFError if that fails for SERVER_DEATH_S.
         """
         deadline = time.monotonic() + SERVER_DEATH_S
-        # the server of Python 3.11 ignores this process's sys.path, and what it cannot import it silently leaves out
+        # Python 3.11's server ignores this process's sys.path and silently skips modules that it cannot import
         with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path), COMPILE_CACHE: self._compiled.name}):
             while True:
                 try:
@@ -129,7 +140,7 @@ class Executor:
                 return Outcome(status="failed", reason=SERVER_DIED, started_at=started_at)
         worker = self._worker
         try:
-            with contextlib.suppress(BrokenPipeError):  # it has died: waiting for it tells how
+            with contextlib.suppress(BrokenPipeError):  # the worker died; `_wait` reports how
                 worker.connection.send((to_json(job), time.monotonic()))
             outcome = _wait(worker.process, worker.connection, limit_s(job))
             assert outcome is not None
@@ -137,14 +148,17 @@ class Executor:
             worker.process.kill()
             self._end_worker()
             raise
-        if unit is None or outcome.status != MEASURED:  # an error may leave the GPU unusable for its process
+        if unit is None or outcome.status != MEASURED:  # an error may leave the GPU unusable for this process
             self._end_worker()
         if outcome.started_at:
             return outcome
         return Outcome(status=outcome.status, reason=outcome.reason, started_at=started_at, duration_s=time.perf_counter() - start)
 
     def new_worker(self, unit: Unit | None) -> _Worker:
-        """A fresh process that waits for its first job. Raises ConnectionError or EOFError where there is no server to fork it."""
+        """Start a fresh process that waits for its first job.
+
+        Raises ConnectionError or EOFError if there is no server to fork it.
+        """
         connection, theirs = self._context.Pipe()
         process = self._context.Process(target=_child, args=(theirs,), daemon=True)
         try:
@@ -162,7 +176,10 @@ class Executor:
 
 
 class _Member:
-    """A job of a timing group in a process of its own; see `bench.running.interleave.Member`. Its limit is on the time in which it is active."""
+    """A job of a timing group in its own process.
+
+    Implements `bench.running.interleave.Member`. The time limit counts only active time.
+    """
 
     def __init__(self, executor: Executor, job: Job) -> None:
         self.job = job
@@ -178,7 +195,7 @@ class _Member:
         except (ConnectionError, EOFError):
             self.outcome = Outcome(status="failed", reason=SERVER_DIED)
             return
-        self._tell((to_json(self.job), time.monotonic()))
+        self._send((to_json(self.job), time.monotonic()))
 
     def ready(self) -> None:
         if not self._is_warm and self.outcome is None:
@@ -186,26 +203,26 @@ class _Member:
         self._is_warm = True
 
     def burst(self) -> None:
-        self._tell(True)
+        self._send(True)
         self._await_answer()
 
     def end(self) -> None:
-        self._tell(False)
+        self._send(False)
         self._await_answer()
 
     def processor_s(self) -> float | None:
         return processor_s(self._worker.process.pid) if self._worker else None
 
     def close(self) -> None:
-        """It is not waited for: its outcome is in, or nobody wants it any more."""
+        """Kill the process: its outcome has arrived or is no longer needed."""
         if self._worker:
             self._worker.process.kill()
             self._worker.connection.close()
             _end(self._worker.process)
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         assert self._worker is not None
-        with contextlib.suppress(BrokenPipeError):  # it has died: waiting for it tells how
+        with contextlib.suppress(BrokenPipeError):  # the worker died; `_wait` reports how
             self._worker.connection.send(message)
 
     def _await_answer(self) -> None:
@@ -213,13 +230,17 @@ class _Member:
         start = time.monotonic()
         self.outcome = _wait(self._worker.process, self._worker.connection, max(0.0, self._left_s), limit_s(self.job))
         self._left_s -= time.monotonic() - start
-        if self.outcome is not None and self.outcome.status != MEASURED:  # late work and memory kept would disturb the others
+        if self.outcome is not None and self.outcome.status != MEASURED:  # leftover work and memory would disturb the other members
             self._worker.process.kill()
             self._worker.process.join(STOP_GRACE_S)
 
 
 def processor_s(pid: int) -> float | None:
-    """Processor time of all threads of a process, to the nanosecond, by its clock (clock_getcpuclockid(3)); None where it is gone or has none."""
+    """Return the processor time of all threads of a process, in seconds.
+
+    Read from the process's CPU clock with nanosecond resolution (clock_getcpuclockid(3)). None if the process is gone or has no such
+    clock.
+    """
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
@@ -227,9 +248,10 @@ def processor_s(pid: int) -> float | None:
 
 
 def shared_process(job: Job) -> Unit | None:
-    """What jobs on a GPU that share a process have in common: the configuration, and the round or that they are done once.
+    """Return the key of the jobs that share this job's process.
 
-    Each process on a GPU begins with seconds of setting CUDA up. On a CPU, and for a training, None: a process for the job alone.
+    GPU jobs of one configuration share a process within a round; so do its jobs that are measured once. This saves seconds of CUDA
+    setup per job. None on a CPU, and for a training: each job has its own process.
     """
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if job.cell.workload.device != "cuda" or repeat not in ("once", "pilot", "round"):
@@ -242,7 +264,12 @@ def limit_s(job: Job) -> float:
 
 
 def _wait(process: Any, receive: Connection, limit: float, whole_limit: float | None = None) -> Outcome | None:
-    """The answer: an outcome, or None from a member of a group whose turn has ended well. `whole_limit`: of which `limit` is left."""
+    """Wait for the worker's answer and pass on its progress messages.
+
+    Returns an outcome, or None from a member of a timing group that completed its turn.
+    `limit`: seconds to wait.
+    `whole_limit`: the job's whole limit, named in the reason, if `limit` is only the rest of it.
+    """
     deadline = time.monotonic() + limit
     try:
         while receive.poll(max(0.0, deadline - time.monotonic())):
@@ -251,7 +278,7 @@ def _wait(process: Any, receive: Connection, limit: float, whole_limit: float | 
                 tell(message)
                 continue
             return None if message is None else _outcome_of(message)
-    except (EOFError, OSError):  # it ended before it answered, or in the middle of it
+    except (EOFError, OSError):  # the process ended before or during its answer
         process.join(STOP_GRACE_S)
         return died(process.exitcode)
     return Outcome(status="timed_out", reason=f"longer than the limit of {whole_limit or limit:g} s")
@@ -263,10 +290,10 @@ def _outcome_of(message: Any) -> Outcome:
 
 
 def died(exit_code: int | None) -> Outcome:
-    """Return the outcome of a job whose process ended without giving one."""
+    """Return the outcome of a job whose process ended without an answer."""
     if exit_code is not None and exit_code < 0:
         name = _signal_name(-exit_code)
-        hint = " (often the kernel, short of memory)" if -exit_code == signal.SIGKILL else ""
+        hint = " (often the kernel when memory runs out)" if -exit_code == signal.SIGKILL else ""
         return Outcome(status="killed", reason=f"the worker was killed by {name}{hint}")
     if exit_code == UNKNOWN_EXIT_CODE:
         return Outcome(status="failed", reason=SERVER_DIED)
@@ -276,12 +303,15 @@ def died(exit_code: int | None) -> Outcome:
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # one of those without a name, for real-time use
+    except ValueError:  # real-time signals have no name
         return f"signal {number}"
 
 
 def _end(process: Any) -> None:
-    """However impatient the user is: what is left alive here would be waited for without limit at the program's end."""
+    """Wait briefly for a process to end, then kill it.
+
+    Kill it even on an interrupt: Python waits for surviving children at exit, without a limit.
+    """
     try:
         process.join(0.5)
     finally:
@@ -291,10 +321,11 @@ def _end(process: Any) -> None:
 
 
 def _nothing() -> None:
-    """The first fork of the server, so that its start belongs to no job."""
+    """Do nothing, so that the first fork only starts the server."""
 
 
 def _child(connection: Connection) -> None:
+    """Run the jobs that arrive over the connection, until it closes."""
     import dataclasses
 
     from bench.running import worker
@@ -309,7 +340,7 @@ def _child(connection: Connection) -> None:
             data, asked_at = connection.recv()
         except EOFError:  # no more jobs
             return
-        started = time.monotonic() - asked_at  # one clock for all processes, which nobody sets
+        start_s = time.monotonic() - asked_at  # the monotonic clock is common to all processes
         job = from_json(Job, data)
         if not is_first:
             forget()
@@ -317,17 +348,20 @@ def _child(connection: Connection) -> None:
             os.environ[COMPILE_CACHE] = compile_cache(caches, job)
         worker.prepare_process(job)
         with listening(connection.send):
-            outcome = _taking_turns(connection, worker.Turns(job)) if job.group else worker.run_job(job)
-            outcome = dataclasses.replace(outcome, start_s=started if is_first else None)
+            outcome = _run_bursts(connection, worker.Turns(job)) if job.group else worker.run_job(job)
+            outcome = dataclasses.replace(outcome, start_s=start_s if is_first else None)
         is_first = False
         try:
             connection.send(to_json(outcome))
-        except BrokenPipeError:  # the parent has died; nobody is left to tell
+        except BrokenPipeError:  # the parent has died
             return
 
 
-def _taking_turns(connection: Connection, turns: Turns) -> Outcome:
-    """Begin, and whenever it is asked for run a burst or end. Answers None to all but the last."""
+def _run_bursts(connection: Connection, turns: Turns) -> Outcome:
+    """Warm up, run bursts on request, and return the outcome.
+
+    Answers None after the warm-up and each burst; the caller sends the outcome.
+    """
     turns.begin()
     while turns.outcome is None:
         connection.send(None)
@@ -339,10 +373,13 @@ def _taking_turns(connection: Connection, turns: Turns) -> Outcome:
 
 
 def forget() -> None:
-    """Drop what the job before left in this process: compiled code, and memory that the GPU's allocator and cuBLAS keep."""
+    """Drop leftovers of the previous job in this process.
+
+    These are compiled code, and memory kept by the GPU's allocator and by cuBLAS.
+    """
     import torch
 
-    if "torch._dynamo" in sys.modules:  # importing it takes longer than many a job
+    if "torch._dynamo" in sys.modules:  # importing it would take longer than many jobs
         torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_initialized():
@@ -352,16 +389,19 @@ def forget() -> None:
 
 
 def compile_cache(folder: str, job: Job) -> str:
-    """A timed configuration has a cache of compiled code for itself, and so has the control: what another one, or another metric, compiled would hide
-    how long that takes."""
+    """Return the job's cache folder for compiled code, below `folder`.
+
+    Each timed configuration, and the control, has its own: code compiled for another one would hide the compilation time. All other
+    metrics share one.
+    """
     own = f"{job.cell.cell_id}{'_control' if job.control else ''}"
     return os.path.join(folder, own if job.metric == LATENCY else "untimed")
 
 
 def _require_prepared_server() -> None:
-    """The server must have preloaded what jobs need, and have one thread: a fork of a process with threads can hang in the child.
+    """Raise AssertionError unless the server preloaded its modules and has one thread.
 
-    Where the system does not tell the number of threads, trust it.
+    The child of a process with several threads can hang. Without /proc the number of threads is unknown and not checked.
     """
     if PRELOAD[-1] not in sys.modules:
         raise AssertionError(f"the fork server could not import {PRELOAD[-1]}")
@@ -373,7 +413,7 @@ def _require_prepared_server() -> None:
 
 
 def die_with_parent() -> None:
-    """On Linux, a job does not outlive the run that started it (the server ends with the run)."""
+    """Let the kernel kill this process when its parent dies (Linux only)."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):

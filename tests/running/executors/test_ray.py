@@ -152,7 +152,7 @@ def test_a_run_whose_cluster_has_lost_its_head_can_still_be_stopped(tmp_path: Pa
             _, err = run.communicate(timeout=300)
     finally:
         own.shutdown()
-    assert "stopping after the round in hand" in err
+    assert "finishing this round" in err
     after = read_run(tmp_path / "mine").records
     assert len(after) >= before > 5
     assert {record.outcome.status for record in after} == {MEASURED}
@@ -182,7 +182,7 @@ def test_a_cluster_of_ones_own_hears_this_machine_alone_and_ends_with_the_run(tm
     assert heard
     assert heard <= LOOPBACK
     assert run.returncode == 130, err
-    assert "stopping after the round in hand" in err
+    assert "finishing this round" in err
     assert "--resume mine" in err
     assert (tmp_path / "mine" / "table.csv").exists()
     for _ in range(100):
@@ -195,8 +195,8 @@ def test_a_cluster_of_ones_own_hears_this_machine_alone_and_ends_with_the_run(tm
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("nonsense", "'nonsense' is no address"),
-        ("ray://here:10001", "is no address"),
+        ("nonsense", "'nonsense' is not an address"),
+        ("ray://here:10001", "is not an address"),
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
         ("nowhere.invalid:6379", "no Ray cluster answers at nowhere.invalid:6379"),
     ],

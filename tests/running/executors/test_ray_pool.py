@@ -11,10 +11,10 @@ import pytest
 from bench.measure.environment import environment_id
 from bench.running.executors import _cluster
 from bench.running.executors import ray as executor
-from bench.running.executors._cluster import Place, Slot
+from bench.running.executors._cluster import Slot, SlotSettings
 from bench.spec import MUST_AGREE
 
-PLACE, NEEDS = Place(1, "cpu", "keep"), {"num_cpus": 1}
+SETTINGS, NEEDS = SlotSettings(1, "cpu", "keep"), {"num_cpus": 1}
 FACTS = dict.fromkeys(MUST_AGREE, "same")
 
 
@@ -36,7 +36,7 @@ class Asked:
         self.facts = facts
         self.nodes: list[str] = []
 
-    def start_slot(self, node: str, needs: Mapping[str, Any], _: Place) -> Slot:
+    def start_slot(self, node: str, needs: Mapping[str, Any], _: SlotSettings) -> Slot:
         self.nodes.append(node)
         return Slot(Actor(), node, needs, {})
 
@@ -57,7 +57,7 @@ def pool_of(asked: Asked, monkeypatch: pytest.MonkeyPatch, *, differing: frozens
     monkeypatch.setattr(executor, "start_slot", asked.start_slot)
     monkeypatch.setattr(executor, "facts_of", asked.facts_of)
     monkeypatch.setattr("bench.running.executors._cluster.ray", lambda: asked)
-    return executor._Pool(PLACE)
+    return executor._Pool(SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_slots_take_no_more_cpus_than_a_node_has(
         {"NodeID": "b", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 4.0}},
     ]
     monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=lambda: nodes))
-    assert _cluster.room_for_slots(Place(threads, device, "keep")) == [("a", needs) for needs in expected]
+    assert _cluster.possible_slots(SlotSettings(threads, device, "keep")) == [("a", needs) for needs in expected]
 
 
 def test_how_busy_a_node_is_is_asked_when_all_its_slots_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,10 +86,10 @@ def test_how_busy_a_node_is_is_asked_when_all_its_slots_are_up(monkeypatch: pyte
     busy = iter([4.0, 3.0, 0.0])
     monkeypatch.setattr(_cluster, "_connect", lambda: None)
     monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=list, wait=lambda asked, **_: (asked, [])))
-    monkeypatch.setattr(_cluster, "room_for_slots", lambda _: [("a", NEEDS), ("a", NEEDS)])
+    monkeypatch.setattr(_cluster, "possible_slots", lambda _: [("a", NEEDS), ("a", NEEDS)])
     monkeypatch.setattr(_cluster, "start_slot", lambda node, needs, _: Slot(Actor(), node, needs, {}))
     monkeypatch.setattr(_cluster, "facts_of", lambda _: {**FACTS, "environment_id": "same", "gpu": None, "busy_cores": next(busy)})
-    found, _ = _cluster.slots_of.__wrapped__(PLACE)
+    found, _ = _cluster.slots_of.__wrapped__(SETTINGS)
     assert [slot.facts["busy_cores"] for slot in found] == [0.0, 3.0]
 
 
@@ -97,19 +97,19 @@ def test_a_node_that_came_while_the_run_started_is_asked_once_and_joins(monkeypa
     asked = Asked({"b": FACTS})
     pool = pool_of(asked, monkeypatch)
     for _ in range(2):
-        pool._fill([("a", NEEDS), ("b", NEEDS)])
+        pool._start_missing([("a", NEEDS), ("b", NEEDS)])
     assert asked.nodes == ["b"]
-    with pytest.warns(UserWarning, match="node b of the Ray cluster came later and joins the run"):
+    with pytest.warns(UserWarning, match="new node b of the Ray cluster joins the run"):
         asked.answer(pool)
     assert [slot.node for slot in pool.free] == ["a", "b"]
-    pool._fill([("a", NEEDS), ("b", NEEDS)])
+    pool._start_missing([("a", NEEDS), ("b", NEEDS)])
     assert asked.nodes == ["b"]
 
 
 def test_a_node_with_room_for_several_is_asked_for_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked({})
     pool = pool_of(asked, monkeypatch)
-    pool._fill([("a", NEEDS), ("a", NEEDS), ("a", NEEDS)])
+    pool._start_missing([("a", NEEDS), ("a", NEEDS), ("a", NEEDS)])
     assert asked.nodes == ["a", "a"]
 
 
@@ -118,7 +118,7 @@ def test_a_node_on_which_nothing_starts_is_tried_so_often_and_no_more(monkeypatc
     asked = Asked({"b": None})
     pool = pool_of(asked, monkeypatch)
     for _ in range(2 * executor.MAX_LOSSES):
-        pool._fill([("a", NEEDS), ("b", NEEDS)])
+        pool._start_missing([("a", NEEDS), ("b", NEEDS)])
         asked.answer(pool)
     assert asked.nodes == ["b"] * executor.MAX_LOSSES
 
@@ -128,7 +128,7 @@ def test_a_node_that_differs_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -
     asked = Asked({"b": {**FACTS, "num_cores": 64}})
     pool = pool_of(asked, monkeypatch, differing=frozenset({"c"}))
     for _ in range(2):
-        pool._fill([("a", NEEDS), ("b", NEEDS), ("c", NEEDS)])
+        pool._start_missing([("a", NEEDS), ("b", NEEDS), ("c", NEEDS)])
         asked.answer(pool)
     assert asked.nodes == ["b"]
     assert [slot.node for slot in pool.free] == ["a"]
@@ -138,9 +138,9 @@ def test_a_node_that_differs_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -
 def test_a_slot_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked({})
     pool = pool_of(asked, monkeypatch)
-    pool._fill([("b", NEEDS)])
+    pool._start_missing([("b", NEEDS)])
     monkeypatch.setattr(executor, "START_LIMIT_S", -1.0)
-    pool._fill([])
+    pool._start_missing([])
     assert not pool._joining
     assert pool._failures == {"b": 1}
 
@@ -149,16 +149,16 @@ def test_the_cluster_is_asked_for_room_once_in_a_while_or_at_once_to_wait(monkey
     """An answer to an earlier question does not count where the pool waits for one: its last slot may have gone since."""
     rooms = iter([[("b", NEEDS)], [("c", NEEDS)], [("d", NEEDS)]])
     pool = pool_of(Asked({}), monkeypatch)
-    monkeypatch.setattr(executor, "room_for_slots", lambda _: next(rooms))
-    assert pool._room() == []
-    assert pool._room(wait_s=10.0) == [("b", NEEDS)]
-    monkeypatch.setattr(executor, "LOOK_S", -1.0)
-    found = pool._room()
-    assert pool._asking
-    pool._asking.join()
+    monkeypatch.setattr(executor, "possible_slots", lambda _: next(rooms))
+    assert pool._poll_possible_slots() == []
+    assert pool._poll_possible_slots(wait_s=10.0) == [("b", NEEDS)]
+    monkeypatch.setattr(executor, "POLL_S", -1.0)
+    found = pool._poll_possible_slots()
+    assert pool._query
+    pool._query.join()
     assert found or pool._answers == [[("c", NEEDS)]]
-    assert pool._room(wait_s=10.0) == [("d", NEEDS)]
-    assert pool._room(wait_s=10.0) == []  # the cluster is gone
+    assert pool._poll_possible_slots(wait_s=10.0) == [("d", NEEDS)]
+    assert pool._poll_possible_slots(wait_s=10.0) == []  # the cluster is gone
 
 
 KNOWN: dict[str, Any] = {**FACTS, "cpu_type": "AMD EPYC family 26", "gpu_type": None, "work_version": "w"}
