@@ -201,7 +201,8 @@ def test_who_is_faster_by_rounds_though_slower_by_medians_is_not_shown_to_be_slo
         ({"vit": (1.02, 0.05)}, "no difference is shown between gmlp and vit, and about 28 rounds would decide"),
         (
             {"vit": (1.0, 0.001), "x": (1.02, 0.05), "y": (1.5, 0.001)},
-            "gmlp and vit are equal within 3.00 %, gmlp is faster than y, no difference is shown between gmlp and x, and about 41 rounds would decide",
+            "gmlp and vit are equal within 3.00 %, gmlp is faster than y, no difference is shown between gmlp and x, "
+            "and about 41 rounds would decide",
         ),
     ],
 )

@@ -20,7 +20,7 @@ from bench.intervals import Interval
 from bench.report.charts.style import figure_style, slug
 from bench.report.sections.ablation import PLACES, effect_blocks, effects_json, question_blocks
 from bench.report.sections.ablation_figures import draw_effects
-from bench.report.sections.arm_facts import known_table
+from bench.report.sections.arm_facts import fact_table
 from bench.report.sections.verdicts import answer_sentence
 from bench.report.write import write_report
 from bench.running.table import SeedScores
@@ -189,7 +189,7 @@ def test_kernels_of_one_model_have_its_exponent_of_flops_both(make_data: MakeDat
     arms = tuple(PlannedArm(name=name, cells=found, facts={"k": "v"}) for name, found in zip(("large", "small"), cells, strict=True))
     part = Part(name="p", match="params", batching="", cells=(*cells[0], *cells[1]), arms=arms, baseline="large")
     data = dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,)))
-    table = known_table(part, data)
+    table = fact_table(part, data)
     texts = [line[table.headers.index("exponent of FLOPs")] for line in table.rows]
     assert texts[0] == texts[1]
     assert re.fullmatch(r"1\.\d\d", texts[0])

@@ -37,7 +37,9 @@ def test_the_sentence_says_what_was_decided_and_no_more() -> None:
         "gMLP does not escape n^2: its FLOPs are quadratic in n like attention's. "
         "The n^2 terms hold 97.6 % of attention's FLOPs at n = 4097 and 97.6 % of gMLP's FLOPs at n = 4097."
     )
-    assert "gMLP stores n^2 weights, explicit attention stores n^2 activations and fused attention stores almost no n^2 activations." in text
+    assert (
+        "gMLP stores n^2 weights, explicit attention stores n^2 activations and fused attention stores almost no n^2 activations." in text
+    )
     assert "The time of vit (math), vit (flash) and gmlp is quadratic in n." in text
     assert "gmlp is faster at n = 17" in text
     assert "accuracy" not in text

@@ -13,15 +13,15 @@ from bench import numbers
 from bench.analysis.effects import COSTS, QUALITIES, Effect
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
-from bench.report.sections.arm_facts import known_blocks
+from bench.report.sections.arm_facts import fact_blocks
 from bench.report.sections.verdicts import answer_sentence, interval_json, interval_text, plain_value, verdict_table
 from bench.report.tables import Table
 from bench.spec import MEASURES, Measure, Part
 
 CAPTION = (
     "The plan states each prediction, with the size of effect that counts, before the first measurement. A prediction is supported if its whole "
-    "interval lies on the predicted side, refuted if the whole interval lies on the other side, and undecided otherwise. Intervals hold for all "
-    "effects on one measure of this run together (Bonferroni, 95 %)."
+    "interval lies within the predicted range, refuted if the whole interval lies outside, and undecided otherwise. Intervals hold for all effects "
+    "on one measure of this run together (Bonferroni, 95 %)."
 )
 TARGETS_CAPTION = (
     "Predictions about the fastest peer and about output errors are the project's targets; today's targets also judge plans stored before targets "
@@ -53,7 +53,7 @@ def effect_blocks(study: Study) -> tuple[Block, ...]:
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
         table = effect_table(part, effects, study.row_by_cell, own=not fixed)
         blocks.append(TableBlock(table=table, caption=_caption(part, effects, fixed)))
-    return (*blocks, *known_blocks(study))
+    return (*blocks, *fact_blocks(study))
 
 
 def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:

@@ -26,7 +26,7 @@ CAPTION = (
 )
 
 
-def known_blocks(study: Study) -> Iterator[TableBlock]:
+def fact_blocks(study: Study) -> Iterator[TableBlock]:
     """Yield one table per part with facts.
 
     Of parts with the same kinds of facts, those measured at several n stand for the others.
@@ -37,14 +37,14 @@ def known_blocks(study: Study) -> Iterator[TableBlock]:
     with_exponents = {keys for _, keys, has_exponents in parts if has_exponents}
     for part, keys, has_exponents in parts:
         if has_exponents or keys not in with_exponents:
-            yield TableBlock(table=known_table(part, study), caption=CAPTION.format(part=part.name))
+            yield TableBlock(table=fact_table(part, study), caption=CAPTION.format(part=part.name))
 
 
 def fact_keys(part: Part) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for arm in part.arms for key in arm.facts))
 
 
-def known_table(part: Part, study: Study) -> Table:
+def fact_table(part: Part, study: Study) -> Table:
     """Return one row per variant with facts, without empty columns."""
     arms = [arm for arm in part.arms if arm.facts]
     rows = [[study.row_by_cell[cell_id] for cell_id in arm.cells if cell_id in study.row_by_cell] for arm in arms]
@@ -56,15 +56,15 @@ def known_table(part: Part, study: Study) -> Table:
         "exponent of FLOPs": [_exponent(arm, study, FLOPS) for arm in arms],
         "exponent of time": [_exponent(arm, study, LATENCY) for arm in arms],
         "accuracy": [
-            _joined(numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"]) for row in found) for found in rows
+            _join(numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"]) for row in found) for found in rows
         ],
-        "training FLOPs": [_joined(numbers.count(row["train_flops"]) for row in found) for found in rows],
+        "training FLOPs": [_join(numbers.count(row["train_flops"]) for row in found) for found in rows],
     }
     kept = {header: texts for header, texts in columns.items() if any(texts)}
     return Table(headers=tuple(kept), numeric=(False,) * len(kept), rows=tuple(zip(*kept.values(), strict=True)))
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join(texts: Iterable[str]) -> str:
     return "; ".join(filter(None, texts))
 
 

@@ -25,13 +25,13 @@ from bench.report.images import images_of
 from bench.report.markdown import to_markdown
 from bench.report.sections.front_text import (
     ABOUT_FRONT,
-    doubt_text,
     figure_caption,
     front_sentence,
     heading,
     method_text,
     seeds_lost_text,
     seeds_text,
+    uncertain_text,
     unequal_text,
     unit_text,
     verdict_sentence,
@@ -65,7 +65,7 @@ def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
 
 def notes(found: CostAgainstQuality) -> list[str]:
     """Sum up the tables, one sentence per item."""
-    front = (*front_sentence(found.rows, found.axes), *doubt_text(found.rows, found.axes))
+    front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes))
     return [*front, *verdict_sentence(found.comparisons), *_limits(found), *_method(found)]
 
 
@@ -126,7 +126,7 @@ def _with_heading(figure: Figure, title: str, subtitle: str) -> Figure:
 def _document(found: CostAgainstQuality) -> Document:
     blocks = {title.partition(":")[0]: TableBlock(table=table) for title, table in text_tables(found)}
     conditions = [Paragraph(text=text) for text in workload_text(found.rows, found.axes)]
-    front = (*front_sentence(found.rows, found.axes), *doubt_text(found.rows, found.axes), ABOUT_FRONT)
+    front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes), ABOUT_FRONT)
     sections: dict[str, Sequence[Block]] = {
         "Which differences are significant": (
             Paragraph(text=" ".join((*verdict_sentence(found.comparisons), *_limits(found)))),

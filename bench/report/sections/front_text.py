@@ -80,7 +80,7 @@ def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     return [f"Front of {axes.y} against {_noun(axes.x)}: {'; '.join(places[:MAX_PLACES])}{more}."]
 
 
-def doubt_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
+def uncertain_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     """Name models that are never certain, for lack of a spread in x."""
     doubtful = rows[rows["x_doubtful"] & rows["x"].notna()].to_dict("records")
     if not doubtful:

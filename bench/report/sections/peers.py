@@ -26,7 +26,7 @@ from bench.report.tables import Table
 from bench.spec import FASTEST_PEER
 
 MEANS_CAPTION = (
-    "Our time over the peer's: geometric means over the stated number of configurations, with 95 % t-intervals over the means of single rounds. "
+    "Our time over the peer's: geometric means with 95 % t-intervals over the means of single rounds, then the number of configurations behind each. "
     "Peers run with our engine at some lengths only, so compare columns only if they cover the same configurations. Only the first column has a "
     "target. In the others both sides run with one engine, which separates the effect of the code from the effect of the engine."
 )
@@ -70,7 +70,7 @@ def summary(standing: Standing) -> str:
     for mean in (mean for mean in standing.means if mean.peer == FASTEST_PEER):
         text = interval_text(mean.ratio, "ratio") if mean.ratio else "unknown"
         lost = f"{mean.num_places} of " if mean.num_places < mean.num_planned else ""
-        means.append(f"{mean.part} {text} over {lost}{mean.num_planned} configurations")
+        means.append(f"{mean.part} {text} over {lost}{mean.num_planned} configuration{'' if mean.num_planned == 1 else 's'}")
     pairs = [pair for pair in standing.fastest if pair.place.dtype == "fp32"] or standing.fastest
     shown = sum(pair.is_shown_faster for pair in pairs)
     lead = f"Time of ours with its best engine over the fastest peer as shipped, geometric mean: {'; '.join(means)}."
@@ -189,7 +189,7 @@ def mean_table(means: Sequence[Mean]) -> Table:
     kinds = _in_order(mean.kind for mean in means)
     by_row: dict[tuple[str, str], dict[str, Value]] = {}
     for mean in means:
-        coverage = f", {mean.num_places} of {mean.num_planned} configurations"
+        coverage = f", {mean.num_places} of {mean.num_planned}"
         by_row.setdefault((mean.part, mean.peer), {})[mean.kind] = _ratio(mean.ratio, coverage)
     return _table(("part", "peer", *kinds), [(*names, *(found.get(kind, "") for kind in kinds)) for names, found in by_row.items()])
 

@@ -22,6 +22,7 @@ from bench.report.charts.sheets import Sheet, draw_sheets, sheets
 from bench.report.charts.style import HOLLOW, SeriesStyle, slug
 from bench.report.charts.ticks import log_value_axis, round_ticks
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
+from bench.report.sections.wording import spell_out_policy
 from bench.report.tables import LATENCY, LENGTH, MODEL, Column, Row, Table, number, plain, table, work_columns
 
 X, Y = "intensity", "achieved_flops_per_s"
@@ -206,10 +207,14 @@ def _summary(rows: pandas.DataFrame) -> str:
     num_unstable = len(rows) - len(stable)
     left_out = f" Unstable and left out: {num_unstable}." if num_unstable else ""
     return (
-        f"Half of the {len(stable)} stable configurations reach {numbers.percent(typical_share(stable))} or more of their roofline. The nearest is "
-        f"{frames.row_name(nearest, keys)} at {numbers.percent(nearest[SHARE])}, the furthest {frames.row_name(last, keys)} at "
-        f"{numbers.percent(last[SHARE])}.{left_out} {_ceilings(rows)}"
+        f"Half of the {len(stable)} stable configurations reach {numbers.percent(typical_share(stable))} or more of their roofline. The nearest, "
+        f"at {numbers.percent(nearest[SHARE])}, is {_name(nearest, keys)}; the furthest, at {numbers.percent(last[SHARE])}, is "
+        f"{_name(last, keys)}.{left_out} {_ceilings(rows)}"
     )
+
+
+def _name(row: pandas.Series, keys: tuple[str, ...]) -> str:
+    return spell_out_policy(frames.row_name(row, keys))
 
 
 def _ceilings(rows: pandas.DataFrame) -> str:

@@ -68,7 +68,7 @@ def length_table(found: Sequence[Saturation]) -> Table:
         *_places(rows, number("batch_size", "batch", numbers.exact)),
         number("largest", "longest n that fits", numbers.exact),
         *MEMORY_COLUMNS,
-        Column(header="next n", text=_longer, numeric=False),
+        Column(header="next n", text=_next_size, numeric=False),
         *(number("width", "width there", numbers.whole), LATENCY, number("tokens_per_s", "tokens/s there", numbers.count)),
         Column(header="status of longest", text=lambda row: row["top"], numeric=False, badge=True),
     )
@@ -88,7 +88,7 @@ def sweep_table(plan: Plan) -> Table:
         rows.append({"model": cell.model.name, "size": size, "work": words, **_sweep_row(sweep)})
     columns = (
         *(plain("model"), plain("size", "sweep"), plain("work", "workload"), number("largest", "largest", numbers.exact)),
-        *(number("peak_bytes", "peak", _bytes), plain("memory"), Column(header="next", text=_longer, numeric=False)),
+        *(number("peak_bytes", "peak", _bytes), plain("memory"), Column(header="next", text=_next_size, numeric=False)),
     )
     return table(pandas.DataFrame(rows), columns, keep=("model",))
 
@@ -164,7 +164,7 @@ def _bounded(value: Any, low: Any, high: Any, text: Callable[[float], str]) -> s
     return text(value) if numbers.is_empty(low) else f"{text(value)} [{text(low)}, {text(high)}]"
 
 
-def _longer(row: Mapping[str, Any]) -> str:
+def _next_size(row: Mapping[str, Any]) -> str:
     """Name the next larger size and say why the sweep excludes it."""
     if numbers.is_empty(row["beyond_bytes"]):
         return f"{numbers.exact(row['beyond'])}: {row['ends_because']}"

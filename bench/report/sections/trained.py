@@ -25,8 +25,8 @@ FEW_VIEWS = 2
 PLACES = {"line": "along the line", "grid": "on the grid"}
 INTRODUCTION = (
     "How each trained model (its first seed) passes information between tokens. Row i, column j: how much of token j reaches token i. "
-    "Shift invariance is a share of a matrix's squared Frobenius norm, after subtracting the mean entry: the share that remains when each entry is "
-    "replaced by the mean of all entries whose tokens are equally far apart. A convolution has 1; the value of independent noise stands beside. It "
+    "Shift invariance is the share of a matrix's squared Frobenius norm, after subtracting the mean entry, that remains when each entry is replaced "
+    "by the mean of all entries at the same distance between tokens. A convolution has 1; the value of independent noise stands beside. It "
     "covers the data tokens, measured along the line in which they are read (a Toeplitz matrix) and, for images, on the grid of patches. A matrix "
     "that is shift-invariant along the line is so on the grid, where noise scores higher too. gMLP's authors saw its filters become shift-invariant "
     "(arXiv 2105.08050, Sec. 3 and Fig. 3)."

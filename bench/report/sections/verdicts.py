@@ -15,7 +15,7 @@ from bench.report.sections.wording import join_names, spell_out_policy
 from bench.report.tables import Table
 from bench.serialize import to_json
 
-KEPT = "shape"
+ONE_WIDTH = "shape"
 """The policy of matching with the same width at every n."""
 
 
@@ -24,7 +24,7 @@ def sentence(verdicts: Sequence[Verdict], doubt: str = "") -> str:
 
     The sentences cover growth, speed and accuracy. `doubt`: why times support no claim; leaves out everything timed.
     """
-    timed = () if doubt else (_time(verdicts), _hidden(verdicts), _speed(verdicts))
+    timed = () if doubt else (_time(verdicts), _hidden_quadratic(verdicts), _speed(verdicts))
     texts = (_growth(verdicts), *timed, _quality(verdicts))
     return " ".join(filter(None, texts)) or (
         "This run decides none of the claims about quadratic cost; the table says what each claim needs."
@@ -149,21 +149,21 @@ def _in_words(verdict: Verdict, several: bool) -> str:
     return f"{part}{verdict.about}: {verdict.claim.question} ({figures}{more})"
 
 
-def _of(verdicts: Sequence[Verdict], name: str) -> list[Verdict]:
+def _claimed(verdicts: Sequence[Verdict], name: str) -> list[Verdict]:
     return [verdict for verdict in verdicts if verdict.claim.name == name and verdict.about]
 
 
 def _growth(verdicts: Sequence[Verdict]) -> str:
     """Say which models have quadratic FLOPs and where their n^2 terms live."""
     names = {"attention": "attention_flops_quadratic", "gMLP": "gmlp_flops_quadratic"}
-    shares = {model: [v for v in _of(verdicts, name) if v.answer == SUPPORTED] for model, name in names.items()}
+    shares = {model: [v for v in _claimed(verdicts, name) if v.answer == SUPPORTED] for model, name in names.items()}
     found = {model: verdicts for model, verdicts in shares.items() if verdicts}
     if not found:
         return ""
     both = "gMLP does not escape n^2: its FLOPs are quadratic in n like attention's."
     lead = both if len(found) == 2 else _as_sentence(f"{next(iter(found))}'s FLOPs are quadratic in n")
     shares_text = join_names([_shares(f"{model}'s FLOPs", supported) for model, supported in found.items()])
-    return " ".join(filter(None, (lead, f"The n^2 terms hold {shares_text}.", _homes(verdicts))))
+    return " ".join(filter(None, (lead, f"The n^2 terms hold {shares_text}.", _storage(verdicts))))
 
 
 def _shares(whole: str, found: Sequence[Verdict]) -> str:
@@ -178,14 +178,14 @@ def _shares(whole: str, found: Sequence[Verdict]) -> str:
     return ", ".join(f"{' to '.join(texts)} of {whole} {end}" for end, texts in ranges.items())
 
 
-def _homes(verdicts: Sequence[Verdict]) -> str:
+def _storage(verdicts: Sequence[Verdict]) -> str:
     """Say where n^2 values are stored, if all judged models agree."""
     homes = (
         (("gmlp_weights_quadratic", "gmlp_activations_linear"), "gMLP stores n^2 weights"),
         (("explicit_attention_memory_quadratic",), "explicit attention stores n^2 activations"),
         (("fused_attention_memory_linear",), "fused attention stores almost no n^2 activations"),
     )
-    answers = {name: {verdict.answer for verdict in _of(verdicts, name)} for names, _ in homes for name in names}
+    answers = {name: {verdict.answer for verdict in _claimed(verdicts, name)} for names, _ in homes for name in names}
     texts = [text for names, text in homes if all(answers[name] == {SUPPORTED} for name in names)]
     return _as_sentence(join_names(texts)) if texts else ""
 
@@ -200,7 +200,7 @@ def _time(verdicts: Sequence[Verdict]) -> str:
 
     Where no polynomial fits, give the local exponent at the end of the grid.
     """
-    found = [verdict for name in ("attention_time_quadratic", "gmlp_time_quadratic") for verdict in _of(verdicts, name)]
+    found = [verdict for name in ("attention_time_quadratic", "gmlp_time_quadratic") for verdict in _claimed(verdicts, name)]
     named = {answer: [v.about for v in found if v.answer == answer] for answer in (SUPPORTED, REFUTED)}
     by_step: dict[str, list[str]] = {}
     for verdict in found:
@@ -217,22 +217,22 @@ def _time(verdicts: Sequence[Verdict]) -> str:
     return " ".join(filter(None, texts))
 
 
-def _hidden(verdicts: Sequence[Verdict]) -> str:
+def _hidden_quadratic(verdicts: Sequence[Verdict]) -> str:
     """Name the largest n with a small quadratic share of time."""
-    found = [v for v in _of(verdicts, "quadratic_hidden_below") if v.answer == SUPPORTED and v.estimates]
+    found = [v for v in _claimed(verdicts, "quadratic_hidden_below") if v.answer == SUPPORTED and v.estimates]
     texts = [f"of {verdict.about} up to n = {verdict.estimates[0].value.low:.0f}" for verdict in found]
     return f"The quadratic term stays under 10 % of the time {join_names(texts)}." if texts else ""
 
 
 def _speed(verdicts: Sequence[Verdict]) -> str:
     """Compare gMLP's time at matched size, then at one width."""
-    found = _of(verdicts, "gmlp_faster_than_vit")
-    matched = [verdict for verdict in found if verdict.scope.get("match") != KEPT]
+    found = _claimed(verdicts, "gmlp_faster_than_vit")
+    matched = [verdict for verdict in found if verdict.scope.get("match") != ONE_WIDTH]
     texts = [
         f"Compared with {_other(v)} at matched size ({spell_out_policy(scope_text(v.scope))}), {v.reason.partition('.')[0]}."
         for v in matched[:1]
     ]
-    kept = [first for verdict in found if (first := _first_kept(verdict)) is not None]
+    kept = [first for verdict in found if (first := _at_one_width(verdict)) is not None]
     if kept:
         ratios = [f"{verdict.estimates[0].value.estimate:.3f} times as long as {_other(verdict)}" for verdict in kept]
         place = kept[0].estimates[0].name.removeprefix("ratio of times ")
@@ -240,12 +240,12 @@ def _speed(verdicts: Sequence[Verdict]) -> str:
     return " ".join(texts)
 
 
-def _first_kept(verdict: Verdict) -> Verdict | None:
+def _at_one_width(verdict: Verdict) -> Verdict | None:
     """Return the verdict at one width; None without one.
 
     Of several, eager inference with a fixed batch and the longest grid decides.
     """
-    found = [v for v in (verdict, *verdict.others) if v.scope.get("match") == KEPT and v.estimates]
+    found = [v for v in (verdict, *verdict.others) if v.scope.get("match") == ONE_WIDTH and v.estimates]
     wanted = [v for v in found if (v.scope.get("phase"), v.scope.get("engine")) == ("infer", "eager")]
     return max(wanted, key=lambda v: (str(v.scope.get("batching")).startswith("batch"), len(v.cells)), default=None)
 
@@ -258,7 +258,7 @@ def _quality(verdicts: Sequence[Verdict]) -> str:
     words = {SUPPORTED: "matches", REFUTED: "does not match"}
     texts = [
         f"{words[v.answer]} ViT's accuracy on {v.scope.get('task')} at n = {v.n}"
-        for v in _of(verdicts, "gmlp_matches_vit_accuracy")
+        for v in _claimed(verdicts, "gmlp_matches_vit_accuracy")
         if v.decided
     ]
     return f"gMLP {join_names(texts)}." if texts else ""
