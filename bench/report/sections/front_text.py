@@ -81,7 +81,7 @@ def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
 
 
 def uncertain_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
-    """Name models that are never certain, for lack of a spread in x."""
+    """Name models without a reliable spread in x, hence never certain."""
     doubtful = rows[rows["x_doubtful"] & rows["x"].notna()].to_dict("records")
     if not doubtful:
         return []
