@@ -147,7 +147,7 @@ def test_an_unstable_latency_is_marked_and_never_certain(make_small: Callable[..
     assert [(e["label"], e["certain"]) for e in json_of(found)["front"]] == [("gmlp", False)]
     front = dict(text_tables(found))["Pareto front: latency_ms against accuracy"]
     assert "unstable" in front.rows[0][front.headers.index("latency_ms")]
-    assert "latency that is unstable" in " ".join(notes(found))
+    assert "their latency is unstable" in " ".join(notes(found))
     write_comparison(found, tmp_path)
     assert (tmp_path / "figures" / "compare_latency_ms_accuracy.svg").read_text().count('id="unstable"') == 1
 

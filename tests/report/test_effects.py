@@ -20,7 +20,7 @@ from bench.intervals import Interval
 from bench.report.charts.style import figure_style, slug
 from bench.report.sections.ablation import PLACES, effect_blocks, effects_json, question_blocks
 from bench.report.sections.ablation_figures import draw_effects
-from bench.report.sections.arm_facts import known_table
+from bench.report.sections.arm_facts import fact_table
 from bench.report.sections.verdicts import answer_sentence
 from bench.report.write import write_report
 from bench.running.table import SeedScores
@@ -142,22 +142,22 @@ def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
         assert re.search(r"\+0\.\d{3} \[\+0\.\d{3}, \+0\.\d{3}\], shown", line)
         assert re.search(r"2\.00", line)
     assert any("no difference shown" in line for line in lines_with(effects, "| transformer "))
-    assert f"{TRAINED}: every arm against gmlp" in effects
+    assert f"{TRAINED}: every variant against gmlp" in effects
     assert BARE not in effects
 
 
 def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spreads(
     make_data: MakeData, tmp_path: Path, text: str
 ) -> None:
-    late = "The plan does not fix that spreads are pooled"
+    late = "The plan does not fix how spreads are estimated"
     assert late in text
-    assert lines_with(text, "accuracy, difference", "accuracy, by own spreads")
+    assert lines_with(text, "accuracy, difference", "accuracy, own spread")
     data = made(make_data)
     fixed = dataclasses.replace(data, plan=dataclasses.replace(data.plan, question=dataclasses.replace(QUESTION, seed_spread=POOLED)))
     write_report(fixed, tmp_path)
     later = (tmp_path / "report.md").read_text()
     assert late not in later
-    assert "by own spreads" not in later
+    assert "own spread" not in later
 
 
 def test_intervals_are_wider_than_each_alone(told: dict[str, Any], make_data: MakeData) -> None:
@@ -189,7 +189,7 @@ def test_kernels_of_one_model_have_its_exponent_of_flops_both(make_data: MakeDat
     arms = tuple(PlannedArm(name=name, cells=found, facts={"k": "v"}) for name, found in zip(("large", "small"), cells, strict=True))
     part = Part(name="p", match="params", batching="", cells=(*cells[0], *cells[1]), arms=arms, baseline="large")
     data = dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,)))
-    table = known_table(part, data)
+    table = fact_table(part, data)
     texts = [line[table.headers.index("exponent of FLOPs")] for line in table.rows]
     assert texts[0] == texts[1]
     assert re.fullmatch(r"1\.\d\d", texts[0])
@@ -276,7 +276,7 @@ def test_a_part_with_many_arms_stays_readable(num_arms: int) -> None:
     height = drawn.figure.get_figheight() / len(labels)
     assert height > 0.2
     left_out = num_arms - 1 - len(labels)
-    assert (f"{left_out} more arms" in drawn.caption) == (left_out > 0)
+    assert (f"{left_out} more variants" in drawn.caption) == (left_out > 0)
 
 
 def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:

@@ -58,7 +58,7 @@ def test_what_has_no_share_is_named_with_what_is_missing(make_data: Any) -> None
         rows.loc[rows["seq_len"] == 65, "roofline_share"] = None
 
     (drawing,) = drawings(make_data, models=("vit",), change=without_one)
-    assert drawing.missing == ("vit, n = 65, budget 250 k: no ceiling of the same round",)
+    assert drawing.missing == ("vit, n = 65, budget 250 k: no ceiling measured in the same round",)
 
 
 def test_bytes_that_are_not_known_are_what_is_missing(make_data: Any) -> None:
@@ -67,7 +67,7 @@ def test_bytes_that_are_not_known_are_what_is_missing(make_data: Any) -> None:
         rows.loc[rows["seq_len"] == 65, ["roofline_share", "compulsory_bytes"]] = None
 
     (drawing,) = drawings(make_data, models=("vit",), change=without_bytes)
-    assert drawing.missing == ("vit, n = 65, budget 250 k: its compulsory bytes are not known",)
+    assert drawing.missing == ("vit, n = 65, budget 250 k: compulsory bytes unknown",)
 
 
 def test_unstable_cells_are_hollow_and_not_in_the_summary(make_data: Any) -> None:
@@ -86,14 +86,14 @@ def test_unstable_cells_are_hollow_and_not_in_the_summary(make_data: Any) -> Non
     assert "unstable" in [text.get_text() for text in drawing.figure.legends[0].get_texts()]
     summary = limit_blocks(make_data(change=shaken))[0]
     assert isinstance(summary, Paragraph)
-    assert "half of the 6 cells" in summary.text
+    assert "Half of the 6 stable configurations" in summary.text
     assert "Unstable and left out: 3." in summary.text
 
 
 def test_the_report_names_the_furthest_of_each_model(make_data: Any) -> None:
     summary, furthest = limit_blocks(make_data(change=add_shares))
     assert isinstance(summary, Paragraph)
-    assert "half of the 9 cells reach 25.0 % or more" in summary.text
+    assert "Half of the 9 stable configurations reach 25.0 % or more" in summary.text
     assert "cpu in fp32 200 GFLOP/s by oneDNN, copies 20 GB/s" in summary.text
     assert isinstance(furthest, TableBlock)
     assert [row[:2] for row in furthest.table.rows] == [("gmlp", "17"), ("vit", "17"), ("transformer", "17")]

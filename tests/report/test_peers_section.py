@@ -149,7 +149,7 @@ def test_the_targets_are_among_the_predictions(study: Study) -> None:
         in lead.text
     )
     assert isinstance(targets_table, TableBlock)
-    assert "Those against the fastest peer and on output errors are the project's targets" in targets_table.caption
+    assert "Predictions about the fastest peer and about output errors are the project's targets" in targets_table.caption
     rows = [dict(zip(targets_table.table.headers, row, strict=True)) for row in targets_table.table.rows]
     (slow,) = [row for row in rows if (row["where"], row["claim"]) == ("gMLP, train", "latency ratio at most 1 in every cell")]
     assert (slow["answer"], slow["why"]) == ("refuted", "refuted at n = 17, batch 1")
@@ -158,8 +158,8 @@ def test_the_targets_are_among_the_predictions(study: Study) -> None:
 
 def test_the_summary_comes_first(section: str) -> None:
     first = section.strip().splitlines()[0]
-    assert first.startswith("Ours with its best engine over the fastest peer as shipped, geometric mean of times: gMLP, infer 0.50")
-    assert first.endswith("Shown to take less time in 23 of 24 cells (Holm).")
+    assert first.startswith("Time of ours with its best engine over the fastest peer as shipped, geometric mean: gMLP, infer 0.50")
+    assert first.endswith("Ours is shown to take less time in 23 of 24 configurations (Holm).")
 
 
 def test_a_slow_cell_has_its_ratio(section: str) -> None:

@@ -171,7 +171,7 @@ def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
     written = write_report(make_data(change=fail_all), tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "No latency was measured" in text
-    assert "9 of 9 cells (9 failed)" in text
+    assert "9 of 9 configurations (9 failed)" in text
     assert "Requested, but without any value: latency, memory, FLOPs, energy, accuracy." in text
     assert {path.stem for path in written if path.parent.name == "figures"} == {"length-parameters"}
 

@@ -59,7 +59,7 @@ def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixt
     assert (first.name, first.question) == (FIRST, "params, flops, accuracy of gmlp, vit, transformer at n = 64 on copy")
     assert first.answer.startswith("Accuracy: copy at budget 120 k, n = 64: gmlp 1.000")
     assert (first.host, first.allocator, first.status) == ("AMD EPYC, 2 cores, torch 2.14.1", "as shipped", "current")
-    assert second.answer.startswith("Budget 105 k: no difference shown")
+    assert second.answer.startswith("Budget 105 k: at n = 17, no difference is shown")
     assert (results / PAGE).read_text() == index_text(results)
 
 

@@ -69,17 +69,17 @@ def test_a_row_per_sweep_says_what_fits_and_where_it_saturates(make_data: Any) -
     assert (first["predicted peak"], first["measured peak"]) == ("31.5000 MiB", "31.5000 MiB")
     assert (first["memory"], first["one more needs"]) == ("32.0 MiB, --memory", "32.1000 MiB")
     assert first["peak samples/s"] == "8.57 k [7.79 k, 9.52 k]"
-    assert (first["at batch"], first["90 % of it from batch"], first["largest one"]) == ("60", "60", "measured")
+    assert (first["at batch"], first["90 % of it from batch"], first["status of largest"]) == ("60", "60", "measured")
 
 
 def test_a_sweep_of_lengths_says_how_far_it_goes_and_why_no_further(make_data: Any) -> None:
     (row, _) = only_table(run(make_data, axis="seq", lengths=(17, 65), beyond_bytes=None, ends_because="no size"))
-    assert (row["longest n that fits"], row["longer"], row["batch"]) == ("65", "66: no size", "32")
+    assert (row["longest n that fits"], row["next n"], row["batch"]) == ("65", "66: no size", "32")
 
 
 def test_a_largest_batch_that_was_too_slow_to_run_is_named(make_data: Any) -> None:
     (row, _) = only_table(run(make_data, largest=5000, beyond=5001))
-    assert (row["largest batch that fits"], row["largest one"]) == ("5,000", "not run: too slow")
+    assert (row["largest batch that fits"], row["status of largest"]) == ("5,000", "not run: too slow")
     assert "measured peak" not in row
 
 

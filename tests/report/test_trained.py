@@ -211,7 +211,7 @@ def test_only_so_many_models_are_drawn_and_the_others_named(monkeypatch: pytest.
     assert [block.title.partition(":")[0] for block in figure_blocks(section)] == ["Spatial gating"]
     last = section[-1]
     assert isinstance(last, Paragraph)
-    assert last.text.startswith("Not drawn, for there are many: vit, n = 17")
+    assert last.text.startswith("Not drawn (too many models): vit, n = 17")
 
 
 def test_without_a_grid_there_is_one_measure() -> None:

@@ -1,4 +1,4 @@
-"""Shapes of equal cost that are very unequal are named in the answer."""
+"""The answer names models of equal cost with very different shapes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def said(*rows: tuple[object, ...], match: str = "params") -> str:
 
 def test_a_width_under_half_of_the_others_and_weights_of_the_length_are_named() -> None:
     assert said(("gmlp", 513, 16, 1_600_662, 1_579_014), ("vit", 513, 144, 1_607_770, 73_872)) == (
-        "Shapes of equal cost are very unequal: at n = 513 gmlp has width 16 and vit 144 and 98.6 % of the parameters of gmlp belong to its length "
-        "(at equal width: --width 144)."
+        "Models of equal cost have very different shapes: at n = 513, gmlp has width 16 and vit 144, and 98.6 % of gmlp's parameters depend on n "
+        "(for one width: --width 144)."
     )
 
 
@@ -24,11 +24,11 @@ def test_models_that_were_timed_at_one_width_too_are_pointed_to() -> None:
     matched = [("gmlp", 513, 16, 1000, 900, "params", "budget 1.6 M"), ("vit", 513, 144, 1000, 10, "params", "budget 1.6 M")]
     beside = [(model, 513, 144, 2000, 10, "width 144", "width 144") for model in ("gmlp", "vit")]
     (text,) = _unequal_shapes(pandas.DataFrame([*matched, *beside], columns=COLUMNS))
-    assert text.endswith("belong to its length (see width 144).")
+    assert text.endswith("depend on n (see width 144).")
 
 
 def test_a_model_whose_parameters_of_the_length_are_not_known_hides_no_others() -> None:
-    assert "of the parameters of gmlp" in said(("outside", 513, 144, 1000, None), ("gmlp", 513, 144, 1000, 900))
+    assert "of gmlp's parameters" in said(("outside", 513, 144, 1000, None), ("gmlp", 513, 144, 1000, 900))
 
 
 def test_half_as_wide_and_half_of_the_parameters_is_not_said() -> None:
@@ -44,4 +44,4 @@ def test_of_many_lengths_the_first_are_named_and_the_others_counted() -> None:
     rows = [row for n in (257, 513, 1025) for row in (("gmlp", n, 16, 1000, 100), ("vit", n, 144, 1000, 10))]
     text = said(*rows)
     assert text.count("gmlp has width 16") == 2
-    assert text.endswith("(at equal width: --width 144), and 1 more.")
+    assert text.endswith("(for one width: --width 144), and 1 more.")

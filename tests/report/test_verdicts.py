@@ -34,10 +34,13 @@ def judged(**fields: Any) -> list[Verdict]:
 def test_the_sentence_says_what_was_decided_and_no_more() -> None:
     text = sentence(judged())
     assert text.startswith(
-        "gMLP does not escape n^2, both are quadratic: n^2 holds 97.6 % (at n = 4097) of attention's FLOPs and 97.6 % (at n = 4097) of gMLP's FLOPs"
+        "gMLP does not escape n^2: its FLOPs are quadratic in n like attention's. "
+        "The n^2 terms hold 97.6 % of attention's FLOPs at n = 4097 and 97.6 % of gMLP's FLOPs at n = 4097."
     )
-    assert "gMLP keeps its n^2 in weights, explicit attention in activations, fused attention stores next to none" in text
-    assert "the time of vit (math) and vit (flash) and gmlp is quadratic as well" in text
+    assert (
+        "gMLP stores n^2 weights, explicit attention stores n^2 activations and fused attention stores almost no n^2 activations." in text
+    )
+    assert "The time of vit (math), vit (flash) and gmlp is quadratic in n." in text
     assert "gmlp is faster at n = 17" in text
     assert "accuracy" not in text
     assert text.endswith(".")
@@ -45,7 +48,7 @@ def test_the_sentence_says_what_was_decided_and_no_more() -> None:
 
 def test_a_quick_run_says_that_it_decides_nothing() -> None:
     text = sentence(judged(quick=True, doubt="A quick run."), "A quick run.")
-    assert text == "This run decides none of the claims about quadratic cost; the table says what each of them needs."
+    assert text == "This run decides none of the claims about quadratic cost; the table says what each claim needs."
 
 
 def test_every_verdict_has_a_row_that_leads_to_its_cells() -> None:

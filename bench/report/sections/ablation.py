@@ -1,4 +1,7 @@
-"""An ablation's answer: its predictions with their verdicts, and the effect of every arm with its cost beside."""
+"""Show an ablation's verdicts, then the effect and cost of every variant.
+
+In code a variant is an arm (`bench.spec.PlannedArm`).
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,27 @@ from bench import numbers
 from bench.analysis.effects import COSTS, QUALITIES, Effect
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
-from bench.report.sections.arm_facts import known_blocks
+from bench.report.sections.arm_facts import fact_blocks
 from bench.report.sections.verdicts import answer_sentence, interval_json, interval_text, plain_value, verdict_table
 from bench.report.tables import Table
 from bench.spec import MEASURES, Measure, Part
 
 CAPTION = (
-    "The predictions are part of the plan, which is written before its first measurement, with the effect that would count. One is supported "
-    "where the whole interval is on the side that was expected, refuted where it is wholly not, and undecided where the data cannot say. "
-    "Intervals hold for all effects on one measure of this run together (Bonferroni, 95 %)."
+    "The plan states each prediction, with the size of effect that counts, before the first measurement. A prediction is supported if its whole "
+    "interval lies within the predicted range, refuted if the whole interval lies outside, and undecided otherwise. Intervals hold for all effects "
+    "on one measure of this run together (Bonferroni, 95 %)."
 )
 TARGETS_CAPTION = (
-    "Those against the fastest peer and on output errors are the project's targets; a plan that was stored before they were predictions is judged by "
-    "the present ones. They stay undecided where cells or a peer as shipped are lost, and where the run has other places. Intervals in every cell "
-    "hold for all cells together, that of a geometric mean for itself."
+    "Predictions about the fastest peer and about output errors are the project's targets; today's targets also judge plans stored before targets "
+    "became predictions. A target stays undecided if configurations or a peer as shipped are missing, or if the run measured other configurations. "
+    "Intervals per configuration hold for all configurations together; the interval of a geometric mean holds alone."
 )
 NO_EFFECT = "no difference shown"
 Row = Mapping[str, Any]
 
 
 def question_blocks(study: Study) -> tuple[Block, ...]:
-    """The question, its predictions with their verdicts, and the reasons for them; nothing for a run that asks none."""
+    """Return the question, its verdicts and its reasons; () without a question."""
     question = study.plan.question
     if question is None:
         return ()
@@ -43,48 +46,49 @@ def question_blocks(study: Study) -> tuple[Block, ...]:
 
 
 def effect_blocks(study: Study) -> tuple[Block, ...]:
-    """Per part: the arms, their quality with its difference from the baseline, and what they cost."""
+    """Return per part a table of variants: quality, effect, costs."""
     blocks: list[Block] = []
     fixed = study.plan.question is not None and bool(study.plan.question.seed_spread)
     for part in (part for part in study.plan.parts if part.arms):
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
         table = effect_table(part, effects, study.row_by_cell, own=not fixed)
         blocks.append(TableBlock(table=table, caption=_caption(part, effects, fixed)))
-    return (*blocks, *known_blocks(study))
+    return (*blocks, *fact_blocks(study))
 
 
 def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
-    """How the intervals were made: over what, from which spread, corrected for how many comparisons."""
+    """Say how the intervals were made: spread, correction, doubts."""
     estimated = [effect for effect in effects if effect.p_adjusted is not None]
     numbers_of = {effect.measure.title: effect.num_comparisons for effect in estimated}
     corrected = ", ".join(f"{num} of {title}" for title, num in numbers_of.items())
     spreads = ", ".join(dict.fromkeys(effect.spread for effect in estimated if effect.spread))
     doubts = "; ".join(dict.fromkeys(effect.doubt for effect in effects if effect.doubt))
     sentences = (
-        f"{part.name}: every arm against {part.baseline}. Costs are ratios to it; intervals of qualities are 95 % t-intervals over seeds.",
-        f"Intervals of differences and of ratios of times hold together for all comparisons of this run ({corrected})."
-        if corrected
-        else "",
+        f"{part.name}: every variant against {part.baseline}. Costs are ratios to it; qualities have 95 % t-intervals over seeds.",
+        f"Intervals of differences and of time ratios hold for all comparisons of this run together ({corrected})." if corrected else "",
         f"Spread over seeds: {spreads}." if spreads else "",
-        "The plan does not fix that spreads are pooled; intervals from the arms' own spreads stand beside."
+        "The plan does not fix how spreads are estimated, so intervals from each variant's own spread stand beside."
         if spreads and not fixed
         else "",
-        "Shown: the interval excludes 0, or 1 for ratios.",
-        f"Nothing is called shown where there is doubt: {doubts}." if doubts else "",
+        "An effect is shown if its interval excludes 0, or 1 for ratios.",
+        f"Effects in doubt are never called shown: {doubts}." if doubts else "",
     )
     return " ".join(filter(None, sentences))
 
 
 def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row], *, own: bool = False) -> Table:
-    """One row per cell of an arm; columns that no cell has are left out. `own`: with the intervals that the arms' own spreads over seeds give."""
+    """Return one row per configuration of each variant, without empty columns.
+
+    `own`: add intervals from each variant's own spread over seeds.
+    """
     by_cell = {(e.contrast.arm, e.contrast.first, e.measure.name): e for e in effects if e.contrast.against == part.baseline}
     cells = [(arm.name, rows[cell_id]) for arm in part.arms for cell_id in arm.cells if cell_id in rows]
-    columns: list[tuple[str, Callable[[str, Row], tuple[str, float | None]]]] = [("arm", lambda arm, _: (arm, None))]
+    columns: list[tuple[str, Callable[[str, Row], tuple[str, float | None]]]] = [("variant", lambda arm, _: (arm, None))]
     columns += [(title, _place(key)) for key, title in PLACES.items() if any(key in e.contrast.place for e in effects)]
     for name in QUALITIES:
         measure = MEASURES[name]
         columns += [(measure.value or measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
-        columns += [(f"{measure.title}, by own spreads", _effect(name, by_cell, own=True))] if own else []
+        columns += [(f"{measure.title}, own spread", _effect(name, by_cell, own=True))] if own else []
     columns += [(f"{MEASURES[name].title}, ratio", _effect(name, by_cell)) for name in COSTS]
     columns += [("width / ffn_width", lambda _, row: (f"{row['width']:.0f} / {row['ffn_width']:.0f}", row["width"]))]
     columns += [("training time", lambda _, row: (numbers.duration(1e3 * row["train_s"]), row["train_s"]))]
@@ -94,7 +98,7 @@ def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row],
     kept = [i for i in range(len(columns)) if i == 0 or any(line[i][0] for line in texts)]
     return Table(
         headers=tuple(columns[i][0] for i in kept),
-        numeric=tuple(columns[i][0] not in ("arm", "status", *PLACES.values()) for i in kept),
+        numeric=tuple(columns[i][0] not in ("variant", "status", *PLACES.values()) for i in kept),
         rows=tuple(tuple(line[i][0] for i in kept) for line in texts),
         keys=tuple(tuple(_number(line[i][1]) for i in kept) for line in texts),
         badges=tuple(columns[i][0] == "status" for i in kept),
@@ -107,11 +111,17 @@ PLACES = {
     **{key: key for key in ("attention", "phase", "engine", "dtype", "recipe")},
     "batch_size": "batch",
 }
-"""Headers of what tells the cells of one arm apart (`bench.analysis.effects.PLACE_KEYS`)."""
+"""Column headers of `bench.analysis.effects.PLACE_KEYS`.
+
+Configurations of one variant may differ in these keys.
+"""
 
 
 def effects_json(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Every effect, for `effects.json`."""
+    """Return every effect for `effects.json`.
+
+    `doubt`: why an effect is not claimed.
+    """
     return [
         {
             "part": effect.contrast.part,

@@ -1,4 +1,8 @@
-"""The arms of an ablation in one figure per part: the difference in quality from the baseline, and the costs as ratios, on the same rows."""
+"""Draw the variants of an ablation, one figure per part.
+
+Each row is a variant; panels show differences in quality and ratios of costs against the baseline. In code a variant is an arm
+(`bench.spec.PlannedArm`).
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,19 @@ PANEL_WIDTH, ROW_HEIGHT, SIDE, HEAD = 2.0, 0.3, 2.2, 1.1
 MAX_ROWS = 40
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SAME = 1.02
-"""Counts this near to one are as equal as matching makes them: a panel of them would say nothing."""
-ROOM = 1.12
+"""Tolerance of matched counts, as a ratio.
+
+A panel whose ratios all lie closer to 1 would only show the tolerance.
+"""
+AXIS_MARGIN = 1.12
 MAX_TICKS = 2
-"""To either side of one."""
+"""On each side of 1."""
 SPREAD = 0.5
-"""Of a row's height, over which its places are spread."""
+"""Fraction of a row's height over which points are spread."""
 
 
 def draw_effects(parts: Sequence[Part], effects: Sequence[Effect]) -> Iterator[FigureBlock]:
-    """One figure for each part with effects. Call inside `style.figure_style`."""
+    """Yield one figure per part with effects. Call inside `style.figure_style`."""
     for part in parts:
         found = [e for e in effects if e.contrast.part == part.name and e.contrast.against == part.baseline]
         measures = [MEASURES[name] for name in (*QUALITIES, *COSTS) if _has_panel(MEASURES[name], found)]
@@ -38,18 +45,21 @@ def draw_effects(parts: Sequence[Part], effects: Sequence[Effect]) -> Iterator[F
         if arms and measures:
             yield FigureBlock(
                 name=f"effects-{slug(part.name)}",
-                title=f"Effect of each arm: {part.name}",
+                title=f"Effect of each variant: {part.name}",
                 caption=(
-                    f"Each arm against {part.baseline}. Qualities are differences, costs ratios. Bars are intervals that hold for all effects on one "
-                    "measure of this run together (95 %); hollow: no difference is shown, or too few seeds. What was counted has no bar."
-                    f"{f' The table has {left_out} more arms.' if left_out else ''}"
+                    f"Each variant against {part.baseline}. Qualities are differences, costs ratios. Bars are intervals that hold for all effects on "
+                    "one measure of this run together (95 %); hollow: no difference is shown, or too few seeds. Counts are exact and have no bar."
+                    f"{f' The table has {left_out} more variants.' if left_out else ''}"
                 ),
                 figure=_draw(part, arms, measures, [e for e in found if e.contrast.arm in arms]),
             )
 
 
 def _has_panel(measure: Measure, effects: Sequence[Effect]) -> bool:
-    """Costs that all arms share say nothing; nor does that of training, where it is as that of answering."""
+    """Give a measure a panel unless it would say nothing.
+
+    A counted cost says nothing if all variants share it. Training FLOPs say nothing if their ratio is the ratio of forward FLOPs.
+    """
     found = {effect.contrast.first: effect.estimate.estimate for effect in effects if effect.measure is measure}
     if measure.name not in COSTS or measure.timed:
         return bool(found)
@@ -105,18 +115,18 @@ def _set_axis(axis: Axes, measure: Measure, effects: Sequence[Effect]) -> None:
         return
     low, high = min([b for b in bounds if b > 0] + [1 / 1.05]), max([*bounds, 1.05])
     axis.set_xscale("log")
-    axis.set_xlim(low / ROOM, high * ROOM)
+    axis.set_xlim(low / AXIS_MARGIN, high * AXIS_MARGIN)
     axis.xaxis.set_major_locator(FixedLocator(_ratio_ticks(low, high)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.xaxis.set_minor_locator(NullLocator())
 
 
 def _ratio_ticks(low: float, high: float) -> list[float]:
-    """One, and the round ratios around it that leave room for their labels."""
+    """Return 1 and round ratios around it whose labels fit."""
     for step in (1.05, 1.1, 1.2, 1.5, 2.0, 5.0, 10.0, 100.0, 1000.0):
         most = max(high, 1 / low)
         if math.log(most) / math.log(step) <= MAX_TICKS:
             ups = [step**power for power in range(1, MAX_TICKS + 1)]
             ticks = [1.0, *(float(f"{up:.3g}") for up in ups), *(float(f"{1 / up:.2g}") for up in ups)]
-            return sorted(tick for tick in ticks if low / ROOM <= tick <= high * ROOM)
+            return sorted(tick for tick in ticks if low / AXIS_MARGIN <= tick <= high * AXIS_MARGIN)
     return [1.0]

@@ -1,4 +1,7 @@
-"""What is known of an ablation's arms beforehand, beside what was counted, measured and reached."""
+"""Tabulate facts stated in advance about an ablation's variants, beside measured results.
+
+In code a variant is an arm (`bench.spec.PlannedArm`).
+"""
 
 from __future__ import annotations
 
@@ -15,55 +18,61 @@ from bench.spec import Part, PlannedArm
 from models.layers.cost import Cost, Polynomial
 
 MIXER = "mixer"
-"""The part of a term's name that says that it belongs to what mixes tokens."""
+"""Component of a cost term's dotted name that marks the token mixer."""
 POWERS = {0: "", 1: " n", 2: " n^2"}
 CAPTION = (
-    "{part}: what is known beforehand, beside what was counted, measured and reached. FLOPs are closed forms per sample; exponents are local, "
-    "d log cost / d log n over the longest step of the grid, of the whole model; training FLOPs are those of one seed."
+    "{part}: facts stated in advance, beside counts and measurements. FLOPs are closed forms per sample. Exponents are local, d log cost / d log n "
+    "of the whole model, over the last step of the grid. Training FLOPs are for one seed."
 )
 
 
-def known_blocks(study: Study) -> Iterator[TableBlock]:
-    """A table for each part that has facts; where parts with the same kinds of facts were followed along n, for those alone."""
+def fact_blocks(study: Study) -> Iterator[TableBlock]:
+    """Yield one table per part with facts.
+
+    Of parts with the same kinds of facts, those measured at several n stand for the others.
+    """
     parts = [
         (part, fact_keys(part), any(_exponent(arm, study, FLOPS) for arm in part.arms)) for part in study.plan.parts if fact_keys(part)
     ]
-    followed = {keys for _, keys, is_followed in parts if is_followed}
-    for part, keys, is_followed in parts:
-        if is_followed or keys not in followed:
-            yield TableBlock(table=known_table(part, study), caption=CAPTION.format(part=part.name))
+    with_exponents = {keys for _, keys, has_exponents in parts if has_exponents}
+    for part, keys, has_exponents in parts:
+        if has_exponents or keys not in with_exponents:
+            yield TableBlock(table=fact_table(part, study), caption=CAPTION.format(part=part.name))
 
 
 def fact_keys(part: Part) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for arm in part.arms for key in arm.facts))
 
 
-def known_table(part: Part, study: Study) -> Table:
-    """The arms of which something is known beforehand; columns that no arm has are left out."""
+def fact_table(part: Part, study: Study) -> Table:
+    """Return one row per variant with facts, without empty columns."""
     arms = [arm for arm in part.arms if arm.facts]
     rows = [[study.row_by_cell[cell_id] for cell_id in arm.cells if cell_id in study.row_by_cell] for arm in arms]
     columns = {
-        "arm": [arm.name for arm in arms],
+        "variant": [arm.name for arm in arms],
         **{key: [arm.facts.get(key, "") for arm in arms] for key in fact_keys(part)},
         "FLOPs of the mixer": [_closed_form(arm, study, MIXER) for arm in arms],
         "FLOPs of the blocks": [_closed_form(arm, study) for arm in arms],
         "exponent of FLOPs": [_exponent(arm, study, FLOPS) for arm in arms],
         "exponent of time": [_exponent(arm, study, LATENCY) for arm in arms],
         "accuracy": [
-            _joined(numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"]) for row in found) for found in rows
+            _join(numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"]) for row in found) for found in rows
         ],
-        "training FLOPs": [_joined(numbers.count(row["train_flops"]) for row in found) for found in rows],
+        "training FLOPs": [_join(numbers.count(row["train_flops"]) for row in found) for found in rows],
     }
     kept = {header: texts for header, texts in columns.items() if any(texts)}
     return Table(headers=tuple(kept), numeric=(False,) * len(kept), rows=tuple(zip(*kept.values(), strict=True)))
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join(texts: Iterable[str]) -> str:
     return "; ".join(filter(None, texts))
 
 
 def _closed_form(arm: PlannedArm, study: Study, within: str = "") -> str:
-    """The FLOPs of the arm's first cell as a polynomial in n: those of the blocks, or of their terms with `within` in the name."""
+    """Write the block FLOPs of the arm's first cell in n.
+
+    `within`: count only the terms with this component in their name.
+    """
     planned = next((found for found in study.plan.cells if found.cell.cell_id in arm.cells[:1]), None)
     if planned is None:
         return ""
@@ -72,14 +81,17 @@ def _closed_form(arm: PlannedArm, study: Study, within: str = "") -> str:
 
 
 def polynomial_text(polynomial: Polynomial) -> str:
-    """`288 n^2 + 184,320 n`."""
+    """Write a polynomial as `288 n^2 + 184,320 n`."""
     found = [(degree, factor) for degree, factor in enumerate(polynomial.coefficients) if factor]
     texts = [f"{factor:,}{POWERS.get(degree, f' n^{degree}')}" for degree, factor in reversed(found)]
     return " + ".join(texts).replace("+ -", "- ") or "0"
 
 
 def _exponent(arm: PlannedArm, study: Study, measure: GrowthMeasure) -> str:
-    """Over the longest step of the arm's series; for several series, one after the other. Counts are followed once per model, times per cell."""
+    """Write the last exponent of each of the arm's series.
+
+    Series of counts belong to a model, series of times to a cell.
+    """
     models = {planned.cell.cell_id: planned.cell.model for planned in study.plan.cells}
     own = {cell_id if measure.per_workload else models[cell_id] for cell_id in arm.cells if cell_id in models}
     found = [

@@ -1,4 +1,4 @@
-"""Fits to look at: the curve, the noisy points that a trained model reads of it, and its answers, model beside model."""
+"""Show curve fits: noisy points, and the answers of trained models."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ ONE_PANEL_INCHES = (6.0, 3.4)
 LEGEND_INCHES = 0.35
 OBSERVED_MARK, ANSWER_MARK = "x", "o"
 INTRODUCTION = (
-    "The first test item as each trained model (its first seed) fits it: it reads the observed points and answers at the places that are asked for. "
-    "Its score in the table of accuracy is over all test items and seeds."
+    "The first test item as each trained model (its first seed) fits it: the model reads the observed points and predicts y at the requested x. "
+    "Its score in the accuracy table is over all test items and seeds."
 )
 
 
 def fits_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
-    """Draw a figure per task and length with fits. Call inside `style.figure_style`."""
+    """Draw one figure per task and length with fits. Call inside `style.figure_style`."""
     by_item = fits_by_item(records, plan)
     return (Paragraph(text=INTRODUCTION), *(_figure_block(item, fits) for item, fits in by_item.items())) if by_item else ()
 
 
 def fits_by_item(records: Sequence[Record], plan: Plan) -> dict[str, list[tuple[str, Fit]]]:
-    """Collect the trained models' labels and fits, by task and length, whose items are the same for all models."""
+    """Collect labels and fits of the trained models by task and length.
+
+    All models of one task and length see the same test items.
+    """
     found: dict[str, list[tuple[str, Fit]]] = {}
     for planned, _, fit in trained_models(records, plan, decode_fit):
         item = f"{planned.cell.workload.task}, n = {planned.cell.model.shape.seq_len}"
@@ -46,7 +49,7 @@ def fits_by_item(records: Sequence[Record], plan: Plan) -> dict[str, list[tuple[
 
 
 def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
-    """A panel per model, all on the same axes."""
+    """Draw one panel per model, all on the same axes."""
     rows = -(-len(fits) // MAX_COLUMNS)
     columns = -(-len(fits) // rows)
     width, height = ONE_PANEL_INCHES if len(fits) == 1 else (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows)
@@ -74,7 +77,7 @@ def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
 
 
 def fit_table(fits: Sequence[tuple[str, Fit]]) -> Table:
-    """One row per place that is asked for, by x: the truth and each model's answer."""
+    """Return truth and each model's answer, one row per requested x."""
     _, first = fits[0]
     order = np.argsort(first.asked_x, kind="stable")
     columns = (first.asked_x, first.truth, *(fit.prediction for _, fit in fits))
@@ -86,14 +89,14 @@ def fit_table(fits: Sequence[tuple[str, Fit]]) -> Table:
 def _figure_block(item: str, fits: Sequence[tuple[str, Fit]]) -> FigureBlock:
     _, fit = fits[0]
     caption = (
-        f"{numbers.whole(len(fit.observed_x))} observed points and {numbers.whole(len(fit.asked_x))} places asked for; a short line leads from each "
-        "answer to the curve. All panels have the same axes."
+        f"{numbers.whole(len(fit.observed_x))} observed points and {numbers.whole(len(fit.asked_x))} requested x; a short line leads from each "
+        "answer to the curve. All panels share their axes."
     )
     return FigureBlock(
         name=f"fits-{slug(item)}",
         title=f"Fits: {item}",
         caption=caption,
-        missing=(f"Not drawn, for there are many: {'; '.join(label for label, _ in fits[MAX_PANELS:])}.",) if fits[MAX_PANELS:] else (),
+        missing=(f"Not drawn (too many models): {'; '.join(label for label, _ in fits[MAX_PANELS:])}.",) if fits[MAX_PANELS:] else (),
         figure=draw_fits(fits[:MAX_PANELS]),
         table=fit_table(fits),
     )

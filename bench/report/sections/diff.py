@@ -1,4 +1,4 @@
-"""`bench diff RUN_A RUN_B` as data and text: tables, sentences, a page, JSON."""
+"""Write `bench diff RUN_A RUN_B` as tables, sentences, a page and JSON."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bench.report.tables import Table
 
 
 def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
-    """As a page, or the text of a comment on a change."""
+    """Return the comparison as a page or a pull-request comment."""
     timed = [c for c in found.cells if c.verdict != NOT_COMPARABLE]
-    shown = Section(title="Latency, cell by cell", blocks=(TableBlock(table=cells_table(found), caption=about_cells(found)),))
+    shown = Section(title="Latency by configuration", blocks=(TableBlock(table=cells_table(found), caption=about_cells(found)),))
     sections = [Section(title="Answer", blocks=tuple(_answer(found, verdict)))]
     if found.families:
         sections.append(Section(title="Families", blocks=(TableBlock(table=families_table(found), caption=ABOUT_FAMILIES),)))
@@ -26,14 +26,14 @@ def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
         sections.append(Section(title="What else differs", blocks=(TableBlock(table=changes_table(found)),)))
     return Document(
         title=f"{found.second} against {found.first}",
-        subtitle=f"{len(timed)} of {len(found.cells)} timed cells compared; ratios are second over first",
+        subtitle=f"{len(timed)} of {len(found.cells)} timed configurations compared; ratios are second over first",
         notice="",
         sections=tuple(sections),
     )
 
 
 def json_of(found: TwoRuns, verdict: Verdict | None = None) -> dict[str, Any]:
-    """As one JSON document."""
+    """Return the comparison as one JSON document."""
     return {
         "first": found.first,
         "second": found.second,
@@ -59,7 +59,7 @@ def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
     return tuple(value_of(rows.get(cell_id, {}), LATENCY) for rows in found.rows)
 
 
-ABOUT_FAMILIES = "Geometric mean over the compared cells of a family, with the 95 % t-interval over rounds."
+ABOUT_FAMILIES = "Geometric mean over the compared configurations of a family, with a 95 % t-interval over rounds."
 
 
 def cells_table(found: TwoRuns) -> Table:
@@ -74,13 +74,13 @@ def cells_table(found: TwoRuns) -> Table:
         )
         for c in found.cells
     ]
-    headers = ("cell", "verdict", "first, ms", "second, ms", "ratio", "p, corrected", "rounds")
+    headers = ("configuration", "verdict", "first, ms", "second, ms", "ratio", "p, corrected", "rounds")
     return Table(headers=headers, numeric=(False, False, *[True] * 5), rows=tuple(rows))
 
 
 def families_table(found: TwoRuns) -> Table:
     rows = [(f.family, str(f.num_cells), numbers.ratio(f.ratio, f.low, f.high)) for f in found.families]
-    return Table(headers=("family", "cells", "ratio"), numeric=(False, True, True), rows=tuple(rows))
+    return Table(headers=("family", "configurations", "ratio"), numeric=(False, True, True), rows=tuple(rows))
 
 
 def changes_table(found: TwoRuns) -> Table:
@@ -95,19 +95,19 @@ def changes_table(found: TwoRuns) -> Table:
         )
         for c in found.changes
     ]
-    headers = ("cell", "column", found.first, found.second, "p, corrected", "")
+    headers = ("configuration", "column", found.first, found.second, "p, corrected", "")
     return Table(headers=headers, numeric=(False, False, True, True, True, False), rows=tuple(rows))
 
 
 def sentences(found: TwoRuns) -> list[str]:
-    """What the tables come to."""
+    """Sum up the tables, one sentence per finding."""
     counts = {verdict: sum(c.verdict == verdict for c in found.cells) for verdict in ORDER}
-    told = [", ".join(f"{num} {verdict}" for verdict, num in counts.items() if num) + " (latency)"] if found.cells else []
-    told += [f"{key} differs: {' and '.join(map(_fact_text, pair))}" for key, pair in found.differing.items()]
+    lines = [", ".join(f"{num} {verdict}" for verdict, num in counts.items() if num) + " (latency)"] if found.cells else []
+    lines += [f"{key} differs: {' and '.join(map(_fact_text, pair))}" for key, pair in found.differing.items()]
     if changed := [c for c in found.changes if c.shown]:
-        told.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
-    told += [f"scores not compared: {found.names[cell]}: {reason}" for cell, reason in found.trained.untested.items()]
-    return told or ["neither run has latencies, and nothing else differs"]
+        lines.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
+    lines += [f"scores not compared: {found.names[cell]}: {reason}" for cell, reason in found.trained.untested.items()]
+    return lines or ["neither run has latencies, and nothing else differs"]
 
 
 def _answer(found: TwoRuns, verdict: Verdict | None) -> Iterator[Block]:
@@ -117,12 +117,12 @@ def _answer(found: TwoRuns, verdict: Verdict | None) -> Iterator[Block]:
 
 
 def about_cells(found: TwoRuns) -> str:
-    """How the cells' table is to be read."""
+    """Say how to read the table of latencies."""
     num = sum(c.ratio is not None for c in found.cells)
     return (
-        f"First: {found.first}; second: {found.second}. Ratios are second over first, geometric means over rounds, each with its own 95 % "
-        f"interval; verdicts hold for {num} cells together (Holm, 5 %): t-test on log latencies, variances moderated over the cells of a run. "
-        "Times of two runs were not measured side by side: what the machine did differently is in the ratios."
+        f"First: {found.first}; second: {found.second}. Ratios are second over first: geometric means over rounds, each with a plain 95 % "
+        f"interval. Verdicts hold for {num} configurations together (Holm, 5 %): t-tests on log latencies, with variances moderated over the "
+        "configurations of a run. The two runs were not timed in turn, so changes of the machine between them are in the ratios."
     )
 
 

@@ -1,4 +1,4 @@
-"""`bench compare` as data, text and files: the rows, the front, and which differences are significant."""
+"""Write `bench compare` as JSON, text and files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from bench.report.images import images_of
 from bench.report.markdown import to_markdown
 from bench.report.sections.front_text import (
     ABOUT_FRONT,
-    doubt_text,
     figure_caption,
     front_sentence,
     heading,
     method_text,
     seeds_lost_text,
     seeds_text,
+    uncertain_text,
     unequal_text,
     unit_text,
     verdict_sentence,
@@ -42,18 +42,18 @@ from bench.report.tables import Column, Table
 FORMS = ("png", "svg")
 HEADING_LINE = 0.2
 TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 10.5, 14
-"""Per inch, at the font sizes of the heading."""
+"""Characters per inch at the font sizes of the heading."""
 
 
 def json_of(found: CostAgainstQuality) -> dict[str, Any]:
-    """One document: the front with its certainty, and every comparison; what is not known is null."""
+    """Return the front and every comparison as JSON; unknown values are null."""
     front = [_front_entry(row) for row in on_front(found.rows).to_dict("records")]
     comparisons = [_comparison_entry(comparison, found.axes) for comparison in found.comparisons]
     return {"run": found.run, "x": found.axes.x, "y": found.axes.y, "front": front, "comparisons": comparisons}
 
 
 def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
-    """Title and table, in reading order, for a terminal as for the page; a table without rows is left out."""
+    """Return titles and tables in reading order, without empty tables."""
     front = on_front(found.rows)
     named = [
         ("Trained models", rows_table(found.rows, found.plan.settings.seeds)),
@@ -64,13 +64,13 @@ def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
 
 
 def notes(found: CostAgainstQuality) -> list[str]:
-    """What the tables say, in sentences."""
-    front = (*front_sentence(found.rows, found.axes), *doubt_text(found.rows, found.axes))
+    """Sum up the tables, one sentence per item."""
+    front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes))
     return [*front, *verdict_sentence(found.comparisons), *_limits(found), *_method(found)]
 
 
 def _limits(found: CostAgainstQuality) -> list[str]:
-    """Why some differences are not claimed or not tested."""
+    """Say why some differences are not claimed or not tested."""
     lost = seeds_lost_text(found.rows, found.without_seeds, found.plan.settings.seeds)
     return [*lost, *unequal_text(found.unequal)]
 
@@ -80,9 +80,9 @@ def _method(found: CostAgainstQuality) -> list[str]:
 
 
 def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
-    """Write compare_<x>_<y>.md, and its figures as SVG and PNG, into `folder` (made if missing), and return the page's path.
+    """Write page and figures into `folder`; return the page's path.
 
-    Equal data give equal bytes.
+    The page is compare_<x>_<y>.md; figures are SVG and PNG. `folder` is created if missing. Equal data give equal bytes.
     """
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     with figure_style():
@@ -109,16 +109,16 @@ def _figures(found: CostAgainstQuality) -> Iterator[FigureBlock]:
 
 
 def _with_heading(figure: Figure, title: str, subtitle: str) -> Figure:
-    """Set title and subtitle above the panels, in room of their own."""
+    """Add height above the panels and put title and subtitle there."""
     width, height = figure.get_size_inches()
     titles = textwrap.wrap(title, int(TITLE_CHARACTERS * width))
     subtitles = [line for text in subtitle.splitlines() for line in textwrap.wrap(text, int(SUBTITLE_CHARACTERS * width))]
-    room = HEADING_LINE * (len(titles) + len(subtitles)) + 0.08
-    figure.set_size_inches(width, height + room)
+    heading_height = HEADING_LINE * (len(titles) + len(subtitles)) + 0.08
+    figure.set_size_inches(width, height + heading_height)
     engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0, 0, 1, height / (height + room)))
-    figure.text(0.01, 1 - 0.05 / (height + room), "\n".join(titles), fontsize=10.5, fontweight="bold", ha="left", va="top")
-    below = 1 - (0.07 + HEADING_LINE * len(titles)) / (height + room)
+    engine.set(rect=(0, 0, 1, height / (height + heading_height)))
+    figure.text(0.01, 1 - 0.05 / (height + heading_height), "\n".join(titles), fontsize=10.5, fontweight="bold", ha="left", va="top")
+    below = 1 - (0.07 + HEADING_LINE * len(titles)) / (height + heading_height)
     figure.text(0.01, below, "\n".join(subtitles), fontsize=8.5, color="#444444", ha="left", va="top")
     return figure
 
@@ -126,7 +126,7 @@ def _with_heading(figure: Figure, title: str, subtitle: str) -> Figure:
 def _document(found: CostAgainstQuality) -> Document:
     blocks = {title.partition(":")[0]: TableBlock(table=table) for title, table in text_tables(found)}
     conditions = [Paragraph(text=text) for text in workload_text(found.rows, found.axes)]
-    front = (*front_sentence(found.rows, found.axes), *doubt_text(found.rows, found.axes), ABOUT_FRONT)
+    front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes), ABOUT_FRONT)
     sections: dict[str, Sequence[Block]] = {
         "Which differences are significant": (
             Paragraph(text=" ".join((*verdict_sentence(found.comparisons), *_limits(found)))),
@@ -191,7 +191,7 @@ def _number(value: Any) -> float | None:
 
 
 def rows_table(rows: pandas.DataFrame, planned_seeds: int) -> Table:
-    """`planned_seeds`: how many seeds each model was to be trained with."""
+    """Return one row per trained model; `planned_seeds`: planned trainings of each."""
     task = (tables.plain("task"),) if rows["task"].nunique() > 1 else ()
     seeds = Column(header="seeds", text=lambda row: seeds_text(row["num_seeds"], planned_seeds))
     quality = (tables.ACCURACY, tables.TRAINING[2], tables.SCORE, seeds)
@@ -204,8 +204,8 @@ def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
     task = (tables.plain("task"),) if front["task"].nunique() > 1 else ()
     x = Column(header=axes.x, text=lambda row: _x_text(row, axes))
     y = Column(header=axes.y, text=lambda row: _quality(row, axes))
-    standing = Column(header="on the front", text=lambda row: "certain" if row["front"] == ON else "not certain", numeric=False)
-    return tables.table(front, (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, x, y, standing), keep=("model", "n"))
+    membership = Column(header="on the front", text=lambda row: "certain" if row["front"] == ON else "not certain", numeric=False)
+    return tables.table(front, (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, x, y, membership), keep=("model", "n"))
 
 
 def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
@@ -226,7 +226,7 @@ def _quality(row: tables.Row, axes: Axes) -> str:
 
 def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
     difference, group = comparison.difference, comparison.group
-    # a test that does not speak of other seeds compares the first of each
+    # a test within one seed compares the first seed of each model
     shown = comparison.seeds if difference.over_seeds or comparison.seeds_lost else (1,)
     seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in shown))
     return (

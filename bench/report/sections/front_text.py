@@ -1,4 +1,4 @@
-"""What a comparison says in sentences, and how its numbers were made. Says nothing that the analysis does not show."""
+"""Write the sentences of `bench compare`: results, caveats and methods."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ from bench.spec import Plan, Recipe
 MAX_PLACES = 6
 TESTS = {
     TWO_WAY: (
-        "Two-way t-test (two or more seeds each): the variance of the difference is that over seeds within each model (Welch 1947) plus that "
-        "over the paired test items, degrees of freedom by Satterthwaite (1946); seeds x items in the spirit of multi-reader multi-case studies "
-        "(Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). Conservative: the item variance contains some of the seeds'."
+        "Two-way t-test (two or more seeds each): the variance of the difference adds the variance over seeds within each model (Welch 1947) and "
+        "the variance over paired test items, with degrees of freedom by Satterthwaite (1946). Seeds and items are crossed as readers and cases "
+        "are in multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). The test is conservative: the item "
+        "variance contains part of the seed variance."
     ),
     MCNEMAR: (
-        "Exact McNemar test (McNemar 1947) on the items that one model has right and the other wrong, with the interval of Agresti and Min "
+        "Exact McNemar test (McNemar 1947) on items that exactly one model answers correctly, with the interval of Agresti and Min "
         f"(2005); {ONE_SEED}."
     ),
     PAIRED_T: f"Paired t-test over items; {ONE_SEED}.",
 }
 CORRECTION = (
-    "p (Holm): corrected for all {num} comparisons of this run together (Holm 1979), significant below 0.05. Intervals of differences are 95 % each, "
-    "not corrected."
+    "p (Holm): corrected for all {num} comparisons of this run together (Holm 1979), significant below 0.05. Each interval of a difference holds at "
+    "95 % alone, without correction."
 )
 ABOUT_FRONT = (
-    "Certain means: whatever the values within the 95 % intervals, no other model of that length could have a smaller or equal x and a larger "
-    "or equal y, and none with a smaller or equal x was tested without a significant difference. Models matched to one budget of parameters "
-    "count as equally large. A model without an interval (one seed) is never certain. Nothing is certain where x is a training time: these are wall "
-    "times of single trainings, whose spread is not known. Nor is a model whose latency is unstable or was timed in too few rounds for an interval. "
-    "Among the trained models, off without a remark means that some other model is better whatever the values."
+    "Certain: no other model of that length could have a smaller or equal x and a larger or equal y, wherever the values lie within their 95 % "
+    "intervals; and every tested model with a smaller or equal x differs significantly in y. Models matched to one parameter budget count as equally "
+    "large. "
+    "Not certain: any model with one seed (no interval), any model whose latency is unstable or has too few rounds for an interval, and every model "
+    "if x is a training time, since wall times of single trainings have no known spread. In the table of trained models, off without a remark means "
+    "that another model is better wherever the values lie within their intervals."
 )
 
 
@@ -54,22 +56,22 @@ def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequenc
         *workload_text(rows, axes),
         plan.created[:10],
     )
-    legend = "Bars: 95 % intervals over seeds" + (" (over rounds for latency)." if axes.x == "latency_ms" else ".")
+    legend = "Bars: 95 % intervals over seeds" + (" (latency: over rounds)." if axes.x == "latency_ms" else ".")
     beside = " Points of one size are drawn side by side." if axes.x in EXACT else ""
     return title, f"{'; '.join(parts)}\n{legend}{beside}"
 
 
 def figure_caption(axes: Axes) -> str:
-    beside = " Points that would lie on top of each other are drawn side by side." if axes.x in EXACT else ""
+    beside = " Overlapping points are drawn side by side." if axes.x in EXACT else ""
     return (
         f"Mean {axes.y} on the test split over seeds with its 95 % t-interval over seeds, against {_noun(axes.x)}, one panel per n.{beside} The line "
-        "is the best mean up to each x; rings mark its models, dotted where membership is not certain. Overlap of two bars is no test: the "
-        "comparisons are."
+        "is the best mean up to each x. Rings mark its models; dotted rings mark uncertain membership. Overlapping bars do not replace the tests "
+        "in the comparisons."
     )
 
 
 def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
-    """Who is on the front, length by length."""
+    """List the models on the front by task and length."""
     places = []
     for (task, n), members in on_front(rows).groupby(["task", "seq_len"], sort=False):
         names = [f"{row['label']} ({_size(row)}{'' if row['front'] == ON else ', not certain'})" for row in members.to_dict("records")]
@@ -78,38 +80,38 @@ def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     return [f"Front of {axes.y} against {_noun(axes.x)}: {'; '.join(places[:MAX_PLACES])}{more}."]
 
 
-def doubt_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
-    """Why an x without a spread leaves the front uncertain, and for whom."""
+def uncertain_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
+    """Name models without a reliable spread in x, hence never certain."""
     doubtful = rows[rows["x_doubtful"] & rows["x"].notna()].to_dict("records")
     if not doubtful:
         return []
     if axes.x == "train_s":
-        return ["No membership is certain: training times are wall times of single trainings, whose spread is not known."]
-    return [f"Never certain, with a latency that is unstable or has no interval: {'; '.join(model_place(row) for row in doubtful)}."]
+        return ["No membership is certain: training times are wall times of single trainings, with unknown spread."]
+    return [f"Never certain, because their latency is unstable or has no interval: {'; '.join(model_place(row) for row in doubtful)}."]
 
 
 def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
-    """How many differences are significant and which; pairs with the same verdict share a clause."""
+    """Count and list the significant differences, then all others."""
     if not comparisons:
         return ["No two trained models of equal size share task, n and budget, so nothing is compared pairwise."]
     significant = [c for c in comparisons if c.significant]
-    anew = [c for c in comparisons if c.about_models]
+    about_models = [c for c in comparisons if c.about_models]
     lost = [c for c in comparisons if c.seeds_lost]
-    single = len(comparisons) - len(anew) - len(lost)
+    single = len(comparisons) - len(about_models) - len(lost)
     found = []
-    if anew:
+    if about_models:
         clauses = _clauses(significant)
         listed = f": {'; '.join(clauses)}" if clauses else ""
         found.append(
-            f"{len(significant)} of {len(anew)} differences {_are(len(significant))} significant (Holm-adjusted p < 0.05){listed}."
+            f"{len(significant)} of {len(about_models)} differences {_are(len(significant))} significant (Holm-adjusted p < 0.05){listed}."
         )
-    if len(anew) > len(significant):
-        others = _clauses([c for c in anew if not c.significant], " and ")
+    if len(about_models) > len(significant):
+        others = _clauses([c for c in about_models if not c.significant], " and ")
         found.append(f"No significant difference: {'; '.join(others)}.")
     if lost:
-        found.append(f"Not claimed, since seeds were lost: {'; '.join(_clauses(lost, ' and '))}.")
+        found.append(f"Not claimed, because seeds were lost: {'; '.join(_clauses(lost, ' and '))}.")
     if single:
-        found.append(f"{single} compare two trained models with one seed, which says nothing of other seeds.")
+        found.append(f"Comparisons of one seed per model: {single}; they say nothing about other seeds.")
     return found
 
 
@@ -120,39 +122,45 @@ def method_text(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def unequal_text(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
-    """How many pairs were not tested since one model is larger; each with its rows."""
+    """Count the pairs left untested because one model is larger.
+
+    `pairs`: the two rows of each pair.
+    """
     by_policy = Counter("flops" if first["match"] == "flops" else "params" for first, _ in pairs)
     nouns = {"flops": "forward FLOPs", "params": "parameters"}
     return [
-        f"{num} pair{' was' if num == 1 else 's were'} not tested: their {nouns[policy]} differ by more than {SIZE_TOLERANCE[policy]:.0%}, so a "
-        "difference could be one of size."
+        f"{num} pair{' was' if num == 1 else 's were'} not tested: their {nouns[policy]} differ by more than {SIZE_TOLERANCE[policy]:.0%}, so "
+        "size could explain a difference."
         for policy, num in by_policy.items()
     ]
 
 
 def seeds_lost_text(rows: pandas.DataFrame, without: Sequence[str], planned: int) -> list[str]:
-    """Which models have fewer seeds than were planned; `without`: the names of those that have none."""
+    """Name models with fewer seeds than planned.
+
+    `without`: names of models without any seed.
+    """
     fewer = rows[rows["num_seeds"] < planned].to_dict("records")
     named = [f"{model_place(row)}: {seeds_text(row['num_seeds'], planned)}" for row in fewer]
     named += [f"{name}: {seeds_text(0, planned)}" for name in without]
     if not named:
         return []
     return [
-        f"Seeds were lost (diverged, failed or not run): {'; '.join(named)}. Their means are of the seeds that remain, which may flatter them, so no "
+        f"Seeds were lost (diverged, failed or not run): {'; '.join(named)}. Means over the remaining seeds may be too high, so no "
         "difference from these models is claimed."
     ]
 
 
 def unit_text(comparisons: Sequence[Comparison], axes: Axes) -> list[str]:
-    """What differences are measured in, where that is not the quantity shown."""
+    """State the unit of differences if it is not the quantity shown."""
     unit = DIFFERENCE_UNITS[axes.y]
     if axes.y == unit or not comparisons:
         return []
-    return [f"Differences are in {unit}, minus the mean squared error per test item, as the items were scored, not in the {axes.y} shown."]
+    return [f"Differences are in {unit}, minus the mean squared error by which test items are scored, not in the {axes.y} shown."]
 
 
 def workload_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
-    """The workload that was timed, where x is a time of it."""
+    """Name the timed workload if x is a latency."""
     timed = rows[rows["x"].notna()]
     if axes.x != "latency_ms" or timed.empty:
         return []
@@ -160,7 +168,7 @@ def workload_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
 
 
 def seeds_text(num: float, planned: int) -> str:
-    """Write 3 of 5 where seeds were lost, else their number."""
+    """Write `3 of 5` if seeds were lost, else their number."""
     return f"{num:.0f} of {planned}" if num < planned else numbers.whole(num)
 
 
@@ -169,16 +177,16 @@ def _noun(x: str) -> str:
 
 
 def _outcome(comparisons: Sequence[Comparison]) -> str:
-    anew = [c for c in comparisons if c.about_models]
-    num = sum(c.significant for c in anew)
-    if not anew:
+    about_models = [c for c in comparisons if c.about_models]
+    num = sum(c.significant for c in about_models)
+    if not about_models:
         lost = any(c.seeds_lost for c in comparisons)
-        return ": seeds were lost, so no difference is claimed" if lost else " of one seed each: nothing shown of other seeds"
-    budgets = all(c.group["match"] != "shape" and not numbers.is_empty(c.group["budget"]) for c in anew)
+        return ": seeds were lost, so no difference is claimed" if lost else " of one seed each: nothing is shown about other seeds"
+    budgets = all(c.group["match"] != "shape" and not numbers.is_empty(c.group["budget"]) for c in about_models)
     equal = "at equal budget" if budgets else "of equal size"
     if num == 0:
         return f": no significant difference {equal}"
-    return f": {num} of {len(anew)} differences {equal} {_are(num)} significant"
+    return f": {num} of {len(about_models)} differences {equal} {_are(num)} significant"
 
 
 def _are(num: int) -> str:
@@ -204,7 +212,10 @@ def _size(row: Mapping[str, Any]) -> str:
 
 
 def _clauses(comparisons: Sequence[Comparison], joint: str = " above ") -> list[str]:
-    """`gmlp above vit (n = 17: 300 k, 1 M)`."""
+    """Write one clause per pair of models.
+
+    Example: `gmlp above vit (n = 17 at 300 k, 1 M)`.
+    """
     places: dict[str, dict[float, list[str]]] = defaultdict(lambda: defaultdict(list))
     for c in comparisons:
         budget = "own size" if numbers.is_empty(c.group["budget"]) else numbers.count(c.group["budget"])

@@ -1,4 +1,7 @@
-"""How cost grows with n, as a section: decompositions, local exponents, twins and crossovers, each with the rule by which it was made."""
+"""Show how cost grows with n: decompositions, local exponents, twins and crossovers.
+
+Twins are two neighbouring lengths, n and n - 1, with and without a class token. Each table's caption says how its numbers were made.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ from bench.report.tables import Column, Row, Table, number, plain, table
 
 
 def decomposition_table(found: Sequence[Growth]) -> Table:
-    """a + b n + c n^2 of every series and quantity, or why there is none."""
+    """Return the quadratic fit per series and quantity, or why it failed.
+
+    Cost is fitted as a + b n + c n^2.
+    """
     rows = []
     for growth in found:
         fit, answer = growth.decomposition, growth.answer
@@ -43,7 +49,7 @@ def decomposition_table(found: Sequence[Growth]) -> Table:
 
 
 def share_table(found: Sequence[Growth]) -> Table:
-    """The share of each term of the fitted cost at each n that entered the fit, one row per series and length."""
+    """Return the share of each fitted term per series and length."""
     rows = [
         {**_place(growth), "n": at.n, **_bounds("a", at.constant), **_bounds("b", at.linear), **_bounds("c", at.quadratic)}
         for growth in found
@@ -54,7 +60,10 @@ def share_table(found: Sequence[Growth]) -> Table:
 
 
 def exponent_table(found: Sequence[Growth]) -> Table:
-    """d log cost / d log n between neighbouring lengths, one row per step."""
+    """Return local exponents, one row per pair of neighbouring lengths.
+
+    A local exponent is d log cost / d log n.
+    """
     rows = [
         {**_place(growth), "shorter": step.shorter, "longer": step.longer, **_bounds("exponent", step.exponent)}
         for growth in found
@@ -65,7 +74,7 @@ def exponent_table(found: Sequence[Growth]) -> Table:
 
 
 def refused_exponents(found: Sequence[Growth]) -> list[str]:
-    """One sentence per reason why series have no exponents."""
+    """Write one sentence per reason why series have no exponents."""
     reasons: dict[str, list[str]] = {}
     for growth in found:
         if growth.exponents.refused:
@@ -77,7 +86,7 @@ def refused_exponents(found: Sequence[Growth]) -> list[str]:
 
 
 def twin_table(found: Sequence[Growth]) -> Table:
-    """Cost per token at n beside n - 1."""
+    """Return ratios of cost per token, n over n - 1."""
     rows = [
         {**_place(growth), "n": twin.n, **_bounds("ratio", twin.ratio), "why not": twin.refused}
         for growth in found
@@ -88,7 +97,7 @@ def twin_table(found: Sequence[Growth]) -> Table:
 
 
 def measured_crossing_table(found: Sequence[PairCrossing]) -> Table:
-    """Where two series were measured to cost the same."""
+    """Return the n at which two measured series cost the same."""
     rows = [
         {
             **{key: pair.scope.get(key) for key in SCOPE_TEXTS},
@@ -106,7 +115,7 @@ def measured_crossing_table(found: Sequence[PairCrossing]) -> Table:
 
 
 def closed_crossing_table(found: Sequence[ClosedCrossing]) -> Table:
-    """The same from the closed forms, for the blocks and for the whole model."""
+    """Return the n at which two closed forms cost the same."""
     lengths = sorted({n for pair in found for n in pair.ratios["blocks"]})[-2:]
     rows = [
         {
@@ -131,7 +140,7 @@ def closed_crossing_table(found: Sequence[ClosedCrossing]) -> Table:
 
 
 def equal_terms_table(found: Sequence[ClosedForm]) -> Table:
-    """The n from which on the quadratic part of the FLOPs is the larger one."""
+    """Return the n above which quadratic FLOPs exceed linear FLOPs."""
     rows = [{"model": form.model, "shape": form.shape, **form.equal_terms} for form in found]
     columns = (Column(header=f"quadratic equals linear, {scope}", text=functools.partial(_length, scope), key=scope) for scope in SCOPES)
     return table(pandas.DataFrame(rows), (plain("model"), plain("shape", "depth x width"), *columns))
@@ -148,7 +157,7 @@ def _places(found: Sequence[Growth]) -> tuple[Column, ...]:
 
 
 def _scope_columns(scopes: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """Columns for the keys that are not the same everywhere."""
+    """Return columns for the keys that vary between scopes."""
     return tuple(
         Column(header=key, text=functools.partial(scope_value_text, key=key), numeric=False, key="budget" if key == "budget" else "")
         for key in SCOPE_TEXTS
@@ -157,7 +166,7 @@ def _scope_columns(scopes: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
 
 
 def _bounds(name: str, interval: Interval | None) -> Row:
-    """An interval as values of a row: the estimate by this name, and its bounds."""
+    """Spread an interval over the row values NAME, NAME_low and NAME_high."""
     return {name: interval and interval.estimate, f"{name}_low": interval and interval.low, f"{name}_high": interval and interval.high}
 
 
@@ -204,28 +213,28 @@ def _rounded(value: float) -> str:
 
 
 DECOMPOSITION = (
-    "Cost as a + b n + c n^2, one shape per series. Times: non-negative weighted least squares with relative weights, from cells that are stable "
-    "and not launch-bound; 95 % t-intervals over rounds; no terms where a lack-of-fit test against the error between rounds rejects (p < 0.01) "
-    "or the grid cannot identify c. Counts: exact, from the length on from which they follow one polynomial within 0.5 %."
+    "Cost as a + b n + c n^2, one shape per series. Times: non-negative least squares with relative weights over configurations that are stable "
+    "and not launch-bound, with 95 % t-intervals over rounds. A fit is dropped if a lack-of-fit test against the error between rounds rejects it "
+    "(p < 0.01) or if the grid cannot identify c. Counts: exact, from the first length after which they follow one polynomial within 0.5 %."
 )
-SHARES = "The share of each term in the fitted cost, at every length that entered a fit that holds."
+SHARES = "The share of each term in the fitted cost, at every length of an accepted fit."
 EXPONENTS = (
     "Local exponents between neighbouring lengths: d log cost / d log n, paired by round, with 95 % t-intervals. 1 is linear, 2 quadratic."
 )
 TWINS = (
-    "What alignment does: cost per token at n (patches and a class token) over that at n - 1, paired by round. Above 1, the odd length costs "
-    "more than its one token."
+    "The effect of alignment: cost per token at n (patches and a class token) over cost per token at n - 1, paired by round. Above 1, the odd "
+    "length costs more than its one extra token."
 )
 MEASURED = (
-    "Where two series were measured to cost the same: the mean log ratio, paired by round, is interpolated linearly in log n; the interval is where "
-    "the 95 % band crosses zero. Pairs with gMLP, and one model under two attention kernels."
+    "The n at which two measured series cost the same. The mean log ratio, paired by round, is interpolated linearly in log n; the interval ends "
+    "where the 95 % band crosses zero. Pairs: gMLP with every other model, and one model under two attention kernels."
 )
-CLOSED = "Where two models of one shape each cost the same by their closed forms, for the blocks alone and for the whole model."
-EQUAL = "From which n on the quadratic part of the FLOPs is larger than the linear one, by closed form."
+CLOSED = "The n at which two models cost the same by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape."
+EQUAL = "The n above which quadratic FLOPs exceed linear FLOPs, by closed form."
 
 
 def growth_blocks(study: Study) -> tuple[Block, ...]:
-    """Every table that has rows; a sentence where there is none."""
+    """Return every table with rows; one sentence if all are empty."""
     return tuple(_blocks(study)) or (
         Paragraph(text="No series of one shape at three lengths or more: this run says nothing about growth."),
     )
@@ -250,14 +259,17 @@ def _shown(table: Table, caption: str) -> Iterator[Block]:
 VALUE, LOW, HIGH = "exponent", "exponent_low", "exponent_high"
 TITLES = {LATENCY.name: "How fast time grows", ACTIVATIONS.name: "How fast activations grow"}
 CAPTION = (
-    "Local exponent of the {what} between each length and the one before it: 1 is linear, 2 quadratic. {how}A change of kernel shows as a kink, "
-    "and an exponent belongs to a kernel on a device, not to an architecture. One shape per series, whatever the batch."
+    "Local exponent of the {what} between each length and the previous one: 1 is linear, 2 quadratic. {how}A change of kernel shows as a kink: an "
+    "exponent describes a kernel on a device, not an architecture. Each series keeps one shape, at any batch size."
 )
 BARS = "Bars are 95 % t-intervals over rounds, paired within the round. "
 
 
 def draw_exponents(found: Sequence[Growth], styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
-    """Draw one figure for time and one for activations, where there are exponents. Call inside `style.figure_style`."""
+    """Draw the exponents of time and of activations, one figure each.
+
+    A quantity without exponents has no figure. Call inside `style.figure_style`.
+    """
     for measure in (LATENCY, ACTIVATIONS):
         rows = pandas.DataFrame([row for growth in found if growth.measure is measure for row in _rows(growth)])
         if rows.empty:
@@ -274,7 +286,7 @@ def draw_exponents(found: Sequence[Growth], styles: Mapping[str, SeriesStyle]) -
 
 
 def _rows(growth: Growth) -> Iterator[dict[str, Any]]:
-    """One per step, as the cell at its longer end with the exponent beside."""
+    """Yield the cell at each step's longer end, with the exponent."""
     by_length = {int(row["seq_len"]): row for row in row_values(growth.series.rows)}
     for step in growth.exponents.exponents:
         bounds = {LOW: step.exponent.low, HIGH: step.exponent.high} if growth.measure.timed else {LOW: None, HIGH: None}

@@ -1,4 +1,8 @@
-"""Our models beside the peers', as a section: tables, a figure against n and JSON. Empty for a run that compares with none."""
+"""Compare our models with peers, the models of other people.
+
+A run without peers has no such section. In code the comparison is a standing (`bench.analysis.peers.Standing`), and a place is one
+combination of part, length, batch size and workload.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +26,34 @@ from bench.report.tables import Table
 from bench.spec import FASTEST_PEER
 
 MEANS_CAPTION = (
-    "Geometric means of ours over the peer's time, over as many lengths and batch sizes of a part as stand behind each; intervals are 95 % "
-    "t-intervals over rounds of the round's own mean. Peers run with our engine at some lengths only: columns over other places are not to be set "
-    "against each other. Only the first column has a target; the others run both sides with one engine and tell the code from the engine."
+    "Our time over the peer's: geometric means with 95 % t-intervals over the means of single rounds, then the number of configurations behind each. "
+    "Peers run with our engine at some lengths only, so compare columns only if they cover the same configurations. Only the first column has a "
+    "target. In the others both sides run with one engine, which separates the effect of the code from the effect of the engine."
 )
 CELLS_CAPTION = (
-    "Ours with its best engine against the fastest peer as shipped: the one with the smallest median there. To choose the smallest makes it look a "
-    "little faster than it is: an error against ours, not for it. Intervals hold for all rows together (Bonferroni), p is Holm's, of equal times."
+    "Ours with its best engine against the fastest peer as shipped, the peer with the smallest median time in that row. Choosing the smallest "
+    "median makes the peer look slightly faster than it is, a bias against ours. Intervals hold for all rows together (Bonferroni); p (Holm) tests "
+    "equal times."
 )
 PAIRS_CAPTION = (
-    "Every peer at every place: ours over the peer's time. The output error is the peer's with our weights, over the largest output."
+    "Our time over the peer's, for every peer and configuration. The output error is the peer's largest error with our weights, over the largest "
+    "output."
 )
 SHARES_CAPTION = (
-    "How much of the difference between spatial gating and attention is kernel: gMLP over ViT, as one peer ships both, and as built here with "
-    "the best engines. Above 1 attention is faster. The first ratio is the second times the third. What remains between the best of both is put "
-    "down to the architecture (FLOPs: gMLP's over ViT's), the rest to kernels. A share above 100 % means that with the best kernels gating is the "
-    "faster one, a share below 0 that attention gained more from them; it is left out where attention is not shown to be faster as shipped, and "
-    "where the interval of what kernels do contains 1."
+    "How much of the difference between spatial gating and attention comes from kernels. Ratios are the time of gMLP over ViT: as one peer ships "
+    "both, as built here with the best engines, and the quotient of the two (kernels). Above 1 attention is faster. The ratio with the best engines "
+    "is attributed to the architecture, the quotient to kernels. FLOPs: gMLP's over ViT's. A share above 100 % means that gating is faster with the "
+    "best kernels, a share below 0 that attention gained more from them. The share is left out if attention is not shown to be faster as shipped, "
+    "or if the interval of the kernel ratio contains 1."
 )
-EXCLUDED_CAPTION = "Left out of every ratio and mean, so that nothing unequal is compared."
+EXCLUDED_CAPTION = "These configurations enter no ratio and no mean, because their answers differ or their measurements are incomplete."
 
 
 def standing_blocks(study: Study) -> tuple[Block, ...]:
-    """Show ours beside the peers; nothing for a run that compares with none. Call inside `style.figure_style`."""
+    """Return summary, figures and tables; () without peers.
+
+    Call inside `style.figure_style`.
+    """
     standing = study.peers
     if standing is None:
         return ()
@@ -53,20 +62,23 @@ def standing_blocks(study: Study) -> tuple[Block, ...]:
 
 
 def summary(standing: Standing) -> str:
-    """The geometric mean of every part against its fastest peers, and in how many cells ours is shown to be faster: in fp32 where there are any."""
+    """State each part's geometric mean, and how often ours is faster.
+
+    The mean is over the fastest peer of each place. The number counts fp32 alone, if the run has fp32.
+    """
     means = []
     for mean in (mean for mean in standing.means if mean.peer == FASTEST_PEER):
-        text = interval_text(mean.ratio, "ratio") if mean.ratio else "not known"
+        text = interval_text(mean.ratio, "ratio") if mean.ratio else "unknown"
         lost = f"{mean.num_places} of " if mean.num_places < mean.num_planned else ""
-        means.append(f"{mean.part} {text} over {lost}{mean.num_planned} cells")
+        means.append(f"{mean.part} {text} over {lost}{mean.num_planned} configuration{'' if mean.num_planned == 1 else 's'}")
     pairs = [pair for pair in standing.fastest if pair.place.dtype == "fp32"] or standing.fastest
     shown = sum(pair.is_shown_faster for pair in pairs)
-    lead = f"Ours with its best engine over the fastest peer as shipped, geometric mean of times: {'; '.join(means)}."
-    return f"{lead} Shown to take less time in {shown} of {len(pairs)} cells (Holm)."
+    lead = f"Time of ours with its best engine over the fastest peer as shipped, geometric mean: {'; '.join(means)}."
+    return f"{lead} Ours is shown to take less time in {shown} of {len(pairs)} configurations (Holm)."
 
 
 def _tables(standing: Standing, shares: Sequence[KernelShare], doubt: str) -> tuple[Block, ...]:
-    """Those that have rows."""
+    """Return the tables with rows."""
     found = (
         (mean_table(standing.means), MEANS_CAPTION),
         (cell_table(standing.fastest), " ".join(filter(None, (CELLS_CAPTION, doubt)))),
@@ -83,13 +95,16 @@ QUANTITY = Quantity(
     value=VALUE, low=LOW, high=HIGH, label="ours / peer, time", text=lambda value: f"{value:g}", limit=1.0, limit_label="equally fast"
 )
 CAPTION = (
-    "Time of ours with its best engine over that of each peer as shipped: below the line at 1 ours is faster. Bars are 95 % t-intervals over rounds, "
-    "paired within the round."
+    "Time of ours with its best engine over the time of each peer as shipped: below 1 ours is faster. Bars are 95 % t-intervals over rounds, paired "
+    "within the round."
 )
 
 
 def draw_standing(standing: Standing, frame: pandas.DataFrame) -> Iterator[FigureBlock]:
-    """Draw a panel per model, phase and batch, where pairs have a ratio. `frame` is prepared. Call inside `style.figure_style`."""
+    """Draw ratios against n with a panel per model, phase and batch.
+
+    `frame`: prepared rows. Call inside `style.figure_style`.
+    """
     shown = [pair for pair in standing.pairs if pair.kind == SHIPPED and pair.ratio is not None]
     rows = pandas.DataFrame([_row(pair) for pair in shown], columns=[*frame.columns, VALUE, LOW, HIGH])
     if rows.empty:
@@ -106,7 +121,7 @@ def draw_standing(standing: Standing, frame: pandas.DataFrame) -> Iterator[Figur
 
 
 def _row(pair: Pair) -> dict[str, Any]:
-    """Our cell, under the peer's name."""
+    """Return our cell with the ratio, labelled with the peer's name."""
     assert pair.ratio is not None
     own = {"batching": f"batch {pair.place.batch_size}", "label": pair.peer}
     return {**pair.ours.row, **own, VALUE: pair.ratio.estimate, LOW: pair.ratio.low, HIGH: pair.ratio.high}
@@ -118,7 +133,10 @@ def _missing(pairs: Sequence[Pair]) -> tuple[str, ...]:
 
 
 def standing_json(study: Study) -> dict[str, Any]:
-    """Return the comparison for `verdicts.json`, empty without peers; a ratio that is not known has no numbers."""
+    """Return the comparison for `verdicts.json`; {} without peers.
+
+    Unknown ratios have no numbers.
+    """
     standing = study.peers
     if standing is None:
         return {}
@@ -163,21 +181,21 @@ def _place_json(place: Place) -> dict[str, Any]:
 
 
 Value = str | tuple[str, float]
-"""A cell's text, or its text and the number to sort it by."""
+"""The text of a table cell, optionally with a sort key."""
 
 
 def mean_table(means: Sequence[Mean]) -> Table:
-    """One row per part and peer, one column per kind of pair with how many places went in; the fastest peer of each place leads."""
+    """Return geometric means: a row per peer, a column per kind."""
     kinds = _in_order(mean.kind for mean in means)
     by_row: dict[tuple[str, str], dict[str, Value]] = {}
     for mean in means:
-        cells = f", {mean.num_places} of {mean.num_planned} cells"
-        by_row.setdefault((mean.part, mean.peer), {})[mean.kind] = _ratio(mean.ratio, cells)
+        coverage = f", {mean.num_places} of {mean.num_planned}"
+        by_row.setdefault((mean.part, mean.peer), {})[mean.kind] = _ratio(mean.ratio, coverage)
     return _table(("part", "peer", *kinds), [(*names, *(found.get(kind, "") for kind in kinds)) for names, found in by_row.items()])
 
 
 def cell_table(fastest: Sequence[Pair]) -> Table:
-    """Ours with its best engine against the fastest peer of each place, with both times."""
+    """Return one row per place: our best engine against the fastest peer."""
     rows = [
         (
             *_place_values(pair.place),
@@ -190,11 +208,11 @@ def cell_table(fastest: Sequence[Pair]) -> Table:
         )
         for pair in fastest
     ]
-    return _table(("part", "n", "batch", "engine", "ours", FASTEST_PEER, "its time", "ratio", "p (Holm)"), rows)
+    return _table(("part", "n", "batch", "engine", "ours", FASTEST_PEER, "time of peer", "ratio", "p (Holm)"), rows)
 
 
 def pair_table(pairs: Sequence[Pair]) -> Table:
-    """One row per place and peer, one column per kind of pair."""
+    """Return ratios: a row per place and peer, a column per kind."""
     kinds = _in_order(pair.kind for pair in pairs)
     by_row: dict[tuple[Place, str], dict[str, Pair]] = {}
     for pair in pairs:
@@ -212,7 +230,10 @@ def pair_table(pairs: Sequence[Pair]) -> Table:
 
 
 def differences(standing: Standing) -> list[str]:
-    """By peer, what was taken out of it for the comparison of answers and is in it when it is timed: a sentence each."""
+    """Write one sentence per peer that was changed to compare answers.
+
+    The sentence names the components removed for the comparison; timed peers keep them.
+    """
     compared = [(contender.side, contender.row) for found in standing.contenders.values() for contender in found]
     found = {(side, str(row["differences"])): None for side, row in compared if not is_empty(row.get("differences"))}
     return [f"{side}: {text}." for side, text in found]
@@ -235,11 +256,11 @@ def share_table(shares: Sequence[KernelShare]) -> Table:
 
 def excluded_table(standing: Standing) -> Table:
     rows = [(*_place_values(lost.place), lost.contender.side, lost.contender.engine, lost.reason) for lost in standing.excluded]
-    return _table(("part", "n", "batch", "whose", "engine", "why"), rows)
+    return _table(("part", "n", "batch", "side", "engine", "why"), rows)
 
 
 def _table(headers: tuple[str, ...], rows: Sequence[tuple[Value, ...]]) -> Table:
-    """Columns that are empty throughout are left out; those with numbers to sort by are set flush right."""
+    """Build a table without empty columns; columns with sort keys are right-aligned."""
     pairs = [[(value, None) if isinstance(value, str) else value for value in row] for row in rows]
     kept = [i for i in range(len(headers)) if any(row[i][0] for row in pairs)]
     return Table(
@@ -251,7 +272,7 @@ def _table(headers: tuple[str, ...], rows: Sequence[tuple[Value, ...]]) -> Table
 
 
 def _in_order(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Ours with its best engine first, then both eager, then the other engines."""
+    """Order kinds of pairs: best engine first, then both eager, then others."""
     return tuple(sorted(dict.fromkeys(kinds), key=lambda kind: (kind != SHIPPED, kind != both_with(EAGER))))
 
 

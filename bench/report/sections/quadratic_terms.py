@@ -1,4 +1,4 @@
-"""Where n^2 lives: in weights, in activations, or nowhere, read off each model's closed form."""
+"""Say whether a model's n^2 terms are weights or activations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pandas
 from bench import numbers
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
+from bench.report.sections.wording import join_names
 from bench.report.tables import Table, number, plain, table
 
 WEIGHTS = "weights"
@@ -17,13 +18,14 @@ NOWHERE = "nowhere: linear in n"
 
 
 def where_quadratic(study: Study) -> tuple[Block, ...]:
+    """Return sentences and a table of the quadratic terms of every model."""
     homes = study.quadratic_home.drop_duplicates(["model", "seq_len", "budget", "flops_coefficient", "params_seq"])
     if homes.empty:
-        return (Paragraph(text="The plan holds no cell."),)
+        return (Paragraph(text="The plan holds no configurations."),)
     homes = homes.assign(home=[_home(row) for row in homes.to_dict("records")])
     caption = (
-        "From the closed forms, at each cell's own width. FLOPs per n^2: forward FLOPs of one sample that multiply n^2. Weights per n^2: parameters "
-        "that multiply n^2. Length-dependent parameters also count learned positions and spatial biases."
+        "Coefficients from the closed forms, at each configuration's own width. FLOPs per n^2: forward FLOPs of one sample that multiply n^2. "
+        "Weights per n^2: the same for parameters. Length-dependent parameters include learned positions and spatial biases."
     )
     return (*(Paragraph(text=text) for text in _sentences(homes)), TableBlock(table=_table(homes), caption=caption))
 
@@ -43,12 +45,12 @@ def _sentences(homes: pandas.DataFrame) -> list[str]:
     for home, text in (
         (
             WEIGHTS,
-            "n x n weights in each layer, learned once and shared by every sample of the batch: they count as parameters and are stored",
+            "n x n weights in each layer, stored as parameters and shared by all samples of a batch",
         ),
         (
             ACTIVATIONS,
-            "n x n activations per head and sample, computed anew each time: no parameter, and a fused kernel never writes them to memory, "
-            "while an explicit one stores batch x heads x n^2 of them per layer",
+            "n x n activations per head and sample, computed in every step. A fused kernel never writes them to memory; an explicit kernel stores "
+            "batch x heads x n^2 of them per layer",
         ),
         (f"{WEIGHTS} and {ACTIVATIONS}", "both n x n weights, shared by the batch, and n x n activations per sample"),
     ):
@@ -56,7 +58,7 @@ def _sentences(homes: pandas.DataFrame) -> list[str]:
         if chosen:
             sentences.append(f"{_models_and_terms(chosen)}: {text}.")
     if linear:
-        sentences.append(f"{', '.join(linear)}: no n^2 term in matrix products; the FLOPs are linear in n.")
+        sentences.append(f"{', '.join(linear)}: no n^2 term in matrix products, so FLOPs are linear in n.")
     return sentences
 
 
@@ -64,12 +66,11 @@ def _head_sentence(models: list[str]) -> str:
     if len(models) == 1:
         return f"{models[0]} is quadratic in n."
     which = "both" if len(models) == 2 else "all"
-    names = f"{', '.join(models[:-1])} and {models[-1]}"
-    return f"{names} are {which} quadratic in n. What differs is the coefficient, and where n^2 lives."
+    return f"{join_names(models)} are {which} quadratic in n. They differ in the coefficient and in where the n^2 values live."
 
 
 def _models_and_terms(rows: list[dict[str, Any]]) -> str:
-    """Models that hold n^2 in the same terms share one bracket."""
+    """Write `vit, transformer (in TERMS)`, grouping models with equal terms."""
     by_terms: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         by_terms.setdefault((*row["weight_terms"], *row["activation_terms"]), []).append(row["model"])

@@ -1,4 +1,4 @@
-"""Roofline, as a section: what each step reached against what the device can, and the cells that are furthest away.
+"""Show how close each step comes to the roofline of the device.
 
 Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009.
 """
@@ -22,6 +22,7 @@ from bench.report.charts.sheets import Sheet, draw_sheets, sheets
 from bench.report.charts.style import HOLLOW, SeriesStyle, slug
 from bench.report.charts.ticks import log_value_axis, round_ticks
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
+from bench.report.sections.wording import spell_out_policy
 from bench.report.tables import LATENCY, LENGTH, MODEL, Column, Row, Table, number, plain, table, work_columns
 
 X, Y = "intensity", "achieved_flops_per_s"
@@ -31,14 +32,17 @@ ROOF_NAME = "ceilings of the device"
 MARGIN = 2.0
 PANEL_KEYS = ("device", "phase")
 ROOFLINE_CAPTION = (
-    "What each step reached against how much it computes per byte that its operators read and write. The slope is the best copy of this device and "
-    "the flat part its best matrix product, both measured in this run. Points far below the roof wait for something else; hollow ones are bound by "
-    "launching operators, and stay out of scaling fits. Bytes are counted as if nothing stayed in a cache, so a point may lie above the slope."
+    "FLOP/s reached by each step against its FLOPs per byte that operators read and write. The slope is this device's best copy, the flat part its "
+    "best matrix product, both measured in this run. Points far below the roof wait for something else. Hollow points are bound by launching "
+    "operators, so scaling fits leave them out. Bytes are counted as if no cache existed, so a point may lie above the slope."
 )
 
 
 def draw_rooflines(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
-    """Draw a figure per device with a panel per phase and dtype, where cells have a regime. Call inside `style.figure_style`."""
+    """Draw one figure per device with a panel per phase and dtype.
+
+    Cells without a regime are listed as missing. Call inside `style.figure_style`.
+    """
     rows = study.regimes
     drawn = rows[rows["regime"].notna() & (rows[X] > 0)]
     if len(drawn):
@@ -54,7 +58,7 @@ def draw_rooflines(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[
 
 
 def regime_table(rows: pandas.DataFrame) -> Table:
-    """Needs the columns of `regimes`."""
+    """Return one row per cell; `rows` needs the columns of `regimes`."""
     size = (plain("size"),) if frames.varying(rows, ("size",)) else ()
     columns = (
         *(MODEL, LENGTH, *size, *work_columns(rows)),
@@ -62,16 +66,16 @@ def regime_table(rows: pandas.DataFrame) -> Table:
         *(number("explained", "of the latency", numbers.percent), LATENCY, number("mfu", "MFU", numbers.percent)),
         *(number(X, X_LABEL, _short), number(Y, "FLOP/s", numbers.count), number("achieved_bytes_per_s", "bytes/s", numbers.count)),
         *(number("num_operators", "operators", numbers.whole), number("moved_bytes", "moved", numbers.bytes_text)),
-        Column(header="not known because", text=lambda row: row["regime_reason"] or "", numeric=False),
+        Column(header="unknown because", text=lambda row: row["regime_reason"] or "", numeric=False),
     )
     return table(rows, columns, keep=("model", "n", "bound by"))
 
 
 def draw_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Figure:
-    """Draw every cell under the roof of its panel; hollow where launching operators bounds it."""
+    """Draw every cell under the roof of its panel, hollow if launch-bound."""
     rows = sheet.rows
     labels = [label for label in styles if label in set(rows["label"])]
-    # around all points, the flat part of every roof, and the ridge where it meets the slope
+    # the limits include every point, every roof, and the ridge where roof meets slope
     ridges = rows["ceiling_flops_per_s"] / rows["ceiling_bytes_per_s"]
     x_limits = (min(rows[X].min(), ridges.min()) / MARGIN, max(rows[X].max(), ridges.max()) * MARGIN)
     y_limits = (rows[Y].min() / MARGIN, max(rows[Y].max(), rows["ceiling_flops_per_s"].max()) * MARGIN)
@@ -123,31 +127,34 @@ QUANTITY = Quantity(
     label="share of the roofline",
     text=lambda share: f"{100 * share:g} %",
     limit=1.0,
-    limit_label="what the device allows",
+    limit_label="roofline",
     hollow=is_unstable,
     hollow_label="unstable",
 )
 LIMIT_CAPTION = (
-    "The time that the device allows a step, over the time that it took. Allowed is the longer of two times: model FLOPs by the best matrix product, "
-    "and compulsory bytes (weights, batch, answers; no intermediate) by the best copy, both measured in the round of the step. Points are geometric "
-    "means over rounds; bars are 95 % intervals; hollow points are unstable. A point is above the line only where "
-    "weights stay in a cache, or a product beats the ceiling."
+    "The least time that the device allows for a step, over the measured time. The least time is the longer of two: model FLOPs at the rate of the "
+    "best matrix product, and compulsory bytes (weights, batch, answers; no intermediates) at the rate of the best copy. Both rates were measured in "
+    "the same round as the step. Points are geometric means over rounds, bars 95 % intervals; hollow points are unstable. A point lies above the "
+    "line only if weights stay in a cache or a product beats the ceiling."
 )
 FURTHEST_CAPTION = (
-    "Of each model and workload the cell that is furthest from what the device allows, the furthest first. Limited by: the side of the roof above "
-    "it. Launching and moving: what the step's operators, and the bytes that they read and write if nothing stays in a cache, would take of its "
-    "time. The rest: what keeps it from the roofline, as far as these can tell."
+    "For each model and workload the configuration furthest from its roofline, furthest first. Limited by: the side of the roof above it. Launching "
+    "and moving: shares of the measured time that launching the step's operators would take, and moving the bytes that they read and write without "
+    "a cache. The rest: the likeliest reason for the remaining distance."
 )
 
 
 def draw_limits(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
-    """Draw the share against n with a panel per size and workload, where cells have a share. Call inside `style.figure_style`."""
+    """Draw the share of the roofline against n.
+
+    Each size and workload has a panel. Call inside `style.figure_style`.
+    """
     if (study.frame[SHARE] > 0).any():
         yield from draw_sheets(
             [sheet for sheet in sheets(study.frame, "size", str) if (sheet.rows[SHARE] > 0).any()],
             lambda sheet: draw_lines(sheet, QUANTITY, styles),
             name="limit",
-            title="Distance to what the device allows",
+            title="Distance to the roofline",
             caption=LIMIT_CAPTION,
             table=lambda rows: limit_table(study.limits.loc[rows.index.intersection(study.limits.index)]),
             missing=_without_share,
@@ -155,7 +162,7 @@ def draw_limits(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[Fig
 
 
 def limit_blocks(study: Study) -> tuple[Block, ...]:
-    """What the cells come to, and those that are furthest away; nothing without ceilings."""
+    """Return a summary and the furthest cells; () without ceilings."""
     rows = frames.cells(study.limits)
     if rows.empty:
         return ()
@@ -169,7 +176,7 @@ def limit_blocks(study: Study) -> tuple[Block, ...]:
 
 
 def limit_table(rows: pandas.DataFrame) -> Table:
-    """Needs the columns of `limits`."""
+    """Return one row per cell; `rows` needs the columns of `limits`."""
     size = (plain("size"),) if frames.varying(rows, ("size",)) else ()
     columns = (
         *(MODEL, LENGTH, *size, *work_columns(rows)),
@@ -183,7 +190,7 @@ def limit_table(rows: pandas.DataFrame) -> Table:
 
 
 def _share(row: Row) -> str:
-    """12.3 % [11.9, 12.7], and whether it is unstable."""
+    """Write `12.3 % [11.9, 12.7], unstable`."""
     value, low, high = (row[name] for name in (QUANTITY.value, QUANTITY.low, QUANTITY.high))
     if numbers.is_empty(value):
         return ""
@@ -192,22 +199,26 @@ def _share(row: Row) -> str:
 
 
 def _summary(rows: pandas.DataFrame) -> str:
-    """Of the stable cells, and how many others there are."""
+    """Name the typical, nearest and furthest stable cell."""
     stable, keys = rows[~is_unstable(rows)], frames.varying(rows)
     if stable.empty:
-        return f"All {len(rows)} cells are unstable: no nearest and no furthest is named. {_ceilings(rows)}"
+        return f"All {len(rows)} configurations are unstable, so none is named nearest or furthest. {_ceilings(rows)}"
     nearest, last = stable.loc[stable[SHARE].idxmax()], stable.loc[stable[SHARE].idxmin()]
     num_unstable = len(rows) - len(stable)
     left_out = f" Unstable and left out: {num_unstable}." if num_unstable else ""
     return (
-        f"Of what the device allows, half of the {len(stable)} cells reach {numbers.percent(typical_share(stable))} or more; the nearest is "
-        f"{frames.row_name(nearest, keys)} at {numbers.percent(nearest[SHARE])}, the furthest {frames.row_name(last, keys)} at "
-        f"{numbers.percent(last[SHARE])}.{left_out} {_ceilings(rows)}"
+        f"Half of the {len(stable)} stable configurations reach {numbers.percent(typical_share(stable))} or more of their roofline. The nearest, "
+        f"at {numbers.percent(nearest[SHARE])}, is {_name(nearest, keys)}; the furthest, at {numbers.percent(last[SHARE])}, is "
+        f"{_name(last, keys)}.{left_out} {_ceilings(rows)}"
     )
 
 
+def _name(row: pandas.Series, keys: tuple[str, ...]) -> str:
+    return spell_out_policy(frames.row_name(row, keys))
+
+
 def _ceilings(rows: pandas.DataFrame) -> str:
-    """What this run measured, by device and dtype."""
+    """List the ceilings that this run measured, by device and dtype."""
     kernels = rows["ceiling_kernel"] if "ceiling_kernel" in rows else pandas.Series("", index=rows.index)
     texts = []
     for (device, dtype), found in rows.groupby(["device", "dtype"], sort=False):
@@ -219,7 +230,7 @@ def _ceilings(rows: pandas.DataFrame) -> str:
 
 
 def _without_share(rows: pandas.DataFrame) -> tuple[str, ...]:
-    """Cells without a share, and whether their latency, their bytes or the ceilings are what is missing."""
+    """List cells without a share and name the missing quantity."""
     keys = frames.varying(rows)
     empty = rows[~(rows[SHARE] > 0)].to_dict("records")
     return tuple(f"{frames.row_name(row, keys)}: {_missing(row)}" for row in empty)
@@ -228,4 +239,4 @@ def _without_share(rows: pandas.DataFrame) -> tuple[str, ...]:
 def _missing(row: Row) -> str:
     if numbers.is_empty(row["latency_ms"]):
         return str(row["status"])
-    return "its compulsory bytes are not known" if numbers.is_empty(row["compulsory_bytes"]) else "no ceiling of the same round"
+    return "compulsory bytes unknown" if numbers.is_empty(row["compulsory_bytes"]) else "no ceiling measured in the same round"

@@ -1,4 +1,4 @@
-"""Sweeps of batch size and length, as a section: what fits, where throughput saturates, and throughput against batch size as a figure."""
+"""Show sweeps of batch size and length, and their limits."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ from bench.spec import NO_ATTENTION, PREDICTED, Plan, Sweep
 
 NEAR_TEXT = f"{100 * NEAR:.0f} %"
 MEMORY_DIGITS = 6
-"""Of an amount of memory that stands beside its limit."""
-EAGER_TEXT = "What fits is predicted for an eager step: engines with packed weights, graphs and compile need more."
+"""Enough digits to compare an amount of memory with its limit."""
+EAGER_TEXT = "The prediction holds for an eager step; packed weights, CUDA graphs and compiled steps need more memory."
 BATCH_CAPTION = (
-    "Throughput against batch. A sweep ends at the largest batch whose step fits the memory by prediction; one more is predicted not to. "
-    f"{EAGER_TEXT} Peak throughput is the best of the batches tried, so a little too high; {NEAR_TEXT} of it is reached from the smallest batch "
-    "that does, its share paired by round. Brackets hold 95 % intervals over rounds."
+    "Throughput against batch size. A sweep ends at the largest batch predicted to fit into memory; one sample more is predicted not to fit. "
+    f"{EAGER_TEXT} Peak throughput is the best of all batches tried, which biases it slightly upward. The next column has the smallest batch that "
+    f"reaches {NEAR_TEXT} of it; that share is paired by round. Brackets hold 95 % intervals over rounds."
 )
 SEQ_CAPTION = (
-    "The longest found whose step fits the memory by prediction, at the model's size there: at a matched budget width and ffn_width shrink as n "
-    f"grows, until no size is left. {EAGER_TEXT}"
+    "The longest n found that is predicted to fit into memory. At a matched budget width and ffn_width shrink as n grows, until no size meets "
+    f"the budget. {EAGER_TEXT}"
 )
 LATENCY_COLUMNS = ("latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 TOP_COLUMNS = (*LATENCY_COLUMNS, "peak_memory_bytes", "memory_source", "tokens_per_s", "width")
-"""Columns of the largest step alone."""
+"""Columns that only the largest step fills."""
 
 
 def saturation_blocks(study: Study, styles: Mapping[str, SeriesStyle]) -> tuple[Block, ...]:
-    """Show where throughput saturates and how much fits; nothing where the run holds no sweep. Call inside `style.figure_style`."""
+    """Return figures and tables of all sweeps; () without a sweep.
+
+    Call inside `style.figure_style`.
+    """
     found = study.saturations
     tables = ((batch_table(found), BATCH_CAPTION), (length_table(found), SEQ_CAPTION))
     shown = [TableBlock(table=table, caption=caption) for table, caption in tables if table.rows]
@@ -54,7 +57,7 @@ def batch_table(found: Sequence[Saturation]) -> Table:
         *(Column(header="peak samples/s", text=_throughput, key="best_per_s"), number("best_size", "at batch", numbers.exact)),
         number("near_size", f"{NEAR_TEXT} of it from batch", numbers.exact),
         Column(header="share there", text=_share, key="near_share"),
-        Column(header="largest one", text=lambda row: row["top"], numeric=False, badge=True),
+        Column(header="status of largest", text=lambda row: row["top"], numeric=False, badge=True),
     )
     return table(rows, columns, keep=("model", "n"))
 
@@ -65,15 +68,15 @@ def length_table(found: Sequence[Saturation]) -> Table:
         *_places(rows, number("batch_size", "batch", numbers.exact)),
         number("largest", "longest n that fits", numbers.exact),
         *MEMORY_COLUMNS,
-        Column(header="longer", text=_longer, numeric=False),
+        Column(header="next n", text=_next_size, numeric=False),
         *(number("width", "width there", numbers.whole), LATENCY, number("tokens_per_s", "tokens/s there", numbers.count)),
-        Column(header="longest one", text=lambda row: row["top"], numeric=False, badge=True),
+        Column(header="status of longest", text=lambda row: row["top"], numeric=False, badge=True),
     )
     return table(rows, columns, keep=("model",))
 
 
 def sweep_table(plan: Plan) -> Table:
-    """The size that each of a plan's sweeps reaches, before anything is measured."""
+    """Return the predicted largest size of each sweep in a plan."""
     by_id = {planned.cell.cell_id: planned.cell for planned in plan.cells}
     rows = []
     for sweep in plan.ladders:
@@ -85,7 +88,7 @@ def sweep_table(plan: Plan) -> Table:
         rows.append({"model": cell.model.name, "size": size, "work": words, **_sweep_row(sweep)})
     columns = (
         *(plain("model"), plain("size", "sweep"), plain("work", "workload"), number("largest", "largest", numbers.exact)),
-        *(number("peak_bytes", "peak", _bytes), plain("memory"), Column(header="next", text=_longer, numeric=False)),
+        *(number("peak_bytes", "peak", _bytes), plain("memory"), Column(header="next", text=_next_size, numeric=False)),
     )
     return table(pandas.DataFrame(rows), columns, keep=("model",))
 
@@ -107,10 +110,13 @@ def _rows(found: Sequence[Saturation], axis: str) -> pandas.DataFrame:
 
 
 def _row(found: Saturation) -> Row:
-    """The largest step's row, or without one that of the last below, less its own values; and the sweep's results."""
+    """Join the sweep's results with the row of its largest step.
+
+    If the largest step was not run, the last step below it gives the workload but no measurements.
+    """
     last, best, near, share = found.steps.iloc[-1].to_dict(), found.best or {}, found.near or {}, found.near_share
-    shared = {name: last[name] for name in ("label", "seq_len", "size", "batch_size", *WORK_KEYS)}
-    own = {name: (found.top or {}).get(name) for name in TOP_COLUMNS}
+    workload = {name: last[name] for name in ("label", "seq_len", "size", "batch_size", *WORK_KEYS)}
+    measured = {name: (found.top or {}).get(name) for name in TOP_COLUMNS}
     values = {
         **{f"best_{name}": best.get(f"throughput_{name}") for name in ("per_s", "low_per_s", "high_per_s")},
         "best_is_stable": best.get("latency_stable"),
@@ -119,7 +125,7 @@ def _row(found: Saturation) -> Row:
         **{f"near_{name}": getattr(share, place, None) for name, place in (("share", "estimate"), ("low", "low"), ("high", "high"))},
     }
     top = str(found.top["status"]) if found.top else "not run: too slow"
-    return {**shared, **own, **_sweep_row(found.sweep), **values, "top": top}
+    return {**workload, **measured, **_sweep_row(found.sweep), **values, "top": top}
 
 
 def _places(rows: pandas.DataFrame, *others: Column) -> tuple[Column, ...]:
@@ -158,8 +164,8 @@ def _bounded(value: Any, low: Any, high: Any, text: Callable[[float], str]) -> s
     return text(value) if numbers.is_empty(low) else f"{text(value)} [{text(low)}, {text(high)}]"
 
 
-def _longer(row: Mapping[str, Any]) -> str:
-    """The size above the largest, and why it is not in the sweep."""
+def _next_size(row: Mapping[str, Any]) -> str:
+    """Name the next larger size and say why the sweep excludes it."""
     if numbers.is_empty(row["beyond_bytes"]):
         return f"{numbers.exact(row['beyond'])}: {row['ends_because']}"
     return f"{numbers.exact(row['beyond'])} needs {_bytes(row['beyond_bytes'])}"
@@ -178,13 +184,16 @@ QUANTITY = Quantity(
 )
 ROW_KEYS = ("size", "device", "phase", "engine", "dtype", "task", "recipe")
 CAPTION = (
-    "Samples per second against the batch, each line up to the largest batch that fits the memory. Points are medians over rounds, bars 95 % "
-    "intervals; hollow ones are unstable. Where a line is flat the device is saturated: a larger batch costs memory and latency and gains nothing."
+    "Samples per second against batch size, up to the largest batch that fits into memory. Points are medians over rounds, bars 95 % intervals; "
+    "hollow points are unstable. Where a line is flat the device is saturated: a larger batch costs memory and latency without gain."
 )
 
 
 def draw_saturation(found: Sequence[Saturation], styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
-    """Draw all timed sweeps of batch sizes with a panel per length. Call inside `style.figure_style`."""
+    """Draw all timed sweeps of batch sizes, one panel per length.
+
+    Call inside `style.figure_style`.
+    """
     sweeps = [each.steps for each in found if each.sweep.axis == "batch"]
     rows = pandas.concat(sweeps).drop_duplicates("cell_id") if sweeps else pandas.DataFrame(columns=[QUANTITY.value])
     if (rows[QUANTITY.value] > 0).any():
@@ -206,7 +215,7 @@ def _untimed(rows: pandas.DataFrame) -> tuple[str, ...]:
 
 
 def step_table(rows: pandas.DataFrame) -> Table:
-    """List every step with its throughput; the table of costs has no interval of it."""
+    """List every step with throughput and interval, which the cost table lacks."""
     size = (plain("size"),) if varying(rows, ("size",)) else ()
     through = Column(
         header=QUANTITY.label,

@@ -1,4 +1,4 @@
-"""Trained weights to look at: how each model mixes tokens, layer by layer and head by head, before and after training."""
+"""Show how models mix tokens, before and after training."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Found = TypeVar("Found")
 MAX_LAYERS = MAX_HEADS = 8
 MAX_MODELS = 8
 FEW_VIEWS = 2
-"""As many heatmaps as a report draws by default."""
+"""Number of heatmaps in a report by default."""
 PLACES = {"line": "along the line", "grid": "on the grid"}
 INTRODUCTION = (
     "How each trained model (its first seed) passes information between tokens. Row i, column j: how much of token j reaches token i. "
-    "Shift invariance is the share of a matrix's squared Frobenius norm, its mean entry taken away, that stays when each entry is replaced by the "
-    "mean of all entries whose tokens are equally far apart: 1 for a convolution; what independent noise would have stands beside it. It is taken "
-    "over the data tokens, along the line in which they are read (a Toeplitz matrix) and, for images, on the grid of patches; what is "
-    "shift-invariant along the line is so on the grid, and noise too scores higher there. gMLP's authors saw its filters become shift-invariant "
+    "Shift invariance is the share of a matrix's squared Frobenius norm, after subtracting the mean entry, that remains when each entry is replaced "
+    "by the mean of all entries at the same distance between tokens. A convolution has 1; the value of independent noise stands beside. It "
+    "covers the data tokens, measured along the line in which they are read (a Toeplitz matrix) and, for images, on the grid of patches. A matrix "
+    "that is shift-invariant along the line is so on the grid, where noise scores higher too. gMLP's authors saw its filters become shift-invariant "
     "(arXiv 2105.08050, Sec. 3 and Fig. 3)."
 )
 CLASS_TOKEN_NOTE = " The first row and column are the class token's."
 UNTRAINED_ROWS_NOTE = (
-    " In the last layer only that row reaches the answer: the other rows of its matrix are never trained, and its shift invariance is that of the "
-    "start."
+    " In the last layer only that row reaches the answer, so the other rows are never trained and keep the shift invariance of the start."
 )
 
 
 def weights_blocks(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> tuple[Block, ...]:
-    """Show the mixing of trained models, in reading order; nothing where the records hold none.
+    """Show the mixing of trained models; () if no record holds any.
 
-    A table of all models, and the heatmaps of a few or, with `every_figure`, of the first `MAX_MODELS`. Call inside `style.figure_style`.
+    A table covers all models. Heatmaps cover a few matrices or, with `every_figure`, the first `MAX_MODELS` models. Call inside
+    `style.figure_style`.
     """
     views = mixing_views(records, plan)
     if not views:
@@ -50,13 +50,13 @@ def weights_blocks(records: Sequence[Record], plan: Plan, *, every_figure: bool 
     drawable = [(name, *view) for name, view in views.items() if view[0] in models[:MAX_MODELS]]
     drawn = drawable if every_figure else drawable[:FEW_VIEWS]
     notes = [f"{len(drawable) - len(drawn)} more heatmaps: bench report RUN --figures all."] if drawn != drawable else []
-    notes += [f"Not drawn, for there are many: {'; '.join(models[MAX_MODELS:])}."] if models[MAX_MODELS:] else []
+    notes += [f"Not drawn (too many models): {'; '.join(models[MAX_MODELS:])}."] if models[MAX_MODELS:] else []
     figures = (_figure_block(*view) for view in drawn)
     return (Paragraph(text=INTRODUCTION), *_overview(list(views.values())), *figures, *(Paragraph(text=note) for note in notes))
 
 
 def mixing_views(records: Sequence[Record], plan: Plan) -> dict[str, tuple[str, Mixing]]:
-    """Find each kind of matrix in each trained model: by a name fit for a file, the model's label and the matrices."""
+    """Map file names to model labels and matrices."""
     found = {}
     for planned, training, mixings in trained_models(records, plan, decode_mixing):
         model = planned.cell.model
@@ -70,7 +70,10 @@ def mixing_views(records: Sequence[Record], plan: Plan) -> dict[str, tuple[str, 
 def trained_models(
     records: Sequence[Record], plan: Plan, decode: Callable[[Record], Found | None]
 ) -> Iterator[tuple[PlannedCell, str, Found]]:
-    """Yield each training once, in the order of the plan's cells: its first cell, its id, and the first decoded record that holds anything."""
+    """Yield cell, id and decoded record per training, in plan order.
+
+    `decode`: returns None for a record without data; the first record with data counts.
+    """
     by_training: dict[str, Found] = {}
     for record in records:
         if record.metric == "accuracy" and record.outcome.status == MEASURED and (found := decode(record)):
@@ -83,7 +86,10 @@ def trained_models(
 
 
 def draw_mixing(mixing: Mixing) -> Figure:
-    """A pair of rows per head, at initialisation and after training; layers side by side, then their mean; last the means over heads."""
+    """Draw matrices before and after training, layers side by side.
+
+    Each head has two rows, at initialisation and after training. The last column is the mean over layers, the last two rows the mean over heads.
+    """
     if mixing.kind == POSITIONS:
         maps = tuple(mixing.maps[state][0, 0] for state in STATES)
         return draw_heatmaps([HeatmapRow(label="position", matrices=maps, titles=STATES, limit=1.0)], signed=True)
@@ -106,7 +112,7 @@ def draw_mixing(mixing: Mixing) -> Figure:
 
 
 def mixing_table(mixing: Mixing) -> Table:
-    """One row per layer and head: the shift invariance at initialisation, after training, and of noise."""
+    """Return the shift invariances of each layer and head."""
     rows = [
         (str(layer + 1), str(head + 1), *(text for name in mixing.shares for text in _texts(mixing, name, (layer, head))))
         for layer in range(mixing.num_layers)
@@ -116,12 +122,12 @@ def mixing_table(mixing: Mixing) -> Table:
 
 
 def _is_signed(mixing: Mixing) -> bool:
-    """Weights are; probabilities are not."""
+    """Tell weights (signed) from probabilities."""
     return any(bool((maps < 0).any()) for maps in mixing.maps.values())
 
 
 def _drawn(mixing: Mixing) -> tuple[int, int]:
-    """Count the layers and heads to draw: those in the record, as far as they fit a page."""
+    """Count the recorded layers and heads that fit on a page."""
     num_layers, num_heads = mixing.maps[STATES[0]].shape[:2]
     return min(num_layers, MAX_LAYERS), min(num_heads, MAX_HEADS)
 
@@ -143,11 +149,11 @@ def _caption(mixing: Mixing) -> str:
         measure = list(mixing.shares)[-1]
         start, trained, noise = _texts(mixing, measure)
         text = (
-            f"Above each matrix its shift invariance {PLACES[measure]}: on average {start} at initialisation and {trained} after training, where "
+            f"Above each matrix is its shift invariance {PLACES[measure]}: on average {start} at initialisation and {trained} after training; "
             f"noise has {noise}. "
         )
-    colours = "white is zero, red above and blue below it" if signed else "dark is zero"
-    text += f"Each row has its own colour scale, drawn at its end: {colours}; the largest 0.5 % of entries take the last colour."
+    colours = "white is zero, red is positive, blue is negative" if signed else "dark is zero"
+    text += f"Each row has its own colour scale, drawn at its end: {colours}; the largest 0.5 % of entries share the last colour."
     if not signed:
         text += " Probabilities are means over test items."
     if layout.class_token:
@@ -166,8 +172,8 @@ def _positions_caption(mixing: Mixing) -> str:
     start, trained = (mixing.maps[state] for state in STATES)
     fixed = np.array_equal(start, trained)
     return (
-        "Cosine of the angle between the vectors of each two positions, at initialisation and after training: 1 is the same direction, 0 a right "
-        f"angle.{' They are fixed: nothing of them is learned.' if fixed else ''}"
+        "Cosine of the angle between the vectors of every two positions, at initialisation and after training: 1 is the same direction, 0 a "
+        f"right angle.{' They are fixed, not learned.' if fixed else ''}"
         f"{CLASS_TOKEN_NOTE if mixing.layout.class_token else ''}{_blocks_note(mixing)}"
     )
 
@@ -178,13 +184,13 @@ def _blocks_note(mixing: Mixing) -> str:
 
 
 def _overview(views: Sequence[tuple[str, Mixing]]) -> tuple[Block, ...]:
-    """One row per model and mixer: means over layers and heads."""
+    """Return mean shift invariances, one row per model and mixer."""
     mixers = [(label, mixing) for label, mixing in views if mixing.kind != POSITIONS]
     if not mixers:
         return ()
     measures = [name for name in MEASURES if any(name in mixing.shares for _, mixing in mixers)]
     rows = [(label, _kind_name(mixing.kind), *(text for name in measures for text in _texts(mixing, name))) for label, mixing in mixers]
-    caption = "Shift invariance, the mean over all layers and heads; each of them in the tables below the figures."
+    caption = "Mean shift invariance over all layers and heads; the tables below the figures list each layer and head."
     return (TableBlock(table=_table(("model", "mixer"), measures, rows, numeric=False), caption=caption),)
 
 
@@ -194,7 +200,10 @@ def _table(leading: tuple[str, str], measures: Iterable[str], rows: Sequence[tup
 
 
 def _texts(mixing: Mixing, measure: str, place: tuple[int, int] | None = None) -> tuple[str, ...]:
-    """Format the shares at initialisation, after training and of noise: of one layer and head, or the mean of all; empty where not measured."""
+    """Format shift invariances at the start, trained and of noise.
+
+    `place`: layer and head; without it the mean of all. Returns empty texts if the measure is missing.
+    """
     if measure not in mixing.shares:
         return ("", "", "")
     shares = [mixing.shares[measure][state] for state in STATES]

@@ -1,4 +1,4 @@
-"""The verdicts of a report, on claims of any kind: the answer in words, the table, and the same as JSON."""
+"""Write the verdicts on all claims as text, table and JSON."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from bench.analysis.claims import ANSWERS, REFUTED, SUPPORTED, Estimate, Verdict
 from bench.analysis.frame import scope_text
 from bench.analysis.study import Study
 from bench.intervals import Interval
+from bench.report.sections.wording import join_names, spell_out_policy
 from bench.report.tables import Table
 from bench.serialize import to_json
 
-KEPT = "shape"
+ONE_WIDTH = "shape"
+"""The policy of matching with the same width at every n."""
 
 
 def sentence(verdicts: Sequence[Verdict], doubt: str = "") -> str:
-    """The whole answer in one sentence: what grows how, which is faster where, what it does to accuracy, as far as it is decided.
+    """Answer the decided claims on quadratic cost in a few sentences.
 
-    `doubt`: why nothing timed may be said.
+    The sentences cover growth, speed and accuracy. `doubt`: why times support no claim; leaves out everything timed.
     """
-    counted = (_growth(verdicts), _quality(verdicts))
-    timed = () if doubt else (_time(verdicts), _hidden(verdicts), _speed(verdicts))
-    parts = [part for part in (counted[0], *timed, counted[1]) if part]
-    if not parts:
-        return "This run decides none of the claims about quadratic cost; the table says what each of them needs."
-    text = "; ".join(parts)
-    return f"{text if text.startswith('gMLP') else text[:1].upper() + text[1:]}."
+    timed = () if doubt else (_time(verdicts), _hidden_quadratic(verdicts), _speed(verdicts))
+    texts = (_growth(verdicts), *timed, _quality(verdicts))
+    return " ".join(filter(None, texts)) or (
+        "This run decides none of the claims about quadratic cost; the table says what each claim needs."
+    )
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
-    """One row per verdict, whatever kind of claim; columns that are empty throughout are left out."""
+    """Return one row per verdict of any kind, without empty columns."""
     columns: dict[str, list[str]] = {
         "answer": [v.answer for v in verdicts],
         "claim": [v.claim.question for v in verdicts],
         "about": [v.about + (f", n = {v.n}" if v.n is not None else "") for v in verdicts],
         "measured": ["; ".join(estimate_text(estimate) for estimate in v.estimates) for v in verdicts],
-        "where": [v.scope.get("part") or scope_text(v.scope) for v in verdicts],
+        "where": [v.scope.get("part") or spell_out_policy(scope_text(v.scope)) for v in verdicts],
         "why": [v.reason for v in verdicts],
         "predicted because": [v.claim.because for v in verdicts],
         "rows": [f"{len(v.cells)} rows" if v.cells else "" for v in verdicts],
@@ -63,13 +63,16 @@ FIGURES: Mapping[str, Callable[[float], str]] = {
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """`n = 17: +0.021 [+0.010, +0.032]`."""
+    """Write an estimate as `n = 17: +0.021 [+0.010, +0.032]`."""
     figure = interval_text(estimate.value, estimate.unit)
     return f"{estimate.name}: {figure}" if estimate.name else figure
 
 
 def interval_text(found: Interval, unit: str) -> str:
-    """`+0.021 [+0.010, +0.032]`; without bounds where the figure is exact, as no difference is, or bounded by nothing."""
+    """Write an interval as `+0.021 [+0.010, +0.032]`.
+
+    Exact figures and figures with an infinite bound have no brackets; exact differences keep theirs.
+    """
     bounded = math.isfinite(found.high) and (found.low < found.high or unit == "difference")
     if unit == "ratio":
         return numbers.ratio(found.estimate, *((found.low, found.high) if bounded else ()))
@@ -78,7 +81,7 @@ def interval_text(found: Interval, unit: str) -> str:
 
 
 def verdicts_json(study: Study) -> dict[str, Any]:
-    """`verdicts.json`: every verdict with its claim, its figures and the ids of its rows, and what the other scopes say."""
+    """Return `verdicts.json`: verdicts with claims, figures, row ids and other scopes."""
     return {
         "run": study.name,
         "created": study.plan.created,
@@ -108,13 +111,13 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def interval_json(found: Interval) -> dict[str, float | None]:
-    """A bound that is infinite, as of a single seed, is null."""
+    """Return estimate and bounds; infinite bounds, as of one seed, become null."""
     bounds = {"estimate": found.estimate, "low": found.low, "high": found.high}
     return {name: float(value) if math.isfinite(value) else None for name, value in bounds.items()}
 
 
 def plain_value(value: Any) -> Any:
-    """A numpy scalar as Python's own."""
+    """Turn a numpy scalar into a plain Python value."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -122,7 +125,10 @@ MAX_NAMED = 6
 
 
 def answer_sentence(verdicts: Sequence[Verdict]) -> str:
-    """How many predictions came out how, and which were decided, with the part where there are several; "" for none."""
+    """Count the answers to predictions and name the decided ones.
+
+    Returns "" without predictions.
+    """
     if not verdicts:
         return ""
     named = {answer: [verdict for verdict in verdicts if verdict.answer == answer] for answer in ANSWERS}
@@ -143,81 +149,103 @@ def _in_words(verdict: Verdict, several: bool) -> str:
     return f"{part}{verdict.about}: {verdict.claim.question} ({figures}{more})"
 
 
-def _of(verdicts: Sequence[Verdict], name: str) -> list[Verdict]:
+def _claimed(verdicts: Sequence[Verdict], name: str) -> list[Verdict]:
     return [verdict for verdict in verdicts if verdict.claim.name == name and verdict.about]
 
 
 def _growth(verdicts: Sequence[Verdict]) -> str:
-    """Which of the two have quadratic FLOPs, and where their n^2 lives."""
+    """Say which models have quadratic FLOPs and where their n^2 terms live."""
     names = {"attention": "attention_flops_quadratic", "gMLP": "gmlp_flops_quadratic"}
-    shares = {model: [v for v in _of(verdicts, name) if v.answer == SUPPORTED] for model, name in names.items()}
-    texts = [f"{_shares(found)} of {model}'s FLOPs" for model, found in shares.items() if found]
-    if not texts:
+    shares = {model: [v for v in _claimed(verdicts, name) if v.answer == SUPPORTED] for model, name in names.items()}
+    found = {model: verdicts for model, verdicts in shares.items() if verdicts}
+    if not found:
         return ""
-    lead = "gMLP does not escape n^2, both are quadratic" if len(texts) == 2 else "its FLOPs are quadratic in n"
-    return f"{lead}: n^2 holds {' and '.join(texts)}{_homes(verdicts)}"
+    both = "gMLP does not escape n^2: its FLOPs are quadratic in n like attention's."
+    lead = both if len(found) == 2 else _as_sentence(f"{next(iter(found))}'s FLOPs are quadratic in n")
+    shares_text = join_names([_shares(f"{model}'s FLOPs", supported) for model, supported in found.items()])
+    return " ".join(filter(None, (lead, f"The n^2 terms hold {shares_text}.", _storage(verdicts))))
 
 
-def _shares(found: Sequence[Verdict]) -> str:
-    """Shares at the length where each grid ends, from the smallest."""
+def _shares(whole: str, found: Sequence[Verdict]) -> str:
+    """Write `86 % to 87 % of WHOLE at n = 4097`.
+
+    Grids that end at another n have a text of their own.
+    """
     by_end: dict[str, list[float]] = {}
     for share in (estimate for verdict in found for estimate in verdict.estimates if estimate.unit == "share"):
         by_end.setdefault(share.name.removeprefix("share of n^2 "), []).append(share.value.estimate)
     ranges = {end: dict.fromkeys(numbers.percent(share) for share in (min(shares), max(shares))) for end, shares in by_end.items()}
-    return ", ".join(f"{' to '.join(texts)} ({end})" for end, texts in ranges.items())
+    return ", ".join(f"{' to '.join(texts)} of {whole} {end}" for end, texts in ranges.items())
 
 
-def _homes(verdicts: Sequence[Verdict]) -> str:
-    """Where n^2 is stored, as far as every model that was judged agrees."""
+def _storage(verdicts: Sequence[Verdict]) -> str:
+    """Say where n^2 values are stored, if all judged models agree."""
     homes = (
-        (("gmlp_weights_quadratic", "gmlp_activations_linear"), "gMLP keeps its n^2 in weights"),
-        (("explicit_attention_memory_quadratic",), "explicit attention in activations"),
-        (("fused_attention_memory_linear",), "fused attention stores next to none"),
+        (("gmlp_weights_quadratic", "gmlp_activations_linear"), "gMLP stores n^2 weights"),
+        (("explicit_attention_memory_quadratic",), "explicit attention stores n^2 activations"),
+        (("fused_attention_memory_linear",), "fused attention stores almost no n^2 activations"),
     )
-    answers = {name: {verdict.answer for verdict in _of(verdicts, name)} for names, _ in homes for name in names}
+    answers = {name: {verdict.answer for verdict in _claimed(verdicts, name)} for names, _ in homes for name in names}
     texts = [text for names, text in homes if all(answers[name] == {SUPPORTED} for name in names)]
-    return f"; {', '.join(texts)}" if texts else ""
+    return _as_sentence(join_names(texts)) if texts else ""
+
+
+def _as_sentence(text: str) -> str:
+    """Add a period, and a capital unless the text starts with gMLP."""
+    return f"{text if text.startswith('gMLP') else text[:1].upper() + text[1:]}."
 
 
 def _time(verdicts: Sequence[Verdict]) -> str:
-    """Whose time is shown to be quadratic and whose not; where no polynomial fits, how fast it grows at the end of the grid."""
-    found = [verdict for name in ("attention_time_quadratic", "gmlp_time_quadratic") for verdict in _of(verdicts, name)]
+    """Say whose time is quadratic in n and whose is not.
+
+    Where no polynomial fits, give the local exponent at the end of the grid.
+    """
+    found = [verdict for name in ("attention_time_quadratic", "gmlp_time_quadratic") for verdict in _claimed(verdicts, name)]
     named = {answer: [v.about for v in found if v.answer == answer] for answer in (SUPPORTED, REFUTED)}
     by_step: dict[str, list[str]] = {}
     for verdict in found:
         for step in (estimate for estimate in verdict.estimates if estimate.unit == "exponent"):
             by_step.setdefault(step.name.removeprefix("local exponent "), []).append(f"n^{step.value.estimate:.2f} for {verdict.about}")
-    steps = "; ".join(f"{step} it grows as {', '.join(texts)}" for step, texts in by_step.items())
     texts = [
-        f"the time of {' and '.join(named[SUPPORTED])} is quadratic as well" if named[SUPPORTED] else "",
-        f"that of {' and '.join(named[REFUTED])} is not, this far" if named[REFUTED] else "",
-        f"no polynomial is shown to fit the time, but {steps}" if steps else "",
+        f"The time of {join_names(named[SUPPORTED])} is quadratic in n." if named[SUPPORTED] else "",
+        f"The time of {join_names(named[REFUTED])} is not quadratic at these n." if named[REFUTED] else "",
+        *(
+            _as_sentence(f"{step}, where no polynomial is shown to fit, time grows as {join_names(powers)}")
+            for step, powers in by_step.items()
+        ),
     ]
-    return ", ".join(filter(None, texts))
+    return " ".join(filter(None, texts))
 
 
-def _hidden(verdicts: Sequence[Verdict]) -> str:
-    """Up to the largest n with a share that is surely small."""
-    found = [v for v in _of(verdicts, "quadratic_hidden_below") if v.answer == SUPPORTED and v.estimates]
-    texts = [f"{verdict.about} up to n = {verdict.estimates[0].value.low:.0f}" for verdict in found]
-    return f"the quadratic term stays under 10 % of the time of {', '.join(texts)}" if texts else ""
+def _hidden_quadratic(verdicts: Sequence[Verdict]) -> str:
+    """Name the largest n with a small quadratic share of time."""
+    found = [v for v in _claimed(verdicts, "quadratic_hidden_below") if v.answer == SUPPORTED and v.estimates]
+    texts = [f"of {verdict.about} up to n = {verdict.estimates[0].value.low:.0f}" for verdict in found]
+    return f"The quadratic term stays under 10 % of the time {join_names(texts)}." if texts else ""
 
 
 def _speed(verdicts: Sequence[Verdict]) -> str:
-    """Where gMLP is faster at matched size, and by how much at the longest length with the shape kept."""
-    found = _of(verdicts, "gmlp_faster_than_vit")
-    matched = [verdict for verdict in found if verdict.scope.get("match") != KEPT]
-    texts = [f"at matched size ({scope_text(v.scope)}) {v.reason.partition('.')[0]}, compared with {_other(v)}" for v in matched[:1]]
-    kept = [first for verdict in found if (first := _first_kept(verdict)) is not None]
+    """Compare gMLP's time at matched size, then at one width."""
+    found = _claimed(verdicts, "gmlp_faster_than_vit")
+    matched = [verdict for verdict in found if verdict.scope.get("match") != ONE_WIDTH]
+    texts = [
+        f"Compared with {_other(v)} at matched size ({spell_out_policy(scope_text(v.scope))}), {v.reason.partition('.')[0]}."
+        for v in matched[:1]
+    ]
+    kept = [first for verdict in found if (first := _at_one_width(verdict)) is not None]
     if kept:
         ratios = [f"{verdict.estimates[0].value.estimate:.3f} times as long as {_other(verdict)}" for verdict in kept]
-        texts.append(f"with the shape kept it takes, {kept[0].estimates[0].name.removeprefix('ratio of times ')}, {' and '.join(ratios)}")
-    return "; ".join(texts)
+        place = kept[0].estimates[0].name.removeprefix("ratio of times ")
+        texts.append(f"With the same width at every n, gMLP takes {join_names(ratios)} {place}.")
+    return " ".join(texts)
 
 
-def _first_kept(verdict: Verdict) -> Verdict | None:
-    """The verdict with the shape kept in the scope that speaks: inference, eager, fixed batch, the longest grid."""
-    found = [v for v in (verdict, *verdict.others) if v.scope.get("match") == KEPT and v.estimates]
+def _at_one_width(verdict: Verdict) -> Verdict | None:
+    """Return the verdict at one width; None without one.
+
+    Of several, eager inference with a fixed batch and the longest grid decides.
+    """
+    found = [v for v in (verdict, *verdict.others) if v.scope.get("match") == ONE_WIDTH and v.estimates]
     wanted = [v for v in found if (v.scope.get("phase"), v.scope.get("engine")) == ("infer", "eager")]
     return max(wanted, key=lambda v: (str(v.scope.get("batching")).startswith("batch"), len(v.cells)), default=None)
 
@@ -230,7 +258,7 @@ def _quality(verdicts: Sequence[Verdict]) -> str:
     words = {SUPPORTED: "matches", REFUTED: "does not match"}
     texts = [
         f"{words[v.answer]} ViT's accuracy on {v.scope.get('task')} at n = {v.n}"
-        for v in _of(verdicts, "gmlp_matches_vit_accuracy")
+        for v in _claimed(verdicts, "gmlp_matches_vit_accuracy")
         if v.decided
     ]
-    return f"gMLP {', '.join(texts)}" if texts else ""
+    return f"gMLP {join_names(texts)}." if texts else ""
