@@ -71,11 +71,11 @@ def require(kind: str, name: str) -> None:
         raise unknown(SINGULAR[kind], name, names(kind), f"bench list {kind}")
 
 
-def unknown(what: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
+def unknown(noun: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
     """Return an error for an unknown name, suggesting the nearest allowed one."""
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
     guess, see = f"did you mean {near[0]}?" if near else "", f"see: {next_command}" if next_command else ""
-    return RequestError(f"unknown {what} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (guess, see))))
+    return RequestError(f"unknown {noun} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (guess, see))))
 
 
 @functools.cache

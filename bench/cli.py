@@ -106,7 +106,10 @@ def run(
     ] = None,
     resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", parse=named_path)] = None,
 ) -> None:
-    """Measure; print a table and write results/ and reports/. Continues an unfinished run of the same request."""
+    """Measure models; print a table and write results/ and reports/.
+
+    An unfinished run of the same request is continued.
+    """
     prepare(options)
     if options.retry and not (flags.models or resume or plan_file):
         raise RequestError("--retry needs a run to repeat", "name it with --resume RUN, or make the same request again")
@@ -121,7 +124,10 @@ def plan(
     out: Annotated[Path | None, out_flag("Write the plan to this file, for bench run --plan.", "FILE")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the configurations to measure, those skipped and why, and the estimated time. Uses no device."""
+    """Show the configurations to measure and the estimated time.
+
+    Also shows skipped configurations with their reasons. Uses no device.
+    """
     wanted = plan_of_flags(flags, may_be_elsewhere=True)
     if out:
         from bench.files import write_json
@@ -138,7 +144,10 @@ def describe(
     model: Annotated[str, typer.Argument(help="A family with options, a published variant, or a model such as timm:NAME.")],
     as_json: Json = False,
 ) -> None:
-    """Show sizes, parameters and FLOPs of one model, term by term, and where quadratic equals linear. Default n: 257, or the model's own."""
+    """Show sizes, parameters and FLOPs of one model, term by term.
+
+    Also shows the n at which quadratic FLOPs equal linear FLOPs. Without --seq, n is 257 or the model's own.
+    """
     wanted = parse_model(model)
     seq = flags.seq or (() if wanted.is_published else (257,))
     planned = plan_of_flags(replace(flags, models=(wanted,), seq=seq, metrics=("params",), device="cpu")).cells
@@ -189,7 +198,10 @@ def ablate(
         list[str] | None, typer.Option(help="Run only this part; repeatable. An unknown name lists the parts.", metavar="PART")
     ] = None,
 ) -> None:
-    """Answer one question of ablations/, or all: measure its configurations and report verdicts. Continues an unfinished run."""
+    """Answer one question of ablations/, or all of them.
+
+    Measures its configurations and writes a report with verdicts. An unfinished run is continued.
+    """
     from bench.report.last_runs import listing
 
     if listed:
@@ -220,7 +232,10 @@ def peers(
     batch: Annotated[tuple[int, ...], flag("Batch sizes, in place of the question's own.", "LIST", parse=several(whole_number()))] = (),
     phase: Annotated[tuple[str, ...], flag("Run only these phases: infer, train.", "LIST", parse=entries)] = (),
 ) -> None:
-    """Compare our models with timm, torchvision, lucidrains and torch.nn: check equal outputs, then time in pairs. Continues an unfinished run."""
+    """Compare our models with timm, torchvision, lucidrains and torch.nn.
+
+    Checks that outputs are equal, then times in pairs. An unfinished run is continued.
+    """
     from bench.planning.ablation import Narrowing, plan_ablation
 
     prepare(options)
@@ -264,7 +279,10 @@ def kernels(
     out: Annotated[Path | None, out_flag("Exact folder of the results.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Time kernels of single operators, gMLP's gate and attention: check equal outputs, then time in pairs."""
+    """Time kernels of single operators: gMLP's gate and attention.
+
+    Checks that outputs are equal, then times in pairs.
+    """
     from bench.operators.request import request_of
 
     request = request_of(
@@ -302,7 +320,10 @@ def gpu(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and which of them fit; measure nothing.")] = False,
     out: Annotated[Path | None, out_flag("Folder of the pass (default: results/, named by today's date).")] = None,
 ) -> None:
-    """Measure on a GPU within a time budget, most important first, in slices; repeat to continue. A CPU rehearses small models."""
+    """Measure on a GPU within a time budget, in slices.
+
+    The most important measurements come first. Repeat the command to continue. On a CPU, small models rehearse the pass.
+    """
     from bench.gpu_pass import DEFAULT_SLICE_MINUTES, measure_slice
 
     slice_minutes = slice_minutes or min(DEFAULT_SLICE_MINUTES, minutes)
@@ -340,7 +361,10 @@ def report(
 def index(
     folder: Annotated[Path, typer.Argument(help="Folder that holds the runs.", metavar="FOLDER")] = Path("results"),
 ) -> None:
-    """Write README.md of a folder of runs: question, answer, host and allocator of each, and whether a later run supersedes it (notes.json)."""
+    """Write README.md of a folder of runs.
+
+    It lists question, answer, host and allocator of each run, and whether a later run supersedes it (notes.json).
+    """
     from bench.report.result_index import write_index
 
     console.say(f"index: {write_index(folder)}")
@@ -357,7 +381,10 @@ def compare(
     out: Annotated[Path | None, out_flag("Folder of the page and figure (default: that of the report).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare cost with quality in one run: the Pareto front and the significant differences."""
+    """Compare cost with quality in one run.
+
+    Shows the Pareto front and the significant differences.
+    """
     if other:
         if x or y:
             raise RequestError(f"--{'x' if x else 'y'} needs a single run; two runs are compared in all that they measured", "leave it out")
@@ -390,7 +417,10 @@ def diff(
     out: Annotated[Path | None, out_flag("Folder of comparison.md; with --code: folder of the results (default: in results/).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two runs by configuration: which became slower? With --code, time two revisions in turn: which is faster?"""
+    """Compare two runs, or two revisions of the code.
+
+    Shows which configurations became slower. With --code, times two revisions in turn and shows which is faster.
+    """
     if markdown and as_json:
         raise RequestError("--markdown and --json are two forms of one answer", "leave one of them out")
     form = "json" if as_json else "markdown" if markdown else "text"
@@ -413,7 +443,10 @@ def pool(
     out: Annotated[Path | None, out_flag("Folder of the page (default: in reports/, named after the first run, with _pool).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Pool ratios of one request over hosts: per host type, over types, and predicted for a new type (docs/hosts.md)."""
+    """Pool ratios of one request over several hosts.
+
+    Gives ratios per host type, over all types, and predicted for a new type (docs/hosts.md).
+    """
     commands.pool(runs, out, as_json)
 
 
@@ -425,14 +458,20 @@ def replicate(
     options: RunOptions,
     quick: Annotated[bool, typer.Option("--quick", help="Take a first look: up to n = 1025, 3 rounds; cannot be pooled.")] = False,
 ) -> None:
-    """Measure the README's headline ratios here on one thread, in about 5 minutes, for bench pool. Once per boot."""
+    """Measure the README's headline ratios on this host, for bench pool.
+
+    Takes about 5 minutes on one thread. Run it once per boot of a machine.
+    """
     chosen = replace(flags, threads=1, quick=quick)
     commands.replicate(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)
 
 
 @app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")
 def check(run: Run, as_json: Json = False) -> None:
-    """Check whether the numbers of a run can be trusted; advise on each finding. Exits 1 if not."""
+    """Check whether the numbers of a run can be trusted.
+
+    Each finding comes with advice. Exits 1 if one is serious.
+    """
     from bench.analysis.study import findings_of
 
     found = findings_of(_read(run))
@@ -456,7 +495,10 @@ def export(
         str, typer.Option("--target", help="Folder or address (default: in the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
     ] = "",
 ) -> None:
-    """Export results and training curves of a run to another program. Install that program's library first."""
+    """Export results and training curves of a run to another program.
+
+    Install that program's library first.
+    """
     from bench.report import export
 
     export.require_installed([to])
@@ -468,7 +510,10 @@ def env(
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure the best rates that this device reaches now.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the facts about machine and software that every run stores; or measure the device's ceilings."""
+    """Show the facts about machine and software that runs store.
+
+    With --calibrate, measures the device's ceilings instead.
+    """
     threads, device = max(1, environment.num_cores() // 2), "cuda" if environment.gpu_facts()["gpu"] else "cpu"
     if calibrate:
         _show_ceilings(environment.resolve_device("auto"), threads, as_json)
@@ -514,7 +559,10 @@ def _run_command(arguments: list[str] | None) -> int:
 
 
 def _usage_error(wrong: Any) -> int:
-    """Print typer's message and a hint in one line each; print the help without a command."""
+    """Print typer's message and a hint, one line each.
+
+    Without a command, prints the help.
+    """
     if type(wrong).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(wrong.format_message() + "\n")
         return EXIT_WRONG

@@ -83,7 +83,7 @@ def prepare(options: RunOptions) -> None:
 
 
 def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
-    """Run the missing jobs of a plan, then write table, report and exports.
+    """Run a plan's missing jobs; write table, report and exports.
 
     `folder`: the folder of the run to resume; None finds or creates one.
     """
@@ -203,7 +203,7 @@ def show_or_measure(plan: Plan, options: RunOptions) -> None:
 
 
 def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
-    """Answer questions one after the other, and list their results at the end.
+    """Answer questions one after the other, then list their results.
 
     A question that cannot be answered here is reported, and the others go on. With --json, the list is the only document on stdout;
     in a dry run it is the list of plans.
@@ -287,7 +287,7 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _conclude(result: RunResult, options: RunOptions) -> None:
-    """Write table, report and exports, print their paths, and set the exit code."""
+    """Write and print all results; exit with the right code."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
 

@@ -140,7 +140,7 @@ class _Slice:
             raise typer.Exit(EXIT_INTERRUPTED if stop.requested else EXIT_FAILED)
 
     def _run_step(self, planned: PlannedStep, stop: Stop) -> bool:
-        """Run the jobs of a step that time allows; return whether none failed.
+        """Run a step while time allows; return whether no job failed.
 
         A step that cannot run is reported, and the others follow.
         """

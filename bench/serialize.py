@@ -52,7 +52,7 @@ def from_json(kind: Any, data: Any) -> Any:
     Missing fields take their defaults. Raises ValueError, naming the place, if data do not fit the type or a field is unknown.
     """
     found = msgspec.convert(data, kind, dec_hook=_polynomial)
-    _refuse_unknown(kind, data)
+    _reject_unknown(kind, data)
     return found
 
 
@@ -62,7 +62,7 @@ def _polynomial(kind: type, data: Any) -> Polynomial:
     return Polynomial(tuple(data))
 
 
-def _refuse_unknown(kind: Any, data: Any) -> None:
+def _reject_unknown(kind: Any, data: Any) -> None:
     """Raise ValueError if the data have a field that its dataclass lacks."""
     names, parts = _names_and_parts(kind)
     for entry in data if isinstance(data, (list, tuple)) else (data,):
@@ -72,7 +72,7 @@ def _refuse_unknown(kind: Any, data: Any) -> None:
             raise ValueError(f"{_dataclass_in(kind).__name__} has no field {min(entry.keys() - names)!r}")
         for name, part in parts:
             if name in entry:
-                _refuse_unknown(part, entry[name])
+                _reject_unknown(part, entry[name])
 
 
 @functools.cache
@@ -84,7 +84,7 @@ def _names_and_parts(kind: Any) -> tuple[frozenset[str], tuple[tuple[str, Any], 
 
 @functools.cache
 def _dataclass_in(kind: Any) -> Any:
-    """Return the dataclass X in `X`, `X | None` or `tuple[X, ...]`; else None."""
+    """Return the dataclass X of `X`, `X | None` or `tuple[X, ...]`."""
     return next((part for part in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(part)), None)
 
 

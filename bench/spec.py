@@ -35,9 +35,9 @@ NO_MATCH = "none"
 CANONICAL, FREE = "canonical", "free"
 SIZING_RULES = (CANONICAL, FREE)
 COUNTED = "counted"
-"""Scope of a cost that was counted at one length because no closed form exists.
+"""Scope of a cost that was counted at one length.
 
-Such a cost says nothing about growth with n.
+Its model has no closed form. Such a cost says nothing about growth with n.
 """
 BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
@@ -370,7 +370,10 @@ class Prediction:
 
 
 POOLED = "pooled unless one stands out"
-"""Pool the seed spread of the arms of a part, unless one arm differs (docs/decisions/0014)."""
+"""Pool the seed spread of a part's arms, unless one arm differs.
+
+See docs/decisions/0014.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

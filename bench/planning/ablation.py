@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from bench.planning.build import PartRequest
 
 PEERS = "python:bench.peers."
-"""Prefix of the models that build a library's version of our own sizes; the library's name follows."""
+"""Prefix of a library's models at our own sizes.
+
+The library's name follows it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,8 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing:
 
     `flags`: the user's choices for all grids: rounds, seeds, threads, limits, quick.
 
-    A quick plan skips grids with missing data. Arms of a library that is not installed are skipped too.
+    A quick plan skips grids with missing data; a full plan keeps them, and `bench.commands` rejects it before measuring.
+    Arms of a library that is not installed are skipped in both.
     Raises RequestError if nothing is left, or if a prediction is about an unknown part, arm or measure.
     """
     ablation = ablation_of(name)
@@ -66,7 +70,7 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing:
 def plan_grids(
     name: str, statement: str, ablation: Ablation, flags: Flags, device: str, command: str, narrowing: Narrowing | None = None
 ) -> Plan:
-    """Return the plan of an ablation's grids, as `plan_ablation` does for a file.
+    """Return the plan of an ablation's grids, like `plan_ablation`.
 
     `statement`: the question in its first line, details below.
     """
@@ -157,7 +161,10 @@ def _narrowed_arm(arm: Arm, own: Mapping[str, str]) -> Arm | None:
 
 
 def _require_allowed(flag: str, asked: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the requested values, or all without any; raise RequestError for an unknown one."""
+    """Return the requested values, or all if none is requested.
+
+    Raises RequestError for an unknown value.
+    """
     if strays := [entry for entry in asked if entry not in allowed]:
         raise catalog.unknown(f"value of {flag}:", strays[0], allowed, "bench peers --help")
     return asked or allowed
@@ -185,7 +192,7 @@ def _installed_arms(grid: Grid) -> Grid:
 
 
 def _skipped_for_library(grid: Grid, arm: Arm) -> Iterator[Skipped]:
-    """Yield a skipped combination per length of an arm of a missing library."""
+    """Yield a skipped combination per length if an arm's library is missing."""
     text = _models_text(grid, arm)
     if library := _missing_library(text):
         for n in _seq_lens_of(grid, arm):
@@ -201,7 +208,7 @@ def _models_text(grid: Grid, arm: Arm) -> str:
 
 
 def _missing_library(models: str) -> str:
-    """Return the first library that these models need and that is not installed, or ""."""
+    """Return the first missing library that these models need; else ""."""
     for entry in models.split(","):
         library = entry.removeprefix(PEERS).partition(":")[0]
         if library in LIBRARIES and importlib.util.find_spec(library) is None:
@@ -267,9 +274,9 @@ def _request(texts: Mapping[str, str], flags: Flags) -> Request:
 
 
 def _why_data_missing(part: PartRequest) -> str:
-    """Return why a part cannot run here: the first missing data set that it trains on.
+    """Return why a part cannot run here, if data are missing.
 
-    "" if no data set is missing.
+    The reason names the first missing data set that it trains on; "" if none is missing.
     """
     for request in part.requests:
         if request.task and any(needs_task(metric) for metric in request.metrics):
@@ -281,7 +288,7 @@ def _why_data_missing(part: PartRequest) -> str:
 
 
 def _skipped_models(part: PartRequest, reason: str) -> Iterator[Skipped]:
-    """Yield every model and length of a part as skipped for one reason."""
+    """Yield every model and length of a part as skipped."""
     for request in part.requests:
         for model in request.models:
             for n in request.seq_lens:

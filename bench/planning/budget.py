@@ -28,15 +28,21 @@ FINE_GRAIN = 2
 """ffn_widths are multiples of this in a finer search."""
 NOMINAL_HEAD_WIDTH = 32
 ONE_HEAD = 1
-"""One head divides every width. It locates the target, because the number of heads hardly changes cost."""
+"""Number of heads used to locate the target.
+
+One head divides every width, and the number of heads hardly changes cost.
+"""
 CANONICAL_HEAD_WIDTHS = (32, 40, 48, 56, 64)
 CANONICAL_MIN_HEADS = 2
 FFN_RANGE = {CANONICAL: (0.75, 1.25), FREE: (0.5, 2.0)}
 """Range of ffn_width, as multiples of its nominal value."""
 MAX_GRAINS = 1024
-"""Number of widths tried to find the narrowest that a model's options allow."""
+"""Number of widths tried to find the narrowest one allowed."""
 MAX_MODELS_COUNTED = 1024
-"""Number of models (each at one length and depth) with cached counts, shared by the budgets of a request."""
+"""Number of models with cached counts, each at one length and depth.
+
+The budgets of a request share the counts.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +106,7 @@ class _Unbuildable:
 
 
 def match(model: ModelSpec, target: Target, *, rule: str = FREE, heads: int | None = None, width: int | None = None) -> Match | NoMatch:
-    """Search width and ffn_width for the shape nearest to nominal that meets the target.
+    """Search the shape nearest to nominal that meets the target.
 
     Length and depth come from `model.shape`; its other sizes are ignored. Both widths are multiples of 8. If no canonical shape meets the target,
     ffn_width may be any multiple of 2. Widths at which the model cannot be built are left out.
@@ -165,7 +171,7 @@ def narrowest_shape(model: ModelSpec, heads: int | None = None) -> Shape:
 
 
 def _width_independent(search: _Search, grain: int) -> Match | NoMatch | None:
-    """Return the result for a model whose size does not depend on the width.
+    """Return the result for a model of constant size at every width.
 
     The search would not end for it. None for any other model.
     """
@@ -181,7 +187,7 @@ def _width_independent(search: _Search, grain: int) -> Match | NoMatch | None:
 
 
 def nominal_shape(model: ModelSpec, *, width: int, heads: int | None, ffn_width: int | None, rule: str = FREE) -> Shape:
-    """Return the shape of given sizes, with nominal values for those left open.
+    """Return the shape of given sizes, with nominal values for the rest.
 
     `heads`, `ffn_width`: None for the nominal value.
     """
@@ -196,7 +202,7 @@ def nominal_shape(model: ModelSpec, *, width: int, heads: int | None, ffn_width:
 
 @functools.cache
 def nearest_heads(width: int) -> int:
-    """Return the number of heads whose ratio to width / 32 is nearest to 1.
+    """Return the number of heads nearest in ratio to width / 32.
 
     Heads have a multiple of 8 channels if the width is one, because fused kernels prefer that.
     """
@@ -251,9 +257,9 @@ class _Search:
 
     @functools.cached_property
     def count(self) -> Callable[[_Sizes], int]:
-        """Return a function from sizes to parameters or FLOPs, at the model's length.
+        """Return a function from sizes to parameters or FLOPs.
 
-        The function raises ValueError for sizes that cannot be built.
+        The counts are at the model's length. The function raises ValueError for sizes that cannot be built.
         """
         return _counts(self.model, self.target.measure, self.target.scope)
 
@@ -296,7 +302,7 @@ def _sized(model: ModelSpec, sizes: _Sizes) -> ModelSpec:
 
 
 def _candidates(search: _Search, grain: int) -> Iterator[_Sizes | _Unbuildable]:
-    """Yield candidates at every width that can meet the target, from narrow to wide.
+    """Yield candidates at every width that can meet the target.
 
     The widths just outside that range are included, because they may hold the nearest shape.
     """
@@ -323,9 +329,9 @@ def _is_too_wide(found: list[_Sizes | _Unbuildable], width: int, search: _Search
 
 
 def _candidates_at(width: int, search: _Search) -> Iterator[_Sizes | _Unbuildable]:
-    """Yield the candidates at one width: least and largest ffn_width, and the best between.
+    """Yield the candidates at one width.
 
-    Only the least is yielded if it already exceeds the target.
+    They are the least and the largest ffn_width, and the best between. Only the least is yielded if it already exceeds the target.
     """
     heads = search.heads_of(width)
     ends = _ends(search, width, heads) if heads else None
@@ -364,7 +370,7 @@ def _first_width(search: _Search, grain: int) -> int:
 
 
 def _ends(search: _Search, width: int, heads: int) -> tuple[_Sizes, _Sizes] | None:
-    """Return the sizes with the least and the largest ffn_width at a width.
+    """Return the sizes of least and of largest ffn_width at a width.
 
     None if no multiple of the grain lies in the rule's range.
     """
@@ -394,7 +400,7 @@ def _between(search: _Search, smallest: _Sizes, largest: _Sizes) -> Iterator[_Si
 
 
 def _distance_from_nominal(model: ModelSpec, sizes: _Sizes) -> float:
-    """Return the sum of squared log-ratios of ffn_width and head width to nominal."""
+    """Sum squared log-ratios of ffn_width and head width to nominal."""
     family = family_of(model.family)
     distance = math.log(sizes.ffn_width / (family.NOMINAL_FFN_RATIO * sizes.width)) ** 2
     if family.USES_HEADS:
@@ -403,7 +409,7 @@ def _distance_from_nominal(model: ModelSpec, sizes: _Sizes) -> float:
 
 
 def _ffn_grain(model: ModelSpec, multiple: int) -> int:
-    """Return the grain of ffn_width: it also splits into halves and spatial heads."""
+    """Return a multiple that also splits into halves and spatial heads."""
     spatial_heads = max(1, int(dict(model.options).get("spatial_heads", 1)))
     return math.lcm(multiple, 2 * spatial_heads)
 

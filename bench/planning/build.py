@@ -1,4 +1,4 @@
-"""Build a plan from requests, and check plans that were read from files.
+"""Build plans from requests, and check plans read from files.
 
 Building resolves sizes, expands workloads into cells, and skips infeasible combinations with a reason.
 """
@@ -55,9 +55,12 @@ from models.layers.shape import require_one_of, require_positive
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
 HAS_SIZE = "has a size"
 MAX_SUGGESTIONS = 6
-"""Number of infeasible (length, budget) pairs for which flags are suggested: each takes about a hundred searches."""
+"""Number of infeasible (length, budget) pairs with suggested flags.
+
+Each suggestion takes some hundred searches.
+"""
 ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
-"""Environment variable that allows a plan file to name functions of any package."""
+"""Environment variable that lets plan files name functions of any package."""
 OWN_FACTORIES = "bench.peers."
 HALF_PRECISION_ATTENTION = ("flash", "cudnn")
 """Attention kernels that take only fp16 and bf16 on CUDA.
@@ -206,7 +209,7 @@ def _in_part_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> t
 
 @dataclass(frozen=True, kw_only=True)
 class _Resolved:
-    """The cells of one request by id, its sweeps, and its skipped combinations."""
+    """The cells (by id), sweeps and skipped combinations of one request."""
 
     cells: Mapping[str, PlannedCell]
     sweeps: tuple[Sweep, ...]
@@ -286,7 +289,7 @@ def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
 
 
 def check_plan(plan: Plan, source: str, *, is_own_run: bool = False) -> None:
-    """Raise RequestError if this program cannot run a plan that was read from a file.
+    """Raise RequestError if this program cannot run a plan from a file.
 
     Words must be known, models must build, and costs must equal the ones that this version computes.
     `is_own_run`: the plan comes from the folder of a run, so its request was typed here; only then may it name functions of any package.
@@ -309,10 +312,10 @@ def check_plan(plan: Plan, source: str, *, is_own_run: bool = False) -> None:
 
 
 def _require_allowed_factory(model: ModelSpec, source: str, is_own_run: bool) -> None:
-    """Raise RequestError for a model from outside that a plan file must not build.
+    """Raise RequestError if a plan file must not build this model.
 
-    Building it runs its function, so the function must belong to `bench.peers` or be allowed by the user. Its options must be those that
-    a typed request gives.
+    Building a model from outside this repository runs its function, so the function must belong to `bench.peers` or be allowed by the user.
+    The model's options must equal the ones that a typed request gives.
     """
     if model.family not in OUTSIDE:
         return
@@ -355,7 +358,7 @@ def _require_dropping_places(model: ModelSpec, recipe: Recipe) -> None:
 
 
 def _require_parts(plan: Plan) -> None:
-    """Raise ValueError if a part, an arm or a sweep holds unknown cells."""
+    """Raise ValueError if a part, arm or sweep holds unknown cells."""
     known = {planned.cell.cell_id for planned in plan.cells}
     for part in plan.parts:
         if strays := [cell_id for cell_id in part.cells if cell_id not in known]:
@@ -381,7 +384,7 @@ def _params_match_cost(planned: PlannedCell) -> bool:
 
 
 def _require_words(plan: Plan) -> None:
-    """Raise ValueError if a word is unknown or a number is out of range."""
+    """Raise ValueError for an unknown word or a number out of range."""
     if not plan.cells or not plan.metrics:
         raise ValueError("it holds no cells or no metrics")
     if not re.fullmatch(SAFE_NAME, plan.name):
@@ -483,7 +486,7 @@ def _attentions(model: ModelSpec, request: Request) -> tuple[str, ...]:
 
 
 def _why_unsupported(workload: Workload) -> str:
-    """Return why a workload is not supported for any model; "" if it is."""
+    """Return why no model supports a workload, or ""."""
     if workload.dtype == "tf32" and workload.device != "cuda":
         return "--dtype tf32 needs a CUDA device, and the device is cpu"
     if workload.device == "cuda" and workload.attention in HALF_PRECISION_ATTENTION and workload.dtype in ("fp32", "tf32"):
@@ -493,7 +496,7 @@ def _why_unsupported(workload: Workload) -> str:
 
 
 def _why_mask_unsupported(model: ModelSpec, workload: Workload) -> str:
-    """Return why the attention kernel cannot apply the model's mask; "" if it can."""
+    """Return why the attention kernel cannot apply the model's mask, or ""."""
     if workload.device != "cuda" or workload.attention != "flash" or is_counted(model) or not masks_attention(model):
         return ""
     return "--attention flash takes no mask on CUDA, and this model has one: use efficient or math"

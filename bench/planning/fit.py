@@ -1,4 +1,4 @@
-"""Plan sweeps of batch size or length, up to the largest that fits the memory.
+"""Plan sweeps of batch size or length, as far as memory allows.
 
 Batch sizes are 1, 4, 16, ...; lengths are 17, 65, 257, ... A size fits if the predicted peak of building the model and of one step does; the
 prediction uses fake tensors and runs nothing. Lengths are tried step by step up to the first that does not fit. Batch sizes are tried at both
@@ -30,11 +30,14 @@ from bench.planning.values import MAX_SIZE
 from bench.spec import Cell, PlannedCell, RequestError, Settings, Skipped, Sweep
 
 MEMORY_SHARE = 0.8
-"""Default share of the device's memory; above a higher share, the metric memory would predict instead of measure."""
+"""Default share of the device's memory that a step may fill.
+
+It is below the share at which the metric `memory` predicts instead of measuring.
+"""
 GIB = 2**30
 BATCHES = tuple(4**k for k in range(MAX_SIZE.bit_length()) if 4**k <= MAX_SIZE)
 SECONDS_PER_TOKEN = 4e-3
-"""Estimated time to predict one layer of a model that processes tokens one by one.
+"""Estimated prediction time per layer, if tokens are processed one by one.
 
 Its operators run on fake tensors, in Python, several times per token.
 """
@@ -43,7 +46,7 @@ MAX_PREDICTION_S = 10.0
 
 
 class UnpredictableError(Exception):
-    """torch cannot run the step on the predicted device; the message says why."""
+    """torch cannot run the step on the predicted device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,10 @@ class Headroom:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSweep:
-    """A sweep with its cells and skipped cells; None if no cell can run."""
+    """A sweep with its cells and skipped combinations.
+
+    `sweep`: None if no cell can run.
+    """
 
     sweep: Sweep | None = None
     cells: tuple[PlannedCell, ...] = ()
@@ -98,7 +104,7 @@ def headroom_of(request: Request, device: str) -> Headroom:
 
 @functools.lru_cache(maxsize=4096)
 def peak_bytes(cell: Cell) -> int:
-    """Predict the peak memory of building the model and of one steady step.
+    """Predict the peak bytes of building a model and of a step.
 
     Models are built in fp32 whatever their dtype, and every engine is predicted as eager. Without a GPU, a GPU's step is predicted on the CPU
     with the attention kernel that the CPU chooses, unless it is `math`, which every device has. Raises UnpredictableError.
@@ -183,7 +189,7 @@ class _Climb:
     settings: Settings
 
     def plan(self) -> PlannedSweep:
-        """Plan the sweep; skip it, with the reason, if it cannot be predicted."""
+        """Plan the sweep, or skip it if it cannot be predicted."""
         try:
             return self._climb()
         except UnpredictableError as error:
@@ -234,7 +240,7 @@ class _Climb:
         return {"beyond": beyond, "beyond_bytes": self._peak(beyond)}
 
     def _within_time(self, sizes: list[int], end: dict[str, Any], skipped: tuple[Skipped, ...]) -> PlannedSweep:
-        """Plan the sizes that the time limit allows; skip the rest with one reason."""
+        """Plan the sizes that the time limit allows; skip the rest."""
         seconds = {size: estimated_visit_seconds(self._cell(size), self.settings) for size in sizes}
         cells = tuple(self._cell(size) for size in sizes if seconds[size] <= self.settings.limit_s)
         if slow := [size for size in sizes if seconds[size] > self.settings.limit_s]:
@@ -282,9 +288,9 @@ class _Climb:
         return low * math.pow(self.headroom.num_bytes / first, math.log(high / low) / math.log(last / first))
 
     def _why_too_slow(self, size: int) -> str:
-        """Return why a length is too long for a model that processes tokens one by one.
+        """Return why a length takes too long, for a stepwise model.
 
-        "" for other models, or if its prediction and its job are fast enough.
+        A stepwise model processes tokens one by one. "" for other models, or if its prediction and its job are fast enough.
         """
         planned = self._cell(size)
         if self.axis == "batch" or not is_stepwise(planned.cell.model):

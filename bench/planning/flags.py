@@ -57,7 +57,7 @@ CEILING, PROFILE = "ceiling", "profile"
 DEFAULT_ROUNDS, QUICK_ROUNDS = 7, 3
 QUICK_LIMIT_S, DEFAULT_LIMIT_S = 20.0, 60.0
 CUDA_LIMIT_S = 180.0
-"""Default time limit on CUDA, where compiling with an empty cache can take minutes."""
+"""Default time limit on CUDA, because the first compilation can take minutes."""
 CUDA_SEQ = (64, 65, 256, 257, 1024, 1025)
 """Default lengths on CUDA.
 
@@ -86,7 +86,7 @@ def _engine(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """The flags of `run` and `plan`, one field per flag of the same name."""
+    """The flags of `run` and `plan`, one field per flag."""
 
     models: Annotated[tuple[ModelRequest, ...], flag(MODELS_HELP, "LIST", SUBJECT, several(parse_model))] = ()
     seq: Annotated[tuple[int | str, ...], flag(SEQ_HELP, "LIST", SUBJECT, several(whole_number(2, or_max=True)))] = ()
@@ -305,7 +305,7 @@ def to_recipe(flags: Flags) -> Recipe:
 
 
 def announce_data_root(flags: Flags) -> None:
-    """Export the data folder to the environment of this process and its workers.
+    """Set the environment variables that lead workers to the data.
 
     A plan does not name the folder, because it can run on other machines.
     """

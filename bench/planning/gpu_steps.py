@@ -1,4 +1,4 @@
-"""Define the steps of `bench gpu`, and assign them to slices of time.
+"""Define the steps of `bench gpu` and assign them to slices.
 
 A pass runs the steps in order of value; each step is a grid of ordinary flags. A CPU rehearses the same steps with small models and short
 sequences. Needs torch only to size the models.
@@ -16,11 +16,17 @@ from bench.spec import Ablation, Grid, Plan
 
 MIN_SLACK_S = 10.0
 SLACK_SHARE = 0.05
-"""Share of a slice reserved for its end: killing the current job, tables, packing."""
+"""Share of a slice kept for its end.
+
+The end kills the current job, writes tables and packs the folder.
+"""
 STEP_START_S = 8.0
-"""Time of a step before its first job: facts of the machine, the fork server."""
+"""Time before a step's first job: machine facts and fork server."""
 LIMITS_S = {"cuda": 180.0, "cpu": 60.0}
-"""Time limit of one job; a first compilation on CUDA takes longer than a minute."""
+"""Time limit of one job.
+
+A first compilation on CUDA takes longer than a minute.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +140,7 @@ STEPS = (
 
 
 def plan_step(step: Step, device: str, command: str) -> Plan:
-    """Return the plan of a step on `cuda`, or of its rehearsal on `cpu`.
+    """Return the plan of a step; `cpu` gives its rehearsal.
 
     Raises RequestError if nothing in it is feasible.
     """
@@ -151,7 +157,7 @@ def rehearsed(step: Step) -> dict[str, str]:
 
 
 def slack_s(slice_s: float) -> float:
-    """Return the seconds at the end of a slice in which no job runs."""
+    """Return the seconds without jobs at the end of a slice."""
     return max(MIN_SLACK_S, SLACK_SHARE * slice_s)
 
 

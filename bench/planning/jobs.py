@@ -1,4 +1,4 @@
-"""Turn a plan into jobs, find the missing ones, and estimate their time.
+"""Turn a plan into jobs and estimate their time.
 
 The order is: jobs done once, pilots, rounds (each shuffled, with the A/A control), trials of learning rates, trainings. Imports no torch.
 """
@@ -29,18 +29,27 @@ HOPELESS = (TIMED_OUT, "out_of_memory")
 CPU_FLOPS_PER_S = 6e10
 """Nominal rate of one CPU thread."""
 CUDA_SHARE = 0.3
-"""Share of the peak rate that a whole model is assumed to reach; not measured."""
+"""Assumed share of the peak rate for a whole model; not measured."""
 CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-autocast": 989e12}
 """Peak rates for dense matrices.
 
 Source: data sheet of the NVIDIA H100 SXM, which states twice as much for sparse matrices.
 """
 JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 2.5}
-"""Time of a job besides its steps: fork, imports, and on CUDA the context (1 to 2.5 s)."""
+"""Time of a job besides its steps.
+
+It covers fork, imports, and on CUDA the context (1 to 2.5 s).
+"""
 MEMBER_OVERHEAD_S = {"cpu": 0.1, "cuda": 0.8}
-"""The same for a member of a timing group. On CUDA, members set up concurrently; the saving is assumed."""
+"""Time of a timing group's member besides its steps.
+
+On CUDA, members set up concurrently; the saving is assumed.
+"""
 COMPILE_S = 20.0
-"""Time of torch.compile with an empty cache, for twelve blocks on CUDA; assumed, not measured."""
+"""Time of torch.compile with an empty cache, for twelve blocks on CUDA.
+
+Assumed, not measured.
+"""
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
 COUNTED = ("params", "flops")
@@ -107,7 +116,7 @@ def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
-    """Return whether every job has an outcome or is not to be retried."""
+    """Return whether every job has an outcome or is not retried."""
     return not any(True for _ in missing_jobs(plan, records))
 
 
@@ -146,7 +155,7 @@ def shared_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
 
 
 def _shared_id(metric: str, cell: Cell, plan: Plan) -> str:
-    """Return the id of a shared measurement; "" if each cell has its own."""
+    """Return the id of a shared measurement; "" without sharing."""
     shared_by = _shared_by(metric)
     return _id_of(tuple(shared_by(cell, plan.settings).items())) if shared_by else ""
 
@@ -208,7 +217,7 @@ def _warm_seconds(step_s: float, sample_s: float) -> float:
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
-    """Estimate the compilation time of a job on a GPU that finds an empty cache."""
+    """Estimate compilation on a GPU, for jobs that find an empty cache."""
     work = job.cell.workload
     compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED
     return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
@@ -266,7 +275,7 @@ def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[Timin
 
 
 def timed_alone(records: Sequence[Record] | None) -> bool:
-    """Return whether an older version timed these records one cell after the other."""
+    """Return whether an older version timed these records without turns."""
     return any(record.metric == LATENCY and not record.group for record in records or ())
 
 
@@ -285,7 +294,7 @@ def _round(plan: Plan, metrics: Sequence[str], groups: Sequence[TimingGroup], re
 
 
 def group_jobs(group: TimingGroup, settings: Settings, repeat: int) -> list[Job]:
-    """Return the jobs of one group in one round, in the order of its members."""
+    """Return a group's jobs in one round, in the order of members."""
     return [
         Job(
             cell=member.cell,
@@ -306,7 +315,7 @@ def _pilot_jobs(plan: Plan) -> list[Job]:
 
 
 def together_on_gpu(found: Sequence[Job]) -> list[Job]:
-    """Order jobs so that those of one configuration are neighbours on a GPU.
+    """Place jobs of one configuration next to each other on a GPU.
 
     There they share a process (`bench.running.executors.process`).
     """
@@ -324,7 +333,10 @@ def _by_process(found: Sequence[Job]) -> list[tuple[Job, ...]]:
 
 
 def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
-    """Return a job per metric and cell, or one for all cells that share a measurement."""
+    """Return a job per metric and cell.
+
+    Cells that share a measurement have one job.
+    """
     found = []
     shared_already: set[tuple[str, str]] = set()
     for metric, planned in itertools.product(metrics, plan.cells):

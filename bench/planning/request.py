@@ -140,7 +140,7 @@ def _require_sizes(sizes: Sizes) -> None:
 
 
 def trains(plan: Plan) -> bool:
-    """Return whether any metric of the plan needs a task to train on."""
+    """Return whether any metric of the plan needs a task."""
     return any(map(needs_task, plan.metrics))
 
 
@@ -175,7 +175,7 @@ def _sorted_settings(value: OptionValue) -> OptionValue:
 def parse_task(text: str) -> str:
     """Return the text of a task.
 
-    Raises RequestError if the task or an option is unknown. Empty text is no task.
+    Raises RequestError if the task or an option is unknown. Empty text means synthetic data.
     """
     if text:
         choose(text)

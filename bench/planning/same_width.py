@@ -1,4 +1,4 @@
-"""Add the same models at one width if equal cost gives very unequal shapes.
+"""Add models of one width if equal cost gives unequal shapes.
 
 Which model is faster then depends on the quantity that was matched, so the plan measures both.
 """
@@ -18,7 +18,7 @@ MATCHED = ("params", "flops")
 
 
 def policy_of(width: int) -> str:
-    """Return the policy name of sizes set by a width, such as `width 288`."""
+    """Return the policy name of a given width, such as `width 288`."""
     return f"width {width}"
 
 

@@ -16,19 +16,22 @@ from bench.planning.values import MAX_SIZE
 from bench.spec import PlannedCell, RequestError, Skipped
 
 LENGTHS = tuple(4**k + 1 for k in range(2, 10))
-"""Steps of a length sweep: square grids of patches plus a class token."""
+"""Lengths of a sweep: square grids of patches plus a class token."""
 BACK_SHARE = 16
-"""From an infeasible length n, search downwards by up to n / 16 for a feasible one."""
+"""From an infeasible length n, search down to n - n / 16."""
 NUM_PARTS = 24
-"""Number of points, spaced by equal ratios, tried between two steps: feasible lengths may not be contiguous."""
+"""Number of parts of equal ratio between two steps.
+
+Their ends are tried, because feasible lengths may not be contiguous.
+"""
 Expand = Callable[[SizedModel, Request], Iterator[PlannedCell]]
-"""Makes the cells of a sized model, one per workload of the request."""
+"""Function from a sized model and a request to its cells."""
 SizedAt = Callable[[int], tuple[PlannedCell, ...] | Skipped]
-"""Returns the cells at a length or batch size, or the reason why there are none."""
+"""Function from a size to its cells, or to a skipped combination."""
 
 
 def sized_at(request: Request, expand: Expand) -> SizedAt:
-    """Return a cached function from a length to the cells of the request's one model.
+    """Return a cached function from length to cells of the single model.
 
     The cells have the same order at every length. Under the policy `shape`, all have the shape of the shortest length.
     """
@@ -99,6 +102,9 @@ def narrow(
 
 
 def _sized_near(at: SizedAt, n: int, low: int) -> int | None:
-    """Return `n` or a feasible size slightly below it, above `low`; else None."""
+    """Return a feasible size at or slightly below `n`, above `low`.
+
+    None if there is none.
+    """
     offsets = (0, *(2**k for k in range((n // BACK_SHARE).bit_length())))
     return next((n - back for back in offsets if n - back > low and not isinstance(at(n - back), Skipped)), None)

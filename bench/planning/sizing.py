@@ -48,7 +48,7 @@ class SizedModel:
 
 
 def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
-    """Yield every model at every length and budget, in the order of the request.
+    """Yield every model at every length and budget, in request order.
 
     Raises RequestError if options or given sizes cannot be built.
     """
@@ -182,7 +182,7 @@ def _families(request: Request, n: int) -> list[ModelSpec]:
 
 
 def ways_out(request: Request, n: int, budget: int) -> str:
-    """Suggest flags with which every family of the request has a size at this length.
+    """Suggest flags with which every family has a size at this length.
 
     They are the nearest depth, the nearest round budget, or both as alternatives; "" if neither exists.
     """
@@ -216,9 +216,9 @@ def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target
 
 
 def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
-    """Return the reference family with the model's pooling, so that both read the same tokens.
+    """Return the reference family with the model's pooling.
 
-    A reference without that pooling uses its default. Raises RequestError if it cannot be built.
+    Both then read the same tokens. A reference without that pooling uses its default. Raises RequestError if it cannot be built.
     """
     plain = ModelRequest(name=request.reference, family=request.reference)
     has_pool = any(option.name == "pool" for option in catalog.options(request.reference))
@@ -233,12 +233,14 @@ def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
 
 
 def _scope(request: Request) -> str | None:
-    """Return the cost scope that the budget counts; None for the whole model."""
+    """Return the cost scope of the budget; None for the whole model."""
     return None if request.budget_scope == "all" else request.budget_scope
 
 
 def _placeholder_model(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
-    """Return the model with the request's depth, the length n, and placeholders for all other sizes.
+    """Return the model at length n, with placeholders for most sizes.
+
+    Only the depth is the request's.
 
     Raises RequestError if no sizes suit its options.
     """

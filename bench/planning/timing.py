@@ -32,7 +32,7 @@ BURST_S = 0.02
 It is long against the timer and the switch between processes, and short enough that other work on the machine affects all members alike.
 """
 SETTLE_S = {"cpu": 0.0, "cuda": 0.005}
-"""Time of uncounted calls at the start of a burst, after the first.
+"""Time of uncounted calls after the first call of a burst.
 
 The first call finds cold caches and is never counted. On CUDA, a context switch precedes the burst.
 """
@@ -50,10 +50,10 @@ GROUP_LIMIT_S = 60.0
 A group whose block takes longer has one block.
 """
 LIMIT_SHARE = 0.5
-"""Share of a job's time limit for its own bursts; the rest is for warm-up."""
+"""Share of a job's time limit for its bursts, not for warm-up."""
 MAX_CALLS = 100_000
 MEMORY_SHARE = 0.8
-"""Share of the available memory that the members of a group may use together."""
+"""Share of the available memory that a group's members may fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def compared_lengths(plan: Plan) -> dict[str, int]:
 
 
 def home_groups(records: Sequence[Record]) -> dict[str, str]:
-    """Return the group that a cell's own latency comes from, by cell id.
+    """Return the group that a cell's latency comes from, by id.
 
     A `compare` group takes precedence over a `growth` group.
     """
@@ -186,7 +186,10 @@ def _work(cell: Cell) -> str:
 
 
 def _growing(cells: Sequence[PlannedCell], plan: Plan) -> Iterator[tuple[str, list[Cell]]]:
-    """Yield groups of cells of one shape that differ only in length, and each sweep."""
+    """Yield growth groups: cells of one shape, and sweeps.
+
+    Cells of one shape differ only in length.
+    """
     swept = {cell_id for sweep in plan.ladders for cell_id in sweep.cells}
     series: dict[tuple[object, ...], dict[int, Cell]] = {}
     for planned in cells:
@@ -219,7 +222,7 @@ def _growth_name(cells: Sequence[Cell]) -> str:
 def _fitting(
     name: str, cells: Sequence[Cell], second: Cell | None, pilots: Mapping[str, Pilot], settings: Settings
 ) -> Iterator[TimingGroup]:
-    """Yield the group, split if its members do not fit the memory together.
+    """Yield the group, or parts of it that fit the memory.
 
     The parts are pairs of the first member with each other member, and a pair of the `second` cell with its control. A member of a pair that
     does not fit runs alone.

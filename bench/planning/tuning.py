@@ -14,7 +14,7 @@ from bench.spec import MEASURED, Cell, Plan, Recipe, Record, base_recipe, traini
 
 TUNING = "tuning"
 LEARNING_RATE_SPREAD = 8.0
-"""Trials lie between the recipe's learning rate divided by this and multiplied by it."""
+"""Trials span the recipe's learning rate divided and multiplied by this."""
 TRIAL_SEED_OFFSET = 1_000_000
 """Offset of the one seed that all trials share.
 
@@ -37,7 +37,7 @@ def trial_recipes(cell: Cell, plan: Plan) -> tuple[Recipe, ...]:
 
 
 def trial_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
-    """Return the subject ids of a cell's trials, in the order of `trial_recipes`."""
+    """Return the subject ids of trials, in the order of `trial_recipes`."""
     return tuple(training_id(cell, recipe) for recipe in trial_recipes(cell, plan))
 
 

@@ -28,7 +28,7 @@ MAX_PARAMS = 100_000_000_000
 MAX_MEMORY = 2**60
 MAX_SECONDS = 7 * 24 * 3600.0
 MAX = "max"
-"""Word in `--batch` and `--seq` for a sweep up to the largest that fits the memory."""
+"""Value of `--batch` and `--seq` that asks for a sweep."""
 PARAMS_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _T = TypeVar("_T")
@@ -161,7 +161,10 @@ def plugin(kind: str) -> Callable[[str], str]:
 
 
 def whole_number(low: int = 1, high: int = MAX_SIZE, *, or_max: bool = False) -> Callable[[str], Any]:
-    """Return a parser of a whole number within bounds, or of `max` if allowed."""
+    """Return a parser of a whole number within bounds, or of `max`.
+
+    `or_max`: whether `max` is allowed.
+    """
 
     def parse(text: str) -> int | str:
         if or_max and text == MAX:
