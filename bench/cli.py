@@ -408,7 +408,7 @@ def diff(
         str | None,
         typer.Option(
             "--fail-if",
-            help="Exit 1 if a ratio, second over first, surely passes this bound: 'latency_ms>1.05'. Runs also have params, flops, "
+            help="Exit 1 if a ratio, second over first, is shown to pass this bound: 'latency_ms>1.05'. Runs also have params, flops, "
             "peak_memory_bytes and accuracy.",
             metavar="BOUND",
         ),

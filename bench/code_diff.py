@@ -37,7 +37,7 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
     `fail_if`: a bound such as "latency_ms>1.05"; None for none.
     `form`: `text`, `markdown` or `json`.
 
-    Writes `code.json` to `out`, or to a new folder in results/. Exits 1 if a configuration failed or certainly passes `fail_if`.
+    Writes `code.json` to `out`, or to a new folder in results/. Exits 1 if a configuration failed or is shown to pass `fail_if`.
     After an interrupt it answers from the finished rounds and exits 130. Raises RequestError for a wrong request.
     """
     bound = _parse_bound(fail_if)

@@ -122,7 +122,9 @@ class Flags:
     ] = (EAGER,)
     attention: Annotated[
         tuple[str, ...],
-        flag("Kernels: auto (fused), flash, efficient, cudnn, math (explicit).", "LIST", WORKLOAD, several_of(ATTENTION_BACKENDS)),
+        flag(
+            "Attention kernels: auto (fused), flash, efficient, cudnn, math (explicit).", "LIST", WORKLOAD, several_of(ATTENTION_BACKENDS)
+        ),
     ] = ("auto",)
     batch: Annotated[
         tuple[int | str, ...],
@@ -133,7 +135,7 @@ class Flags:
     ] = None
     memory: Annotated[
         int | None,
-        flag("Memory that max may fill, as 24GiB (default: 80 % of the device's, which can vary).", "SIZE", WORKLOAD, values.memory),
+        flag("Memory that max may fill, such as 24GiB (default: 80 % of the device's, which can vary).", "SIZE", WORKLOAD, values.memory),
     ] = None
     device: Annotated[str, flag("auto, cpu or cuda.", "DEVICE", WORKLOAD, one_of(("auto", *DEVICES)))] = "auto"
     threads: Annotated[int | None, count("CPU threads of a job (default: half of the cores).", WORKLOAD)] = None
