@@ -1,7 +1,7 @@
-"""Finds families, mixers, metrics, tasks, ablations, executors, engines and exports by folder: the file's name is the name.
+"""Find plugins by folder; a plugin's name is its file's name.
 
-Names, summaries, options and variants are read from the source text, so that listing and checking a request import no torch; `load` imports the one
-module that was asked for.
+The kinds are families, mixers, metrics, tasks, ablations, executors, engines and exports. Names, summaries, options and variants are read
+from the source text, so listing plugins and checking a request imports no torch. `load` imports a single module.
 """
 
 from __future__ import annotations
@@ -37,59 +37,68 @@ SINGULAR = {
     "engines": "engine",
     "exports": "export",
 }
-CONFIG_SIZES = ("shape", "interface", "seq_len", "width", "heads", "out_width")
+NOT_OPTIONS = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """All names of a kind, sorted."""
+    """Return the names of all plugins of a kind, sorted."""
     return tuple(sorted(path.stem for path in _folder(kind).glob("*.py") if not path.stem.startswith("_")))
 
 
 def docstring(kind: str, name: str) -> str:
-    """The file's docstring; "" where it has none."""
+    """Return the docstring of a plugin's file; "" without one."""
     return ast.get_docstring(_syntax(kind, name)) or ""
 
 
 def summary(kind: str, name: str) -> str:
-    """The first line of the file's docstring."""
+    """Return the first line of a plugin's docstring."""
     return docstring(kind, name).partition("\n")[0]
 
 
 @functools.cache
 def load(kind: str, name: str) -> ModuleType:
-    """The module of that name. Raises RequestError where there is none."""
+    """Import and return a plugin's module.
+
+    Raises RequestError if the name is unknown.
+    """
     require(kind, name)
     return importlib.import_module(f"{FOLDERS[kind]}.{name}")
 
 
 def require(kind: str, name: str) -> None:
-    """Raise RequestError, naming near names, where there is no such file."""
+    """Raise RequestError, with a suggestion, if the name is unknown."""
     if name not in names(kind):
         raise unknown(SINGULAR[kind], name, names(kind), f"bench list {kind}")
 
 
-def unknown(what: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
-    """An error for a name that is not among the allowed ones, with the nearest suggested."""
+def unknown(noun: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
+    """Return an error for an unknown name, suggesting the nearest allowed one."""
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
     guess, see = f"did you mean {near[0]}?" if near else "", f"see: {next_command}" if next_command else ""
-    return RequestError(f"unknown {what} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (guess, see))))
+    return RequestError(f"unknown {noun} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (guess, see))))
 
 
 @functools.cache
 def options(name: str, kind: str = "families") -> tuple[Option, ...]:
-    """The options of a family, mixer or engine: the fields of its `Config` beside the sizes."""
+    """Return the options of a family, mixer or engine.
+
+    Options are the fields of its `Config` except NOT_OPTIONS.
+    """
     config = next((node for node in _syntax(kind, name).body if isinstance(node, ast.ClassDef) and node.name == "Config"), None)
     fields = [item for item in (config.body if config else ()) if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)]
     return tuple(
         Option(item.target.id, ast.literal_eval(item.value))
         for item in fields
-        if isinstance(item.target, ast.Name) and item.value and item.target.id not in CONFIG_SIZES
+        if isinstance(item.target, ast.Name) and item.value and item.target.id not in NOT_OPTIONS
     )
 
 
 @functools.cache
 def variants() -> dict[str, str]:
-    """Published variants: name -> family, from the literal table `VARIANTS` of each family."""
+    """Return the family of each published variant, by variant name.
+
+    Variants are the keys of the literal table `VARIANTS` in a family's file.
+    """
     found: dict[str, str] = {}
     for family in names("families"):
         for node in _syntax("families", family).body:

@@ -1,4 +1,7 @@
-"""The command line: parse, call one function, print. No command imports torch before its request is known to be right."""
+"""The command line: each command parses, calls one function, and prints.
+
+A command checks its request before it imports torch.
+"""
 
 from __future__ import annotations
 
@@ -50,22 +53,26 @@ from bench.spec import RequestError
 if TYPE_CHECKING:
     from bench.running.store import StoredRun
 
-UsageError: Any = typer.BadParameter.__mro__[1]  # click's, whether typer depends on click or carries its own
+UsageError: Any = typer.BadParameter.__mro__[1]  # click.UsageError, even if typer bundles its own click
 LIST_KINDS = tuple(catalog.FOLDERS)
 FEW_FIGURES, ALL_FIGURES = "few", "all"
 PEERS = "peers"
-"""The question of `ablations/` that `bench peers` answers."""
+"""The question in `ablations/` that `bench peers` answers."""
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Run = Annotated[Path, typer.Argument(help="A run's folder, such as results/2026-11-20_cpu_digits.", metavar="RUN")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Run = Annotated[Path, typer.Argument(help="Folder of a run, such as results/2026-11-20_cpu_digits.", metavar="RUN")]
 
 
 def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
+    """Return a flag that takes a path."""
     return flag(help_text, metavar, parse=named_path)
 
 
 class Commands(TyperGroup):
-    """Lists the commands as plain text, in full: rich, which draws the help of each, takes longer to import than all the rest."""
+    """Lists the commands as plain text with their full summaries.
+
+    Importing rich, which draws the help of each command, takes longer than the rest of the program's start.
+    """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.rich_markup_mode = None
@@ -95,14 +102,17 @@ def run(
     flags: Flags,
     options: RunOptions,
     plan_file: Annotated[
-        Path | None, flag("Run somebody else's plan.json (or run folder) again, here.", "FILE", names=["--plan"], parse=named_path)
+        Path | None, flag("Run a plan.json, or the plan of a run folder, on this machine.", "FILE", names=["--plan"], parse=named_path)
     ] = None,
     resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", parse=named_path)] = None,
 ) -> None:
-    """Measure: print a table, write results/ and reports/. An unfinished run of the same request is continued."""
+    """Measure models; print a table and write results/ and reports/.
+
+    An unfinished run of the same request is continued.
+    """
     prepare(options)
     if options.retry and not (flags.models or resume or plan_file):
-        raise RequestError("--retry measures again what a run holds", "name the run: --resume RUN, or make the same request again")
+        raise RequestError("--retry needs a run to repeat", "name it with --resume RUN, or make the same request again")
     plan, folder = plan_to_run(flags, plan_file, resume, options.out, elsewhere=runs_elsewhere(options.executor))
     commands.measure(plan, folder, options)
 
@@ -114,7 +124,10 @@ def plan(
     out: Annotated[Path | None, out_flag("Write the plan to this file, for bench run --plan.", "FILE")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what would be measured, what would be skipped and why, and the estimated time. Touches no device."""
+    """Show the configurations to measure and the estimated time.
+
+    Also shows skipped configurations with their reasons. Uses no device.
+    """
     wanted = plan_of_flags(flags, may_be_elsewhere=True)
     if out:
         from bench.files import write_json
@@ -128,10 +141,13 @@ def plan(
 @with_fields(Flags, "seq", "params", "depth", "width", "heads", "ffn_width", "task", "input")
 def describe(
     flags: Flags,
-    model: Annotated[str, typer.Argument(help="A family with options, a published variant, or timm:NAME and the like.")],
+    model: Annotated[str, typer.Argument(help="A family with options, a published variant, or a model such as timm:NAME.")],
     as_json: Json = False,
 ) -> None:
-    """Sizes, parameters and FLOPs of one model, term by term, and where quadratic equals linear. Without --seq: at 257, or the model's own."""
+    """Show sizes, parameters and FLOPs of one model, term by term.
+
+    Also shows the n at which quadratic FLOPs equal linear FLOPs. Without --seq, n is 257 or the model's own.
+    """
     wanted = parse_model(model)
     seq = flags.seq or (() if wanted.is_published else (257,))
     planned = plan_of_flags(replace(flags, models=(wanted,), seq=seq, metrics=("params",), device="cpu")).cells
@@ -154,7 +170,7 @@ def list_(
     """List families, mixers, metrics, tasks, ablations, executors, engines and exports."""
     if kind and kind not in LIST_KINDS:
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
-    found = [_listed(k, name) for k in ([kind] if kind else LIST_KINDS) for name in catalog.names(k)]
+    found = [_entry(k, name) for k in ([kind] if kind else LIST_KINDS) for name in catalog.names(k)]
     if as_json:
         console.print_json(found)
         return
@@ -175,14 +191,17 @@ def list_(
 def ablate(
     flags: Flags,
     options: RunOptions,
-    name: Annotated[str, typer.Argument(help="The question; see: bench ablate --list.", metavar="NAME")] = "",
-    listed: Annotated[bool, typer.Option("--list", help="List the questions, what they cost and their last runs here.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Answer all of them, one after the other.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the question; see: bench ablate --list.", metavar="NAME")] = "",
+    listed: Annotated[bool, typer.Option("--list", help="List the questions with their cost and their last run here.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Answer all questions, one after the other.")] = False,
     part: Annotated[
-        list[str] | None, typer.Option(help="Only this part of it; may be given again. An unknown one lists them.", metavar="PART")
+        list[str] | None, typer.Option(help="Run only this part; repeatable. An unknown name lists the parts.", metavar="PART")
     ] = None,
 ) -> None:
-    """Answer one question of ablations/, or all: measure its grid and write the report with its verdicts. An unfinished run is continued."""
+    """Answer one question of ablations/, or all of them.
+
+    Measures its configurations and writes a report with verdicts. An unfinished run is continued.
+    """
     from bench.report.last_runs import listing
 
     if listed:
@@ -190,7 +209,7 @@ def ablate(
         return
     wanted = commands.wanted_ablations(name, every, options.out)
     if every and part:
-        raise RequestError("--part is of one question, and --all answers every one", "name the question: bench ablate NAME --part PART")
+        raise RequestError("--part belongs to one question, but --all answers every question", "try bench ablate NAME --part PART")
     prepare(options)
     announce_data_root(flags)
     device = device_of(flags, may_be_elsewhere=options.dry_run or runs_elsewhere(options.executor))
@@ -206,12 +225,17 @@ def ablate(
 def peers(
     flags: Flags,
     options: RunOptions,
-    models: Annotated[tuple[str, ...], flag("Only these of ours, beside their peers (default: all).", "LIST", parse=entries)] = (),
-    seq: Annotated[tuple[int, ...], flag("Other sequence lengths.", "LIST", parse=several(whole_number(2)))] = (),
-    batch: Annotated[tuple[int, ...], flag("Other batch sizes.", "LIST", parse=several(whole_number()))] = (),
-    phase: Annotated[tuple[str, ...], flag("Only these phases: infer, train.", "LIST", parse=entries)] = (),
+    models: Annotated[
+        tuple[str, ...], flag("Compare only these of our models with their peers (default: all).", "LIST", parse=entries)
+    ] = (),
+    seq: Annotated[tuple[int, ...], flag("Sequence lengths, in place of the question's own.", "LIST", parse=several(whole_number(2)))] = (),
+    batch: Annotated[tuple[int, ...], flag("Batch sizes, in place of the question's own.", "LIST", parse=several(whole_number()))] = (),
+    phase: Annotated[tuple[str, ...], flag("Run only these phases: infer, train.", "LIST", parse=entries)] = (),
 ) -> None:
-    """Ours beside timm, torchvision, lucidrains and torch.nn: equal answers first, then paired times. An unfinished run is continued."""
+    """Compare our models with timm, torchvision, lucidrains and torch.nn.
+
+    Checks that outputs are equal, then times in pairs. An unfinished run is continued.
+    """
     from bench.planning.ablation import Narrowing, plan_ablation
 
     prepare(options)
@@ -224,36 +248,41 @@ def peers(
 @with_fields(Flags, "device", "cold")
 def kernels(
     flags: Flags,
-    operators: Annotated[tuple[str, ...], flag("gate, projection, attention.", "LIST", parse=several_of(KERNELS))] = DEFAULT_OPERATORS,
+    operators: Annotated[
+        tuple[str, ...], flag("Operators to time: gate, projection, attention.", "LIST", parse=several_of(KERNELS))
+    ] = DEFAULT_OPERATORS,
     names: Annotated[
         tuple[str, ...],
         flag(
-            "Only these; the first of an operator is the one that the others are compared with.",
+            "Kernels to time (default: all). The first of each operator is the reference for the others.",
             "LIST",
             names=["--kernels"],
             parse=entries,
         ),
     ] = (),
     seq: Annotated[tuple[int, ...], flag("Sequence lengths n.", "LIST", parse=several(whole_number(2)))] = (),
-    tokens: Annotated[int | None, flag("Tokens per call, at every n (default: 2048; 16384 on CUDA).", "N", min=2, max=MAX_TOKENS)] = None,
+    tokens: Annotated[int | None, flag("Tokens per call at every n (default: 2048; 16384 on CUDA).", "N", min=2, max=MAX_TOKENS)] = None,
     channels: Annotated[
-        tuple[int, ...], flag("Channels, of all heads together (default: 256; 768 on CUDA).", "LIST", parse=several(whole_number()))
+        tuple[int, ...], flag("Channels of all heads together (default: 256; 768 on CUDA).", "LIST", parse=several(whole_number()))
     ] = (),
     head_width: Annotated[
         tuple[int, ...], flag("Channels of one head of attention (default: 32; 64 on CUDA).", "LIST", parse=several(whole_number()))
     ] = (),
     dtype: Annotated[
-        tuple[str, ...], flag("fp32, tf32 (CUDA), bf16 (default: fp32; bf16 on CUDA).", "LIST", parse=several_of(ITEM_BYTES))
+        tuple[str, ...], flag("Precisions: fp32, tf32 (CUDA), bf16 (default: fp32; bf16 on CUDA).", "LIST", parse=several_of(ITEM_BYTES))
     ] = (),
-    phase: Annotated[tuple[str, ...], flag("forward, forward+backward.", "LIST", parse=several_of(KERNEL_PHASES))] = KERNEL_PHASES,
+    phase: Annotated[tuple[str, ...], flag("Phases: forward, forward+backward.", "LIST", parse=several_of(KERNEL_PHASES))] = KERNEL_PHASES,
     threads: Annotated[int, flag("CPU threads.", "N", min=1)] = 1,
     blocks: Annotated[
-        int | None, flag("Times that each kernel is sampled, in turn (default: 15; 9 on CUDA).", "N", min=2, max=MAX_COUNT)
+        int | None, flag("Samples of each kernel, taken in turn (default: 15; 9 on CUDA).", "N", min=2, max=MAX_COUNT)
     ] = None,
-    out: Annotated[Path | None, out_flag("The exact folder of the results.")] = None,
+    out: Annotated[Path | None, out_flag("Exact folder of the results.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Time single operators, the gate of gMLP and attention, as each kernel computes them: equal answers first, then paired times."""
+    """Time kernels of single operators: gMLP's gate and attention.
+
+    Checks that outputs are equal, then times in pairs.
+    """
     from bench.operators.request import request_of
 
     request = request_of(
@@ -277,21 +306,24 @@ def kernels(
 @with_fields(Flags, "device")
 def gpu(
     flags: Flags,
-    minutes: Annotated[float, flag("The whole budget, over all slices.", "MINUTES", min=0.01, max=MAX_SECONDS / 60)] = 30,
+    minutes: Annotated[float, flag("Time budget of the whole pass, over all slices.", "MINUTES", min=0.01, max=MAX_SECONDS / 60)] = 30,
     slice_minutes: Annotated[
         float | None,
         flag(
-            "What this call may take (default: 10, or all of a shorter budget).",
+            "Time limit of this call (default: 10, or the whole budget if shorter).",
             "MINUTES",
             names=["--slice"],
             min=0.01,
             max=MAX_SECONDS / 60,
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and what fits; measure nothing.")] = False,
-    out: Annotated[Path | None, out_flag("Folder of the pass (default: one of today below results/).")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and which of them fit; measure nothing.")] = False,
+    out: Annotated[Path | None, out_flag("Folder of the pass (default: results/, named by today's date).")] = None,
 ) -> None:
-    """Measure what matters most on a GPU within a budget of time, in slices; the same command goes on. On a CPU: a rehearsal."""
+    """Measure on a GPU within a time budget, in slices.
+
+    The most important measurements come first. Repeat the command to continue. On a CPU, small models rehearse the pass.
+    """
     from bench.gpu_pass import DEFAULT_SLICE_MINUTES, measure_slice
 
     slice_minutes = slice_minutes or min(DEFAULT_SLICE_MINUTES, minutes)
@@ -303,20 +335,20 @@ def gpu(
 @app.command(epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs; several are merged, if the keys that must agree do.", metavar="RUN...")
+        list[Path], typer.Argument(help="Folders of runs; several are merged if machine, software and code agree.", metavar="RUN...")
     ],
     out: Annotated[Path | None, out_flag("Folder of the report (default: reports/ beside results/).")] = None,
     figures: Annotated[
         str,
         flag(
-            "few: each figure as PNG, and a few heatmaps; all: as PNG, SVG and PDF, and every heatmap.",
+            "few: PNG figures and a few heatmaps; all: PNG, SVG and PDF, and every heatmap.",
             "WHICH",
             parse=one_of((FEW_FIGURES, ALL_FIGURES)),
         ),
     ] = FEW_FIGURES,
 ) -> None:
-    """Build the tables, report.html, report.md, verdicts.json and the figures again, from the records."""
-    # imported where no data are held: the errors that matplotlib's parser catches keep alive what its callers hold
+    """Rebuild tables, report.html, report.md, verdicts.json and figures from the records."""
+    # imported before any data are loaded: exceptions caught by matplotlib's parser keep its callers' locals alive
     import bench.report.write  # noqa: F401
     from bench.running.store import collector_off
 
@@ -327,9 +359,12 @@ def report(
 
 @app.command(epilog="Example: bench index results")
 def index(
-    folder: Annotated[Path, typer.Argument(help="The folder that holds the runs.", metavar="FOLDER")] = Path("results"),
+    folder: Annotated[Path, typer.Argument(help="Folder that holds the runs.", metavar="FOLDER")] = Path("results"),
 ) -> None:
-    """Write README.md of a folder of runs: each run's question, answer, host, allocator, and whether a later run supersedes it (notes.json)."""
+    """Write README.md of a folder of runs.
+
+    It lists question, answer, host and allocator of each run, and whether a later run supersedes it (notes.json).
+    """
     from bench.report.result_index import write_index
 
     console.say(f"index: {write_index(folder)}")
@@ -338,23 +373,26 @@ def index(
 @app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
 def compare(
     run: Run,
-    other: Annotated[str, typer.Argument(help="A second run: bench diff compares two.", metavar="RUN_B", hidden=True)] = "",
-    x: Annotated[str, typer.Option("--x", help="params (the default), flops, latency_ms or train_s.", metavar="COST")] = "",
-    y: Annotated[str, typer.Option("--y", help="accuracy (the default) or score.", metavar="QUALITY")] = "",
+    other: Annotated[str, typer.Argument(help="A second run; use bench diff instead.", metavar="RUN_B", hidden=True)] = "",
+    x: Annotated[str, typer.Option("--x", help="Cost: params (default), flops, latency_ms or train_s.", metavar="COST")] = "",
+    y: Annotated[str, typer.Option("--y", help="Quality: accuracy (default) or score.", metavar="QUALITY")] = "",
     fail_if: Annotated[str | None, typer.Option("--fail-if", help="See bench diff.", metavar="BOUND", hidden=True)] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="See bench diff.", hidden=True)] = False,
-    out: Annotated[Path | None, out_flag("Folder of the page and figure (default: the report's).")] = None,
+    out: Annotated[Path | None, out_flag("Folder of the page and figure (default: that of the report).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Cost against quality of one run: the Pareto front and which differences are significant."""
+    """Compare cost with quality in one run.
+
+    Shows the Pareto front and the significant differences.
+    """
     if other:
         if x or y:
-            raise RequestError(f"--{'x' if x else 'y'} is for one run: two are compared in everything that they measured", "leave it out")
-        console.say("two runs are compared by: bench diff A B")
+            raise RequestError(f"--{'x' if x else 'y'} needs a single run; two runs are compared in all that they measured", "leave it out")
+        console.say("to compare two runs, use: bench diff A B")
         diff([str(run), other], fail_if=fail_if, markdown=markdown, out=out, as_json=as_json)
         return
     if fail_if is not None or markdown:
-        raise RequestError(f"{'--markdown' if markdown else '--fail-if'} compares two runs", "name both: bench diff RUN_A RUN_B")
+        raise RequestError(f"{'--markdown' if markdown else '--fail-if'} needs two runs", "try bench diff RUN_A RUN_B")
     path = console_views.show_comparison(_read(run), x or "params", y or "accuracy", out, as_json)
     console.say(f"comparison: {path}")
 
@@ -363,29 +401,28 @@ def compare(
 def diff(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Folders of two runs; with --code: two revisions, and after -- the flags of bench run.", metavar="RUN..."),
+        typer.Argument(help="Folders of two runs; with --code: two revisions, then -- and the flags of bench run.", metavar="RUN..."),
     ],
-    code: Annotated[
-        bool, typer.Option("--code", help="Time two revisions of this repository in turn (. is the working tree) and say which is faster.")
-    ] = False,
+    code: Annotated[bool, typer.Option("--code", help="Time two revisions of this repository in turn (. is the working tree).")] = False,
     fail_if: Annotated[
         str | None,
         typer.Option(
             "--fail-if",
-            help="Exit 1 where a ratio, second over first, certainly passes this: 'latency_ms>1.05'; of runs also params, flops, "
+            help="Exit 1 if a ratio, second over first, is shown to pass this bound: 'latency_ms>1.05'. Runs also have params, flops, "
             "peak_memory_bytes and accuracy.",
             metavar="BOUND",
         ),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown on stdout, as for a pull request.")] = False,
-    out: Annotated[
-        Path | None, out_flag("Folder of comparison.md; with --code: of what was measured, in place of one in results/.")
-    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown on stdout, as for a pull request.")] = False,
+    out: Annotated[Path | None, out_flag("Folder of comparison.md; with --code: folder of the results (default: in results/).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Two runs, cell by cell: which became slower? Or, with --code, two revisions of the code, timed in turn: which is faster?"""
+    """Compare two runs, or two revisions of the code.
+
+    Shows which configurations became slower. With --code, times two revisions in turn and shows which is faster.
+    """
     if markdown and as_json:
-        raise RequestError("--markdown and --json are two forms of one answer", "leave one out")
+        raise RequestError("--markdown and --json are two forms of one answer", "leave one of them out")
     form = "json" if as_json else "markdown" if markdown else "text"
     if code:
         from bench.code_diff import diff_code
@@ -395,18 +432,21 @@ def diff(
         return
     if len(runs) != 2:
         raise RequestError(
-            f"bench diff compares two runs, not {len(runs)}", "bench diff RUN_A RUN_B, or bench diff --code REV_A REV_B -- REQUEST"
+            f"bench diff compares two runs, not {len(runs)}", "try bench diff RUN_A RUN_B, or bench diff --code REV_A REV_B -- REQUEST"
         )
     _compare_two(Path(runs[0]), Path(runs[1]), fail_if, out, form)
 
 
 @app.command(epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
 def pool(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one request, on several hosts.", metavar="RUN...")],
-    out: Annotated[Path | None, out_flag("Folder of the page (default: reports/, by the first run's name and _pool).")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one request on several hosts.", metavar="RUN...")],
+    out: Annotated[Path | None, out_flag("Folder of the page (default: in reports/, named after the first run, with _pool).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Pool the ratios of one request over hosts: by host type, over types, and for a new type (docs/hosts.md)."""
+    """Pool ratios of one request over several hosts.
+
+    Gives ratios per host type, over all types, and predicted for a new type (docs/hosts.md).
+    """
     commands.pool(runs, out, as_json)
 
 
@@ -416,16 +456,22 @@ def pool(
 def replicate(
     flags: Flags,
     options: RunOptions,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look: up to n = 1025, 3 rounds; not to be pooled.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Take a first look: up to n = 1025, 3 rounds; cannot be pooled.")] = False,
 ) -> None:
-    """Measure the README's headline ratios on this host, on one thread, in about 5 minutes; for bench pool. Once per boot of a machine."""
+    """Measure the README's headline ratios on this host, for bench pool.
+
+    Takes about 5 minutes on one thread. Run it once per boot of a machine.
+    """
     chosen = replace(flags, threads=1, quick=quick)
     commands.replicate(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)
 
 
 @app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")
 def check(run: Run, as_json: Json = False) -> None:
-    """Can these numbers be trusted? Advice for each finding; exit 1 when not."""
+    """Check whether the numbers of a run can be trusted.
+
+    Each finding comes with advice. Exits 1 if one is serious.
+    """
     from bench.analysis.study import findings_of
 
     found = findings_of(_read(run))
@@ -436,7 +482,7 @@ def check(run: Run, as_json: Json = False) -> None:
         )
     else:
         rows = [("serious" if f.serious else "note", f.text, f.advice) for f in found]
-        console.print_table(("", "finding", "advice"), rows) if rows else console.say("nothing to object to")
+        console.print_table(("", "finding", "advice"), rows) if rows else console.say("no findings: these numbers can be trusted")
     if serious:
         raise typer.Exit(EXIT_FAILED)
 
@@ -444,24 +490,30 @@ def check(run: Run, as_json: Json = False) -> None:
 @app.command(epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", help="The program to export to; see: bench list exports.", metavar="PROGRAM")],
+    to: Annotated[str, typer.Option("--to", help="Program to export to; see: bench list exports.", metavar="PROGRAM")],
     target: Annotated[
-        str, typer.Option("--target", help="Folder or address (default: below the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
+        str, typer.Option("--target", help="Folder or address (default: in the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
     ] = "",
 ) -> None:
-    """Write a run's figures and training curves in the form of another program, from the records; what that needs is not installed by itself."""
+    """Export results and training curves of a run to another program.
+
+    Install that program's library first.
+    """
     from bench.report import export
 
     export.require_installed([to])
-    console.say(f"exported; look at it with: {export.export(_read(run), to, target)}")
+    console.say(f"exported; view it with: {export.export(_read(run), to, target)}")
 
 
 @app.command(epilog="Example: bench env --calibrate")
 def env(
-    calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure what this device reaches at best, here and now.")] = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure the best rates that this device reaches now.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The machine and the software, as stored with every run; or its ceilings."""
+    """Show the facts about machine and software that runs store.
+
+    With --calibrate, measures the device's ceilings instead.
+    """
     threads, device = max(1, environment.num_cores() // 2), "cuda" if environment.gpu_facts()["gpu"] else "cpu"
     if calibrate:
         _show_ceilings(environment.resolve_device("auto"), threads, as_json)
@@ -474,8 +526,11 @@ def env(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 1 done but some cells failed, 2 the request was wrong, 130 interrupted."""
-    if sys.stdout is None:  # closed by the caller: then nobody reads the data
+    """Run a command and exit with its code.
+
+    0: done. 1: done, but something failed. 2: the request was wrong. 130: interrupted.
+    """
+    if sys.stdout is None:  # the caller closed it, so nobody reads the data
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     warnings.filterwarnings("default", category=UserWarning, module="bench")
     warnings.showwarning = _show_warning
@@ -485,7 +540,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _run_command(arguments: list[str] | None) -> int:
     command = typer.main.get_command(app)
     try:
-        with listening(console.say):  # what is told outside of a run, where its progress listens
+        with listening(console.say):  # prints progress messages outside a run; inside, the run's progress bar takes them
             code = command.main(args=arguments, prog_name="bench", standalone_mode=False)
     except RequestError as wrong:
         console.error(str(wrong), wrong.hint)
@@ -495,7 +550,7 @@ def _run_command(arguments: list[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of stdout has gone; nothing can be said to it
+        sys.stderr.close()  # the reader of stdout has gone, so no message could reach it
         return EXIT_FAILED
     except OSError as failed:
         console.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}")
@@ -504,7 +559,10 @@ def _run_command(arguments: list[str] | None) -> int:
 
 
 def _usage_error(wrong: Any) -> int:
-    """One line of typer's about a wrong flag, and a hint; the help where no command was given."""
+    """Print typer's message and a hint, one line each.
+
+    Without a command, prints the help.
+    """
     if type(wrong).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(wrong.format_message() + "\n")
         return EXIT_WRONG
@@ -530,8 +588,8 @@ def _compare_two(first: Path, second: Path, fail_if: str | None, out: Path | Non
         raise typer.Exit(EXIT_FAILED)
     if not verdict.num_judged:
         raise RequestError(
-            f"--fail-if {verdict.bound.text} was held against nothing: no cell has {verdict.bound.column} in both runs that may be compared",
-            "measure it in both, on one machine; the reasons stand above",
+            f"--fail-if {verdict.bound.text} tests nothing: no configuration has comparable {verdict.bound.column} in both runs",
+            "measure it in both on one machine; see the reasons above",
         )
 
 
@@ -559,6 +617,6 @@ def _ceiling_text(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _listed(kind: str, name: str) -> dict[str, Any]:
-    listed: dict[str, Any] = {"kind": kind, "name": name, "summary": catalog.summary(kind, name)}
-    return {**listed, **console_views.task_facts(name)} if kind == "tasks" else listed
+def _entry(kind: str, name: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {"kind": kind, "name": name, "summary": catalog.summary(kind, name)}
+    return {**entry, **console_views.task_facts(name)} if kind == "tasks" else entry

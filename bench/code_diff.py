@@ -1,4 +1,7 @@
-"""`bench diff --code REV_A REV_B -- REQUEST`: time one request by two revisions of this repository in turn, and answer which is faster."""
+"""Time one request with two revisions of this repository, in turn.
+
+This is `bench diff --code REV_A REV_B -- REQUEST`. It answers which revision is faster.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,15 @@ USAGE = "bench diff --code REV_A REV_B -- --models gmlp --seq 257"
 
 
 def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, out: Path | None, form: str) -> None:
-    """Measure and answer; `words` are two revisions and the flags of `run_command`, the command `bench run`.
+    """Time two revisions in turn and show which is faster.
 
-    Writes `code.json` into `out`, or into a folder of its own in results/. Exits with 1 where a cell failed or passes `fail_if` for certain, and with
-    130 after an interrupt, whose rounds so far are answered.
+    `words`: two revisions, then flags of `bench run`.
+    `run_command`: the click command of `bench run`, which parses these flags.
+    `fail_if`: a bound such as "latency_ms>1.05"; None for none.
+    `form`: `text`, `markdown` or `json`.
+
+    Writes `code.json` to `out`, or to a new folder in results/. Exits 1 if a configuration failed or is shown to pass `fail_if`.
+    After an interrupt it answers from the finished rounds and exits 130. Raises RequestError for a wrong request.
     """
     bound = _parse_bound(fail_if)
     if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
@@ -48,19 +56,22 @@ def _parse_bound(text: str | None) -> Bound | None:
 
 
 def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
-    """The plan of a request in the words of `bench run`, for latency alone. Raises RequestError for flags that say where and how a run is kept."""
+    """Return the plan of a request to `bench run`, for latency only.
+
+    Raises RequestError for flags about the execution or the output of a run.
+    """
     values = run_command.make_context("bench run", list(request)).params
     names = {field.name for field in dataclasses.fields(Flags)}
     own = {parameter.name: parameter for parameter in run_command.params if parameter.name not in names and parameter.name != "plan_file"}
     for name, parameter in own.items():
         if values[name] != parameter.default:
-            raise RequestError(f"{parameter.opts[0]} is for bench run, not for a request to compare code by", "leave it out")
+            raise RequestError(f"{parameter.opts[0]} is for bench run; bench diff --code takes the flags of a request", "leave it out")
     flags = Flags(**{name: values[name] for name in names})
     if "--metrics" in flags.given() and flags.metrics != (LATENCY,):
-        raise RequestError(f"--code measures {LATENCY} alone, not {','.join(flags.metrics)}", "leave --metrics out")
+        raise RequestError(f"--code measures only {LATENCY}, not {','.join(flags.metrics)}", "leave --metrics out")
     plan = dataclasses.replace(plan_to_run(flags, values["plan_file"], None, None)[0], metrics=(LATENCY,))
     if plan.settings.rounds < 2:
-        raise RequestError("a ratio has no interval after one round", "ask for more with --rounds")
+        raise RequestError("--rounds 1 gives no interval; --code needs 2 or more", "try --rounds 7")
     return plan
 
 

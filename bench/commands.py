@@ -1,6 +1,7 @@
-"""What the commands do: flags, a file or an interrupted run to a plan; a plan to its table, report, exports and exit code.
+"""Carry out the commands of the command line.
 
-What can be refused without torch is refused first.
+A plan comes from flags, from a file, or from an interrupted run. Running it gives a table, a report, exports and an exit code.
+Requests are checked as far as possible before torch is imported.
 """
 
 from __future__ import annotations
@@ -36,41 +37,44 @@ if TYPE_CHECKING:
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 HEADLINE = "headline"
-"""The question of `ablations/` that `bench replicate` measures."""
+"""The question in `ablations/` that `bench replicate` measures."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a plan is run, where to, and what is shown: flags of `run`, `ablate`, `peers` and `replicate`."""
+    """Flags of `run`, `ablate`, `peers` and `replicate` about execution and output."""
 
     executor: Annotated[
-        str, flag("How jobs are run; see: bench list executors.", "EXECUTOR", names=["--on"], parse=plugin("executors"))
+        str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", names=["--on"], parse=plugin("executors"))
     ] = DEFAULT_EXECUTOR
-    address: Annotated[str, flag("With --on ray: the cluster (default: RAY_ADDRESS, or one of this machine).", "ADDRESS")] = ""
-    out: Annotated[Path | None, flag("The exact folder of the run.", "FOLDER", "Output", named_path)] = None
+    address: Annotated[str, flag("Address of the Ray cluster, with --on ray (default: RAY_ADDRESS, or this machine).", "ADDRESS")] = ""
+    out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", "Output", named_path)] = None
     retry: Annotated[
         tuple[str, ...],
-        flag("Measure again: failed jobs, unstable latencies (as many rounds more), corrupt lines.", "LIST", parse=several_of(RETRIES)),
+        flag("Repeat failed jobs, unstable latencies (as many rounds again) or corrupt records.", "LIST", parse=several_of(RETRIES)),
     ] = ()
     exports: Annotated[
         tuple[str, ...],
         flag(
-            "Export the run to these programs' usual places when it ends or is interrupted; see: bench list exports.",
+            "Export the run to these programs when it ends or is interrupted; see: bench list exports.",
             "LIST",
             "Output",
             several(plugin("exports")),
             names=["--export"],
         ),
     ] = ()
-    dry_run: Annotated[bool, switch("--dry-run", "Show the cells and the estimated time; measure nothing.")] = False
-    as_json: Annotated[bool, switch("--json", "One JSON document on stdout.")] = False
+    dry_run: Annotated[bool, switch("--dry-run", "Show the configurations and the estimated time; measure nothing.")] = False
+    as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.")] = False
 
 
 def prepare(options: RunOptions) -> None:
-    """Name the cluster to the executor, and refuse exports whose program is absent before anything is measured."""
+    """Set the cluster's address and check that exports are possible.
+
+    Raises RequestError if a program to export to is not installed, before anything is measured.
+    """
     if options.address:
         if options.executor != "ray":
-            raise RequestError("--address is that of a Ray cluster", "add --on ray")
+            raise RequestError("--address names a Ray cluster, but --on ray is missing", "add --on ray")
         os.environ["RAY_ADDRESS"] = options.address
     if options.exports:
         from bench.report.export import require_installed
@@ -79,7 +83,10 @@ def prepare(options: RunOptions) -> None:
 
 
 def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
-    """Run what is missing of a plan, in its own folder where one is given; then table, report and exports."""
+    """Run a plan's missing jobs; write table, report and exports.
+
+    `folder`: the folder of the run to resume; None finds or creates one.
+    """
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_ahead
     from bench.running.store import RunRecords, holds_records
@@ -91,40 +98,43 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         chosen = choose_folder(plan, options.out, datetime.date.today(), again=bool(options.retry))
     folder, records = chosen.folder, chosen.records
     if chosen.complete:
-        console.say(f"{folder} is complete already; its table again:")
+        console.say(f"{folder}: already complete; showing its table")
         _conclude(finished(folder, records), options)
         return
     require_data_of(plan)
     ahead = jobs_ahead(plan, folder, records, options.retry)
     if holds_records(folder):
-        console.say(f"{folder}: {f'going on with {len(ahead)} jobs' if ahead else 'nothing is left to be measured'}")
+        console.say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
     with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:
         result = execute(plan, folder, progress, executor=options.executor, retry=options.retry, stop=stop, records=records)
-    if stop.urgent and not result.complete:  # whoever asks twice does not wait for figures
-        console.say(f"stopped; table and report: bench report {shlex.quote(str(folder))}")
-        _tell_how_to_finish(folder, options)
+    if stop.urgent and not result.complete:  # after a second Ctrl-C, exit without waiting for figures
+        console.say(f"stopped; for table and report: bench report {shlex.quote(str(folder))}")
+        _exit_interrupted(folder, options)
     _conclude(result, options)
 
 
 def write_report_of(runs: Sequence[Path], out: Path | None, *, every_figure: bool) -> Path:
-    """The report and the tables of runs that are merged, into `out` or where the first run keeps them. Returns the page's path."""
+    """Write the report and tables of merged runs; return the page's path.
+
+    They go to `out`, or to the usual place of a single run. Raises RequestError for several runs without `out`.
+    """
     from bench.analysis.study import study
     from bench.running.folder import report_folder
     from bench.running.store import read_runs
 
     stored = read_runs(runs)
     if len(stored) > 1 and not out:
-        raise RequestError(f"a report of {len(stored)} runs has no folder of its own", "add --out reports/NAME")
+        raise RequestError(f"a report of {len(stored)} runs needs --out", "add --out reports/NAME")
     target = out or report_folder(stored[0].folder)
     known = study(*stored, name=target.resolve().name if len(stored) > 1 else "")
     path = console_views.write_page(known, target, every_figure=every_figure)
-    # the runs themselves may be others', or read-only
+    # with --out, leave the folders of the runs alone: they may be read-only
     console_views.write_tables(known, target if out else stored[0].folder)
     return path
 
 
 def pool(folders: Sequence[Path], out: Path | None, as_json: bool) -> None:
-    """Pool the ratios of one request over its runs on several hosts; table, page, forest plot."""
+    """Pool a request's ratios over hosts; write table, page and forest plot."""
     from bench.analysis.pool import pool_runs
     from bench.report.pool import show, write_pool
     from bench.running.folder import report_folder
@@ -140,19 +150,24 @@ def pool(folders: Sequence[Path], out: Path | None, as_json: bool) -> None:
 
 
 def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...]:
+    """Return the names of the questions to answer.
+
+    Raises RequestError if the flags contradict each other or the name is unknown.
+    """
     names = catalog.names("ablations")
     if not name and not every:
         raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
     if every and name:
-        raise RequestError(f"--all answers every question, and {name} is one of them", "leave one of them out")
+        raise RequestError(f"--all answers every question, including {name}", "leave one of them out")
     if every and out:
-        raise RequestError("--out names the folder of one run, and --all makes several", "leave --out out")
+        raise RequestError("--out names the folder of one run, but --all makes several", "leave --out out")
     if name:
         catalog.require("ablations", name)
     return names if every else (name,)
 
 
 def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
+    """Answer one question, or only some of its parts."""
     from bench.planning.ablation import Narrowing, plan_ablation
 
     narrowing = Narrowing(parts=tuple(parts)) if parts else None
@@ -160,7 +175,10 @@ def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts
 
 
 def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
-    """Measure the README's headline ratios here, into a folder named after the host. Raises RequestError for a boot that was measured before."""
+    """Measure the README's headline ratios, in a folder named after the host.
+
+    Raises RequestError if this boot of the machine was measured before.
+    """
     from bench.analysis.pool import host_of
     from bench.planning.ablation import plan_ablation
     from bench.running.replicate import require_new_boot, run_name
@@ -168,7 +186,7 @@ def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
     facts = environment.inspect_environment(threads=chosen.threads or 1, device=device)
     host = host_of(facts)
     if host is None:
-        console.say("warning: this machine does not tell its type or its boot; bench pool will refuse its run")
+        console.say("warning: the type or the boot of this machine is unknown; bench pool will reject its run")
     elif not (chosen.quick or options.dry_run):
         require_new_boot(host.boot, Path("results"))
     name = run_name(host.type if host else str(facts["cpu_model"]), host.boot if host else "", quick=chosen.quick)
@@ -177,6 +195,7 @@ def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
 
 
 def show_or_measure(plan: Plan, options: RunOptions) -> None:
+    """Show the plan in a dry run; measure it otherwise."""
     if options.dry_run:
         show_plan(plan, options.as_json)
     else:
@@ -184,8 +203,11 @@ def show_or_measure(plan: Plan, options: RunOptions) -> None:
 
 
 def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
-    """One after the other; what cannot be run here is named, and the others go on. The list of results ends it: the one document with --json, or
-    in a dry run the list of plans."""
+    """Answer questions one after the other, then list their results.
+
+    A question that cannot be answered here is reported, and the others go on. With --json, the list is the only document on stdout;
+    in a dry run it is the list of plans.
+    """
     from bench.planning.ablation import plan_ablation
     from bench.report.last_runs import listing
 
@@ -215,7 +237,7 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOpt
 
 
 def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -> None:
-    """Time the kernels of single operators; table, figure and exit code."""
+    """Time the kernels of single operators; write table and figure."""
     from bench.operators import UNSUPPORTED
     from bench.operators.run import NAME, run
     from bench.report import operators
@@ -224,7 +246,7 @@ def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -
     from bench.spec import MEASURED
 
     folder = make_empty_folder(out, request.device, NAME)
-    console.say(f"results, after each case: {folder}")
+    console.say(f"results, updated after each case: {folder}")
     rows = run(request, folder)
     if as_json:
         console.print_json(json_rows(rows))
@@ -237,13 +259,14 @@ def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -
 
 
 def show_plan(wanted: Plan, as_json: bool) -> None:
+    """Print the plan and its estimated time."""
     from bench.planning.jobs import estimated_seconds
 
     if as_json:
         console.print_json(_plan_json(wanted))
         return
     console_views.show_plan(wanted)
-    console.say(f"{len(wanted.cells)} cells, about {console.duration_text(estimated_seconds(wanted))}")
+    console.say(f"{len(wanted.cells)} configurations, about {console.duration_text(estimated_seconds(wanted))}")
 
 
 def _plan_json(wanted: Plan) -> dict[str, Any]:
@@ -254,6 +277,7 @@ def _plan_json(wanted: Plan) -> dict[str, Any]:
 
 
 def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the questions with their cost and their last run."""
     if as_json:
         console.print_json(found)
         return
@@ -263,7 +287,7 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _conclude(result: RunResult, options: RunOptions) -> None:
-    """Table, report, exports, paths, and the exit code that says how it went."""
+    """Write and print all results; exit with the right code."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
 
@@ -276,37 +300,43 @@ def _conclude(result: RunResult, options: RunOptions) -> None:
     if report_path:
         console.say(f"report: {report_path}")
     if (traces := stored.folder / "traces").is_dir():
-        console.say(f"traces: {traces}, to be opened at ui.perfetto.dev")
+        console.say(f"traces: {traces}; open them at ui.perfetto.dev")
     for finding in known.findings:
         console.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
     _export(stored, options.exports)
     if not result.complete:
-        _tell_how_to_finish(stored.folder, options)
+        _exit_interrupted(stored.folder, options)
     if result.num_failed:
         raise typer.Exit(EXIT_FAILED)
 
 
 def _exports_of(plan: Plan, programs: tuple[str, ...]) -> tuple[str, ...]:
-    """Keep the programs that the run will hold something for, and name the others: nothing is amiss with the run."""
+    """Return the programs for which the run will have data to export.
+
+    The others need training curves, and this plan trains nothing; a message names them.
+    """
     from bench.spec import is_trained
 
     if "accuracy" in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells):
         return programs
     without = [program for program in programs if catalog.load("exports", program).NEEDS_TRAINING]
     for program in without:
-        console.say(f"nothing is trained: there is nothing to export to {program}")
+        console.say(f"no model is trained, so there is nothing to export to {program}")
     return tuple(program for program in programs if program not in without)
 
 
 def _export(stored: StoredRun, programs: Sequence[str]) -> None:
-    """Export to each program's usual place. One that fails costs nothing else: say how to export to it again, from the records."""
+    """Export to each program's usual place.
+
+    If an export fails, a message says how to repeat it from the records, and the next one follows.
+    """
     from bench.report.export import export
 
     for program in programs:
-        again = f"make it with: bench export {shlex.quote(str(stored.folder))} --to {program}"
+        again = f"retry with: bench export {shlex.quote(str(stored.folder))} --to {program}"
         console.say(f"exporting to {program}")
         try:
-            console.say(f"look at it with: {export(stored, program)}")
+            console.say(f"view it with: {export(stored, program)}")
         except KeyboardInterrupt:
             console.say(f"interrupted: not exported to {program}; {again}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -314,7 +344,8 @@ def _export(stored: StoredRun, programs: Sequence[str]) -> None:
             console.say(f"not exported to {program}: {one_line(error)}; {again}")
 
 
-def _tell_how_to_finish(folder: Path, options: RunOptions) -> NoReturn:
+def _exit_interrupted(folder: Path, options: RunOptions) -> NoReturn:
+    """Print the command that finishes the run, and exit as interrupted."""
     words = ["bench", "run", "--resume", str(folder)]
     words += ["--on", options.executor] if options.executor != DEFAULT_EXECUTOR else []
     words += ["--address", options.address] if options.address else []
@@ -324,24 +355,30 @@ def _tell_how_to_finish(folder: Path, options: RunOptions) -> NoReturn:
 
 
 def runs_elsewhere(executor: str) -> bool:
-    """Does the executor say itself where its jobs run? Then this machine need not have what they need."""
+    """Return whether an executor runs its jobs on other machines.
+
+    Such an executor inspects their environment itself, so this machine need not have the device.
+    """
     return hasattr(catalog.load("executors", executor), "inspect_environment")
 
 
 def plan_to_run(
     flags: Flags, plan_file: Path | None, resume: Path | None, out: Path | None, *, elsewhere: bool = False
 ) -> tuple[Plan, Path | None]:
-    """The plan from flags, from a file, or of the run to resume; for the last, also its folder."""
+    """Return the plan from flags, a file or a run to resume.
+
+    The second value is the folder of the run to resume, else None. Raises RequestError if the flags contradict each other.
+    """
     source = plan_file or resume
     if not source:
         return plan_of_flags(flags, may_be_elsewhere=elsewhere), None
     if (plan_file and resume) or flags.given():
         other = "--resume" if plan_file and resume else flags.given()[0]
         raise RequestError(
-            f"--{'plan' if plan_file else 'resume'} takes the whole request from {source}; {other} cannot be added", "leave it out"
+            f"--{'plan' if plan_file else 'resume'} takes the whole request from {source}; {other} cannot be added", f"leave {other} out"
         )
     if resume and out:
-        raise RequestError("--resume goes on in its own folder; --out cannot be added", "leave --out out")
+        raise RequestError("--resume continues in the folder of the run; --out cannot be added", "leave --out out")
     announce_data_root(flags)
     from bench.planning.build import check_plan
     from bench.running.store import read_plan, read_plan_of_run
@@ -352,16 +389,17 @@ def plan_to_run(
         return plan, resume
     environment.resolve_device(plan.cells[0].cell.workload.device)
     if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
-        raise RequestError(f"the plan asks for more threads than the {environment.num_cores()} cores here", "plan anew with --threads")
+        raise RequestError(f"the plan needs more threads than the {environment.num_cores()} cores here", "make a new plan with --threads")
     return plan, resume
 
 
 def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
-    """Everything that can be refused without torch first; then the device; then the sizes. The device comes first where it gives the lengths."""
+    """Return the plan of a request.
+
+    Checks that need no torch come first, then the device, then the sizes. Without --seq the device comes first, because it sets the lengths.
+    """
     if not flags.models:
-        raise RequestError(
-            "--models is missing", f"try --models gmlp,vit --seq 17,65,257; there are: {', '.join(catalog.names('families'))}"
-        )
+        raise RequestError("--models is missing", f"try --models gmlp,vit --seq 17,65,257; allowed: {', '.join(catalog.names('families'))}")
     if not flags.seq:
         flags = with_lengths_of(device_of(flags, may_be_elsewhere=may_be_elsewhere), flags)
     request, _, recipe = to_request(flags), to_settings(flags), to_recipe(flags)
@@ -373,12 +411,15 @@ def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
 
 
 def device_of(flags: Flags, *, may_be_elsewhere: bool) -> str:
-    """`cpu` or `cuda`. Raises RequestError for a GPU that is not here, where it must be."""
+    """Return `cpu` or `cuda`.
+
+    Raises RequestError if a GPU is requested and absent, unless jobs `may_be_elsewhere`.
+    """
     return "cuda" if may_be_elsewhere and flags.device == "cuda" else environment.resolve_device(flags.device)
 
 
 def require_data_of(plan: Plan) -> None:
-    """Data that are absent are named before anything is measured, not after."""
+    """Raise RequestError for missing data, before anything is measured."""
     from bench.planning.request import needs_task
     from bench.spec import is_trained
     from bench.tasks import require_data
@@ -389,5 +430,5 @@ def require_data_of(plan: Plan) -> None:
 
 
 def command_line() -> str:
-    """What was typed, as a shell would take it."""
+    """Return the command line that was typed, quoted for a shell."""
     return shlex.join(["bench", *sys.argv[1:]])

@@ -1,4 +1,8 @@
-"""`bench gpu`: the steps of a pass, each an ordinary run in a folder of its own, within a budget of time that is spent in slices."""
+"""Run `bench gpu`: a pass of several steps within a time budget.
+
+Each step is an ordinary run in its own folder. The budget is spent in slices, one per call. A ledger in the folder of the pass keeps the time
+spent.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,21 @@ if TYPE_CHECKING:
 
 DEFAULT_SLICE_MINUTES = 10.0
 REPORT_S = 15.0
-"""What one report may take; none is begun with less time left."""
+"""Time reserved for one report; with less time left, none is started."""
 MAX_PACKED_BYTES = 16 * 2**20
-"""More than this is hard to carry from machine to machine."""
+"""Warn above this size, which is hard to carry between machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStep:
-    """A step in its folder: its plan, the jobs that are left, and their seconds by estimate, start included. `problem`: why it cannot be planned."""
+    """A step of the pass, with its plan and remaining work.
+
+    `plan`: None if it cannot be planned.
+    `ahead`: the remaining jobs.
+    `seconds`: estimated remaining time, start included.
+    `first_s`: estimated time until its first job ends.
+    `problem`: why it cannot be planned.
+    """
 
     step: Step
     folder: Path
@@ -41,7 +52,6 @@ class PlannedStep:
     ahead: tuple[Job, ...] = ()
     seconds: float = 0.0
     first_s: float = 0.0
-    """Until its first job has ended."""
     problem: str = ""
 
 
@@ -55,7 +65,14 @@ def measure_slice(
     executor: str = DEFAULT_EXECUTOR,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """One slice of the pass in its folder, or the next one where earlier calls began it. With `dry_run` it is shown alone."""
+    """Run the next slice of the pass in a folder.
+
+    `out`: folder of the pass; None for one in results/, named by today's date.
+    `dry_run`: only show the steps and the slices they fall in.
+    `clock`: returns seconds.
+
+    Raises RequestError if the folder holds a pass of another device. Exits 130 after an interrupt, 1 if a step failed.
+    """
     from bench.planning.gpu_steps import slack_s
 
     began = clock()
@@ -63,9 +80,9 @@ def measure_slice(
     folder = out or Path("results") / f"{datetime.date.today().isoformat()}_{'gpu' if resolved == 'cuda' else 'cpu'}_pass"
     ledger = replace(read_ledger(folder) or Ledger(device=resolved, minutes=minutes), minutes=minutes)
     if ledger.device != resolved:
-        raise RequestError(f"{folder} holds a pass on {ledger.device}, and this one is on {resolved}", "choose another --out")
+        raise RequestError(f"{folder} holds a pass on {ledger.device}, but this device is {resolved}", "choose another --out")
     if resolved == "cpu":
-        console.say("on a CPU this is a rehearsal with small models: its numbers say nothing of a GPU")
+        console.say("on a CPU this is a rehearsal with small models; its numbers do not apply to a GPU")
     steps = _planned_steps(folder, resolved)
     _show(steps, slice_minutes, ledger)
     if dry_run:
@@ -76,14 +93,17 @@ def measure_slice(
         console.say(f"{folder} is complete")
         return
     if work_s <= min(found.first_s for found in steps if found.ahead):
-        console.say(f"{ledger.left_s / 60:.1f} of {ledger.minutes:g} minutes are left, too few for any job; nothing was started")
+        console.say(f"{ledger.left_s / 60:.1f} of {ledger.minutes:g} minutes left, too few for any job; nothing was started")
         return
     _Slice(folder=folder, ledger=ledger, steps=steps, executor=executor, clock=clock, began=began).run(work_s, slice_minutes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Slice:
-    """One call on the folder of a pass."""
+    """One call of `bench gpu`.
+
+    `began`: the clock's time at the start of the call.
+    """
 
     folder: Path
     ledger: Ledger
@@ -93,6 +113,7 @@ class _Slice:
     began: float
 
     def run(self, work_s: float, slice_minutes: float) -> None:
+        """Run steps for `work_s` seconds, then write reports and pack the folder."""
         started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         failed = False
         self._note(started_at)
@@ -111,7 +132,7 @@ class _Slice:
                     console.say(f"packed: {packed} ({size / 2**20:.1f} MiB)")
                     if size > MAX_PACKED_BYTES:
                         console.say(
-                            f"WARNING: it is larger than {MAX_PACKED_BYTES / 2**20:.0f} MiB; pack single steps where that is too large"
+                            f"WARNING: it is larger than {MAX_PACKED_BYTES / 2**20:.0f} MiB; if that is too large, pack single steps"
                         )
                 self._note(started_at)
         self._tell_end(slice_minutes, interrupted=stop.requested)
@@ -119,7 +140,10 @@ class _Slice:
             raise typer.Exit(EXIT_INTERRUPTED if stop.requested else EXIT_FAILED)
 
     def _run_step(self, planned: PlannedStep, stop: Stop) -> bool:
-        """Measure what the time allows. Returns whether nothing failed: a step that cannot be run is named, and the others go on."""
+        """Run a step while time allows; return whether no job failed.
+
+        A step that cannot run is reported, and the others follow.
+        """
         from bench.analysis.study import study
         from bench.running.runner import execute
         from bench.running.store import RunRecords
@@ -142,7 +166,10 @@ class _Slice:
         return not result.num_failed
 
     def _write_reports(self, stop: Stop) -> None:
-        """Of finished steps, while there is time; the others are left for `bench report`."""
+        """Write the reports of complete steps while time allows.
+
+        For the others, print the command that writes the report.
+        """
         from bench.running.folder import report_folder
 
         for planned in _finished(self.steps):
@@ -150,10 +177,13 @@ class _Slice:
                 if stop.left_s() > REPORT_S and not stop.requested:
                     console.say(f"report: {write_report_of([planned.folder], None, every_figure=False)}")
                 else:
-                    console.say(f"no time for its report: bench report {shlex.quote(str(planned.folder))}")
+                    console.say(f"no time left for a report; write it with: bench report {shlex.quote(str(planned.folder))}")
 
     def _note(self, started_at: str) -> None:
-        """Keep the time that was spent so far: a call that is killed counts up to its last step."""
+        """Store the time spent so far in the ledger.
+
+        It is stored after each step, so that a killed call counts up to its last step.
+        """
         spent = Slice(started_at=started_at, seconds=round(self.clock() - self.began, 1))
         write_ledger(self.folder, replace(self.ledger, slices=(*self.ledger.slices, spent)))
 
@@ -161,15 +191,15 @@ class _Slice:
         left = len(self.steps) - sum(1 for _ in _finished(self.steps))
         left_s = max(0.0, self.ledger.left_s - (self.clock() - self.began))
         console.say(
-            f"{len(self.steps) - left} of {len(self.steps)} steps are complete; {left_s / 60:.1f} of {self.ledger.minutes:g} minutes are left"
+            f"{len(self.steps) - left} of {len(self.steps)} steps complete; {left_s / 60:.1f} of {self.ledger.minutes:g} minutes left"
         )
         if left or interrupted:
             words = ["bench", "gpu", "--minutes", f"{self.ledger.minutes:g}", "--slice", f"{slice_minutes:g}"]
-            console.say(f"go on with: {shlex.join([*words, '--device', self.ledger.device, '--out', str(self.folder)])}")
+            console.say(f"continue with: {shlex.join([*words, '--device', self.ledger.device, '--out', str(self.folder)])}")
 
 
 def _finished(steps: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
-    """The steps all of whose jobs have an outcome by now."""
+    """Yield the complete steps."""
     from bench.planning.jobs import is_complete
     from bench.running.store import RunRecords, holds_records
 
@@ -179,7 +209,10 @@ def _finished(steps: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
 
 
 def _planned_steps(folder: Path, device: str) -> list[PlannedStep]:
-    """Plan every step and estimate the time left of it, by what the jobs of this pass took so far."""
+    """Plan every step and estimate its remaining time.
+
+    Estimates are scaled by the ratio of measured to estimated time of the finished jobs of this pass.
+    """
     from bench.planning.gpu_steps import STEPS, plan_step
     from bench.planning.jobs import estimated_job_seconds, jobs
     from bench.running.runner import jobs_ahead
@@ -204,11 +237,14 @@ def _planned_steps(folder: Path, device: str) -> list[PlannedStep]:
                 spent_s += (outcome.duration_s or 0.0) + (outcome.start_s or 0.0)
                 estimated_s += estimated_job_seconds(job, cells[job.cell.cell_id], plan)
     factor = spent_s / estimated_s if estimated_s else 1.0
-    return [_timed(planned, factor) for planned in found]
+    return [_with_seconds(planned, factor) for planned in found]
 
 
-def _timed(found: PlannedStep, factor: float) -> PlannedStep:
-    """With its seconds: the estimates times `factor`, no job above its limit, and the start of the step."""
+def _with_seconds(found: PlannedStep, factor: float) -> PlannedStep:
+    """Return the step with its estimated seconds.
+
+    `factor`: scales the estimate of each job, which is at most the job's time limit.
+    """
     from bench.planning.gpu_steps import STEP_START_S
     from bench.planning.jobs import estimated_job_seconds
     from bench.running.executors.process import limit_s
@@ -242,5 +278,5 @@ def _show(steps: Sequence[PlannedStep], slice_minutes: float, ledger: Ledger) ->
             console.say(f"{found.step.name} cannot be planned: {found.problem}")
     estimated = sum(found.seconds for found in steps) / 60
     console.say(
-        f"about {estimated:.0f} minutes are left to measure by estimate; {ledger.left_s / 60:.1f} of {ledger.minutes:g} may be spent"
+        f"about {estimated:.0f} minutes of measuring remain (estimate); {ledger.left_s / 60:.1f} of {ledger.minutes:g} minutes left"
     )

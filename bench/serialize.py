@@ -1,4 +1,7 @@
-"""Typed values as plain JSON data and back; the one text of a value, and the id made from it. Imports no torch."""
+"""Convert dataclasses to plain JSON data and back, and hash them.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ ID_LENGTH = 12
 
 
 def to_json(value: Any) -> Any:
-    """Plain JSON data of a dataclass, container or scalar."""
-    if value is None or isinstance(value, (str, int, float)):  # most values, and the cheapest to tell
+    """Return a dataclass, container or scalar as plain JSON data."""
+    if value is None or isinstance(value, (str, int, float)):  # first, because most values are scalars
         return value
     if isinstance(value, Polynomial):
         return list(value.coefficients)
@@ -34,22 +37,22 @@ def to_json(value: Any) -> Any:
 
 @functools.cache
 def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
-    """Those of a dataclass; none of any other type."""
+    """Return the fields of a dataclass; () for other types."""
     return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
 
 
 def _is_unused(added: dataclasses.Field[Any], value: Any) -> bool:
-    """Is it a field that older plans lack, at its default?"""
+    """Return whether a field that older plans lack is at its default."""
     return bool(added.metadata.get("added_later")) and getattr(value, added.name) == added.default
 
 
 def from_json(kind: Any, data: Any) -> Any:
-    """The inverse of `to_json` for an annotated type. A field that is not there takes its default.
+    """Convert plain JSON data to an annotated type, the inverse of `to_json`.
 
-    Raises ValueError saying what was expected, what was found and where, or which field a dataclass does not know.
+    Missing fields take their defaults. Raises ValueError, naming the place, if data do not fit the type or a field is unknown.
     """
     found = msgspec.convert(data, kind, dec_hook=_polynomial)
-    _refuse_unknown(kind, data)
+    _reject_unknown(kind, data)
     return found
 
 
@@ -59,8 +62,8 @@ def _polynomial(kind: type, data: Any) -> Polynomial:
     return Polynomial(tuple(data))
 
 
-def _refuse_unknown(kind: Any, data: Any) -> None:
-    """Raise ValueError for a field that its dataclass does not know, in data that fit `kind` otherwise."""
+def _reject_unknown(kind: Any, data: Any) -> None:
+    """Raise ValueError if the data have a field that its dataclass lacks."""
     names, parts = _names_and_parts(kind)
     for entry in data if isinstance(data, (list, tuple)) else (data,):
         if entry is None or not names:
@@ -69,30 +72,35 @@ def _refuse_unknown(kind: Any, data: Any) -> None:
             raise ValueError(f"{_dataclass_in(kind).__name__} has no field {min(entry.keys() - names)!r}")
         for name, part in parts:
             if name in entry:
-                _refuse_unknown(part, entry[name])
+                _reject_unknown(part, entry[name])
 
 
 @functools.cache
 def _names_and_parts(kind: Any) -> tuple[frozenset[str], tuple[tuple[str, Any], ...]]:
-    """The field names of the dataclass in a type, and which of its fields hold dataclasses."""
+    """Return a dataclass's field names, and its fields that hold dataclasses."""
     hints = typing.get_type_hints(_dataclass_in(kind)) if _dataclass_in(kind) else {}
     return frozenset(hints), tuple((name, hint) for name, hint in hints.items() if _dataclass_in(hint))
 
 
 @functools.cache
 def _dataclass_in(kind: Any) -> Any:
-    """That of `X`, `X | None` and `tuple[X, ...]`; else None."""
+    """Return the dataclass X of `X`, `X | None` or `tuple[X, ...]`."""
     return next((part for part in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(part)), None)
 
 
 def canonical_json(value: Any) -> str:
-    """One text per value: sorted keys, no spaces, no NaN."""
+    """Return the value's unique JSON text, with sorted keys and no spaces.
+
+    Raises ValueError for NaN.
+    """
     return json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def content_id(value: Any) -> str:
+    """Hash the value's canonical JSON to 12 hexadecimal digits."""
     return id_of_text(canonical_json(value))
 
 
 def id_of_text(text: str) -> str:
+    """Hash a text to 12 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

@@ -1,4 +1,14 @@
-"""The nouns: frozen dataclasses that flow from flags to records. Imports no torch."""
+"""The frozen dataclasses that flow from flags to records.
+
+- A `Cell` is one configuration: a model (`ModelSpec`) and a workload (`Workload`). Users read "configuration".
+- A `Plan` lists cells (`PlannedCell`), combinations that cannot run (`Skipped`), `Settings`, and a training `Recipe`.
+- A `Part` groups cells that were requested together. Its arms (`PlannedArm`) are the variants that it compares.
+- A plan becomes `Job`s. Each job runs in one process, and its `Outcome` is stored as a `Record`.
+- A latency job runs once per round; `Job.repeat` is the number of the round.
+- An `Ablation` is a question whose plan is written in a file of `ablations/`, as `Grid`s of command-line flags.
+
+In all docstrings n is the sequence length. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +35,10 @@ NO_MATCH = "none"
 CANONICAL, FREE = "canonical", "free"
 SIZING_RULES = (CANONICAL, FREE)
 COUNTED = "counted"
-"""The scope of a cost that was counted at one length, for want of a closed form: it says nothing of how the cost grows."""
+"""Scope of a cost that was counted at one length.
+
+Its model has no closed form. Such a cost says nothing about growth with n.
+"""
 BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
 SCHEDULES = ("cosine", "constant", "plateau")
@@ -57,21 +70,26 @@ MUST_AGREE = (
     "operating_system",
     "code_version",
 )
-"""Facts of the environment in which runs must agree to be continued or merged."""
+"""Runs must agree in these environment facts to be continued or merged."""
 SAME_MACHINE = ("cpu_model", "num_cores", "threads", "allocator", "gpu")
-"""Without these in common, times of two runs say nothing of what changed between them."""
+"""Times of two runs are comparable only if these environment facts agree."""
 
 PLAN = "plan.json"
-"""The file of a run's folder, or of its own, that holds a plan."""
+"""Name of the plan file in a run's folder."""
 
 OptionValue = str | int | bool
 RecordKey = tuple[str, str, int, bool, str]
-"""Subject, metric, repeat, control and timing group."""
+"""(subject id, metric, repeat, control, timing group)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """One resolved model. `name` is what the user asked for: a family with options, or a published variant."""
+    """One model with all sizes resolved.
+
+    `name`: the requested name, such as a family with options or a published variant.
+    `family`: the architecture, a file in `models/`.
+    `options`: values of the family's options, by name.
+    """
 
     name: str
     family: str
@@ -81,15 +99,20 @@ class ModelSpec:
 
     @functools.cached_property
     def canonical(self) -> str:
-        """Its canonical JSON."""
+        """Return the model's canonical JSON."""
         return canonical_json(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """What a model is asked to do. `attention` is the kernel asked for, `none` for a model without attention; `task` empty: synthetic data.
+    """The work that a model does in a measurement.
 
-    `recipe`: how the model is trained, where that is not the plan's recipe (None: by the plan's).
+    `batch_size`: samples per step.
+    `phase`: one of PHASES: forward only, or a whole training step.
+    `engine`: how the model is executed, with options (`bench/measure/engines/`).
+    `attention`: the requested attention kernel, or NO_ATTENTION for a model without attention.
+    `task`: the data set; empty for synthetic data.
+    `recipe`: the training recipe; None for the plan's.
     """
 
     batch_size: int = 32
@@ -104,26 +127,40 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One resolved model x workload; its id depends on nothing else (no metric, round, seed or budget)."""
+    """One configuration: a model and its workload.
+
+    Its id depends on nothing else: not on metric, round, seed or budget.
+    """
 
     model: ModelSpec
     workload: Workload
 
     @functools.cached_property
     def cell_id(self) -> str:
-        """That of `content_id`; many cells share a model, whose text is written once."""
+        """Return the cell's `content_id`.
+
+        Many cells share a model, so the text is built from the model's cached JSON.
+        """
         return id_of_text(f'{{"model":{self.model.canonical},"workload":{canonical_json(self.workload)}}}')
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizing:
-    """How a cell's size came about and what it costs in closed form. `rule`: of the shapes that were tried for a budget.
+    """How a cell's sizes were chosen, and their cost.
 
-    `budget`: parameters asked for (None: sizes set outright or published). `budget_error`: signed relative error of the matched quantity (parameters,
-    or FLOPs against the reference). `params_seq`: parameters that depend on seq_len. `heads`: None
-    for a family without them. `terms`: the cost, as polynomials in n. Of a model that is not ours the cost is counted, so `params_seq` and
-    `params_blocks` are None; `unknown_sizes`: those of the shape that could not be read off it. `ffn_moved`: how far ffn_width is from its family's
-    nominal multiple of the width, as a share of it; None where the rule is not canonical.
+    The cost of a model from outside this repository is counted, not closed form: its `params_seq` and `params_blocks` are None.
+
+    `match`: the matching policy, one of MATCH_POLICIES, or NO_MATCH.
+    `budget`: requested parameters; None if the sizes were given or published.
+    `budget_error`: signed relative error of the matched quantity: parameters, or FLOPs against the reference.
+    `params`: all trained parameters.
+    `params_seq`: parameters in terms that depend on seq_len.
+    `params_blocks`: parameters of the blocks.
+    `heads`: attention heads; None for a family without heads.
+    `terms`: the cost, as polynomials in n.
+    `unknown_sizes`: names of the shape's sizes that are unknown for a model from outside.
+    `rule`: the sizing rule, one of SIZING_RULES.
+    `ffn_moved`: relative distance of ffn_width from its nominal value; None unless `rule` is canonical.
     """
 
     match: str
@@ -140,21 +177,24 @@ class Sizing:
 
     @functools.cached_property
     def cost(self) -> Cost:
+        """Return the sum of the terms."""
         return Cost(self.terms)
 
     @property
     def is_counted(self) -> bool:
-        """Whether the cost is known at the cell's own length only."""
+        """Return whether the cost is known only at the cell's own length."""
         return any(term.scope == COUNTED for term in self.terms)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedCell:
+    """A cell of a plan, with its sizing."""
+
     cell: Cell
     sizing: Sizing
 
     def size(self, name: str) -> int | None:
-        """A size of the model's shape; None where it is not known, as that of a model that is not ours may be."""
+        """Return a size of the model's shape; None if it is unknown."""
         if name == "heads":
             return self.sizing.heads
         found: int = getattr(self.cell.model.shape, name)
@@ -163,7 +203,11 @@ class PlannedCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped:
-    """A combination that was asked for and cannot be run, and why."""
+    """A requested combination that cannot run, with the reason.
+
+    `budget`: requested parameters; None without a budget.
+    `nearest_params`: parameters of the nearest shape found; None if no shape could be built.
+    """
 
     model: str
     seq_len: int
@@ -174,7 +218,11 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedArm:
-    """One of the choices that a part compares: its cells, by their ids. `facts`: what is known of it beforehand, shown beside what was measured."""
+    """One variant that a part compares.
+
+    `cells`: ids of its cells.
+    `facts`: facts known before measuring; reports show them beside the results.
+    """
 
     name: str
     cells: tuple[str, ...]
@@ -183,10 +231,15 @@ class PlannedArm:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Cells of a plan that were asked for together, by their ids, under one policy of matching and one of batching.
+    """Cells of a plan that were requested together.
 
-    A cell may be in several parts: the shape that is kept as n grows is the matched one at its first length. `batching` is empty where every
-    cell names its own batch size. `arms`: the choices that are compared with the one named `baseline`; none where the part compares nothing.
+    A cell may be in several parts: at its shortest length, a shape kept as n grows equals the matched one.
+
+    `match`: the matching policy of the part, or several joined by commas.
+    `batching`: text such as "65600 tokens per batch"; empty if every cell has its own batch size.
+    `cells`: ids of its cells.
+    `arms`: the variants that the part compares; empty if it compares nothing.
+    `baseline`: name of the arm that the others are compared with.
     """
 
     name: str
@@ -199,11 +252,19 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Cells of growing batch size or length, up to the largest that fits a memory: by their ids, smallest first.
+    """Cells of growing batch size or length, as far as memory allows.
 
-    `axis`: `batch` or `seq`. `memory_bytes`: what a step may hold, and `memory_source` where that figure is from. `largest`: the last batch size or
-    seq_len at which a step fits by prediction, with `peak_bytes`. `beyond`: the next one that was looked at, with `beyond_bytes` (None: it was not
-    predicted), and `ends_because` says why it is not in the sweep. A sweep that time cuts short has no cell at `largest`.
+    A sweep that the time limit cuts short has no cell at `largest`.
+
+    `axis`: `batch` or `seq`.
+    `cells`: ids of its cells, smallest size first.
+    `memory_bytes`: bytes that a step may hold.
+    `memory_source`: origin of `memory_bytes`, in words.
+    `largest`: the largest batch size or seq_len whose step is predicted to fit.
+    `peak_bytes`: predicted peak at `largest`.
+    `beyond`: the next size that was tried.
+    `beyond_bytes`: predicted peak at `beyond`; None if it was not predicted.
+    `ends_because`: why `beyond` is not in the sweep.
     """
 
     axis: str
@@ -222,8 +283,13 @@ class Sweep:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A quantity that arms are compared in: as a difference, or as a ratio of costs. `title` names what is compared, `value` what one arm has of it
-    (empty: the same). `timed`: does noise touch it?"""
+    """A quantity in which arms are compared.
+
+    `title`: its name in a comparison.
+    `is_ratio`: True if compared as a ratio of costs, False as a difference.
+    `timed`: whether timing noise affects it.
+    `value`: its name for a single arm; empty if equal to `title`.
+    """
 
     name: str
     title: str
@@ -233,6 +299,7 @@ class Measure:
 
     @property
     def unit(self) -> str:
+        """Return `ratio` or `difference`."""
         return "ratio" if self.is_ratio else "difference"
 
 
@@ -254,18 +321,29 @@ MEASURES = {
 
 
 FASTEST_PEER, EVERY_ARM = "the fastest peer", "every arm"
-"""Sides of a prediction that are not one arm: at each place the peer of the smallest median, and all arms of the part."""
+"""Sides of a prediction that are not a single arm.
+
+The fastest peer is the peer of least median time at each length and batch size; every arm means all arms of the part.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What an ablation expects of one arm of a part against another (empty: the part's baseline), and which effect would count.
+    """The effect that an ablation expects between two arms.
 
-    `measure`: of `MEASURES`. `expected`: `higher` or `lower` by more than `by`, or `equal` within it: in points of an accuracy
-    or score, as a fraction for ratios of costs (0.05: 5 %). `seq_len`: the length that it is about (None: every one). `because`: the reason.
+    `part`: name of the part.
+    `arm`: name of the arm, or EVERY_ARM.
+    `against`: the other arm, or FASTEST_PEER; empty for the part's baseline.
+    `measure`: a name in MEASURES.
+    `expected`: `higher` or `lower` by more than `by`, or `equal` within `by`.
+    `by`: the smallest effect that counts: a difference in accuracy or score, or a fraction of a cost ratio (0.05 is 5 %).
+    `seq_len`: the length it holds for; None for every length.
+    `because`: the reason.
+    `at_most`: a bound on the ratio or error itself, instead of `by`.
+    `mean`: whether `at_most` bounds the geometric mean over `places`.
+    `places`: (seq_len, batch size) pairs that the bound is for; a run of other pairs cannot support it.
 
-    `at_most`: a bound on the ratio or error itself, in place of `by`; with `mean`, on the geometric mean over all places. `places`: the lengths and
-    batch sizes that it is for; a run of other places cannot support it.
+    Raises ValueError if `expected` is unknown or `by` is negative.
     """
 
     part: str
@@ -287,19 +365,25 @@ class Prediction:
 
     @property
     def is_target(self) -> bool:
-        """Whether it is about our models beside all their peers, instead of one arm against another."""
+        """Return whether it compares our models with their peers."""
         return self.against == FASTEST_PEER or self.arm == EVERY_ARM
 
 
 POOLED = "pooled unless one stands out"
-"""The spread over seeds of arms that stand beside each other (docs/decisions/0014)."""
+"""Pool the seed spread of a part's arms, unless one arm differs.
+
+See docs/decisions/0014.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a plan asks, as the file in `ablations/` states it: the question, and its text with prediction and source.
+    """The question that a plan answers, from a file in `ablations/`.
 
-    `seed_spread`: how the spread over seeds is estimated (`POOLED`); empty in plans of before it was fixed in them.
+    `text`: the question, the first line of the file's docstring.
+    `statement`: the rest of that docstring, with prediction and source.
+    `predictions`: the effects that are expected.
+    `seed_spread`: how the spread over seeds is estimated (POOLED); empty in older plans.
     """
 
     text: str
@@ -310,7 +394,11 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One choice of a grid: the flags in which it differs from the grid's own. `facts`: see `PlannedArm`."""
+    """One variant of a grid.
+
+    `flags`: flags that replace the grid's own, by name.
+    `facts`: facts known before measuring (see `PlannedArm`).
+    """
 
     name: str
     flags: Mapping[str, str] = field(default_factory=dict)
@@ -319,9 +407,13 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """One part of an ablation, in the words of the command line: `flags` maps the names of flags, with underscores, to their text.
+    """One part of an ablation, written as command-line flags.
 
-    With `arms`, the grid is planned once for each of them, and each is compared with the one named `baseline` (empty: the first).
+    `flags`: text of each flag, by name with underscores.
+    `arms`: variants; the grid is planned once for each.
+    `baseline`: name of the arm that the others are compared with; empty for the first.
+
+    Raises ValueError if two arms share a name or the baseline is not an arm.
     """
 
     name: str
@@ -339,10 +431,15 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """The constant of a file in `ablations/`: what answers its question on each kind of device, and in a first look.
+    """The grids that answer a question; each file in `ablations/` defines one.
 
-    `predictions`: what would be seen if the file's prediction is right. `rounds` and `sample_s` are those of a full run: many short visits tell
-    more than few long ones. `growth`: see `Settings`.
+    `cpu`, `cuda`: grids of a full run on that kind of device.
+    `quick`: grids of a first look, on any device.
+    `predictions`: the effects that are expected.
+    `rounds`: timing rounds of a full run.
+    `seeds`: training seeds of a full run.
+    `sample_s`: sampling time of one latency job in a full run, in seconds.
+    `growth`: see `Settings`.
     """
 
     cpu: tuple[Grid, ...]
@@ -357,10 +454,23 @@ class Ablation:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How measuring is done. Times in seconds; `sample_s` is the sampling time of one latency job; `threads` are CPU threads of a
-    timed job, `train_threads` of a training job. `allocator`: `keep` where jobs keep the memory that they free (`bench.measure.allocator`). `cold`:
-    on CUDA, steps are also timed with the L2 cache overwritten before each. `margin`: latencies are equal whose ratio is
-    shown to lie between 1 + margin and its inverse. `growth`: each model is also timed over all its lengths in turn, for exponents."""
+    """How a plan is measured.
+
+    `rounds`: timing rounds.
+    `seeds`: training seeds.
+    `limit_s`: time limit of a job, in seconds.
+    `sample_s`: sampling time of one latency job, in seconds.
+    `train_limit_s`: time limit of a training job, in seconds.
+    `threads`: CPU threads of a timed job.
+    `train_threads`: CPU threads of a training job.
+    `quick`: whether this is a first look, with few rounds and short limits.
+    `seed`: seed of weights, data and the order of jobs.
+    `lr_trials`: learning rates tried per model; 0 tunes nothing.
+    `allocator`: `keep` if jobs keep freed memory for later steps, else `system` (`bench.measure.allocator`).
+    `cold`: on CUDA, also time steps with the L2 cache overwritten before each.
+    `margin`: two latencies are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin.
+    `growth`: whether each model is also timed over all its lengths in turn, to fit exponents.
+    """
 
     rounds: int = 7
     seeds: int = 3
@@ -382,14 +492,26 @@ class Settings:
 class Recipe:
     """How a model is trained, by AdamW.
 
-    `learning_rate` is the peak, after a linear warm-up over `warmup` of all steps; then `schedule`: cosine decay to zero, constant, or halved on a
-    plateau of the validation score (more than `patience` epochs without a better one). `early_stop`: epochs without a better validation score after
-    which training ends (0: never). A step learns from `accumulate` batches of `batch_size`. `dropout`: share dropped at each of the places
-    `dropout_at` (`models.layers.dropout`). `augment`: what is done to images, see `AUGMENTATIONS`; `magnitude`: how strongly RandAugment does it,
-    0 to 30. `precision`: fp32, tf32 (products on CUDA) or bf16-autocast. `compile`: whether the model is compiled.
+    `batch_size`: samples of one batch; a step learns from `accumulate` batches.
+    `learning_rate`: the peak, reached by linear warm-up.
+    `warmup`: fraction of all steps spent warming up.
+    `clip_norm`: largest norm of the gradient.
+    `validation_fraction`: share of the training data held out for validation.
+    `schedule`: after warm-up: cosine decay to zero, constant, or halved on a plateau of the validation score.
+    `patience`: epochs without a better validation score before `plateau` halves the rate.
+    `early_stop`: epochs without a better validation score before training ends; 0 never ends early.
+    `accumulate`: batches per step.
+    `dropout`: probability at each place in `dropout_at` (`models.layers.dropout`).
+    `augment`: image augmentations, of AUGMENTATIONS.
+    `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast.
+    `compile`: whether torch.compile is used.
+    `magnitude`: strength of RandAugment, 0 to 30.
+    `teacher`: the network that is trained first and then distilled from (arXiv 2012.12877, Sec. 3).
+    `distillation`: learn from the teacher's softened outputs (`soft`) or from its decisions (`hard`).
+    `distillation_weight`: share of the loss that comes from the teacher.
+    `teacher_epochs`: epochs that the teacher is trained for.
 
-    `teacher`: the network that is trained first, for `teacher_epochs`, and that the model then also learns from (arXiv 2012.12877, Sec. 3):
-    by `distillation`, from its softened answers or from its hard choices, with `distillation_weight` of the loss.
+    Raises ValueError if a word is not among the allowed ones.
     """
 
     epochs: int = 10
@@ -429,13 +551,27 @@ class Recipe:
 
     @functools.cached_property
     def canonical(self) -> str:
-        """Its canonical JSON."""
+        """Return the recipe's canonical JSON."""
         return canonical_json(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A resolved request: what will be measured, what will not and why, and how. Written before the first measurement."""
+    """A resolved request; a run stores it before its first measurement.
+
+    `schema`: version of the file format.
+    `name`: name of the run, a plain folder name.
+    `command`: the command line that made the plan.
+    `created`: time of planning, ISO 8601 in UTC.
+    `metrics`: names of the metrics to measure.
+    `cells`: the configurations to measure, in order.
+    `skipped`: requested combinations that cannot run.
+    `recipe`: the training recipe of cells without their own.
+    `accuracy_seq_lens`: lengths at which models are trained; empty for all.
+    `parts`: groups of cells; empty if the plan is a single request.
+    `question`: the question it answers; None for an ordinary run.
+    `ladders`: sweeps; stored plans use this older name.
+    """
 
     schema: int = PLAN_SCHEMA
     name: str
@@ -449,20 +585,30 @@ class Plan:
     accuracy_seq_lens: tuple[int, ...] = ()
     parts: tuple[Part, ...] = field(default=(), metadata=ADDED_LATER)
     question: Question | None = field(default=None, metadata=ADDED_LATER)
-    ladders: tuple[Sweep, ...] = field(default=(), metadata=ADDED_LATER)  # the name that stored plans have for sweeps
+    ladders: tuple[Sweep, ...] = field(default=(), metadata=ADDED_LATER)
 
     @property
     def plan_id(self) -> str:
-        """Equal for equal work: the name, the command line, the time of planning and the words of the question do not count."""
+        """Return an id that is equal for equal work.
+
+        Name, command line, time of planning and question do not count.
+        """
         return content_id(dataclasses.replace(self, name="", command="", created="", question=None))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One execution in one process. `repeat` is the round, the seed or the trial; `control` marks the second name of the A/A control.
-    `shared_id`: what the outcome belongs to where several cells share it (empty: it is the cell's own). `scratch`: a folder
-    in which the job may keep what it needs to go on after an interruption (empty: none). `group`: the timing group that it takes turns in
-    (`bench.planning.timing`; empty: it runs alone), with `num_blocks` bursts of `num_calls` calls."""
+    """One measurement in one process.
+
+    `repeat`: number of the round, seed or trial.
+    `control`: whether this is the second process of the A/A control.
+    `recipe`: the training recipe; None for a job that trains nothing.
+    `shared_id`: id of an outcome that several cells share; empty if the outcome is the cell's own.
+    `scratch`: folder for files that let the job resume after an interruption; empty for none.
+    `group`: the timing group in which it takes turns (`bench.planning.timing`); empty if it runs alone.
+    `num_calls`: calls of one burst, in a timing group.
+    `num_blocks`: bursts of the round, in a timing group.
+    """
 
     cell: Cell
     metric: str
@@ -478,24 +624,38 @@ class Job:
 
     @property
     def subject_id(self) -> str:
-        """What the outcome belongs to: the cell; for training the model, task and recipe, shared by all cells of that model; `shared_id`."""
+        """Return the id under which the outcome is stored.
+
+        A training outcome belongs to model, task and recipe, so all cells of that model share it. Any other belongs to `shared_id`
+        or to the cell.
+        """
         if self.recipe is None:
             return self.shared_id or self.cell.cell_id
         return training_id(self.cell, self.recipe)
 
     @property
     def key(self) -> RecordKey:
+        """Return the key that the job's record will have."""
         return (self.subject_id, self.metric, self.repeat, self.control, self.group)
 
     @property
     def scratch_name(self) -> str:
-        """The name of the job's file in its scratch folder."""
+        """Return the name of the job's file in its scratch folder."""
         return f"{self.metric}-{self.subject_id}-{self.repeat}.pt"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of a job. `values` are single figures, `samples` raw series (units in the names); `start_s` is the time to start the process."""
+    """The result of a job.
+
+    `status`: `measured`, or the kind of failure.
+    `reason`: one line about a failure.
+    `values`: single figures by name; names end in units.
+    `samples`: raw series by name; names end in units.
+    `started_at`: start of the execution, ISO 8601 in UTC.
+    `start_s`: time to start the process, in seconds.
+    `duration_s`: time of the job, in seconds.
+    """
 
     status: str
     reason: str = ""
@@ -508,9 +668,12 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One line of records.jsonl: an outcome and all that is needed to know what it is the outcome of.
+    """One line of records.jsonl: an outcome with its key.
 
-    `group`: the timing group whose bursts were interleaved (empty: measured alone). The samples of its members are one per block, in equal order.
+    `schema`: version of the line format.
+    `subject_id`: see `Job.subject_id`.
+    `environment_id`, `code_version`: the environment and the code that produced it.
+    `group`: the timing group whose bursts were interleaved; empty if measured alone. Its members have one sample per block, in equal order.
     """
 
     schema: int = RECORD_SCHEMA
@@ -525,20 +688,27 @@ class Record:
 
     @property
     def key(self) -> RecordKey:
+        """Return the key of the job that produced it."""
         return (self.subject_id, self.metric, self.repeat, self.control, self.group)
 
 
 def is_trained(cell: Cell, plan: Plan) -> bool:
-    """Is the cell's model trained in this plan, where accuracy is asked for? At `accuracy_seq_lens`, or at every length."""
+    """Return whether a plan that measures accuracy trains the cell's model.
+
+    Models are trained at `accuracy_seq_lens`, or at every length if that is empty.
+    """
     chosen = plan.accuracy_seq_lens
     return bool(cell.workload.task) and (not chosen or cell.model.shape.seq_len in chosen)
 
 
 def base_recipe(cell: Cell, plan: Plan) -> Recipe:
-    """What the cell's model is trained by before any learning rate is tuned: its own recipe, or the plan's."""
+    """Return the cell's own recipe or the plan's, before tuning."""
     return cell.workload.recipe or plan.recipe
 
 
 def training_id(cell: Cell, recipe: Recipe) -> str:
-    """That of `content_id` of model, recipe and task, in the order of their names; many cells share a model, and most a recipe."""
+    """Return the `content_id` of the cell's model, the recipe and the task.
+
+    Many cells share a model and a recipe, so the text is built from their cached JSON.
+    """
     return id_of_text(f'{{"model":{cell.model.canonical},"recipe":{recipe.canonical},"task":{canonical_json(cell.workload.task)}}}')

@@ -209,7 +209,7 @@ def test_an_interrupt_ends_the_pass_and_what_was_measured_stays(machine: Machine
     assert machine.num_records("first") == PILOTS + JOBS_PER_ROUND  # the round in hand
     assert not (machine.folder / "cpu_second").exists()
     assert machine.folder.with_name("pass.tar.xz").exists()
-    assert "go on with: bench gpu" in capsys.readouterr().err
+    assert "continue with: bench gpu" in capsys.readouterr().err
     assert machine.call(30, 10) == 0
     assert len(set(machine.keys())) == len(machine.ran) == 2 * JOBS_PER_STEP
 

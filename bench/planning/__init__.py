@@ -1,1 +1,1 @@
-"""From words to a plan: flags, requests, matched sizes, the jobs of a plan."""
+"""Turn flags into a plan: request, matched sizes, configurations and jobs."""

@@ -1,4 +1,7 @@
-"""From the name of a question in `ablations/` to the plan that answers it. Needs torch only to size the models."""
+"""Plan the answer to a question in `ablations/`.
+
+Needs torch only to size the models.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,21 @@ if TYPE_CHECKING:
     from bench.planning.build import PartRequest
 
 PEERS = "python:bench.peers."
-"""How the peers of our own sizes are named: what follows is the library's name."""
+"""Prefix of a library's models at our own sizes.
+
+The library's name follows it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowing:
-    """Which of an ablation's grids to run: those of these names, phases and baselines' models; and the `seq` and `batch` to run them at.
+    """A selection of an ablation's grids; an empty field selects all.
 
-    Empty: as the ablation has it.
+    `parts`: names of grids.
+    `seq`: sequence lengths, in place of the grids' own.
+    `batch`: batch sizes, in place of the grids' own.
+    `phase`: phases of grids.
+    `models`: models of the grids' baselines.
     """
 
     parts: tuple[str, ...] = ()
@@ -38,14 +48,19 @@ class Narrowing:
 
 
 def ablation_of(name: str) -> Ablation:
+    """Return the constant `ABLATION` of a question's file."""
     found: Ablation = catalog.load("ablations", name).ABLATION
     return found
 
 
 def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing: Narrowing | None = None) -> Plan:
-    """The plan of every grid for this kind of device. `flags` holds what the user chose for all of them: rounds, seeds, threads, limits, quick.
+    """Return the plan that answers a question on this kind of device.
 
-    A quick run leaves out grids whose data are absent; a full one refuses. Arms whose library is absent are left out of either.
+    `flags`: the user's choices for all grids: rounds, seeds, threads, limits, quick.
+
+    A quick plan skips grids with missing data; a full plan keeps them, and `bench.commands` rejects it before measuring.
+    Arms of a library that is not installed are skipped in both.
+    Raises RequestError if nothing is left, or if a prediction is about an unknown part, arm or measure.
     """
     ablation = ablation_of(name)
     _require_known(name, ablation)
@@ -55,18 +70,21 @@ def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing:
 def plan_grids(
     name: str, statement: str, ablation: Ablation, flags: Flags, device: str, command: str, narrowing: Narrowing | None = None
 ) -> Plan:
-    """The same for grids from anywhere. `statement`: the question in its first line, and what is said of it below."""
+    """Return the plan of an ablation's grids, like `plan_ablation`.
+
+    `statement`: the question in its first line, details below.
+    """
     from bench.planning.build import build_plan_of_parts
 
     grids = _grids(ablation, flags.quick, device)
-    outside: list[Skipped] = []
+    narrowed_away: list[Skipped] = []
     if narrowing:
-        outside = list(_outside(_parts(grids, narrowing.parts), narrowing))
+        narrowed_away = list(_skipped_by_narrowing(_grids_named(grids, narrowing.parts), narrowing))
         grids = narrowed(grids, narrowing)
-        ablation = _about(ablation, grids)
-    without_library = [skipped for grid in grids for arm in grid.arms for skipped in _without_library(grid, arm)]
-    asked = [_part_request(_available(grid), flags) for grid in grids]
-    absent = {part.name: reason for part in asked if (reason := _absence(part))} if flags.quick else {}
+        ablation = _with_predictions_on(ablation, grids)
+    without_library = [skipped for grid in grids for arm in grid.arms for skipped in _skipped_for_library(grid, arm)]
+    asked = [_part_request(_installed_arms(grid), flags) for grid in grids]
+    absent = {part.name: reason for part in asked if (reason := _why_data_missing(part))} if flags.quick else {}
     return build_plan_of_parts(
         [part for part in asked if part.name not in absent],
         settings=_settings(ablation, flags, device),
@@ -77,69 +95,83 @@ def plan_grids(
         question=_question(statement, ablation),
         left_out=[
             *dict.fromkeys(without_library),
-            *dict.fromkeys(outside),
-            *(skipped for part in asked if part.name in absent for skipped in _left_out(part, absent[part.name])),
+            *dict.fromkeys(narrowed_away),
+            *(skipped for part in asked if part.name in absent for skipped in _skipped_models(part, absent[part.name])),
         ],
     )
 
 
 def narrowed(grids: Sequence[Grid], asked: Narrowing) -> tuple[Grid, ...]:
-    """Those that were asked for. Raises RequestError for a part, phase or model that none of them has."""
-    grids = _parts(grids, asked.parts)
+    """Return the selected grids, with the selected lengths and batch sizes.
+
+    Raises RequestError for a part, phase or model that no grid has.
+    """
+    grids = _grids_named(grids, asked.parts)
     phases, models = (tuple(dict.fromkeys(found)) for found in (map(_phase_of, grids), map(_model_of, grids)))
-    chosen_phases, chosen_models = _chosen("--phase", asked.phase, phases), _chosen("--models", asked.models, models)
-    own = _own_lists(asked)
+    chosen_phases, chosen_models = _require_allowed("--phase", asked.phase, phases), _require_allowed("--models", asked.models, models)
+    own = _list_flags(asked)
     return tuple(
-        dataclasses.replace(grid, flags={**grid.flags, **own}, arms=tuple(arm for found in grid.arms if (arm := _arm_within(found, own))))
+        dataclasses.replace(grid, flags={**grid.flags, **own}, arms=tuple(arm for found in grid.arms if (arm := _narrowed_arm(found, own))))
         for grid in grids
         if _phase_of(grid) in chosen_phases and _model_of(grid) in chosen_models
     )
 
 
-def _parts(grids: Sequence[Grid], wanted: Sequence[str]) -> Sequence[Grid]:
+def _grids_named(grids: Sequence[Grid], wanted: Sequence[str]) -> Sequence[Grid]:
+    """Return the grids of these names; all without names."""
     names = tuple(grid.name for grid in grids)
     if strays := [name for name in wanted if name not in names]:
         raise catalog.unknown("value of --part:", strays[0], tuple(map(repr, names)), "bench ablate NAME --dry-run")
     return [grid for grid in grids if not wanted or grid.name in wanted]
 
 
-def _own_lists(asked: Narrowing) -> dict[str, str]:
-    """The lengths and batch sizes that were asked for, where any were, as a grid writes them."""
+def _list_flags(asked: Narrowing) -> dict[str, str]:
+    """Return the selected lengths and batch sizes as text of flags."""
     return {key: ",".join(map(str, found)) for key, found in (("seq", asked.seq), ("batch", asked.batch)) if found}
 
 
-def _outside(grids: Sequence[Grid], asked: Narrowing) -> Iterator[Skipped]:
-    """One per length asked for of an arm that has lists of its own, none of whose entries was asked for."""
-    own = _own_lists(asked)
+def _skipped_by_narrowing(grids: Sequence[Grid], asked: Narrowing) -> Iterator[Skipped]:
+    """Yield a skipped combination per length of arms that the selection empties.
+
+    Such an arm has its own lengths or batch sizes, and none of them was selected.
+    """
+    own = _list_flags(asked)
     for grid in grids:
-        lost = [arm for arm in grid.arms if _arm_within(arm, own) is None] if _is_asked(grid, asked) else []
+        lost = [arm for arm in grid.arms if _narrowed_arm(arm, own) is None] if _is_selected(grid, asked) else []
         for arm in lost:
-            has = ", ".join(f"--{key} {arm.flags[key]}" for key in own if key in arm.flags)
-            for n in asked.seq or _lengths(grid, arm):
-                yield Skipped(model=_models(grid, arm), seq_len=n, budget=None, reason=f"{arm.name} runs at {has} alone")
+            allowed = ", ".join(f"--{key} {arm.flags[key]}" for key in own if key in arm.flags)
+            for n in asked.seq or _seq_lens_of(grid, arm):
+                yield Skipped(model=_models_text(grid, arm), seq_len=n, budget=None, reason=f"{arm.name} runs only at {allowed}")
 
 
-def _is_asked(grid: Grid, asked: Narrowing) -> bool:
-    """By its phase and model; an empty list asks for all."""
+def _is_selected(grid: Grid, asked: Narrowing) -> bool:
+    """Return whether a grid's phase and model are selected."""
     return (not asked.phase or _phase_of(grid) in asked.phase) and (not asked.models or _model_of(grid) in asked.models)
 
 
-def _arm_within(arm: Arm, own: Mapping[str, str]) -> Arm | None:
-    """An arm with lists of its own keeps what of them is asked for; None where that is nothing."""
+def _narrowed_arm(arm: Arm, own: Mapping[str, str]) -> Arm | None:
+    """Return an arm with the selected entries of its own lists.
+
+    None if no entry of a list is selected.
+    """
     kept = {key: [entry for entry in entries(arm.flags[key]) if entry in entries(text)] for key, text in own.items() if key in arm.flags}
     if not all(kept.values()):
         return None
     return dataclasses.replace(arm, flags={**arm.flags, **{key: ",".join(left) for key, left in kept.items()}})
 
 
-def _chosen(flag: str, asked: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
+def _require_allowed(flag: str, asked: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the requested values, or all if none is requested.
+
+    Raises RequestError for an unknown value.
+    """
     if strays := [entry for entry in asked if entry not in allowed]:
         raise catalog.unknown(f"value of {flag}:", strays[0], allowed, "bench peers --help")
     return asked or allowed
 
 
-def _about(ablation: Ablation, grids: Sequence[Grid]) -> Ablation:
-    """Without the predictions on what was not asked for."""
+def _with_predictions_on(ablation: Ablation, grids: Sequence[Grid]) -> Ablation:
+    """Return the ablation with only the predictions about these grids."""
     parts = [grid.name for grid in grids]
     return dataclasses.replace(ablation, predictions=tuple(found for found in ablation.predictions if found.part in parts))
 
@@ -149,34 +181,34 @@ def _phase_of(grid: Grid) -> str:
 
 
 def _model_of(grid: Grid) -> str:
-    """The baseline's family or variant, without its options."""
+    """Return the baseline's family or variant, without options."""
     baseline = next((arm.flags for arm in grid.arms if arm.name == (grid.baseline or grid.arms[0].name)), {})
     return baseline.get("models", grid.flags.get("models", "")).partition("+")[0]
 
 
-def _available(grid: Grid) -> Grid:
-    """Without the arms whose library is absent."""
-    return dataclasses.replace(grid, arms=tuple(arm for arm in grid.arms if not _missing_library(_models(grid, arm))))
+def _installed_arms(grid: Grid) -> Grid:
+    """Return the grid without arms of a library that is not installed."""
+    return dataclasses.replace(grid, arms=tuple(arm for arm in grid.arms if not _missing_library(_models_text(grid, arm))))
 
 
-def _without_library(grid: Grid, arm: Arm) -> Iterator[Skipped]:
-    """One per length of an arm whose library is absent, with how to install it."""
-    text = _models(grid, arm)
+def _skipped_for_library(grid: Grid, arm: Arm) -> Iterator[Skipped]:
+    """Yield a skipped combination per length if an arm's library is missing."""
+    text = _models_text(grid, arm)
     if library := _missing_library(text):
-        for n in _lengths(grid, arm):
+        for n in _seq_lens_of(grid, arm):
             yield Skipped(model=text, seq_len=n, budget=None, reason=f"{library} is not installed; {INSTALL}")
 
 
-def _lengths(grid: Grid, arm: Arm) -> tuple[int, ...]:
+def _seq_lens_of(grid: Grid, arm: Arm) -> tuple[int, ...]:
     return several(whole_number(2))({**grid.flags, **arm.flags}["seq"])
 
 
-def _models(grid: Grid, arm: Arm) -> str:
+def _models_text(grid: Grid, arm: Arm) -> str:
     return {**grid.flags, **arm.flags}.get("models", "")
 
 
 def _missing_library(models: str) -> str:
-    """The first library that an outside model in this list needs and that is absent; "" where none is."""
+    """Return the first missing library that these models need; else ""."""
     for entry in models.split(","):
         library = entry.removeprefix(PEERS).partition(":")[0]
         if library in LIBRARIES and importlib.util.find_spec(library) is None:
@@ -191,7 +223,10 @@ def _grids(ablation: Ablation, quick: bool, device: str) -> tuple[Grid, ...]:
 
 
 def _require_known(name: str, ablation: Ablation) -> None:
-    """Raise RequestError, naming what there is, for a prediction on what no grid holds: it could never be answered."""
+    """Raise RequestError for a prediction about an unknown measure, part or arm.
+
+    Such a prediction could never be answered.
+    """
     from bench.spec import MEASURES
 
     arms = {(grid.name, arm.name) for grid in (*ablation.cpu, *ablation.cuda, *ablation.quick) for arm in grid.arms}
@@ -199,14 +234,17 @@ def _require_known(name: str, ablation: Ablation) -> None:
     for prediction in ablation.predictions:
         if prediction.measure not in MEASURES:
             raise catalog.unknown("measure", prediction.measure, tuple(MEASURES), file)
-        there = tuple(sorted(arm for part, arm in arms if part == prediction.part))
+        known = tuple(sorted(arm for part, arm in arms if part == prediction.part))
         for arm in (prediction.arm, *filter(None, (prediction.against,))):
-            if arm not in (*there, FASTEST_PEER, EVERY_ARM):
-                raise catalog.unknown(f"arm of part {prediction.part!r}", arm, there, file)
+            if arm not in (*known, FASTEST_PEER, EVERY_ARM):
+                raise catalog.unknown(f"arm of part {prediction.part!r}", arm, known, file)
 
 
 def _recipe(parts: Sequence[PartRequest]) -> Recipe:
-    """That of the first baseline that is trained: rows name what their own has other than this."""
+    """Return the recipe of the first baseline that is trained.
+
+    Rows of cells with another recipe name the differences from it.
+    """
     baselines = [part.arms[part.baseline] for part in parts]
     return next((request.recipe for request in baselines if request.task and request.recipe), Recipe())
 
@@ -229,14 +267,17 @@ def _part_request(grid: Grid, flags: Flags) -> PartRequest:
 
 
 def _request(texts: Mapping[str, str], flags: Flags) -> Request:
-    """The grid's own flags take the place of those that were given."""
+    """Return the request of an arm; its own flags override the user's."""
     own = read_flags(texts)
     merged = dataclasses.replace(flags, **{name: getattr(own, name) for name in texts})
     return dataclasses.replace(to_request(merged), recipe=to_recipe(merged))
 
 
-def _absence(part: PartRequest) -> str:
-    """Why a part cannot be run here: what is said of the first data set that it trains on and that is absent; "" where none is."""
+def _why_data_missing(part: PartRequest) -> str:
+    """Return why a part cannot run here, if data are missing.
+
+    The reason names the first missing data set that it trains on; "" if none is missing.
+    """
     for request in part.requests:
         if request.task and any(needs_task(metric) for metric in request.metrics):
             try:
@@ -246,7 +287,8 @@ def _absence(part: PartRequest) -> str:
     return ""
 
 
-def _left_out(part: PartRequest, reason: str) -> Iterator[Skipped]:
+def _skipped_models(part: PartRequest, reason: str) -> Iterator[Skipped]:
+    """Yield every model and length of a part as skipped."""
     for request in part.requests:
         for model in request.models:
             for n in request.seq_lens:
@@ -254,7 +296,10 @@ def _left_out(part: PartRequest, reason: str) -> Iterator[Skipped]:
 
 
 def _settings(ablation: Ablation, flags: Flags, device: str) -> Settings:
-    """The ablation's own rounds, seeds and sampling time, where the user did not choose; a quick run keeps its few rounds and has one seed."""
+    """Return the settings of the ablation, with the user's choices.
+
+    A quick run has few rounds and, unless chosen, one seed.
+    """
     settings = settings_on(device, flags)
     own: dict[str, Any] = {} if flags.seeds else {"seeds": 1 if flags.quick else ablation.seeds}
     if not flags.quick:

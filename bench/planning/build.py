@@ -1,4 +1,7 @@
-"""From a request to a Plan: expand, resolve sizes, skip the infeasible with a reason; and whether a plan from elsewhere can be run."""
+"""Build plans from requests, and check plans read from files.
+
+Building resolves sizes, expands workloads into cells, and skips infeasible combinations with a reason.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +54,19 @@ from models.layers.shape import require_one_of, require_positive
 
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
 HAS_SIZE = "has a size"
-MAX_WAYS_OUT = 6
-"""For how many lengths and budgets without a size it is looked for one that has: each takes some hundred searches."""
+MAX_SUGGESTIONS = 6
+"""Number of infeasible (length, budget) pairs with suggested flags.
+
+Each suggestion takes some hundred searches.
+"""
 ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
-"""The environment variable that lets a plan file name functions of any package."""
+"""Environment variable that lets plan files name functions of any package."""
 OWN_FACTORIES = "bench.peers."
 HALF_PRECISION_ATTENTION = ("flash", "cudnn")
-"""What takes fp16 and bf16 alone on CUDA (torch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp); a CPU's flash attention takes fp32."""
+"""Attention kernels that take only fp16 and bf16 on CUDA.
+
+Source: torch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp. On a CPU, flash attention takes fp32 too.
+"""
 WORKLOAD_WORDS = {
     "phase": PHASES,
     "dtype": DTYPES,
@@ -68,9 +77,12 @@ WORKLOAD_WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PartRequest:
-    """A part of a plan as asked for: a request per arm, by its name; one without a name where the part compares nothing.
+    """A requested part of a plan.
 
-    `match`: how its sizes are matched, where that is not what its requests say. `facts`: by arm, what is known of it beforehand.
+    `match`: the matching policy to report; empty for the policies of its requests.
+    `arms`: a request per arm, by name; a part that compares nothing has one arm named "".
+    `baseline`: name of the arm that the others are compared with.
+    `facts`: facts known before measuring, by arm.
     """
 
     name: str = ""
@@ -81,13 +93,15 @@ class PartRequest:
 
     @property
     def requests(self) -> tuple[Request, ...]:
+        """Return the requests of all arms."""
         return tuple(self.arms.values())
 
 
 def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = "") -> Plan:
-    """Resolve every model, length and budget; where that makes shapes very unequal, also the same models at one width, as further parts.
+    """Build the plan of one request.
 
-    Raises RequestError where nothing in the request is feasible.
+    If matching gives very unequal shapes, the plan also has parts with the same models at one width (`bench.planning.same_width`).
+    Raises RequestError if nothing in the request is feasible.
     """
 
     def of(parts: Sequence[PartRequest]) -> Plan:
@@ -112,12 +126,16 @@ def build_plan_of_parts(
     question: Question | None = None,
     left_out: Sequence[Skipped] = (),
 ) -> Plan:
-    """One plan of several parts. A cell that several ask for is measured once, for all their metrics. `left_out`: what was skipped before.
+    """Build one plan of several parts.
 
-    Raises RequestError where nothing in any of them is feasible.
+    A cell in several parts is measured once, for the metrics of all.
+    `left_out`: combinations that were skipped before; they are listed with the others.
+    Raises RequestError if nothing in any part is feasible.
     """
     if recipe.precision == "tf32" and device != "cuda":
-        raise RequestError("precision=tf32 is a precision of CUDA devices", "try --recipe precision=fp32, or bf16-autocast")
+        raise RequestError(
+            "precision=tf32 needs a CUDA device, and the device is cpu", "try --recipe precision=fp32, or precision=bf16-autocast"
+        )
     requests = [request for part in parts for request in part.requests]
     cells: dict[str, PlannedCell] = {}
     skipped = list(left_out)
@@ -138,7 +156,7 @@ def build_plan_of_parts(
         command=command,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         metrics=tuple(dict.fromkeys(metric for request in requests for metric in request.metrics)),
-        cells=_in_order(planned_parts, cells),
+        cells=_in_part_order(planned_parts, cells),
         skipped=tuple(dict.fromkeys(skipped)),
         settings=settings,
         recipe=recipe,
@@ -153,43 +171,45 @@ def build_plan_of_parts(
 
 
 def _require_comparison(plan: Plan, request: Request) -> None:
-    """Raise RequestError where several models were asked for, and what has no size leaves none to compare with another."""
+    """Raise RequestError if skipped models leave no two configurations to compare."""
     missing = [skipped for skipped in plan.skipped if skipped.budget]
     groups = (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE))
     if missing and len(request.models) > 1 and not any(len(cells) > 1 for cells in groups):
         first = missing[0]
         hint = _hint(first, [request])
-        raise RequestError(f"nothing is left to compare with another: {first.model} at n = {first.seq_len}: {first.reason}", hint)
+        raise RequestError(f"no two configurations are left to compare: {first.model} at n = {first.seq_len}: {first.reason}", hint)
 
 
 def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> RequestError:
+    """Return the error of a request without any feasible configuration."""
     if not skipped:
-        return RequestError("nothing in this request can be run: it comes to no cell", "see: bench plan --help")
+        return RequestError("nothing in this request can be run: it gives no configuration", "see: bench plan --help")
     return RequestError(f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0], requests))
 
 
 def _hint(first: Skipped, requests: Iterable[Request]) -> str:
+    """Suggest how to make the first skipped combination feasible."""
     if first.reason.startswith("--"):
         return f"choose another {first.reason.split()[0]}, or leave it out"
     requests = list(requests)
     ways = [
-        "type the flags that it names"
+        "add the flags that the reason names"
         if first.reason.endswith(HAS_SIZE)
         else "try larger --params or shorter --seq, or another width or number of heads"
     ]
     ways += ["more --memory"] if any(request.climbs_batch or request.climbs_seq for request in requests) else []
-    ways += ["--sizing free for stranger shapes"] if any(request.sizing == CANONICAL for request in requests) else []
+    ways += ["--sizing free for less usual shapes"] if any(request.sizing == CANONICAL for request in requests) else []
     return ", or ".join(ways)
 
 
-def _in_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:
-    """Each cell once, where it was asked for first."""
+def _in_part_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:
+    """Return each cell once, in the order of the parts."""
     return tuple(cells[cell_id] for cell_id in dict.fromkeys(cell_id for part in parts for cell_id in part.cells))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Resolved:
-    """The cells of one request by their ids, the sweeps among them, and what cannot be a cell."""
+    """The cells (by id), sweeps and skipped combinations of one request."""
 
     cells: Mapping[str, PlannedCell]
     sweeps: tuple[Sweep, ...]
@@ -209,20 +229,22 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
 
     cells: dict[str, PlannedCell] = {}
     skipped: list[Skipped] = []
-    flags: dict[tuple[int, int], str] = {}
-    for resolved in _named(request):
+    suggestions: dict[tuple[int, int], str] = {}
+    # a sweep without --seq finds its own lengths; resolving would add the own length of a published variant
+    has_lengths = bool(request.seq_lens) or not request.climbs_seq
+    for resolved in resolve_models(request) if has_lengths else ():
         if isinstance(resolved, Skipped):
-            skipped.append(_with_ways_out(resolved, request, flags))
+            skipped.append(_with_suggestion(resolved, request, suggestions))
             continue
         if request.task:
             check_trainable(resolved.model, request.task, request.recipe or recipe)
-        skipped += _refused(resolved, request, device)
+        skipped += _unsupported(resolved, request, device)
         for planned in expand(resolved, request):
             twin = cells.setdefault(planned.cell.cell_id, planned)
             if twin is not planned:
                 skipped.append(_same_as(twin, planned))
-    if request.climbs_seq and not request.seq_lens:
-        skipped += _refused_anywhere(request, device)
+    if not has_lengths:
+        skipped += _unsupported_in_sweeps(request, device)
     sweeps = []
     for planned_sweep in sweeps_of(request, expand, device, settings):
         for planned in planned_sweep.cells:
@@ -232,19 +254,17 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
     return _Resolved(cells=cells, sweeps=tuple(sweeps), skipped=tuple(skipped))
 
 
-def _with_ways_out(skipped: Skipped, request: Request, known: dict[tuple[int, int], str]) -> Skipped:
-    """`known`: by length and budget, the flags that were found before; written to."""
+def _with_suggestion(skipped: Skipped, request: Request, known: dict[tuple[int, int], str]) -> Skipped:
+    """Add flags that have a size to the reason.
+
+    `known`: a cache of suggested flags by (length, budget); this function adds to it.
+    """
     if not (skipped.budget and skipped.nearest_params):
         return skipped
     place = skipped.seq_len, skipped.budget
     if place not in known:
-        known[place] = ways_out(request, *place) if len(known) < MAX_WAYS_OUT else ""
+        known[place] = ways_out(request, *place) if len(known) < MAX_SUGGESTIONS else ""
     return replace(skipped, reason=f"{skipped.reason}; {known[place]} {HAS_SIZE}") if known[place] else skipped
-
-
-def _named(request: Request) -> Iterator[SizedModel | Skipped]:
-    """Without the length of its own that a published variant has where none is named: a sweep finds its lengths."""
-    return iter(()) if request.climbs_seq and not request.seq_lens else resolve_models(request)
 
 
 def _part(part: PartRequest, found: Mapping[str, Mapping[str, PlannedCell]]) -> Part:
@@ -264,17 +284,18 @@ def _part(part: PartRequest, found: Mapping[str, Mapping[str, PlannedCell]]) -> 
 
 def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
     model, sizing = planned.cell.model, planned.sizing
-    reason = f"the same cell as for the budget {twin.sizing.budget:,}" if twin.sizing.budget else "asked for twice"
+    reason = f"the same configuration as for the budget {twin.sizing.budget:,}" if twin.sizing.budget else "requested twice"
     return Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sizing.budget, reason=reason, nearest_params=sizing.params)
 
 
 def check_plan(plan: Plan, source: str, *, is_own_run: bool = False) -> None:
-    """Raise RequestError where a plan that was read asks for what this program does not have, cannot build, or sizes otherwise.
+    """Raise RequestError if this program cannot run a plan from a file.
 
-    `is_own_run`: it was read from the folder of a run, whose request was typed here; only then may it name functions of any package.
+    Words must be known, models must build, and costs must equal the ones that this version computes.
+    `is_own_run`: the plan comes from the folder of a run, so its request was typed here; only then may it name functions of any package.
     """
     for model in {planned.cell.model for planned in plan.cells}:
-        _require_outside(model, source, is_own_run)
+        _require_allowed_factory(model, source, is_own_run)
     try:
         _require_words(plan)
         _require_parts(plan)
@@ -283,15 +304,19 @@ def check_plan(plan: Plan, source: str, *, is_own_run: bool = False) -> None:
             if task := planned.cell.workload.task:
                 check_trainable(planned.cell.model, task, base_recipe(planned.cell, plan))
             if cost_of(planned.cell.model).terms != planned.sizing.terms:
-                raise ValueError(f"the cost of {planned.cell.model.name} is not what this version of the program computes")
-            if not _is_sized_as_its_cost_says(planned):
-                raise ValueError(f"the parameters of {planned.cell.model.name} are not those of its cost")
+                raise ValueError(f"the cost of {planned.cell.model.name} differs from the one that this version computes")
+            if not _params_match_cost(planned):
+                raise ValueError(f"the parameters of {planned.cell.model.name} differ from its cost")
     except (ValueError, TypeError) as error:
-        raise RequestError(f"{source} asks for what cannot be run: {error}", "write a new one with: bench plan ... --out FILE") from error
+        raise RequestError(f"{source} cannot be run: {error}", "write a new one with: bench plan ... --out FILE") from error
 
 
-def _require_outside(model: ModelSpec, source: str, is_own_run: bool) -> None:
-    """An outside model is of the form that a typed request has, and is built by a function of `bench.peers`: to build it is to run it."""
+def _require_allowed_factory(model: ModelSpec, source: str, is_own_run: bool) -> None:
+    """Raise RequestError if a plan file must not build this model.
+
+    Building a model from outside this repository runs its function, so the function must belong to `bench.peers` or be allowed by the user.
+    The model's options must equal the ones that a typed request gives.
+    """
     if model.family not in OUTSIDE:
         return
     options = {key: str(value) for key, value in model.options}
@@ -299,9 +324,9 @@ def _require_outside(model: ModelSpec, source: str, is_own_run: bool) -> None:
     pool = f"pool={options['pool']}" if "pool" in options else ""
     entry = "+".join(filter(None, (f"{model.family}:{factory or options.get('model', '')}", pool, arguments)))
     if dict(parse_outside(entry)) != dict(model.options):
-        text = f"{source}: the options of {model.name} are not those of {entry}"
+        text = f"{source}: the options of {model.name} differ from {entry}"
         raise RequestError(text, "write a new one with: bench plan ... --out FILE")
-    is_known = factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # which imports what it is told to
+    is_known = factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # `library` imports any module that it is given
     if factory and not (is_known or is_own_run or os.environ.get(ALLOW_FACTORIES) == "1"):
         raise RequestError(
             f"{source} wants to import and call {factory}", f"if you trust it: {ALLOW_FACTORIES}=1 bench run --plan {source}"
@@ -309,10 +334,13 @@ def _require_outside(model: ModelSpec, source: str, is_own_run: bool) -> None:
 
 
 def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
-    """Raise RequestError where a model cannot learn a task, or not by this recipe: nobody would know before it is trained, or even then."""
+    """Raise RequestError if a model cannot learn a task with this recipe.
+
+    Otherwise the mistake would show only after training, or never.
+    """
     if info_of(task).generation and not can_generate(model):
         raise RequestError(
-            f"task {task} shows its answers one token late, and {model.name} reads ahead: it would learn to look them up",
+            f"task {task} shows each answer one token later, and {model.name} reads ahead: it would copy the answers",
             f"write form=blank in --task, or try {', '.join(generating_models())}",
         )
     if recipe.dropout:
@@ -324,12 +352,13 @@ def _require_dropping_places(model: ModelSpec, recipe: Recipe) -> None:
     if absent := [place for place in recipe.dropout_at if place not in places]:
         there = "+".join(places)
         raise RequestError(
-            f"--recipe dropout={recipe.dropout:g} at {absent[0]}: {model.name} drops {f'at {there} alone' if there else 'nowhere'}",
+            f"--recipe dropout={recipe.dropout:g} at {absent[0]}: {model.name} drops {f'only at {there}' if there else 'nowhere'}",
             f"try dropout_at={there} in --recipe" if there else "leave dropout out of --recipe",
         )
 
 
 def _require_parts(plan: Plan) -> None:
+    """Raise ValueError if a part, arm or sweep holds unknown cells."""
     known = {planned.cell.cell_id for planned in plan.cells}
     for part in plan.parts:
         if strays := [cell_id for cell_id in part.cells if cell_id not in known]:
@@ -348,18 +377,18 @@ def _require_range(name: str, value: int, high: int) -> None:
         raise ValueError(f"{name} {value:,} is more than {high:,}")
 
 
-def _is_sized_as_its_cost_says(planned: PlannedCell) -> bool:
+def _params_match_cost(planned: PlannedCell) -> bool:
     sizing, n = planned.sizing, planned.cell.model.shape.seq_len
     params_seq = None if sizing.is_counted else sizing.cost.params_seq().at(n)
     return (sizing.params, sizing.params_seq) == (sizing.cost.params().at(n), params_seq)
 
 
 def _require_words(plan: Plan) -> None:
-    """Every word among those that exist, every count positive."""
+    """Raise ValueError for an unknown word or a number out of range."""
     if not plan.cells or not plan.metrics:
         raise ValueError("it holds no cells or no metrics")
     if not re.fullmatch(SAFE_NAME, plan.name):
-        raise ValueError(f"its name {plan.name!r} is no plain folder name")
+        raise ValueError(f"its name {plan.name!r} is not a plain folder name")
     for metric in plan.metrics:
         catalog.require("metrics", metric)
     for work in {p.cell.workload for p in plan.cells}:
@@ -367,7 +396,7 @@ def _require_words(plan: Plan) -> None:
             require_one_of(name, getattr(work, name), allowed)
         parse_task(work.task)
         parse_engine(work.engine)
-        if reason := _refusal(work):
+        if reason := _why_unsupported(work):
             raise ValueError(reason)
         if work.recipe:
             check_recipe(work.recipe)
@@ -393,7 +422,7 @@ def _require_settings(plan: Plan) -> None:
     if settings.seed < 0:
         raise ValueError("its seed is negative")
     if not 0 <= settings.lr_trials <= MAX_COUNT or (TUNING in plan.metrics) != bool(settings.lr_trials):
-        raise ValueError(f"it asks for {settings.lr_trials} trials and the metrics {', '.join(plan.metrics)}")
+        raise ValueError(f"its {settings.lr_trials} trials do not suit the metrics {', '.join(plan.metrics)}")
     if min(settings.limit_s, settings.sample_s, settings.train_limit_s) <= 0:
         raise ValueError("its time limits must be positive")
     if not 0 < settings.margin <= 1:
@@ -401,6 +430,7 @@ def _require_settings(plan: Plan) -> None:
 
 
 def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:
+    """Yield a cell per supported workload of the request."""
     own = request.recipe if request.task and request.trains and request.recipe != recipe else None
     attentions = _attentions(sized.model, request)
     sizing = sizing_of(sized)
@@ -416,48 +446,57 @@ def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) ->
             task=request.task if request.trains else "",
             recipe=own,
         )
-        if not (_refusal(workload) or _mask_refusal(sized.model, workload)):
+        if not (_why_unsupported(workload) or _why_mask_unsupported(sized.model, workload)):
             yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
 
 
-def _refused(sized: SizedModel, request: Request, device: str) -> Iterator[Skipped]:
-    """Which of the ways to run this model that were asked for do not exist here."""
+def _unsupported(sized: SizedModel, request: Request, device: str) -> Iterator[Skipped]:
+    """Yield the requested workloads that this model or device does not support."""
     model = sized.model
-    for reason in _refusals(model, request, device):
+    for reason in _unsupported_reasons(model, request, device):
         yield Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sized.budget, reason=reason)
 
 
-def _refused_anywhere(request: Request, device: str) -> Iterator[Skipped]:
-    """The same where only a sweep names lengths: once per model, at its first step."""
+def _unsupported_in_sweeps(request: Request, device: str) -> Iterator[Skipped]:
+    """Yield unsupported workloads of a request with a length sweep only.
+
+    Each model is checked at the first length of the sweep.
+    """
     for model in request.models:
         sized = resolve_models(replace(request, models=(model,), seq_lens=LENGTHS[:1]))
         specimen = next((found.model for found in sized if not isinstance(found, Skipped)), None)
-        for reason in _refusals(specimen, request, device):
+        for reason in _unsupported_reasons(specimen, request, device):
             yield Skipped(model=model.name, seq_len=LENGTHS[0], budget=None, reason=reason)
 
 
-def _refusals(model: ModelSpec | None, request: Request, device: str) -> list[str]:
-    """Each reason once. Without a model, those that hold for any."""
-    ways = itertools.product(request.phases, request.dtypes, request.engines, _attentions(model, request) if model else (NO_ATTENTION,))
-    works = [Workload(phase=phase, dtype=dtype, engine=engine, attention=name, device=device) for phase, dtype, engine, name in ways]
-    reasons = (_refusal(work) or (_mask_refusal(model, work) if model else "") for work in works)
+def _unsupported_reasons(model: ModelSpec | None, request: Request, device: str) -> list[str]:
+    """Return why requested workloads are not supported, each reason once.
+
+    `model`: None for the reasons that hold for any model.
+    """
+    axes = itertools.product(request.phases, request.dtypes, request.engines, _attentions(model, request) if model else (NO_ATTENTION,))
+    works = [Workload(phase=phase, dtype=dtype, engine=engine, attention=name, device=device) for phase, dtype, engine, name in axes]
+    reasons = (_why_unsupported(work) or (_why_mask_unsupported(model, work) if model else "") for work in works)
     return list(dict.fromkeys(filter(None, reasons)))
 
 
 def _attentions(model: ModelSpec, request: Request) -> tuple[str, ...]:
+    """Return the attention kernels to try with a model."""
     return request.attentions if uses_attention(model) else (NO_ATTENTION,)
 
 
-def _refusal(workload: Workload) -> str:
+def _why_unsupported(workload: Workload) -> str:
+    """Return why no model supports a workload, or ""."""
     if workload.dtype == "tf32" and workload.device != "cuda":
-        return "--dtype tf32 is a precision of CUDA devices"
+        return "--dtype tf32 needs a CUDA device, and the device is cpu"
     if workload.device == "cuda" and workload.attention in HALF_PRECISION_ATTENTION and workload.dtype in ("fp32", "tf32"):
         return f"--attention {workload.attention} takes no fp32 tensors on CUDA: use efficient or math, or --dtype bf16"
     found = refusal(workload)
     return f"--engine {workload.engine}: {found}" if found else ""
 
 
-def _mask_refusal(model: ModelSpec, workload: Workload) -> str:
+def _why_mask_unsupported(model: ModelSpec, workload: Workload) -> str:
+    """Return why the attention kernel cannot apply the model's mask, or ""."""
     if workload.device != "cuda" or workload.attention != "flash" or is_counted(model) or not masks_attention(model):
         return ""
     return "--attention flash takes no mask on CUDA, and this model has one: use efficient or math"

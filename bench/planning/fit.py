@@ -1,8 +1,9 @@
-"""Sweeps: batch sizes 1, 4, 16, ... up to the largest that fits a memory, and lengths 17, 65, 257, ... up to the longest.
+"""Plan sweeps of batch size or length, as far as memory allows.
 
-The peak of building a model and of a step on fake tensors decides what fits; it runs nothing. Lengths are tried step by step up to the first that
-does not fit, batches at both ends, since their peak is affine (weights stay, activations are per sample); between the two `narrow` finds the last
-that fits, with few predictions: each takes a second for a model of 30 layers.
+Batch sizes are 1, 4, 16, ...; lengths are 17, 65, 257, ... A size fits if the predicted peak of building the model and of one step does; the
+prediction uses fake tensors and runs nothing. Lengths are tried step by step up to the first that does not fit. Batch sizes are tried at both
+ends, because their peak is affine: weights are constant and activations grow per sample. `narrow` then finds the largest that fits with few
+predictions, each of which takes about a second for 30 layers.
 """
 
 from __future__ import annotations
@@ -29,21 +30,28 @@ from bench.planning.values import MAX_SIZE
 from bench.spec import Cell, PlannedCell, RequestError, Settings, Skipped, Sweep
 
 MEMORY_SHARE = 0.8
-"""Of the device's memory where none is stated: below the share at which the memory meter predicts instead of measuring."""
+"""Default share of the device's memory that a step may fill.
+
+It is below the share at which the metric `memory` predicts instead of measuring.
+"""
 GIB = 2**30
 BATCHES = tuple(4**k for k in range(MAX_SIZE.bit_length()) if 4**k <= MAX_SIZE)
 SECONDS_PER_TOKEN = 4e-3
-"""To predict one layer that takes the tokens one after another: its operators run on fake tensors, in Python, more than once."""
+"""Estimated prediction time per layer, if tokens are processed one by one.
+
+Its operators run on fake tensors, in Python, several times per token.
+"""
 MAX_PREDICTION_S = 10.0
+"""Do not predict a step whose prediction takes longer."""
 
 
 class UnpredictableError(Exception):
-    """A step that torch cannot run on the device that is predicted, and why."""
+    """torch cannot run the step on the predicted device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """The bytes that a step may hold, and where that figure is from."""
+    """The bytes that a step may hold, and their source in words."""
 
     num_bytes: int
     source: str
@@ -54,7 +62,10 @@ class Headroom:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSweep:
-    """A sweep with its cells, and the cells that were skipped; no sweep where none of its cells can be run."""
+    """A sweep with its cells and skipped combinations.
+
+    `sweep`: None if no cell can run.
+    """
 
     sweep: Sweep | None = None
     cells: tuple[PlannedCell, ...] = ()
@@ -62,9 +73,10 @@ class PlannedSweep:
 
 
 def sweeps_of(request: Request, expand: Expand, device: str, settings: Settings) -> Iterator[PlannedSweep]:
-    """A sweep for each model, size, phase, dtype, engine and kernel of the request, and for each of its lengths or batch sizes; none unless asked.
+    """Yield the requested sweeps.
 
-    `expand` makes the cells of a sized model. Raises RequestError where no memory is stated and the device does not say what it has.
+    There is one for each model, budget, phase, dtype, engine and attention kernel, and for each length (batch sweep) or batch size (length sweep).
+    Raises RequestError if --memory is missing and the device's memory is unknown.
     """
     if request.climbs_batch:
         yield from _batch_sweeps(request, expand, headroom_of(request, device), settings)
@@ -73,26 +85,29 @@ def sweeps_of(request: Request, expand: Expand, device: str, settings: Settings)
 
 
 def headroom_of(request: Request, device: str) -> Headroom:
-    """The stated memory; else a share of the GPU's whole memory, or of the CPU's available memory."""
+    """Return the memory of --memory, else MEMORY_SHARE of the device's.
+
+    The share is of a GPU's whole memory, or of a CPU's available memory. Raises RequestError if that is unknown.
+    """
     elsewhere = "" if _predicted_device(device) == device else ", predicted as on a CPU"
     if request.memory_bytes:
         return Headroom(num_bytes=request.memory_bytes, source=f"--memory{elsewhere}")
     whole = environment.gpu_facts()["gpu_memory_bytes"] if device == "cuda" else environment.available_memory_bytes()
     if whole is None:
-        raise RequestError(f"--memory is missing, and the {device} device here does not say what it has", "try --memory 8GiB")
-    share, what = round(MEMORY_SHARE * whole), "of the GPU" if device == "cuda" else "available when planned"
-    # whole GiB: what others take for a moment changes no plan
+        raise RequestError(f"--memory is missing, and the memory of the {device} device is unknown", "try --memory 8GiB")
+    share, kind = round(MEMORY_SHARE * whole), "of the GPU" if device == "cuda" else "available when planned"
+    # round down to whole GiB, so that small changes in available memory do not change the plan
     return Headroom(
-        num_bytes=share // GIB * GIB or share, source=f"{100 * MEMORY_SHARE:.0f} % of the memory {what}, rounded down{elsewhere}"
+        num_bytes=share // GIB * GIB or share, source=f"{100 * MEMORY_SHARE:.0f} % of the memory {kind}, rounded down{elsewhere}"
     )
 
 
 @functools.lru_cache(maxsize=4096)
 def peak_bytes(cell: Cell) -> int:
-    """Predict the peak of building the model, in fp32 whatever its dtype, and of one steady step, with any engine that of eager.
+    """Predict the peak bytes of building a model and of a step.
 
-    A GPU's step is predicted as a CPU's where there is no GPU, and then with the attention that a CPU chooses, but for `math`, which is everywhere.
-    Raises UnpredictableError.
+    Models are built in fp32 whatever their dtype, and every engine is predicted as eager. Without a GPU, a GPU's step is predicted on the CPU
+    with the attention kernel that the CPU chooses, unless it is `math`, which every device has. Raises UnpredictableError.
     """
     work, device = cell.workload, _predicted_device(cell.workload.device)
     attention = work.attention if device == work.device or work.attention == "math" else "auto"
@@ -127,7 +142,7 @@ def _batch_sweeps(request: Request, expand: Expand, headroom: Headroom, settings
 def _length_sweeps(request: Request, expand: Expand, headroom: Headroom, settings: Settings) -> Iterator[PlannedSweep]:
     for alone in _single(request):
         at, steps, model = sized_at(alone, expand), lengths_of(alone), alone.models[0]
-        # sizes set outright or published, and models that are not ours, only grow with n
+        # cost grows with n if sizes are given or published; sizes matched to a budget may shrink
         grows = model.is_published or model.is_outside or bool(alone.sizes.width)
         if grows:
             steps = (*steps, MAX_SIZE)
@@ -143,7 +158,10 @@ def _length_sweeps(request: Request, expand: Expand, headroom: Headroom, setting
 
 
 def _single(request: Request) -> Iterator[Request]:
-    """One model and one budget each; where no budget decides the size, one for the model."""
+    """Split a request into one per model and budget.
+
+    A model that no budget sizes gives one request.
+    """
     for model in request.models:
         has_budget = not (model.is_published or request.sizes.width)
         for budget in request.budgets if has_budget else request.budgets[:1]:
@@ -152,10 +170,14 @@ def _single(request: Request) -> Iterator[Request]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Climb:
-    """The climb of one workload along `axis`: the `place`th cell at every size.
+    """The search for the sweep of one workload.
 
-    Where its peak `grows` with the size it ends at the first step that has no size or does not fit, else at the last; a stepwise model's at the first
-    length that takes too long.
+    `axis`: `batch` or `seq`.
+    `at`: returns the cells at a size.
+    `place`: index of this workload's cell among them.
+    `steps`: sizes to try, in growing order.
+    `grows`: whether the peak grows with the size. If so, the search ends at the first step that is infeasible or does not fit; if not, it tries
+        all steps. A model that processes tokens one by one always ends at the first length that takes too long.
     """
 
     axis: str
@@ -167,7 +189,7 @@ class _Climb:
     settings: Settings
 
     def plan(self) -> PlannedSweep:
-        """Plan the sweep; one that cannot be predicted is skipped with its reason."""
+        """Plan the sweep, or skip it if it cannot be predicted."""
         try:
             return self._climb()
         except UnpredictableError as error:
@@ -176,27 +198,27 @@ class _Climb:
     def _climb(self) -> PlannedSweep:
         fitting: list[int] = []
         misses: dict[int, Skipped] = {}
-        beyond, slow = None, ""
+        beyond, too_slow = None, ""
         for size in self.steps:
             if isinstance(self.at(size), Skipped):
                 if self.grows:
                     beyond = size
                     break
                 continue
-            if slow := self._too_slow(size):
-                misses[size] = _skipped(self._cell(size), slow)
+            if too_slow := self._why_too_slow(size):
+                misses[size] = _skipped(self._cell(size), too_slow)
             elif self._fits(size):
                 fitting, beyond = [*fitting, size], None
                 continue
             else:
-                misses[size] = self._too_large(size)
+                misses[size] = self._skipped_too_large(size)
             beyond = beyond or size
-            if slow or self.grows:
+            if too_slow or self.grows:
                 break
         if not fitting:
             return PlannedSweep(skipped=tuple(misses.values())[:1])
         largest = fitting[-1]
-        if slow and beyond == list(misses)[-1]:
+        if too_slow and beyond == list(misses)[-1]:
             end = {"beyond": beyond, "ends_because": misses[beyond].reason}
         else:
             largest, beyond = narrow(self.at, self._fits, largest, beyond, self._guess) if beyond else (largest, None)
@@ -206,7 +228,7 @@ class _Climb:
         return self._within_time([*(size for size in shorter if size < largest), largest], end, tuple(below))
 
     def _end(self, largest: int, beyond: int | None) -> dict[str, Any]:
-        """The size above the largest: one that does not fit, one that is not feasible, or none that is tried."""
+        """Describe why the sweep ends, as fields of `Sweep`."""
         if self.axis == "batch" and largest == MAX_SIZE:
             return {"beyond": largest, "ends_because": f"larger batches than {MAX_SIZE:,} are not tried"}
         if self.axis == "seq" and largest == MAX_SIZE:
@@ -218,13 +240,13 @@ class _Climb:
         return {"beyond": beyond, "beyond_bytes": self._peak(beyond)}
 
     def _within_time(self, sizes: list[int], end: dict[str, Any], skipped: tuple[Skipped, ...]) -> PlannedSweep:
-        """The sizes that can be timed within the limit; the first that cannot is named, for all above it."""
+        """Plan the sizes that the time limit allows; skip the rest."""
         seconds = {size: estimated_visit_seconds(self._cell(size), self.settings) for size in sizes}
         cells = tuple(self._cell(size) for size in sizes if seconds[size] <= self.settings.limit_s)
         if slow := [size for size in sizes if seconds[size] > self.settings.limit_s]:
             name = f"{'batch' if self.axis == 'batch' else 'n ='} {slow[0]:,}"
             reason = (
-                f"{name} and above: up to {sizes[-1]:,} fits {self.headroom}, but a job of {name} takes about {seconds[slow[0]]:,.0f} s "
+                f"{name} and above: {sizes[-1]:,} fits {self.headroom}, but a job of {name} takes about {seconds[slow[0]]:,.0f} s "
                 f"and --limit-s allows {self.settings.limit_s:g}"
             )
             skipped = (*skipped, _skipped(self._cell(slow[0]), reason))
@@ -248,19 +270,28 @@ class _Climb:
         return self._peak(size) <= self.headroom.num_bytes
 
     def _peak(self, size: int) -> int:
-        """Its weights alone where they are too much: a lower bound, known without building anything."""
+        """Return the predicted peak bytes at a size.
+
+        Weights that exceed the memory are returned alone: a lower bound that needs no prediction.
+        """
         weights = _weight_bytes(self._cell(size))
         return weights if weights > self.headroom.num_bytes else peak_bytes(self._cell(size).cell)
 
     def _guess(self, low: int, high: int) -> float:
-        """Where the line through both peaks meets the memory: weights stay and activations are per sample. In n, where their power law does."""
+        """Estimate the size at which the peak reaches the memory.
+
+        For batch sizes, interpolate linearly: weights are constant and activations grow per sample. For lengths, interpolate by a power law.
+        """
         first, last = self._peak(low), self._peak(high)
         if self.axis == "batch":
             return low + (self.headroom.num_bytes - first) / (last - first) * (high - low)
         return low * math.pow(self.headroom.num_bytes / first, math.log(high / low) / math.log(last / first))
 
-    def _too_slow(self, size: int) -> str:
-        """Why a stepwise model is not predicted at this length, token by token; "" for any other, or one that is fast enough."""
+    def _why_too_slow(self, size: int) -> str:
+        """Return why a length takes too long, for a stepwise model.
+
+        A stepwise model processes tokens one by one. "" for other models, or if its prediction and its job are fast enough.
+        """
         planned = self._cell(size)
         if self.axis == "batch" or not is_stepwise(planned.cell.model):
             return ""
@@ -272,7 +303,7 @@ class _Climb:
             return f"a job of n = {size:,} takes about {job_s:,.0f} s and --limit-s allows {self.settings.limit_s:g}"
         return ""
 
-    def _too_large(self, size: int) -> Skipped:
+    def _skipped_too_large(self, size: int) -> Skipped:
         planned, peak = self._cell(size), self._peak(size)
         name = f"{'batch' if self.axis == 'batch' else 'n ='} {size:,}"
         bound = "at least " if peak == _weight_bytes(planned) else ""

@@ -1,6 +1,7 @@
-"""The steps of `bench gpu`, in order of value, as grids of ordinary flags; and in which slice of the time each falls.
+"""Define the steps of `bench gpu` and assign them to slices.
 
-On a CPU the same steps are rehearsed with small models and short sequences. Needs torch only to size the models.
+A pass runs the steps in order of value; each step is a grid of ordinary flags. A CPU rehearses the same steps with small models and short
+sequences. Needs torch only to size the models.
 """
 
 from __future__ import annotations
@@ -15,16 +16,28 @@ from bench.spec import Ablation, Grid, Plan
 
 MIN_SLACK_S = 10.0
 SLACK_SHARE = 0.05
-"""Of a slice: what ends it (killing the job in hand, tables, packing)."""
+"""Share of a slice kept for its end.
+
+The end kills the current job, writes tables and packs the folder.
+"""
 STEP_START_S = 8.0
-"""What a step takes before its first job: facts of the machine, the fork server."""
+"""Time before a step's first job: machine facts and fork server."""
 LIMITS_S = {"cuda": 180.0, "cpu": 60.0}
-"""Of one job: a first compilation takes longer than a minute."""
+"""Time limit of one job.
+
+A first compilation on CUDA takes longer than a minute.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One run of the pass: `flags` on a GPU; on a CPU with `REHEARSAL` and then `rehearsal` in their place. `growth`: see `Settings`."""
+    """One run of the pass.
+
+    `flags`: flags on a GPU, by name with underscores.
+    `rehearsal`: flags that replace them on a CPU, after those of REHEARSAL.
+    `rounds`: timing rounds.
+    `growth`: see `Settings`.
+    """
 
     name: str
     question: str
@@ -58,7 +71,7 @@ STEPS = (
     ),
     Step(
         name="aligned",
-        question="What do lengths of a power of two change?",
+        question="How do lengths of a power of two change the times?",
         flags={**TIMED, "seq": "64,256,1024,4096"},
         rehearsal={"seq": "16,64,256"},
     ),
@@ -77,7 +90,7 @@ STEPS = (
     ),
     Step(
         name="digits",
-        question="Does training reach on this device what it reaches on a CPU?",
+        question="Does training reach the same accuracy on this device as on a CPU?",
         flags={"models": FAMILIES, "params": "150k", "depth": "2", "seq": "17", "task": "digits", "metrics": "params,accuracy"},
         rehearsal={"params": "150k", "epochs": "2"},
     ),
@@ -89,7 +102,7 @@ STEPS = (
     ),
     Step(
         name="equality",
-        question="Do compiled and recorded models compute what eager ones do?",
+        question="Do compiled and recorded models compute the same outputs as eager ones?",
         flags={**BOTH_PHASES, "seq": "65", "engine": "compile,graph", "metrics": "equality"},
         rehearsal={"seq": "17", "engine": "onednn"},
     ),
@@ -111,14 +124,14 @@ STEPS = (
     ),
     Step(
         name="resources",
-        question="What does a step take of memory and energy?",
+        question="How much memory and energy does a step take?",
         flags={**BOTH_PHASES, "seq": LONG, "metrics": "memory,energy"},
         rehearsal={"seq": SHORT},
         rounds=1,
     ),
     Step(
         name="compiled",
-        question="What does torch.compile make of each family?",
+        question="How fast is each family with torch.compile?",
         flags={**BOTH_PHASES, "engine": "compile", "seq": "65,257"},
         rehearsal={"models": "gmlp,vit", "engine": "compile", "phase": "infer", "seq": "17"},
         rounds=1,
@@ -127,7 +140,10 @@ STEPS = (
 
 
 def plan_step(step: Step, device: str, command: str) -> Plan:
-    """The plan of a step for `cuda`, or of its rehearsal for `cpu`. Raises RequestError where nothing in it is feasible."""
+    """Return the plan of a step; `cpu` gives its rehearsal.
+
+    Raises RequestError if nothing in it is feasible.
+    """
     grid = Grid(name=step.name, flags=step.flags if device == "cuda" else rehearsed(step))
     ablation = Ablation(cpu=(grid,), cuda=(grid,), quick=(), rounds=step.rounds, seeds=1, sample_s=0.3, growth=step.growth)
     flags = Flags(device=device, limit_s=LIMITS_S[device])
@@ -135,29 +151,34 @@ def plan_step(step: Step, device: str, command: str) -> Plan:
 
 
 def rehearsed(step: Step) -> dict[str, str]:
-    """The flags of a step on a CPU: small sizes in the place of those that it has."""
+    """Return the flags of a step on a CPU, with small sizes."""
     small = {key: value for key, value in REHEARSAL.items() if key in step.flags}
     return {**step.flags, **small, **step.rehearsal}
 
 
 def slack_s(slice_s: float) -> float:
-    """Seconds at the end of a slice in which no job runs."""
+    """Return the seconds without jobs at the end of a slice."""
     return max(MIN_SLACK_S, SLACK_SHARE * slice_s)
 
 
 def places(seconds: Sequence[float], slice_s: float, budget_s: float, first: int = 1) -> Iterator[str]:
-    """For each step, in order, the slices of a budget that it falls in, numbered from `first`: `2`, `2-3`, `3, in part` or `does not fit`.
+    """Yield the slices of a time budget in which each step runs.
 
-    `seconds`: estimates of what is left of the steps; a step of 0 s is `complete`.
+    The text is the slice's number (`2`), a range (`2-3`), `3, in part`, `does not fit`, or `complete` for a step of 0 s.
+
+    `seconds`: estimated remaining time of each step.
+    `slice_s`: time of a slice.
+    `budget_s`: remaining time of the pass.
+    `first`: number of the first slice.
     """
     usable_s = max(0.0, slice_s - slack_s(slice_s))
     whole, rest_s = divmod(budget_s, slice_s)
-    room_s = whole * usable_s + max(0.0, rest_s - slack_s(rest_s))
+    available_s = whole * usable_s + max(0.0, rest_s - slack_s(rest_s))
     for taken_s, needed_s in zip(itertools.accumulate(seconds, initial=0.0), seconds, strict=False):
         if not needed_s:
             yield "complete"
-        elif taken_s >= room_s:
+        elif taken_s >= available_s:
             yield "does not fit"
         else:
-            start, end = (first + int(at / usable_s) for at in (taken_s, min(taken_s + needed_s, room_s) - 1e-6))
-            yield f"{start if start == end else f'{start}-{end}'}{', in part' if taken_s + needed_s > room_s else ''}"
+            start, end = (first + int(at / usable_s) for at in (taken_s, min(taken_s + needed_s, available_s) - 1e-6))
+            yield f"{start if start == end else f'{start}-{end}'}{', in part' if taken_s + needed_s > available_s else ''}"

@@ -1,6 +1,6 @@
-"""From a plan to its jobs: what is done once, the shuffled rounds with their control, the trainings; which are missing; how long they may take.
+"""Turn a plan into jobs and estimate their time.
 
-Imports no torch.
+The order is: jobs done once, pilots, rounds (each shuffled, with the A/A control), trials of learning rates, trainings. Imports no torch.
 """
 
 from __future__ import annotations
@@ -21,35 +21,48 @@ from bench.tasks._info import info_of
 
 FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
 RETRIES = (FAILED, UNSTABLE, CORRUPTED)
-"""What may be measured again."""
+"""Kinds of records that --retry measures again."""
 LATENCY = "latency"
 TIMED_OUT = "timed_out"
 HOPELESS = (TIMED_OUT, "out_of_memory")
-"""What ended so is not tried again in later rounds."""
+"""Statuses that later rounds do not retry."""
 CPU_FLOPS_PER_S = 6e10
+"""Nominal rate of one CPU thread."""
 CUDA_SHARE = 0.3
-"""Of the peak rate, for want of a measurement: what a model as a whole, not a single product, is taken to reach."""
+"""Assumed share of the peak rate for a whole model; not measured."""
 CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-autocast": 989e12}
-"""Dense, of an H100 SXM by its data sheet (NVIDIA H100 Tensor Core GPU, which states twice as much for sparse matrices)."""
+"""Peak rates for dense matrices.
+
+Source: data sheet of the NVIDIA H100 SXM, which states twice as much for sparse matrices.
+"""
 JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 2.5}
-"""Of a job beside its steps: the fork, the imports, and on CUDA the context, which takes 1 to 2.5 s."""
+"""Time of a job besides its steps.
+
+It covers fork, imports, and on CUDA the context (1 to 2.5 s).
+"""
 MEMBER_OVERHEAD_S = {"cpu": 0.1, "cuda": 0.8}
-"""Of a job that takes turns. On CUDA the members of a group set up at the same time; how much that saves is assumed."""
+"""Time of a timing group's member besides its steps.
+
+On CUDA, members set up concurrently; the saving is assumed.
+"""
 COMPILE_S = 20.0
-"""Of torch.compile, cold, for a model of twelve blocks on CUDA: assumed, never measured."""
+"""Time of torch.compile with an empty cache, for twelve blocks on CUDA.
+
+Assumed, not measured.
+"""
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
 COUNTED = ("params", "flops")
-"""Metrics that run nothing, and so start no device."""
+"""Metrics that run no step and use no device."""
 STEPS_PER_VISIT = 8
-"""Of a step so slow that it is timed as seldom as possible, warm-up included."""
+"""Steps of the shortest timing job, warm-up included."""
 
 
 def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
-    """Every job in order: what is done once, then pilots, the rounds (each shuffled by seed and round, the control among them), training.
+    """Return every job of a plan, in order.
 
-    Two things depend on outcomes in `records`: bursts on those of pilots, and what follows the trials of tuned learning rates on theirs. Without
-    records they stand as estimated, and with the plan's recipe; with records, jobs that wait for pilots or trials are not among them.
+    Rounds are shuffled by seed and round. Bursts depend on the outcomes of pilots, and trainings on the outcomes of learning-rate trials.
+    With `records`, jobs that wait for pilots or trials are left out. Without, bursts are estimated and trainings use the plan's recipe.
     """
     repeats = {metric: catalog.load("metrics", metric).REPEAT for metric in plan.metrics}
     once = [m for m in plan.metrics if repeats[m] == "once"]
@@ -67,49 +80,60 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
 
 
 def missing_jobs(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
-    """The jobs without an outcome, but for those that are hopeless: the same job timed out or ran out of memory in an earlier round.
+    """Yield the jobs without an outcome.
 
-    Jobs that take turns are missing together: one that lacks an outcome is measured beside all others.
+    A job that timed out or ran out of memory in an earlier round is not repeated. If one job of a timing group is missing, the whole
+    group runs again, because its members take turns.
     """
     found = {record.key: record.outcome for record in records}
-    hopeless = _hopeless(records)
-    for batch in batches(job for job in jobs(plan, records) if hopeless_key(job) not in hopeless):
-        if not _is_whole([found.get(job.key) for job in batch]):
+    excluded = _not_retryable(records)
+    for batch in batches(job for job in jobs(plan, records) if hopeless_key(job) not in excluded):
+        if not _is_from_one_execution([found.get(job.key) for job in batch]):
             yield from batch
 
 
-def _is_whole(outcomes: Sequence[Outcome | None]) -> bool:
-    """Are all there, of one execution? A kill while those of a second try were written leaves some of the first."""
+def _is_from_one_execution(outcomes: Sequence[Outcome | None]) -> bool:
+    """Return whether all outcomes exist and come from one execution.
+
+    A kill while a second try is being recorded leaves outcomes of two executions.
+    """
     started = {outcome.started_at for outcome in outcomes if outcome and outcome.status == MEASURED}
     return None not in outcomes and len(started) <= 1
 
 
-def _hopeless(records: Sequence[Record]) -> set[tuple[str, str, bool, str]]:
+def _not_retryable(records: Sequence[Record]) -> set[tuple[str, str, bool, str]]:
+    """Return the keys of jobs that no later round retries."""
     return {hopeless_key(record) for record in records if record.outcome.status in HOPELESS}
 
 
 def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
-    """Neighbouring jobs of one timing group and round, which are measured together; every other job alone."""
+    """Yield jobs in batches that are measured together.
+
+    A batch holds the jobs of one timing group and round; any other job is a batch of one.
+    """
     for _, members in itertools.groupby(found, key=lambda job: (job.group, job.repeat) if job.group else job.key):
         yield tuple(members)
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
-    """Does every job have an outcome, or a reason not to be tried again?"""
+    """Return whether every job has an outcome or is not retried."""
     return not any(True for _ in missing_jobs(plan, records))
 
 
 def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
-    """The missing jobs, and those that will follow pilots and trials that are still out, as estimated and by the plan's recipe."""
-    known = list(missing_jobs(plan, records))
-    waits_for_pilots = any(job.metric == PILOT for job in known)
+    """Return the missing jobs and those that wait for pilots or trials.
+
+    The waiting jobs have estimated bursts and the plan's recipe.
+    """
+    missing = list(missing_jobs(plan, records))
+    waits_for_pilots = any(job.metric == PILOT for job in missing)
     if not (waits_for_pilots or plan.settings.lr_trials):
-        return known
-    named = {record.key for record in records} | {job.key for job in known}
-    later = [job for job in jobs(plan) if job.key not in named and job.metric != PILOT]
+        return missing
+    listed = {record.key for record in records} | {job.key for job in missing}
+    later = [job for job in jobs(plan) if job.key not in listed and job.metric != PILOT]
     if not waits_for_pilots:
         later = [job for job in later if _waits_for_trials(job, plan, records)]
-    return [*known, *later]
+    return [*missing, *later]
 
 
 def _waits_for_trials(job: Job, plan: Plan, records: Sequence[Record]) -> bool:
@@ -118,24 +142,30 @@ def _waits_for_trials(job: Job, plan: Plan, records: Sequence[Record]) -> bool:
 
 
 def hopeless_key(job: Job | Record) -> tuple[str, str, bool, str]:
-    """What later rounds have in common with this one; the control stands apart from the cell that it doubles."""
+    """Return the key that a job has in every round.
+
+    The A/A control has a key of its own, so its failure does not affect the cell.
+    """
     return (job.subject_id, job.metric, job.control, job.group)
 
 
 def shared_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
-    """What the records of the plan's metrics belong to that this cell shares with others."""
+    """Return the ids of measurements that this cell shares with others."""
     return tuple(found for metric in plan.metrics if (found := _shared_id(metric, cell, plan)))
 
 
 def _shared_id(metric: str, cell: Cell, plan: Plan) -> str:
-    """Empty for a metric that every cell has its own measurement of."""
+    """Return the id of a shared measurement; "" without sharing."""
     shared_by = _shared_by(metric)
     return _id_of(tuple(shared_by(cell, plan.settings).items())) if shared_by else ""
 
 
 @functools.cache
 def _id_of(items: tuple[tuple[str, Any], ...]) -> str:
-    """Few are different, and every cell asks in every round."""
+    """Hash the items that cells share.
+
+    Cached, because every cell asks in every round and few results differ.
+    """
     return content_id(dict(items))
 
 
@@ -145,18 +175,22 @@ def _shared_by(metric: str) -> Callable[[Cell, Settings], Mapping[str, Any]] | N
 
 
 def control_cell(plan: Plan) -> Cell:
-    """The cell that is timed under two names: the one of median cost."""
+    """Return the cell of median cost, which the A/A control times twice."""
     by_cost = sorted(plan.cells, key=lambda p: (_step_flops(p), p.cell.cell_id))
     return by_cost[len(by_cost) // 2].cell
 
 
 def estimated_seconds(plan: Plan) -> float:
-    """A rough time for the whole plan from closed-form FLOPs at a nominal rate of the device; the progress bar learns the true one."""
+    """Estimate the time of a whole plan, in seconds.
+
+    The estimate divides closed-form FLOPs by a nominal rate of the device.
+    """
     by_id = {p.cell.cell_id: p for p in plan.cells}
     return sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in jobs(plan))
 
 
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
+    """Estimate the time of one job, in seconds."""
     work = planned.cell.workload
     step_s, overhead_s = estimated_step_seconds(planned, plan.settings), JOB_OVERHEAD_S["cpu" if job.metric in COUNTED else work.device]
     repeat: str = catalog.load("metrics", job.metric).REPEAT
@@ -175,40 +209,49 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
 
 
 def _warm_seconds(step_s: float, sample_s: float) -> float:
-    """Of warming up: two steps at least, eight at most where half of the sampling time is over before."""
+    """Estimate the warm-up, in seconds.
+
+    It has STEPS_PER_VISIT steps; slow steps end it earlier, after two steps and half of the sampling time.
+    """
     return min(STEPS_PER_VISIT * step_s, 2 * step_s + sample_s / 2)
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
-    """On a GPU: of jobs that find no compiled code in their cache."""
+    """Estimate compilation on a GPU, for jobs that find an empty cache."""
     work = job.cell.workload
     compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED
     return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
 
 
 def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
-    """One step at the nominal rate of the device."""
+    """Estimate one step, in seconds, at the nominal rate of the device."""
     work = planned.cell.workload
     return _step_flops(planned) / (nominal_flops_per_s(work.device, work.dtype) * (settings.threads if work.device == "cpu" else 1))
 
 
 def estimated_visit_seconds(planned: PlannedCell, settings: Settings) -> float:
-    """A job that times a step as seldom as possible."""
+    """Estimate the shortest job that times a step, in seconds."""
     return JOB_OVERHEAD_S[planned.cell.workload.device] + STEPS_PER_VISIT * estimated_step_seconds(planned, settings)
 
 
 def nominal_flops_per_s(device: str, dtype: str) -> float:
-    """FLOPs per second: of one thread on a CPU, whatever the dtype; of a current data-center GPU on CUDA."""
+    """Return a nominal rate in FLOPs per second.
+
+    On a CPU, it is the rate of one thread, whatever the dtype. On CUDA, it is the rate of an H100.
+    """
     return CPU_FLOPS_PER_S if device == "cpu" else CUDA_SHARE * CUDA_PEAK_FLOPS_PER_S[dtype]
 
 
 def further_rounds(plan: Plan, records: Sequence[Record], cell_ids: Container[str]) -> list[Job]:
-    """As many rounds again of every timing group that holds one of these cells, numbered on, but for members that are hopeless."""
+    """Return as many further rounds of the timing groups of these cells.
+
+    The rounds are numbered after the existing ones. Members that timed out or ran out of memory are left out.
+    """
     first = max((record.repeat for record in records if record.metric == LATENCY), default=-1) + 1
     rounds = range(first, first + plan.settings.rounds)
-    hopeless = _hopeless(records)
+    excluded = _not_retryable(records)
     found = [g for g in groups_of(plan, records) if any(member.cell.cell_id in cell_ids for member in g.members)]
-    return [j for repeat in rounds for j in _round(plan, (), found, repeat) if hopeless_key(j) not in hopeless]
+    return [j for repeat in rounds for j in _round(plan, (), found, repeat) if hopeless_key(j) not in excluded]
 
 
 def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
@@ -219,7 +262,10 @@ def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
 
 
 def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[TimingGroup]:
-    """The timing groups, by the pilots in `records`; as estimated without records."""
+    """Return the timing groups of a plan.
+
+    `records`: hold the pilots that set bursts and blocks; None to use estimates.
+    """
     control = control_cell(plan)
     if records is None:
         estimated = {p.cell.cell_id: Pilot(call_s=estimated_step_seconds(p, plan.settings)) for p in plan.cells}
@@ -229,12 +275,15 @@ def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[Timin
 
 
 def timed_alone(records: Sequence[Record] | None) -> bool:
-    """Are the records of a version that timed one cell after the other?"""
+    """Return whether an older version timed these records without turns."""
     return any(record.metric == LATENCY and not record.group for record in records or ())
 
 
 def _round(plan: Plan, metrics: Sequence[str], groups: Sequence[TimingGroup], repeat: int) -> list[Job]:
-    """Groups and lone jobs in random order; what takes turns stays together."""
+    """Return the jobs of one round.
+
+    Timing groups and single jobs are in random order; the members of a group stay together.
+    """
     units = [group_jobs(group, plan.settings, repeat) for group in groups]
     lone = _cell_jobs(plan, metrics, repeat)
     if LATENCY in metrics:
@@ -245,7 +294,7 @@ def _round(plan: Plan, metrics: Sequence[str], groups: Sequence[TimingGroup], re
 
 
 def group_jobs(group: TimingGroup, settings: Settings, repeat: int) -> list[Job]:
-    """Return the jobs of one group in one round, in the order of its members."""
+    """Return a group's jobs in one round, in the order of members."""
     return [
         Job(
             cell=member.cell,
@@ -266,12 +315,15 @@ def _pilot_jobs(plan: Plan) -> list[Job]:
 
 
 def together_on_gpu(found: Sequence[Job]) -> list[Job]:
-    """Jobs of one configuration follow each other where they share a process (`bench.running.executors.process`)."""
+    """Place jobs of one configuration next to each other on a GPU.
+
+    There they share a process (`bench.running.executors.process`).
+    """
     return [job for jobs in _by_process(found) for job in jobs]
 
 
 def _by_process(found: Sequence[Job]) -> list[tuple[Job, ...]]:
-    """On a GPU the jobs of one configuration together, elsewhere each alone."""
+    """Group jobs by process: per configuration on a GPU, one each elsewhere."""
     if not found or found[0].cell.workload.device != "cuda":
         return [(job,) for job in found]
     by_cell: dict[str, list[Job]] = {}
@@ -281,7 +333,10 @@ def _by_process(found: Sequence[Job]) -> list[tuple[Job, ...]]:
 
 
 def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
-    """A job per metric and cell; where cells share a measurement, one for all of them."""
+    """Return a job per metric and cell.
+
+    Cells that share a measurement have one job.
+    """
     found = []
     shared_already: set[tuple[str, str]] = set()
     for metric, planned in itertools.product(metrics, plan.cells):

@@ -1,4 +1,7 @@
-"""The text of `--recipe`: what is trained differently from the default recipe. Imports no torch."""
+"""Parse and check `--recipe`, the changes to the default recipe.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
 from models.layers.options import Option, option_text, read_options
 
-RULES: dict[str, dict[str, Any]] = {
+BOUNDS: dict[str, dict[str, Any]] = {
     "epochs": {"low": 1, "high": MAX_COUNT},
     "batch_size": {"low": 1, "high": MAX_SIZE},
     "learning_rate": {"high": 100, "above_low": True},
@@ -34,31 +37,39 @@ RULES: dict[str, dict[str, Any]] = {
     "distillation_weight": {"high": 1},
     "teacher_epochs": {"low": 1, "high": MAX_COUNT},
 }
-OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **RULES.get(f.name, {})) for f in dataclasses.fields(Recipe))
+OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **BOUNDS.get(f.name, {})) for f in dataclasses.fields(Recipe))
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)
 
 
 def parse_recipe(text: str) -> Recipe:
-    """`key=value,key=value` over the default recipe. Raises RequestError."""
+    """Parse `key=value,key=value`, changes to the default recipe.
+
+    Raises RequestError if a key is unknown or given twice, or its value is not allowed.
+    """
     settings = (entry.strip() for entry in text.split(",")) if text else ()
     return dataclasses.replace(Recipe(), **read_options("--recipe", settings, OPTIONS))
 
 
 def check_fits(recipe: Recipe, task: str) -> None:
-    """Raise RequestError where a recipe asks for what cannot be done to the data of a task."""
+    """Raise RequestError if a recipe does not suit a task's data."""
     reads = info_of(task).reads
     if recipe.augment and not isinstance(reads, Images):
-        raise RequestError(f"augment={'+'.join(recipe.augment)} is for images; task {task} has none", "leave augment out of --recipe")
+        raise RequestError(f"augment={'+'.join(recipe.augment)} needs images; task {task} has none", "leave augment out of --recipe")
     if "randaugment" in recipe.augment and isinstance(reads, Images) and not reads.are_bytes:
-        raise RequestError(f"randaugment needs images stored as bytes; those of task {task} are not", "leave randaugment out of --recipe")
+        raise RequestError(
+            f"randaugment needs images stored as bytes; the images of task {task} are not", "leave randaugment out of --recipe"
+        )
     if recipe.teacher != NO_TEACHER and not (isinstance(reads, Images) and info_of(task).answers == CLASS):
         raise RequestError(
-            f"teacher={recipe.teacher} is for images of one class each; task {task} has none", f"write teacher={NO_TEACHER} in --recipe"
+            f"teacher={recipe.teacher} needs images of one class each; task {task} has none", f"write teacher={NO_TEACHER} in --recipe"
         )
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise ValueError where a recipe holds what could not have been asked for."""
+    """Raise ValueError if a number in a recipe is out of bounds.
+
+    Recipes from plan files have not passed `parse_recipe`.
+    """
     for option in OPTIONS:
         value = getattr(recipe, option.name)
         if not option.allows(value):
@@ -66,6 +77,6 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def recipe_changes(recipe: Recipe, base: Recipe) -> str:
-    """The changes to `base` that give `recipe`, as `--recipe` takes them."""
+    """Return the changes from `base` to `recipe`, as typed in `--recipe`."""
     values = ((option.name, getattr(recipe, option.name), getattr(base, option.name)) for option in OPTIONS)
-    return ",".join(f"{name}={option_text(value)}" for name, value, usual in values if value != usual)
+    return ",".join(f"{name}={option_text(value)}" for name, value, base_value in values if value != base_value)

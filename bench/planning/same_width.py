@@ -1,4 +1,7 @@
-"""The same models at one width, beside sizes of equal cost whose shapes are very unequal: who is faster then hangs on what was matched."""
+"""Add models of one width if equal cost gives unequal shapes.
+
+Which model is faster then depends on the quantity that was matched, so the plan measures both.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,35 @@ from bench.planning.request import Request
 from bench.spec import PlannedCell
 
 MOST = 0.5
+"""Bound of `are_unequal`, for widths and for shares of parameters."""
 MATCHED = ("params", "flops")
-"""Sizes of equal cost."""
+"""Policies that match cost."""
 
 
 def policy_of(width: int) -> str:
-    """`width 288`: how sizes that are set outright are said to be matched."""
+    """Return the policy name of a given width, such as `width 288`."""
     return f"width {width}"
 
 
 def is_one_width(policy: str) -> bool:
+    """Return whether a policy name comes from `policy_of`."""
     return policy.startswith("width ")
 
 
 def are_unequal(widths: Sequence[float], shares: Sequence[float]) -> bool:
-    """Is one less than half as wide as another, or are most of one's parameters bound to the length? `shares`: of the parameters, by model."""
+    """Return whether the shapes of models are very unequal.
+
+    They are if one model is less than half as wide as another, or most parameters of one depend on the length.
+    `shares`: length-dependent share of the parameters, per model.
+    """
     return min(widths) < MOST * max(widths) or max(shares, default=0.0) > MOST
 
 
 def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Request]:
-    """By width, the request for every length at which the shapes of `cells` are very unequal; none where nothing is timed."""
+    """Return further requests, by width, for lengths with very unequal shapes.
+
+    Empty if latency is not measured, cost is not matched, or the request is a sweep.
+    """
     if "latency" not in request.metrics or request.match not in MATCHED or request.climbs_batch or request.climbs_seq:
         return {}
     groups: dict[tuple[int, int], dict[str, PlannedCell]] = {}
@@ -46,7 +58,7 @@ def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Requ
 
 
 def _at_width(request: Request, width: int, seq_lens: tuple[int, ...]) -> Request:
-    """They read what the others read, and are not trained."""
+    """Return the request at one width: same inputs and outputs, no training."""
     return dataclasses.replace(
         request,
         trains=False,

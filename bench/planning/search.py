@@ -1,7 +1,7 @@
-"""The search behind sweeps: at which lengths a model has a size, and between two sizes the largest that still fits.
+"""Search the largest length or batch size of a sweep.
 
-Sizes that are matched to a budget change with n, and are missed here and there, since widths and ffn_widths come in steps. So the search climbs in
-steps first, and then narrows what lies between the last that holds and the next.
+A length is feasible if the model has a size there. Sizes matched to a budget change with n, and some lengths have none, because widths and
+ffn_widths come in steps. So the search tries growing steps first, and then narrows the gap between the last that fits and the next.
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ from bench.planning.values import MAX_SIZE
 from bench.spec import PlannedCell, RequestError, Skipped
 
 LENGTHS = tuple(4**k + 1 for k in range(2, 10))
-"""The steps of a sweep: square grids of patches and a class token."""
+"""Lengths of a sweep: square grids of patches plus a class token."""
 BACK_SHARE = 16
-"""Below a length without a size, a 16th of it is searched for one that has."""
+"""From an infeasible length n, search down to n - n / 16."""
 NUM_PARTS = 24
-"""Parts of equal ratio between two steps, in which the last length with a size is searched: feasible lengths may not be contiguous."""
+"""Number of parts of equal ratio between two steps.
+
+Their ends are tried, because feasible lengths may not be contiguous.
+"""
 Expand = Callable[[SizedModel, Request], Iterator[PlannedCell]]
+"""Function from a sized model and a request to its cells."""
 SizedAt = Callable[[int], tuple[PlannedCell, ...] | Skipped]
+"""Function from a size to its cells, or to a skipped combination."""
 
 
 def sized_at(request: Request, expand: Expand) -> SizedAt:
-    """The cells of the request's one model at any length, in the same order at each; or why there are none. Each length is sized once.
+    """Return a cached function from length to cells of the single model.
 
-    Under the policy `shape` all have the size of the shortest.
+    The cells have the same order at every length. Under the policy `shape`, all have the shape of the shortest length.
     """
     first = lengths_of(request)[0]
 
@@ -45,7 +50,10 @@ def sized_at(request: Request, expand: Expand) -> SizedAt:
 
 
 def lengths_of(request: Request) -> tuple[int, ...]:
-    """The steps; under the policy `shape` from the shortest length that was named on, at which the shape is solved."""
+    """Return the lengths to try.
+
+    Under the policy `shape` they start at the shortest requested length, because the shape is solved there.
+    """
     if request.match != "shape" or not request.seq_lens:
         return LENGTHS
     first = min(request.seq_lens)
@@ -53,7 +61,10 @@ def lengths_of(request: Request) -> tuple[int, ...]:
 
 
 def longest_sized(at: SizedAt, steps: tuple[int, ...]) -> int | None:
-    """The longest length found that has a size, up to MAX_SIZE; None where there is none at a step or a little below it."""
+    """Return the longest feasible length found, up to MAX_SIZE.
+
+    None if no step, nor a length slightly below one, is feasible.
+    """
     near = {n: found for n in steps if (found := _sized_near(at, n, 1))}
     if not near:
         return None
@@ -69,9 +80,10 @@ def longest_sized(at: SizedAt, steps: tuple[int, ...]) -> int | None:
 def narrow(
     at: SizedAt, fits: Callable[[int], bool], low: int, high: int, guess: Callable[[int, int], float] | None = None
 ) -> tuple[int, int]:
-    """Narrow from a size that fits and a larger one that does not to the last found that fits, and the next, which does not or is not feasible.
+    """Return the largest size found that fits, and the next size tried.
 
-    Guesses, which are given both ends, take turns with halving; without them, or where the upper end is not feasible, all steps halve.
+    `low`: a size that fits. `high`: a larger one that does not fit or is infeasible.
+    `guess`: estimates the limit from both ends. Guesses alternate with bisection; without a guess, or if `high` is infeasible, every step bisects.
     """
     halve = False
     while high - low > 1:
@@ -90,6 +102,9 @@ def narrow(
 
 
 def _sized_near(at: SizedAt, n: int, low: int) -> int | None:
-    """A feasible size above `low`: `n`, or one somewhat below it."""
+    """Return a feasible size at or slightly below `n`, above `low`.
+
+    None if there is none.
+    """
     offsets = (0, *(2**k for k in range((n // BACK_SHARE).bit_length())))
     return next((n - back for back in offsets if n - back > low and not isinstance(at(n - back), Skipped)), None)

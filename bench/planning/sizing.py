@@ -1,4 +1,7 @@
-"""The sizes of every model of a request: matched to a budget, published, or set outright; or the reason why there are none."""
+"""Resolve the sizes of every model of a request.
+
+Sizes are matched to a budget, published, or set by flags. A model without a feasible size is skipped with a reason.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,14 @@ from models.layers.shape import Interface, Shape
 
 MAX_DEPTH_TRIED, MAX_BUDGETS_TRIED = 24, 20
 BUDGET_STEPS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+"""Round budgets that a hint may suggest, times powers of ten."""
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizedModel:
+    """A model with all sizes resolved; `Sizing` explains the fields."""
+
     model: ModelSpec
     match: str
     budget: int | None
@@ -42,7 +48,10 @@ class SizedModel:
 
 
 def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
-    """Every model x length x budget, in the order of the request. Raises RequestError for options and sizes that cannot be built."""
+    """Yield every model at every length and budget, in request order.
+
+    Raises RequestError if options or given sizes cannot be built.
+    """
     for wanted in request.models:
         if wanted.is_outside:
             yield from _resolve_outside(wanted, request)
@@ -50,7 +59,7 @@ def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
             yield from _resolve_variant(wanted, request)
         elif request.sizes.width:
             for n in request.seq_lens:
-                yield _resolve_outright(wanted, request, n)
+                yield _resolve_given(wanted, request, n)
         else:
             yield from _resolve_budgets(wanted, request)
 
@@ -69,7 +78,10 @@ def _resolve_variant(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 
 
 def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedModel]:
-    """Other people's models, sized as published or outright; what cannot be built, or counted, is a wrong request."""
+    """Yield a model from outside this repository, with published or given sizes.
+
+    Raises RequestError if it cannot be built or counted.
+    """
     sizes = request.sizes
     heads = sizes.heads or (nominal_heads(sizes.width, request.sizing) if sizes.width else None)
     asked = {"width": sizes.width, "depth": sizes.depth, "heads": heads, "ffn_width": sizes.ffn_width}
@@ -80,21 +92,24 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
             cost_of(model)
         except RequestError:
             raise
-        except Exception as error:  # whatever another person's code raises where it is built or called
+        except Exception as error:  # code from outside may raise anything
             reason = f"{wanted.name} cannot be built and counted at seq_len {model.shape.seq_len}: {one_line(error)}"
             raise RequestError(reason, "try another --seq" if n else "name another model") from error
         yield SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
 
 
-def _resolve_outright(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:
-    model, sizes = _unsized(wanted, request, n), request.sizes
+def _resolve_given(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:
+    model, sizes = _placeholder_model(wanted, request, n), request.sizes
     assert sizes.width is not None
     shape = nominal_shape(model, width=sizes.width, heads=sizes.heads, ffn_width=sizes.ffn_width, rule=request.sizing)
     return _checked(replace(model, shape=shape))
 
 
 def _checked(model: ModelSpec) -> SizedModel:
-    """Sizes that were set outright are the user's own: what cannot be built is a wrong request."""
+    """Return a model whose sizes the user chose.
+
+    Raises RequestError if it cannot be built.
+    """
     try:
         config_of(model)
     except ValueError as error:
@@ -111,7 +126,7 @@ def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
     for budget in request.budgets:
         shape: Shape | None = None
         for n in sorted(request.seq_lens):
-            model = _unsized(wanted, request, n)
+            model = _placeholder_model(wanted, request, n)
             if request.match == "shape" and shape is not None:
                 yield _same_shape(replace(model, shape=replace(shape, seq_len=n)), request, budget)
                 continue
@@ -133,7 +148,7 @@ def _same_shape(model: ModelSpec, request: Request, budget: int) -> SizedModel:
 def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at: int) -> Iterator[Skipped]:
     for n in sorted(request.seq_lens):
         if n > solved_at:
-            reason = f"the shape is solved at the shortest length, {solved_at}, and could not be"
+            reason = f"the shape is solved at the shortest length, n = {solved_at}, where none meets the budget"
             yield Skipped(model=wanted.name, seq_len=n, budget=budget, reason=reason)
 
 
@@ -155,16 +170,22 @@ def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMat
 
 
 def has_sizes(request: Request, n: int, budget: int) -> bool:
-    """Has every family of the request a size for this budget at this length? Models that are not sized by a budget count for nothing."""
+    """Return whether every family meets this budget at this length.
+
+    Models that no budget sizes are ignored.
+    """
     return all(isinstance(_sized_for(model, request, budget), Match) for model in _families(request, n))
 
 
 def _families(request: Request, n: int) -> list[ModelSpec]:
-    return [_unsized(wanted, request, n) for wanted in request.models if not (wanted.is_outside or wanted.variant)]
+    return [_placeholder_model(wanted, request, n) for wanted in request.models if not (wanted.is_outside or wanted.variant)]
 
 
 def ways_out(request: Request, n: int, budget: int) -> str:
-    """The nearest depth, and the nearest round budget, with which every family of the request has a size at this length, as flags; "" without any."""
+    """Suggest flags with which every family has a size at this length.
+
+    They are the nearest depth, the nearest round budget, or both as alternatives; "" if neither exists.
+    """
     own = request.sizes.depth
     depths = sorted((depth for depth in range(1, MAX_DEPTH_TRIED + 1) if depth != own), key=lambda depth: (abs(depth - own), depth))
     at_depth = ((depth, replace(request, sizes=replace(request.sizes, depth=depth))) for depth in depths)
@@ -185,7 +206,7 @@ def _params_target(request: Request, budget: int) -> Target:
 
 
 def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
-    """The forward FLOPs of the reference family at this budget and length."""
+    """Return the forward FLOPs of the reference family as the target."""
     reference = _reference_of(model, request)
     found = _matched(reference, _params_target(request, budget), request)
     if isinstance(found, NoMatch):
@@ -195,24 +216,34 @@ def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target
 
 
 def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
-    """The reference pooled like the model, so that it reads the same tokens; by its own default where it has no such pooling."""
+    """Return the reference family with the model's pooling.
+
+    Both then read the same tokens. A reference without that pooling uses its default. Raises RequestError if it cannot be built.
+    """
     plain = ModelRequest(name=request.reference, family=request.reference)
     has_pool = any(option.name == "pool" for option in catalog.options(request.reference))
     wanted = [replace(plain, options=(("pool", pool_of(model)),)), plain] if has_pool else [plain]
     for reference in wanted:
         try:
-            return _unsized(reference, request, model.shape.seq_len)
+            return _placeholder_model(reference, request, model.shape.seq_len)
         except RequestError as error:
-            refusal = error
+            problem = error
     families = ", ".join(catalog.names("families"))
-    raise RequestError(f"--reference {request.reference} cannot be matched: {refusal}", f"try another of {families}") from refusal
+    raise RequestError(f"--reference {request.reference} cannot be matched: {problem}", f"try another of {families}") from problem
 
 
 def _scope(request: Request) -> str | None:
+    """Return the cost scope of the budget; None for the whole model."""
     return None if request.budget_scope == "all" else request.budget_scope
 
 
-def _unsized(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
+def _placeholder_model(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
+    """Return the model at length n, with placeholders for most sizes.
+
+    Only the depth is the request's.
+
+    Raises RequestError if no sizes suit its options.
+    """
     model = ModelSpec(
         name=wanted.name,
         family=wanted.family,
@@ -220,17 +251,20 @@ def _unsized(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
         shape=replace(PLACEHOLDER, seq_len=n, depth=request.sizes.depth),
         interface=Interface(input=request.input),
     )
-    if request.task:  # first: whether a family can be built at all may depend on what it reads and answers
+    if request.task:  # before sizes: the task sets inputs and outputs, which some families do not support
         model = replace(model, interface=_task_interface(model, request))
-    return replace(model, shape=_placeholder_of(model, request.sizes.heads))
+    return replace(model, shape=_buildable_shape(model, request.sizes.heads))
 
 
 def _task_interface(model: ModelSpec, request: Request) -> Interface:
     return info_of(request.task).interface(model.shape.seq_len, pool_of(model))
 
 
-def _placeholder_of(model: ModelSpec, heads: int | None) -> Shape:
-    """Sizes that fit every option: where there are none, only an option's value, or the number of heads asked for, can be wrong."""
+def _buildable_shape(model: ModelSpec, heads: int | None) -> Shape:
+    """Return the narrowest shape that the model's options allow.
+
+    Raises RequestError if none exists: then an option's value or the number of heads is wrong.
+    """
     try:
         return narrowest_shape(model, heads)
     except ValueError as error:
@@ -239,7 +273,10 @@ def _placeholder_of(model: ModelSpec, heads: int | None) -> Shape:
 
 
 def sizing_of(sized: SizedModel) -> Sizing:
-    """What a sized model costs at its own n, in closed form where there is one."""
+    """Return the sizing and cost of a model at its own n.
+
+    The cost is in closed form if the model has one, else counted.
+    """
     cost, n = cost_of(sized.model), sized.model.shape.seq_len
     family, counted, shape = family_of(sized.model.family), is_counted(sized.model), sized.model.shape
     unknown = family.unknown_sizes(config_of(sized.model)) if counted else ()

@@ -1,10 +1,13 @@
-"""Interleaved timing: which configurations take turns, in bursts of how many calls, over how many blocks. Imports no torch.
+"""Plan interleaved timing: the groups, their bursts and their blocks.
 
-Two questions make two kinds of group. `compare`: configurations of equal length, batch, phase, dtype, device and task, which differ in model, kernel
-or engine. `growth`: one model over all its lengths or batch sizes, for exponents and saturation.
+In a timing group, configurations take turns. A burst is a number of calls of one configuration; a block has one burst of each.
+There are two kinds of group:
 
-A pilot, whose times are discarded, says how long one call takes and what memory it needs. From that alone follow the calls of a burst and the number
-of blocks, equal for all rounds. Later data change neither.
+- `compare`: configurations of equal length, batch, phase, dtype, device and task that differ in model, kernel or engine.
+- `growth`: one model over all its lengths or batch sizes, for exponents and saturation.
+
+A pilot measures the time and memory of one call; its times are not reported. The pilot alone sets the calls per burst and the number of
+blocks, so all rounds are equal and later data cannot change them. Imports no torch.
 """
 
 from __future__ import annotations
@@ -19,31 +22,48 @@ from bench.serialize import content_id
 from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, Settings
 
 PILOT = "pilot"
-"""The metric of the discarded pilot."""
+"""Metric of the pilot, whose times are not reported."""
 COMPARE, GROWTH = "compare", "growth"
 MIN_GROWTH = 3
-"""Lengths, below which no exponent is fitted."""
+"""Fewest lengths to which an exponent is fitted."""
 BURST_S = 0.02
-"""Long enough for the timer and the switch between processes, short enough that the neighbours' work hits all members alike."""
+"""Target time of a burst.
+
+It is long against the timer and the switch between processes, and short enough that other work on the machine affects all members alike.
+"""
 SETTLE_S = {"cpu": 0.0, "cuda": 0.005}
-"""Of uncounted calls at the start of a burst, beside the one that finds cold caches: on CUDA a switch of contexts precedes them."""
+"""Time of uncounted calls after the first call of a burst.
+
+The first call finds cold caches and is never counted. On CUDA, a context switch precedes the burst.
+"""
 OWN_COLD_S = 0.5
-"""A call that takes longer finds its caches again in less than a hundredth of its time, and none is left out."""
+"""Calls longer than this are all counted.
+
+They refill their caches in less than a hundredth of their time.
+"""
 MIN_BLOCKS, MAX_BLOCKS = 5, 25
 LONG_S, MIN_LONG_BLOCKS = 12.0, 3
-"""Blocks so long that the least number of them would take longer than this may be fewer."""
+"""MIN_BLOCKS may fall to MIN_LONG_BLOCKS if they would take longer than LONG_S."""
 GROUP_LIMIT_S = 60.0
-"""Of the bursts of one group in one round. A group whose shortest block takes longer has one block."""
+"""Limit on all bursts of one group in one round.
+
+A group whose block takes longer has one block.
+"""
 LIMIT_SHARE = 0.5
-"""Of a job's time limit, for its own bursts; the rest is for warming up."""
+"""Share of a job's time limit for its bursts, not for warm-up."""
 MAX_CALLS = 100_000
 MEMORY_SHARE = 0.8
-"""Of the memory available, which the members of a group may take together."""
+"""Share of the available memory that a group's members may fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
-    """The pilot of one cell: seconds per call, the memory that its process takes, and the memory that was available, in bytes (None: not known)."""
+    """The pilot measurement of one cell.
+
+    `call_s`: seconds per call.
+    `peak_bytes`: memory used by its process; None if unknown.
+    `available_bytes`: memory available at the time; None if unknown.
+    """
 
     call_s: float
     peak_bytes: int | None = None
@@ -52,7 +72,11 @@ class Pilot:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A cell of a group, with the calls of its burst. `control`: the second process of a cell that is timed under two names."""
+    """A cell of a group.
+
+    `control`: whether this is the second process of the A/A control, which times one cell under two names.
+    `num_calls`: counted calls of a burst.
+    """
 
     cell: Cell
     control: bool
@@ -61,7 +85,12 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class TimingGroup:
-    """Members that take turns; the first is what the others are compared with. `block_s`: one burst of each, by the pilot."""
+    """Cells that take turns in bursts.
+
+    `members`: the first is the reference for the others.
+    `num_blocks`: blocks of a round.
+    `block_s`: estimated seconds of one block, uncounted calls included.
+    """
 
     name: str
     members: tuple[Member, ...]
@@ -70,7 +99,7 @@ class TimingGroup:
 
 
 def pilots_of(records: Sequence[Record]) -> dict[str, Pilot]:
-    """The measured pilots, by cell id."""
+    """Return the measured pilots by cell id."""
     return {
         record.subject_id: Pilot(**{field.name: record.outcome.values[field.name] for field in dataclasses.fields(Pilot)})
         for record in records
@@ -79,8 +108,11 @@ def pilots_of(records: Sequence[Record]) -> dict[str, Pilot]:
 
 
 def timing_groups(plan: Plan, pilots: Mapping[str, Pilot], control: Cell | None, failed: frozenset[str] = frozenset()) -> list[TimingGroup]:
-    """Every group of the plan whose pilots are all in, without the cells whose pilots `failed`. `control`: the cell that has a second process, in
-    its first group."""
+    """Return the plan's timing groups whose pilots are all available.
+
+    `control`: the cell that also runs as the A/A control, in its first group.
+    `failed`: ids of cells whose pilots failed; they are left out.
+    """
     found: list[TimingGroup] = []
     groups = cell_groups(plan.cells, plan)
     home = next((name for name, cells in groups if control in cells), "")
@@ -93,7 +125,10 @@ def timing_groups(plan: Plan, pilots: Mapping[str, Pilot], control: Cell | None,
 
 
 def cell_groups(cells: Sequence[PlannedCell], plan: Plan) -> list[tuple[str, list[Cell]]]:
-    """The groups by name, in the order of the plan. A cell that would be compared with nothing is timed with its own lengths alone."""
+    """Return (name, cells) of each group, in the order of the plan.
+
+    A cell without a partner to compare with joins only its growth group.
+    """
     compared = _compared([planned.cell for planned in cells])
     growing = list(_growing(cells, plan)) if plan.settings.growth else []
     grown = {cell.cell_id for _, members in growing for cell in members}
@@ -102,13 +137,19 @@ def cell_groups(cells: Sequence[PlannedCell], plan: Plan) -> list[tuple[str, lis
 
 
 def compared_lengths(plan: Plan) -> dict[str, int]:
-    """The length under which each cell is compared, by cell id: that of its group's first cell."""
+    """Return the length under which each cell is compared, by cell id.
+
+    It is the length of the first cell of its `compare` group.
+    """
     groups = [cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE)]
     return {cell.cell_id: cells[0].model.shape.seq_len for cells in groups for cell in cells}
 
 
 def home_groups(records: Sequence[Record]) -> dict[str, str]:
-    """The group whose bursts a cell's own latency comes from, by cell id: that in which it is compared, before one for growth."""
+    """Return the group that a cell's latency comes from, by id.
+
+    A `compare` group takes precedence over a `growth` group.
+    """
     found: dict[str, str] = {}
     for record in records:
         if record.group and record.outcome.status == MEASURED:
@@ -118,8 +159,11 @@ def home_groups(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _compared(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """By workload and length. A length at which one family stands alone joins another that reads as many tokens of the data: a published gMLP of 196
-    tokens is compared with a ViT of 197, which adds a class token. Lengths of several families come first, as what it may join."""
+    """Group cells by workload and length.
+
+    A length with a single family joins another length with the same number of data tokens: a published gMLP of 196 tokens is compared
+    with a ViT of 197 tokens, one of them a class token. Lengths with several families are preferred as the group to join.
+    """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(f"{COMPARE}/{_work(cell)}/n={cell.model.shape.seq_len}", []).append(cell)
@@ -142,7 +186,10 @@ def _work(cell: Cell) -> str:
 
 
 def _growing(cells: Sequence[PlannedCell], plan: Plan) -> Iterator[tuple[str, list[Cell]]]:
-    """Cells of one shape that differ in length alone, or belong to one sweep."""
+    """Yield growth groups: cells of one shape, and sweeps.
+
+    Cells of one shape differ only in length.
+    """
     swept = {cell_id for sweep in plan.ladders for cell_id in sweep.cells}
     series: dict[tuple[object, ...], dict[int, Cell]] = {}
     for planned in cells:
@@ -159,7 +206,10 @@ def _growing(cells: Sequence[PlannedCell], plan: Plan) -> Iterator[tuple[str, li
 
 
 def _series_key(planned: PlannedCell) -> tuple[object, ...]:
-    """All but the length, and the batch that may shrink with it; two lengths of one shape have equal sizes."""
+    """Return the cell's identity without its length.
+
+    The batch size is left out too, because it may shrink as n grows (`--batch-tokens`).
+    """
     model, sizes = planned.cell.model, tuple(planned.size(name) for name in ("width", "depth", "heads", "ffn_width"))
     work = dataclasses.replace(planned.cell.workload, batch_size=1)
     return (model.name, model.family, model.options, model.interface, sizes, work)
@@ -172,8 +222,11 @@ def _growth_name(cells: Sequence[Cell]) -> str:
 def _fitting(
     name: str, cells: Sequence[Cell], second: Cell | None, pilots: Mapping[str, Pilot], settings: Settings
 ) -> Iterator[TimingGroup]:
-    """The group; where its members do not fit the memory together, pairs with the first of them, and one of the cell with its control; where not
-    even those do, each alone."""
+    """Yield the group, or parts of it that fit the memory.
+
+    The parts are pairs of the first member with each other member, and a pair of the `second` cell with its control. A member of a pair that
+    does not fit runs alone.
+    """
     control = [(second, True)] if second else []
     everyone = [*((cell, False) for cell in cells), *control]
     if len(everyone) == 1 or fits(everyone, pilots):
@@ -193,14 +246,20 @@ def _fitting(
 
 
 def fits(members: Sequence[tuple[Cell, bool]], pilots: Mapping[str, Pilot]) -> bool:
-    """Tell whether all members fit the memory together. True where the system does not say how much is available."""
+    """Return whether all members fit the memory together.
+
+    True if the available memory is unknown.
+    """
     found = [pilots[cell.cell_id] for cell, _ in members]
     headroom = [pilot.available_bytes for pilot in found if pilot.available_bytes is not None]
     return not headroom or sum(pilot.peak_bytes or 0 for pilot in found) <= MEMORY_SHARE * min(headroom)
 
 
 def designed(name: str, members: Sequence[tuple[Cell, bool]], pilots: Mapping[str, Pilot], settings: Settings) -> TimingGroup:
-    """Set the calls of each burst and the number of blocks from the pilots. `members`: cells, and whether each is the control's second process."""
+    """Set calls per burst and number of blocks from the pilots.
+
+    `members`: (cell, whether it is the second process of the A/A control).
+    """
     calls = {cell.cell_id: calls_of_burst(pilots[cell.cell_id].call_s) for cell, _ in members}
     bursts_s = [
         pilots[cell.cell_id].call_s * (calls[cell.cell_id] + uncounted_calls(cell.workload.device, pilots[cell.cell_id].call_s))
@@ -219,12 +278,15 @@ def designed(name: str, members: Sequence[tuple[Cell, bool]], pilots: Mapping[st
 
 
 def calls_of_burst(call_s: float) -> int:
-    """Counted calls of a burst, one at least."""
+    """Return the number of counted calls of a burst, at least one."""
     return max(1, min(MAX_CALLS, math.ceil(BURST_S / max(call_s, 1e-9))))
 
 
 def uncounted_calls(device: str, call_s: float) -> int:
-    """Calls at the start of a burst that find cold caches, or a GPU that has just switched contexts."""
+    """Return the number of uncounted calls at the start of a burst.
+
+    These find cold caches, or a GPU that has just switched contexts.
+    """
     if call_s > OWN_COLD_S:
         return 0
     return 1 + min(MAX_CALLS, math.ceil(SETTLE_S[device] / max(call_s, 1e-9)))

@@ -1,4 +1,8 @@
-"""Fair tuning: the same number of trials for every model, from the same distribution of learning rates, chosen on validation. Imports no torch."""
+"""Tune learning rates fairly across models.
+
+Every model gets the same number of trials, from the same distribution of learning rates. Validation data choose the best.
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,19 @@ from bench.spec import MEASURED, Cell, Plan, Recipe, Record, base_recipe, traini
 
 TUNING = "tuning"
 LEARNING_RATE_SPREAD = 8.0
-"""Trials are drawn between the recipe's learning rate divided and multiplied by this."""
+"""Trials span the recipe's learning rate divided and multiplied by this."""
 TRIAL_SEED_OFFSET = 1_000_000
-"""Trials all use one seed, far from those of the reported figures: they differ by their learning rate alone, and the winner is trained afresh."""
+"""Offset of the one seed that all trials share.
+
+Trials therefore differ only in their learning rate. The seeds of reported figures are smaller, so the winner is trained anew.
+"""
 
 
 def trial_recipes(cell: Cell, plan: Plan) -> tuple[Recipe, ...]:
-    """The recipes that a cell's model tries: learning rates log-uniform, one in each of as many equal parts of the range around its own."""
+    """Return the recipes that a cell's model tries.
+
+    Learning rates are log-uniform around the base recipe's rate, with one trial in each of `lr_trials` equal parts of the range.
+    """
     num, recipe = plan.settings.lr_trials, base_recipe(cell, plan)
     if not num:
         return ()
@@ -27,14 +37,15 @@ def trial_recipes(cell: Cell, plan: Plan) -> tuple[Recipe, ...]:
 
 
 def trial_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
-    """What the records of a cell's trials belong to, in the order of `trial_recipes`."""
+    """Return the subject ids of trials, in the order of `trial_recipes`."""
     return tuple(training_id(cell, recipe) for recipe in trial_recipes(cell, plan))
 
 
 def recipe_of(cell: Cell, plan: Plan, records: Sequence[Record]) -> Recipe | None:
-    """The recipe for the cell's reported figures: its base recipe, or that of its best trial (of equals, the lowest learning rate).
+    """Return the recipe for the cell's reported figures.
 
-    None while a trial has no outcome yet, and where none could be measured.
+    It is the base recipe or, with trials, the recipe of the best trial; the lowest learning rate wins a tie.
+    None if a trial has no outcome yet, or if every trial failed.
     """
     recipes = trial_recipes(cell, plan)
     if not recipes:

@@ -1,4 +1,7 @@
-"""Flags of commands: how they are declared, and how lists, words, parameter counts and memory sizes are read. Imports no torch."""
+"""Declare flags, and read lists, words, parameter counts and memory sizes.
+
+Parsers take text and raise RequestError if it is not allowed. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +20,34 @@ from bench import catalog
 from bench.spec import RequestError
 
 MAX_SIZE = 1_048_576
-"""Of a sequence, a batch and a width."""
+"""Largest sequence length, batch size and width."""
 MAX_COUNT = 10_000
 MAX_TOKENS = 2**30
-"""Of a batch."""
+"""Largest number of tokens in a batch."""
 MAX_PARAMS = 100_000_000_000
 MAX_MEMORY = 2**60
 MAX_SECONDS = 7 * 24 * 3600.0
 MAX = "max"
-"""In `--batch` and `--seq`: climb to the largest that fits the memory."""
+"""Value of `--batch` and `--seq` that asks for a sweep."""
 PARAMS_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _T = TypeVar("_T")
 
 
 def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable[[str], Any] | None = None, **more: Any) -> Any:
-    """An option of the command line. `parse` reads its text and raises RequestError."""
+    """Return a command-line flag.
+
+    `panel`: the heading of the help under which it appears.
+    `parse`: converts its text and raises RequestError; None leaves it to typer.
+    """
 
     def read(value: Any) -> Any:
-        if not isinstance(value, str):  # a default, which has its type already
+        if not isinstance(value, str):  # a default, already converted
             return value
         try:
             return parse(value) if parse else value
         except RequestError as wrong:
-            # typer adds the flag's name; the command line shows the hint of the cause
+            # typer adds the flag's name; `bench.cli` shows the hint of the cause
             raise typer.BadParameter(str(wrong)) from wrong
 
     return typer.Option(
@@ -49,15 +56,21 @@ def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable
 
 
 def count(help_text: str, panel: str | None = None, *, min: int = 1, max: int = MAX_SIZE) -> Any:
+    """Return a flag that takes a whole number."""
     return flag(help_text, "N", panel, min=min, max=max)
 
 
 def switch(name: str, help_text: str, panel: str | None = None) -> Any:
+    """Return a flag without a value."""
     return typer.Option(name, help=help_text, rich_help_panel=panel)
 
 
 def with_fields(kind: type, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command one flag per field of its parameter of type `kind`: these, or all."""
+    """Replace a command's parameter of type `kind` by one flag per field.
+
+    `kind`: a dataclass with annotated fields.
+    `names`: the fields that become flags; default all.
+    """
     chosen = [f for f in dataclasses.fields(kind) if not names or f.name in names]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,20 +99,29 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _as_typer_takes_it(annotation: Any) -> Any:
-    """typer refuses tuple[X, ...], even where a parser of ours makes the value."""
+    """Return `str` for a flag with a parser.
+
+    typer rejects tuple[X, ...], even if a parser makes the value.
+    """
     (option, *_) = getattr(annotation, "__metadata__", (None,))
     return Annotated[str, option] if getattr(option, "parser", None) else annotation
 
 
 def named_path(text: str) -> Path:
-    """A path. Raises RequestError for an empty one, which would name the current folder."""
+    """Parse a path.
+
+    Raises RequestError for empty text, which would name the current folder.
+    """
     if not text:
         raise RequestError("an empty path names nothing", "leave the flag out, or name a folder")
     return Path(text)
 
 
 def entries(text: str) -> tuple[str, ...]:
-    """The entries of a comma-separated list, each once. Raises RequestError for an empty one."""
+    """Parse a comma-separated list, keeping each entry once.
+
+    Raises RequestError for an empty entry.
+    """
     found = tuple(entry.strip() for entry in text.split(","))
     if not all(found):
         raise RequestError(f"{text!r} has an empty entry")
@@ -107,6 +129,7 @@ def entries(text: str) -> tuple[str, ...]:
 
 
 def one_of(allowed: Iterable[str]) -> Callable[[str], str]:
+    """Return a parser of one of these words."""
     names = tuple(allowed)
 
     def parse(text: str) -> str:
@@ -118,16 +141,17 @@ def one_of(allowed: Iterable[str]) -> Callable[[str], str]:
 
 
 def several_of(allowed: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of a comma-separated list of these words."""
     return several(one_of(allowed))
 
 
 def several(parse: Callable[[str], _T]) -> Callable[[str], tuple[_T, ...]]:
-    """A comma-separated list of what `parse` reads, each value once."""
+    """Return a parser of a comma-separated list that keeps each value once."""
     return lambda text: tuple(dict.fromkeys(parse(entry) for entry in entries(text)))
 
 
 def plugin(kind: str) -> Callable[[str], str]:
-    """The name of a plugin of this kind."""
+    """Return a parser of the name of a plugin of this kind."""
 
     def parse(text: str) -> str:
         catalog.require(kind, text)
@@ -137,7 +161,10 @@ def plugin(kind: str) -> Callable[[str], str]:
 
 
 def whole_number(low: int = 1, high: int = MAX_SIZE, *, or_max: bool = False) -> Callable[[str], Any]:
-    """A whole number within bounds; with `or_max` also the word `max`."""
+    """Return a parser of a whole number within bounds, or of `max`.
+
+    `or_max`: whether `max` is allowed.
+    """
 
     def parse(text: str) -> int | str:
         if or_max and text == MAX:
@@ -150,7 +177,7 @@ def whole_number(low: int = 1, high: int = MAX_SIZE, *, or_max: bool = False) ->
 
 
 def params(text: str) -> int:
-    """`250k`, `1M`, `1.5M`, `2B` or a plain number."""
+    """Parse a parameter count: `250k`, `1M`, `1.5M`, `2B` or a plain number."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmbg]?)", text.lower())
     value = round(float(found[1]) * PARAMS_UNITS[found[2]]) if found else 0
     if not 1 <= value <= MAX_PARAMS:
@@ -159,15 +186,15 @@ def params(text: str) -> int:
 
 
 def params_text(number: int) -> str:
-    """As it may be typed: `250k`, `1.5M`."""
+    """Return a parameter count as the user types it: `250k`, `1.5M`."""
     scale, suffix = (10**6, "M") if number >= 10**6 else (10**3, "k")
     return f"{number / scale:g}{suffix}"
 
 
 def memory(text: str) -> int:
-    """`512MiB`, `8GiB`, `1.5TiB`, in bytes."""
+    """Parse a memory size such as `512MiB` or `1.5TiB` into bytes."""
     found = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,6}})?) ?({'|'.join(MEMORY_UNITS)})", text)
     value = round(float(found[1]) * MEMORY_UNITS[found[2]]) if found else 0
     if not 1 <= value <= MAX_MEMORY:
-        raise RequestError(f"{text!r} is not an amount of memory: a number and {', '.join(MEMORY_UNITS)}", "try 8GiB")
+        raise RequestError(f"{text!r} is not an amount of memory; allowed: a number and one of {', '.join(MEMORY_UNITS)}", "try 8GiB")
     return value

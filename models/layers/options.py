@@ -1,4 +1,7 @@
-"""Options as text, `option=value`, of families, mixers, engines, tasks and recipes: one declaration, one reader. Imports no torch."""
+"""Declare options and read them from text such as `option=value`.
+
+Families, mixers, engines, tasks and recipes all use it. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ LARGEST = 10**9 - 1
 
 
 class RequestError(ValueError):
-    """The request was wrong: one line saying what was asked and what is allowed, and a hint: what to type next."""
+    """A wrong request, reported in one line.
+
+    The message names the request and the allowed values. `hint` suggests the next thing to type.
+    """
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -22,10 +28,12 @@ class RequestError(ValueError):
 
 @dataclass(frozen=True)
 class Option:
-    """An option's name, its default, whose type is that of every value, and what is allowed.
+    """An option: its name, default and allowed values.
 
-    `words`: those that a text may be, or that a tuple may hold, written `a+b` and kept in this order. `low`, `high`: bounds of a number, both
-    allowed unless `above_low`.
+    `default`: the default; every value has its type.
+    `words`: allowed values of a text, or allowed members of a tuple. A tuple is typed `a+b`, stored in this order. Empty: any text.
+    `low`, `high`: bounds of a number, inclusive.
+    `above_low`: whether a number must exceed `low`.
     """
 
     name: str
@@ -37,6 +45,7 @@ class Option:
 
     @property
     def rule(self) -> str:
+        """Describe the allowed values in words, for error messages."""
         kind = type(self.default)
         if kind is bool:
             return "true or false"
@@ -49,13 +58,16 @@ class Option:
         return f"one of {', '.join(self.words)}" if self.words else "a word"
 
     def allows(self, value: Any) -> bool:
-        """Whether a number lies within the bounds; true for anything else, whose words are checked as they are read."""
+        """Return whether a number lies within the bounds.
+
+        True for other types: `read` checks their words.
+        """
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
         return self.low < value <= self.high or (value == self.low and not self.above_low)
 
     def read(self, text: str) -> Value | None:
-        """The value of a text; None where it is not allowed."""
+        """Convert text to a value; return None if it is not allowed."""
         value = self._typed(text)
         return value if value is not None and self.allows(value) else None
 
@@ -64,7 +76,7 @@ class Option:
         if kind is bool:
             return {"true": True, "false": False}.get(text)
         if kind is int:
-            # one text per number, so that equal models have equal names
+            # no leading zeros: each number has one text, so that equal models have equal names
             return int(text) if re.fullmatch(r"0|[1-9]\d{0,8}", text) else None
         if kind is float:
             return float(text) if re.fullmatch(r"\d*\.?\d+(e[+-]?\d{1,2})?", text, re.IGNORECASE) else None
@@ -75,7 +87,10 @@ class Option:
 
 
 def read_options(owner: str, settings: Iterable[str], options: Iterable[Option]) -> dict[str, Any]:
-    """The values of `option=value`. Raises RequestError for what `owner` does not have, does not allow, or is given twice."""
+    """Read settings such as `option=value` into values by option name.
+
+    `owner`: whose options they are, for error messages. Raises RequestError if an option is unknown or given twice, or its value is not allowed.
+    """
     known = {option.name: option for option in options}
     found: dict[str, Any] = {}
     for setting in settings:
@@ -97,13 +112,13 @@ def read_options(owner: str, settings: Iterable[str], options: Iterable[Option])
 
 
 def option_text(value: object) -> str:
-    """A value as it is typed."""
+    """Return a value as the user types it."""
     if isinstance(value, tuple):
         return "+".join(value) or "none"
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def split_choice(text: str) -> tuple[str, list[str]]:
-    """A choice with options of its own, `name:option=value:option=value`: its name and its settings, in one order."""
+    """Split `name:option=value:option=value` into its name and sorted settings."""
     name, *settings = text.split(":")
     return name, sorted(settings)

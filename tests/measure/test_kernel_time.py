@@ -134,7 +134,7 @@ def test_a_gpu_warms_up_for_three_tenths_of_a_second(gpu: FakeGpu) -> None:
 
 
 def test_a_cache_to_flush_is_a_gpus() -> None:
-    with pytest.raises(RequestError, match="flushes the L2 cache of a GPU") as refused:
+    with pytest.raises(RequestError, match="--cold needs a GPU") as refused:
         settings_on("cpu", Flags(cold=True))
     assert refused.value.hint == "leave --cold out"
     assert settings_on("cuda", Flags(cold=True)).cold

@@ -112,7 +112,7 @@ def test_a_plan_with_outside_models_is_read_again_and_held_to_its_cost() -> None
     check_plan(again, "plan.json")
     data = to_json(plan)
     data["cells"][1]["sizing"]["params"] += 1
-    with pytest.raises(RequestError, match="parameters of torchvision:vit_b_16 are not those of its cost"):
+    with pytest.raises(RequestError, match="parameters of torchvision:vit_b_16 differ from its cost"):
         check_plan(from_json(Plan, data), "plan.json")
 
 

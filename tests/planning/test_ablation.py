@@ -236,8 +236,8 @@ def test_the_listing_prefers_a_run_of_all_parts(tmp_path: Path, monkeypatch: pyt
         (("ablate",), "no question is named"),
         (("ablate", "sequence_lenght"), "did you mean sequence_length?"),
         (("ablate", "sequence_length", "--rounds", "many"), "Invalid value for '--rounds'"),
-        (("ablate", "scale", "--all"), "--all answers every question, and scale is one of them"),
-        (("ablate", "--all", "--out", "x"), "--out names the folder of one run, and --all makes several"),
+        (("ablate", "scale", "--all"), "--all answers every question, including scale"),
+        (("ablate", "--all", "--out", "x"), "--out names the folder of one run, but --all makes several"),
     ],
 )
 def test_a_wrong_question_is_one_line(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,7 +278,7 @@ def test_all_can_be_looked_at_first(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert bench_main("ablate", "--all", "--dry-run", "--quick", "--device", "cpu") == 0
     out, err = capsys.readouterr()
     assert [line.partition(": ")[2] for line in err.splitlines() if f" of {len(NAMES)}: " in line] == list(NAMES)
-    assert out.count(" cells, about ") + err.count(" cells, about ") == len(NAMES)
+    assert out.count(" configurations, about ") + err.count(" configurations, about ") == len(NAMES)
     assert not list(tmp_path.iterdir())
 
 

@@ -182,7 +182,9 @@ def test_a_number_of_heads_that_is_asked_for_is_kept(rule: str) -> None:
     assert rule == FREE or head_width in (32, 40, 48, 56, 64)
 
 
-@pytest.mark.parametrize(("heads", "width", "reason"), [(1, None, "2 heads or more, not 1"), (None, 40, "width 40 has no number of heads")])
+@pytest.mark.parametrize(
+    ("heads", "width", "reason"), [(1, None, "2 heads or more, not 1"), (None, 40, "width 40 allows no number of heads")]
+)
 def test_canonical_sizes_have_no_single_head(heads: int | None, width: int | None, reason: str) -> None:
     found = match(unsized("vit", 4, 17), params_target(300_000), rule=CANONICAL, heads=heads, width=width)
     assert isinstance(found, NoMatch)
@@ -291,7 +293,7 @@ def test_a_fixed_width_that_cannot_meet_the_budget_is_refused_with_the_nearest()
 
 
 def test_a_width_is_either_fixed_or_set_outright() -> None:
-    with pytest.raises(RequestError, match="--width sets the sizes outright, and --fixed-width is where a budget is met"):
+    with pytest.raises(RequestError, match="--width sets the sizes, but --fixed-width asks for a budget"):
         parse_request(models="vit", seq="17", width="64", fixed_width="64")
     with pytest.raises(RequestError, match="--fixed-width 64 is not a multiple of --heads 3"):
         parse_request(models="vit", seq="17", fixed_width="64", heads="3")

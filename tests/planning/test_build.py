@@ -73,7 +73,7 @@ def test_shape_policy_skips_every_length_where_the_shortest_has_no_size() -> Non
 
 @pytest.mark.parametrize("sizing", ["canonical", "free"])
 def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes(sizing: str) -> None:
-    with pytest.raises(RequestError, match="nothing is left to compare with another: gmlp at n = 513") as refused:
+    with pytest.raises(RequestError, match="no two configurations are left to compare: gmlp at n = 513") as refused:
         planned(models="gmlp,vit", seq="513", params="1M", sizing=sizing)
     assert "; --depth 3 or --params 2M has a size" in str(refused.value)
     for params, depth in (("1M", "3"), ("2M", "6")):
@@ -83,7 +83,7 @@ def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes(sizing: s
 
 @pytest.mark.parametrize("flags", [{"batch_tokens": "4096"}, {"fixed_width": "40", "params": "84k"}, {"heads": "1"}])
 def test_one_that_is_left_alone_is_refused_in_every_form_of_a_request(flags: dict[str, Any]) -> None:
-    with pytest.raises(RequestError, match="nothing is left to compare with another: vit at n = 17") as refused:
+    with pytest.raises(RequestError, match="no two configurations are left to compare: vit at n = 17") as refused:
         planned(**{"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4", "sizing": "canonical"} | flags)
     assert "--sizing free" in refused.value.hint
 
@@ -127,7 +127,7 @@ def test_a_budget_that_gives_the_same_cell_again_is_skipped_by_name() -> None:
     plan = planned(models="vit", seq="17", params="1M,1001k")
     assert len(plan.cells) == 1
     (skipped,) = plan.skipped
-    assert (skipped.budget, skipped.reason) == (1_001_000, "the same cell as for the budget 1,000,000")
+    assert (skipped.budget, skipped.reason) == (1_001_000, "the same configuration as for the budget 1,000,000")
 
 
 def test_flops_policy_spares_the_reference_itself_and_no_variation_of_it() -> None:
@@ -199,7 +199,7 @@ def test_what_is_named_as_able_to_generate_is_planned() -> None:
 def test_dropout_where_a_model_has_none_is_refused_when_planned() -> None:
     trained = {"task": "digits", "metrics": "params,accuracy"}
     recipe = "dropout=0.1,dropout_at=attention"
-    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp drops at embedding") as refused:
+    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp drops only at embedding") as refused:
         with_recipe(recipe, models="vit,gmlp", **trained)
     assert refused.value.hint == "try dropout_at=embedding+residual+head in --recipe"
     assert with_recipe(refused.value.hint.split()[1].join(("dropout=0.1,", "")), models="vit,gmlp", **trained).cells
@@ -414,7 +414,7 @@ def test_fixed_tokens_give_each_length_its_batch() -> None:
 
 
 def test_a_batch_and_its_tokens_cannot_both_be_fixed() -> None:
-    with pytest.raises(RequestError, match="--batch fixes the batch size and --batch-tokens its tokens"):
+    with pytest.raises(RequestError, match="--batch and --batch-tokens both set the batch size"):
         planned(batch="4", batch_tokens="1028")
 
 
@@ -553,7 +553,7 @@ def test_an_outside_model_of_a_plan_has_the_form_of_a_typed_one(factory: str, ou
 def test_tf32_training_is_for_cuda() -> None:
     request = parse_request(models="vit", seq="17", width="32", depth="1", task="digits", metrics="accuracy")
     recipe = Recipe(precision="tf32")
-    with pytest.raises(RequestError, match="precision of CUDA devices"):
+    with pytest.raises(RequestError, match="precision=tf32 needs a CUDA device"):
         build_plan(request, settings=Settings(), recipe=recipe, device="cpu")
     assert build_plan(request, settings=Settings(), recipe=recipe, device="cuda").recipe.precision == "tf32"
 

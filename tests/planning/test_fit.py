@@ -68,10 +68,10 @@ def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"batch": "8"}, "--memory limits --batch max and --seq max"),
-        ({"seq": "max"}, "--batch max needs lengths and --seq max a batch size"),
-        ({"batch_tokens": "1024"}, "fixes the batch size and --batch-tokens its tokens"),
-        ({"batch": "8", "seq": "max", "task": "digits"}, "task digits has lengths of its own"),
+        ({"batch": "8"}, "--memory needs --batch max or --seq max"),
+        ({"seq": "max"}, "--batch max and --seq max cannot be combined"),
+        ({"batch_tokens": "1024"}, "--batch and --batch-tokens both set the batch size"),
+        ({"batch": "8", "seq": "max", "task": "digits"}, "task digits has fixed lengths"),
         ({"batch": "max,many"}, "'many' is not a whole number"),
         ({"batch": "max,"}, "has an empty entry"),
     ],

@@ -269,7 +269,7 @@ def test_a_run_exports_itself_and_adds_what_is_new_when_it_is_made_again(tmp_pat
     pytest.importorskip("tensorboard")
     first = run_bench(ROOT, tmp_path, *TRAINING, "--export", "tensorboard,mlflow")
     assert first.returncode == 0, first.stderr
-    assert "look at it with: tensorboard --logdir mine/tensorboard" in first.stderr
+    assert "view it with: tensorboard --logdir mine/tensorboard" in first.stderr
     assert "mlflow ui --backend-store-uri" in first.stderr
     stored = read_run(tmp_path / "mine")
     events = {path.parent.name: path for path in (tmp_path / "mine" / "tensorboard").glob("*/events*")}
@@ -296,7 +296,7 @@ def test_an_export_that_fails_costs_no_measurement(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
     (told,) = (line for line in ran.stderr.splitlines() if line.startswith("not exported"))
     assert told.startswith("not exported to tensorboard: cannot write mine/tensorboard")
-    assert told.endswith("; make it with: bench export mine --to tensorboard")
+    assert told.endswith("; retry with: bench export mine --to tensorboard")
     stored = read_run(tmp_path / "mine")
     assert num_missing(stored) == 0
     assert len(list(curves_of(stored))) == 2
@@ -312,9 +312,9 @@ def test_a_program_that_fails_costs_the_others_nothing(monkeypatch: pytest.Monke
     commands._export(read_run(TRAINED), ["failing", "working"])
     assert capsys.readouterr().err.splitlines() == [
         "exporting to failing",
-        f"not exported to failing: planted; make it with: bench export {TRAINED} --to failing",
+        f"not exported to failing: planted; retry with: bench export {TRAINED} --to failing",
         "exporting to working",
-        "look at it with: look here",
+        "view it with: look here",
     ]
 
 
@@ -346,7 +346,7 @@ def test_a_run_that_trains_nothing_says_at_once_that_there_is_nothing_for_tensor
     grid = ("--models", "vit", "--seq", "17", "--width", "16", "--depth", "1")
     ran = run_bench(ROOT, tmp_path, "run", *grid, "--metrics", "params", "--out", "a b", "--export", "tensorboard,mlflow")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.startswith("nothing is trained: there is nothing to export to tensorboard\n")
+    assert ran.stderr.startswith("no model is trained, so there is nothing to export to tensorboard\n")
     assert "not exported" not in ran.stderr
     assert {path.name for path in (tmp_path / "a b").iterdir()} >= {"mlruns"}
     assert not (tmp_path / "a b" / "tensorboard").exists()

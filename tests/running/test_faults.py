@@ -106,7 +106,7 @@ def test_a_finished_run_named_by_out_only_shows_its_table_again(tmp_path: Path) 
     records = packed_path(tmp_path / "mine" / RECORDS).read_bytes()
     again = run_bench(ROOT, tmp_path, *request)
     assert again.returncode == 0
-    assert "complete already" in again.stderr
+    assert "already complete" in again.stderr
     assert "vit" in again.stdout
     assert packed_path(tmp_path / "mine" / RECORDS).read_bytes() == records
     other = run_bench(ROOT, tmp_path, *request[:-2], "--batch", "2", "--out", "mine")

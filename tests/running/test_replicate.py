@@ -116,7 +116,7 @@ def test_a_host_without_a_type_is_measured_with_a_warning(answer: Answer, measur
     code, _, err = answer(cpu_type=None)
     assert code == 0
     assert measured[0].name == "replicate-amd-epyc"
-    assert "bench pool will refuse its run" in err
+    assert "bench pool will reject its run" in err
 
 
 def test_a_dry_run_measures_nothing(answer: Answer, measured: list[Plan]) -> None:
