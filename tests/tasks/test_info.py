@@ -119,7 +119,9 @@ def test_ids_are_read_as_tokens_and_vectors_as_patches() -> None:
 def test_a_class_token_counts_only_where_one_class_is_asked_for(answers: str, pool: str, fits: int, unfit: int, suggested: int) -> None:
     facts = with_reads(Sequences(vocab_size=9, multiple=4, min_tokens=3, max_tokens=18, longer_with="more keys"), answers)
     assert facts.interface(fits, pool)
-    with pytest.raises(RequestError, match=r"lengths that fit: 3 to 18 data tokens, a multiple of 4 [(]longer with more keys[)]") as refused:
+    with pytest.raises(
+        RequestError, match=r"lengths that fit: 3 to 18 data tokens, a multiple of 4 [(]longer with more keys[)]"
+    ) as refused:
         facts.interface(unfit, pool)
     assert refused.value.hint == f"try --seq {suggested}"
 

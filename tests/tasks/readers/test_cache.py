@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.tasks.readers.cache import cache_folder, entry_path, cached
+from bench.tasks.readers.cache import cache_folder, cached, entry_path
 
 KEY = {"task": "made", "size": 3}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bench.tasks.readers import cache, normalisation
-from bench.tasks.readers.normalisation import channel_statistics, merge, moments_of, cached_statistics
+from bench.tasks.readers.normalisation import cached_statistics, channel_statistics, merge, moments_of
 
 
 def made_images(items: int = 9, channels: int = 3, side: int = 4, seed: int = 0) -> Tensor:
