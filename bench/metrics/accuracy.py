@@ -181,12 +181,12 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
 
 
 def _train(job: Job, model: nn.Module, data: TrainingData, *, seed: int, scores_test: bool) -> TrainResult:
-    from bench.training.distillation import train_taught
+    from bench.training.distillation import train_with_teacher
 
     assert job.recipe is not None
     checkpoint = _checkpoint(job, seed, data.data_id)
     device = job.cell.workload.device
-    return train_taught(model, data, job.recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
+    return train_with_teacher(model, data, job.recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
 
 
 def _layout(job: Job) -> TokenLayout:
