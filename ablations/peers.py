@@ -22,7 +22,10 @@ from bench.spec import EVERY_ARM, FASTEST_PEER, LOWER, Ablation, Arm, Grid, Pred
 
 CPU_ENGINES = {"infer": "onednn", "train": "onednn"}
 CUDA_ENGINES = {"infer": "graph", "train": "compile"}
-"""Best engine of each phase, chosen before the run: the best of several in one run would look better than it is."""
+"""Best engine of each phase, chosen before the run.
+
+The best of several engines in one run would look better than it is.
+"""
 PHASES = ("infer", "train")
 EAGER, COMPILE, GRAPH = "eager", "compile", "graph"
 BEST, OURS_EAGER = "ours, best engine", "ours, eager"
@@ -35,14 +38,23 @@ GMLP_SIZES = {**SIZES, "ffn_width": str(6 * WIDTH)}
 VIT_SIZES = {**SIZES, "heads": "3", "ffn_width": str(4 * WIDTH)}
 """Three heads as in DeiT-Ti, which has the same width."""
 TRANSFORMER_SIZES = {**VIT_SIZES, "heads": "6"}
-"""Six heads, because torch's fused encoder layer refuses odd numbers: with three, the peer would be needlessly slow."""
+"""Six heads, because torch's fused encoder layer refuses odd numbers.
+
+With three heads, the peer would be needlessly slow.
+"""
 LENGTHS, BATCHES = "17,65,197,257,1025", "1,32"
 SHORT_BF16 = {"dtype": "bf16", "seq": "65,257", "batch": "32"}
 PLACES = tuple((int(n), int(batch)) for n in LENGTHS.split(",") for batch in BATCHES.split(","))
 MEAN_TARGETS = {"infer": 0.6, "train": 0.8}
-"""Upper bound on our time over the fastest peer's, geometric mean, by phase."""
-BESIDE = {"seq": "17,257"}
-"""Lengths at which peers also run with our engine: few, because no target applies and each length would double the run."""
+"""Upper bound on our time over the fastest peer's, by phase.
+
+It applies to the geometric mean.
+"""
+ENGINE_LENGTHS = {"seq": "17,257"}
+"""Lengths at which peers also run with our engine.
+
+There are few, because no target applies, and all lengths would double the run.
+"""
 FAMILIES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "gMLP": (
         "gmlp+pool=mean",
@@ -60,7 +72,7 @@ FAMILIES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     ),
     "Transformer": ("transformer", TRANSFORMER_SIZES, {TORCH_NN: "python:bench.peers.torch_nn:transformer"}),
 }
-"""By title: our model, its sizes, and its peers at the same sizes."""
+"""By title: our model, its sizes, and its equally sized peers."""
 
 BF16 = {**METRICS, "dtype": "bf16"}
 MIXER_SIZES = {"width": "512", "depth": "8", "ffn_width": "2048"}
@@ -76,21 +88,24 @@ PUBLISHED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "gMLP-S, longer": ("gmlp-s", {"seq": "784,1024,4096", "batch": "32"}, {TIMM: "timm:gmlp_s16_224"}),
     "DeiT-S, longer": ("deit-s", {"seq": "785,1025,4097", "batch": "32"}, {TIMM: "timm:deit_small_patch16_224"}),
 }
-"""By title: our model, its lengths, batches and sizes, and its peers. Lengths are square images, plus a class token for ViT."""
+"""By title: our model, its lengths, batches and sizes, its peers.
+
+Lengths are square images, plus a class token for ViT.
+"""
 
 
-def arms(model: str, peers: dict[str, str], best: str, engines: tuple[str, ...], beside: dict[str, str]) -> tuple[Arm, ...]:
-    """Return the variants of one comparison; the first, ours with its best engine, is the baseline.
+def arms(model: str, peers: dict[str, str], best: str, engines: tuple[str, ...], engine_flags: dict[str, str]) -> tuple[Arm, ...]:
+    """Return the variants of one comparison.
 
-    Our model and every peer run with each of `engines`. A peer in eager mode runs as shipped.
+    The first, ours with its best engine, is the baseline. Our model and every peer run with each of `engines`. A peer in eager mode runs as shipped.
 
-    `beside`: further flags of peers with another engine.
+    `engine_flags`: further flags of peers that do not run as shipped.
     """
     ours = [Arm(name=f"ours, {engine}", flags={"models": model, "engine": engine}) for engine in engines if engine != best]
     theirs = [
         Arm(name=peer, flags={"models": name, "engine": engine})
         if engine == EAGER
-        else Arm(name=f"{peer}, {engine}", flags={"models": name, "engine": engine, **beside})
+        else Arm(name=f"{peer}, {engine}", flags={"models": name, "engine": engine, **engine_flags})
         for peer, name in peers.items()
         for engine in engines
     ]
@@ -101,13 +116,13 @@ def grid(title: str, phase: str, flags: dict[str, str], chosen: tuple[Arm, ...])
     return Grid(name=f"{title}, {phase}", flags={**flags, "phase": phase}, arms=chosen, baseline=BEST)
 
 
-def same_sizes(lengths: str, batches: str, beside: dict[str, str], *phases: str) -> tuple[Grid, ...]:
+def same_sizes(lengths: str, batches: str, engine_flags: dict[str, str], *phases: str) -> tuple[Grid, ...]:
     return tuple(
         grid(
             title,
             phase,
             {**METRICS, **sizes, "seq": lengths, "batch": batches},
-            arms(model, peers, CPU_ENGINES[phase], (EAGER, CPU_ENGINES[phase]), beside),
+            arms(model, peers, CPU_ENGINES[phase], (EAGER, CPU_ENGINES[phase]), engine_flags),
         )
         for title, (model, sizes, peers) in FAMILIES.items()
         for phase in phases
@@ -150,7 +165,7 @@ def faster(part: str, peer: str) -> Prediction:
 
 
 ABLATION = Ablation(
-    cpu=(*same_sizes(LENGTHS, BATCHES, BESIDE, *PHASES), *in_bf16()),
+    cpu=(*same_sizes(LENGTHS, BATCHES, ENGINE_LENGTHS, *PHASES), *in_bf16()),
     cuda=tuple(
         grid(title, phase, {**BF16, **flags}, arms(model, peers, CUDA_ENGINES[phase], (EAGER, COMPILE, GRAPH), {}))
         for title, (model, flags, peers) in PUBLISHED.items()

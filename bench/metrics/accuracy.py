@@ -60,10 +60,10 @@ NOT_NUMBERS = ("score_name",)
 
 
 def measure(job: Job) -> Measurement:
-    """Train the cell's model with the job's recipe and score test items once.
+    """Train the cell's model with the job's recipe and score it.
 
-    The seed is the settings' seed plus the repeat. The record of the first seed also holds how the model mixed tokens before and after training
-    (`bench.training.weight_maps`), and the fit of a curve (`bench.training.curve_fits`).
+    Test items are scored once. The seed is the settings' seed plus the repeat. The record of the first seed also holds how the model mixed tokens
+    before and after training (`bench.training.weight_maps`), and the fit of a curve (`bench.training.curve_fits`).
 
     Raises RequestError if the model's seq_len does not fit the task or the data are missing, ValueError if the model was built for another task or
     the job has no recipe.
@@ -165,7 +165,10 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
-    """Build the model at initialisation and load the data: both depend on the seed alone, also on resume."""
+    """Build the untrained model and load its data.
+
+    Both depend on the seed alone, also when a training resumes.
+    """
     import torch
 
     from bench.measure.model import build_model
@@ -232,7 +235,10 @@ def _sequence_scores(scores: Scores, *, is_generated: bool) -> dict[str, Any]:
 
 
 def _perplexity(values: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Apply `exp` to the mean cross-entropy over seeds and its interval, which stays positive."""
+    """Return perplexity over seeds, with its interval.
+
+    `exp` is applied to the mean cross-entropy and the ends of its interval, so the interval stays positive.
+    """
     nats = _mean_with_interval(values, "cross_entropy", low=0.0, high=math.inf)
     largest = math.log(sys.float_info.max)  # math.exp raises OverflowError above it
     return {

@@ -1,6 +1,6 @@
 """Highest rates of this device: matrix products, copies and operator launches.
 
-They tell whether a step is bound by computation, bandwidth or launches.
+They show whether a step is bound by computation, bandwidth or launches.
 
     ceiling_flops_per_s   highest rate of a matrix product over a few square and tall shapes, in the cell's arithmetic. A CPU times torch.mm and
                           oneDNN's linear layer and takes the faster: on AMD, oneDNN is faster by a factor of two in fp32
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MatrixShape = tuple[int, int, int]
 Prepare = Callable[[MatrixShape, str, "torch.dtype"], Callable[[], object]]
-"""Builds the product to time from a shape, a device and a dtype."""
+"""Builds the product to time from shape, device and dtype."""
 REPEAT: Repeat = "round"
 RATES = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
 KERNEL, BY_KERNEL = "ceiling_kernel", "ceiling_products"
@@ -125,7 +125,7 @@ def calibration_job(device: str, dtype: str, settings: Settings) -> Job:
 
 
 def _products(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> list[Product]:
-    """Time every kernel at every shape that fits its share of the time.
+    """Time every kernel at every shape that the time allows.
 
     A shape is skipped if, at the best rate so far, it would exceed its share. The first shape is always timed.
     """
@@ -192,7 +192,7 @@ def _copy_rate(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: fl
 
 
 def _launch_seconds(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> float:
-    """Return seconds per operator in a chain where each waits for the previous one."""
+    """Return seconds per operator in a chain of dependent operators."""
     import torch
 
     numbers = torch.ones(CHAIN_ELEMENTS, dtype=dtype, device=device)

@@ -36,7 +36,7 @@ class NoEnergyCounterError(RuntimeError):
 
 
 def measure(job: Job) -> Measurement:
-    """Repeat the cell's step over one window; divide the energy by the number of steps."""
+    """Measure the energy of the cell's step over one window."""
     device = job.cell.workload.device
     if device != "cuda":
         return _absent(f"device {device} has no energy counter: NVML counts the energy of NVIDIA GPUs")
@@ -113,7 +113,10 @@ def energy_per_step(
 
 
 def _steps_per_batch(run_steps: Callable[[int], None], clock: Callable[[], float]) -> int:
-    """Double the batch until it takes about `BATCH_S`: the first steps are slower than the rest."""
+    """Return the number of steps that takes about `BATCH_S`.
+
+    It is doubled from 1, because the first steps are slower than the rest.
+    """
     batch = 1
     while batch < MAX_BATCH:
         start = clock()

@@ -23,9 +23,15 @@ REPEAT: Repeat = "once"
 COLUMNS = ("output_error", "gradient_error", "equal_to", "equal", "differences")
 NOT_NUMBERS = ("equal_to", "equal", "differences")
 FP32_TOLERANCES, LOW_TOLERANCES = (1e-5, 1e-4), (3e-2, 1e-1)
-"""Allowed differences of outputs and gradients, as a share of the largest value: in fp32, and in dtypes of fewer bits."""
+"""Allowed relative differences of (outputs, gradients), in fp32 and lower dtypes.
+
+Differences are a share of the largest value.
+"""
 SMALLEST_SHARE = 1e-2
-"""Smallest scale for a gradient's error, as a share of the largest gradient: some gradients are zero except for rounding."""
+"""Smallest scale of a gradient's error, relative to the largest gradient.
+
+Some gradients are zero except for rounding.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +102,7 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 
 def errors(found: Answers, expected: Answers, comparison: Comparison, dtype: str) -> dict[str, Any]:
-    """Return output error, gradient error and whether both are within the dtype's tolerances.
+    """Return both errors and whether they are within the dtype's tolerances.
 
     Keys: `output_error`, `gradient_error` (None without gradients) and `equal`. A non-finite error becomes None, and `equal` is False.
     """
@@ -176,9 +182,9 @@ def _placed(reference: nn.Module, cell: Cell) -> nn.Module:
 
 
 def _found(step: Step, cell: Cell) -> Answers:
-    """Return the step's results; in the infer phase, results of the second timed call.
+    """Return the results of the step.
 
-    An engine may record the first call and replay it afterwards.
+    In the infer phase these are the results of the second timed call. An engine may record the first call and replay it afterwards.
     """
     if cell.workload.phase == "train":
         return _answers(step.forward, _own_model(cell.model, step.model), step.data, cell)
@@ -216,7 +222,10 @@ def _answers(forward: Callable[[Tensor], Tensor], model: nn.Module, data: Tensor
 
 
 def _gradient_error(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """Return the largest error over parameters; infinite if one side lacks a gradient."""
+    """Return the largest gradient error over parameters.
+
+    Infinite if one side lacks a gradient that the other has.
+    """
     if set(found) != set(expected):
         return float("inf")
     largest = max((float(gradient.abs().max()) for gradient in expected.values()), default=0.0)
@@ -224,9 +233,9 @@ def _gradient_error(found: Mapping[str, Tensor], expected: Mapping[str, Tensor])
 
 
 def _error(found: Tensor, expected: Tensor, smallest: float = 0.0) -> float:
-    """Return the largest difference as a share of the largest expected value, or of `smallest`.
+    """Return the largest difference, relative to the largest expected value.
 
-    Infinite if the difference is NaN, or if all expected values are zero and the result is not.
+    The scale is at least `smallest`. Infinite if the difference is NaN, or if all expected values are zero and the result is not.
     """
     difference = float((found.double() - expected.double()).abs().max())
     scale = max(float(expected.abs().max()), smallest)

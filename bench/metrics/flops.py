@@ -85,7 +85,7 @@ def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
 
 
 def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
-    """Count model FLOPs of forward and backward, and the FLOPs that attention recomputes.
+    """Count the FLOPs of forward and backward, and of recomputed attention.
 
     Fused attention recomputes its scores in the backward pass. Attention is fused unless `math` was requested or no fused kernel supports the shape;
     the column `attention_effective` shows which kernel ran.

@@ -78,7 +78,7 @@ MS = 1e3
 
 
 def take_turns(job: Job) -> Generator[None, bool, Measurement]:
-    """Build and warm up the step; run one burst for each True received.
+    """Warm up the step; run one burst for each True received.
 
     Yields once when warm, and after each burst. For False, returns the timings and the kernels that really ran.
     """
@@ -144,9 +144,9 @@ def _on_device(step: Step, job: Job, readings: gpu_monitor.Readings) -> dict[str
 
 
 def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
-    """Return median kernel times in ms; None, with `kernel_reason`, if no graph can be recorded.
+    """Return median kernel times in ms.
 
-    A failure here leaves the earlier timings intact.
+    They are None, with `kernel_reason`, if no graph can be recorded. A failure here leaves the earlier timings intact.
     """
     from bench.measure.kernel_time import kernel_seconds
 

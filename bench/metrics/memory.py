@@ -70,16 +70,25 @@ GRAPH_WARMUP_CALLS = 3
 RSS = "rss"
 
 USABLE_SHARE = 0.9
-"""Usable share of the available memory; the rest is for kernel workspaces and allocator slack."""
+"""Usable share of the available memory.
+
+The rest is for kernel workspaces and allocator slack.
+"""
 TENSORS_PER_BLOCK = 10
-"""Generous number of tensors of each size that one block holds at once; see `rough_bound_bytes`."""
+"""Generous number of tensors per size that one block holds.
+
+See `rough_bound_bytes`.
+"""
 FLOAT_BYTES = 4
 STATE_COPIES = 6
-"""Copies of each parameter: weight, gradient, two moments; under autocast also a cast weight and its gradient."""
+"""Copies of each parameter.
+
+Weight, gradient and two moments; under autocast also a cast weight and its gradient.
+"""
 
 
 def measure(job: Job) -> Measurement:
-    """Measure one steady step of the cell, or predict it if it does not fit."""
+    """Measure one steady step; predict it if it does not fit."""
     from bench.measure.step import attention_backend
 
     cell = job.cell
@@ -115,7 +124,7 @@ def predict(cell: Cell) -> StepCounts:
 
 
 def rough_bound_bytes(cell: Cell) -> int:
-    """Return an upper bound on the memory of a step, without building the model.
+    """Return an upper bound on a step's memory, without building the model.
 
     Sums `STATE_COPIES` of the fp32 parameters, two input batches and, per block, `TENSORS_PER_BLOCK` tensors of each of the shapes `(batch, n,
     width)`,

@@ -1,4 +1,7 @@
-"""Trained parameters, counted on the built model and compared with the closed form."""
+"""Trained parameters, counted and compared with the closed form.
+
+Parameters are counted on the built model.
+"""
 
 from __future__ import annotations
 

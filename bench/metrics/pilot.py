@@ -17,11 +17,14 @@ REPEAT: Repeat = "pilot"
 COLUMNS: tuple[str, ...] = ()
 PILOT_S = 0.1
 CUDA_CONTEXT_BYTES = 600 * 2**20
-"""Assumed memory of a process on a GPU beside its allocator's; the driver does not report it."""
+"""Assumed GPU memory of a process outside its allocator.
+
+The driver does not report it.
+"""
 
 
 def measure(job: Job) -> Measurement:
-    """Warm up the step as for a round, then time it for `PILOT_S` seconds."""
+    """Warm up the step as for a round; time it for `PILOT_S`."""
     from bench.measure.environment import available_memory_bytes
     from bench.measure.step import attention_backend, build_step
     from bench.measure.timer import Rules, rules_for, stopwatch_for, time_call
@@ -58,7 +61,10 @@ def _resident_bytes() -> int:
 
 
 def _peak_bytes(device: str, rss_before: int) -> int:
-    """Return the peak memory of this process: on the GPU, or beyond the memory shared with the fork server."""
+    """Return the peak memory of this process.
+
+    On a GPU this is the GPU's memory; on a CPU, memory beyond `rss_before`, which is shared with the fork server.
+    """
     if device == "cuda":
         import torch
 

@@ -27,7 +27,10 @@ NOT_NUMBERS = ("trace",)
 TRACES = "traces"
 WARMUP_CALLS = 3
 QUIET = "99"
-"""Log level that silences Kineto's messages about its start and end, and about a missing GPU."""
+"""Log level that silences Kineto.
+
+Otherwise Kineto reports its start and end, and a missing GPU.
+"""
 
 
 def measure(job: Job) -> Measurement:
@@ -66,7 +69,10 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def module_ranges(model: nn.Module, *, nvtx: bool) -> Iterator[None]:
-    """Record a range around every module's forward, named by its path and class."""
+    """Record a range around every module's forward.
+
+    Its name is the module's path and class.
+    """
     import torch
     from torch.profiler import record_function
 

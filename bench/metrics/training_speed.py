@@ -1,4 +1,4 @@
-"""Speed of the training loop, compared with a plain and a bare loop.
+"""Training-loop speed, compared with a plain and a bare loop.
 
 The plain loop is the usual DataLoader loop. The bare loop (`bound`) runs training steps alone, on batches prepared beforehand.
 """
@@ -34,15 +34,19 @@ COLUMNS = (
 )
 WAYS = ("loop", "bound", "plain")
 NUM_STEPS = 24
-"""Steps per stretch. The three loops take turns, stretch by stretch, so that a slow moment of the machine affects all."""
+"""Steps per stretch.
+
+The three loops take turns, stretch by stretch, so that a slow moment of the machine affects all.
+"""
 MIN_STRETCHES = 3
 
 
 def measure(job: Job) -> Measurement:
-    """Measure items per second of the three loops, on the same model and items.
+    """Measure items per second of the three loops.
 
-    Uses the workload's batch size, fp32. The time of our loop is the time it reports for its steps, including reading, shuffling, schedule and
-    progress, without validation. Raises ValueError for a cell without a task or with another dtype or engine, RequestError if its data are missing.
+    All use the same model and items. Uses the workload's batch size, fp32. The time of our loop is the time it reports for its steps, including
+    reading, shuffling, schedule and progress, without validation. Raises ValueError for a cell without a task or with another dtype or engine,
+    RequestError if its data are missing.
     """
     import torch
 
@@ -65,9 +69,9 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """Return medians over rounds; ratios have a t-interval over rounds, None for a single round.
+    """Return medians over rounds, and ratios with t-intervals over rounds.
 
-    Ratios are paired by stretch within a round.
+    Intervals are None for a single round. Ratios are paired by stretch within a round.
     """
     if not records:
         return dict.fromkeys(COLUMNS)
@@ -82,7 +86,10 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) -> dict[str, Callable[[], float]]:
-    """Return each loop as a function that trains on all items once and returns its seconds."""
+    """Return each loop as a function.
+
+    Each function trains on all items once and returns the seconds taken.
+    """
     from bench.measure.model import build_model
     from bench.training.baselines import bound_seconds, plain_seconds, prepared_batches
     from bench.training.loop import Training
@@ -104,7 +111,10 @@ def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) ->
 
 
 def _take_turns(ways: Mapping[str, Callable[[], float]], at_least_s: float) -> dict[str, list[float]]:
-    """Time stretches of all loops in alternating order, after one discarded stretch of each."""
+    """Time stretches of all loops in alternating order.
+
+    The first stretch of each loop is discarded.
+    """
     found: dict[str, list[float]] = {way: [] for way in ways}
     for run in ways.values():
         run()
@@ -118,7 +128,10 @@ def _take_turns(ways: Mapping[str, Callable[[], float]], at_least_s: float) -> d
 
 
 def _first(data: TrainingData, num_items: int) -> TrainingData:
-    """Return the first training items, with few validation items, as these are not timed."""
+    """Limit the training items to the first `num_items`.
+
+    Few validation items are kept, because validation is not timed.
+    """
     import torch
 
     few = torch.arange(min(len(data.held_out), 32))

@@ -29,7 +29,10 @@ KERNELS = {
 ITEM_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2}
 DEFAULT_OPERATORS = (GATE, ATTENTION)
 UNSUPPORTED, WRONG, KILLED = "unsupported", "wrong", "killed"
-"""Statuses beside `measured`, `out_of_memory` and `failed`: cannot run here, wrong answer, process died."""
+"""Further statuses: cannot run here, wrong answer, process died.
+
+The others are `measured`, `out_of_memory` and `failed`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

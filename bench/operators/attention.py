@@ -24,14 +24,17 @@ QUERIES = 4096
 
 
 def _inputs(case: Case) -> tuple[Tensor, ...]:
-    """Draw normal floats, `(batch, n, heads, head width)` each: tokens before heads, as projections leave them."""
+    """Draw normal floats, `(batch, n, heads, head width)` each.
+
+    Tokens come before heads, as projections leave them.
+    """
     return tuple(torch.randn(shape).to(PARAMETER_DTYPES[case.dtype]) for shape in case.shapes)
 
 
 def _formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Compute attention for some queries of one head of one sample at a time.
+    """Compute attention by the formula, a few queries at a time.
 
-    Recomputes scores for the gradient, so that no `(n, n)` matrix is kept.
+    Each step handles one head of one sample. Recomputes scores for the gradient, so that no `(n, n)` matrix is kept.
     """
     heads = [tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)]
     mixed = [
@@ -47,7 +50,10 @@ def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _heads_first(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Adapt a kernel with heads before tokens to inputs and outputs with tokens before heads."""
+    """Adapt a kernel with heads before tokens to tokens before heads.
+
+    The wrapper swaps the two axes of inputs and output.
+    """
 
     def run(*inputs: Tensor) -> Tensor:
         return kernel(*(tensor.transpose(1, 2) for tensor in inputs)).transpose(1, 2)

@@ -39,7 +39,7 @@ Call = Callable[[], object]
 
 
 class WrongAnswerError(ValueError):
-    """A kernel's answer differs from the formula's by more than the dtype allows."""
+    """A kernel's error exceeds the tolerance of the dtype."""
 
     outcome_status = WRONG
 
@@ -95,9 +95,9 @@ def in_turn(
     order: random.Random,
     failed: dict[str, tuple[str, str]],
 ) -> dict[str, list[float]]:
-    """Return seconds per call of each kernel, once per block, in random order.
+    """Time each kernel once per block, in random order.
 
-    A kernel that fails is added to `failed` and skipped from then on.
+    Returns seconds per call. A kernel that fails is added to `failed` and skipped from then on.
     """
     found: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(blocks):
@@ -109,7 +109,10 @@ def in_turn(
 
 
 def exact_answers(operator: Operator, inputs: tuple[Tensor, ...], upstream: Tensor, case: Case) -> tuple[Tensor, ...]:
-    """Evaluate the formula in float64: the output and, with backward, all input gradients."""
+    """Evaluate the formula in float64.
+
+    Returns the output and, with backward, all input gradients.
+    """
     exact = tuple(tensor.detach().double().requires_grad_(tensor.requires_grad) for tensor in inputs)
     return _answers(operator.formula, exact, upstream.double(), case)
 
@@ -120,9 +123,9 @@ def answers(run: Callable[..., Tensor], kernel: Kernel, inputs: tuple[Tensor, ..
 
 
 def checked_error(found: Sequence[Tensor], expected: Sequence[Tensor], case: Case) -> float:
-    """Return the largest difference as a share of the largest value, over output and gradients.
+    """Return the largest relative error over output and gradients.
 
-    Raises WrongAnswerError if one exceeds the tolerance of the dtype.
+    An error is relative to the largest value. Raises WrongAnswerError if one exceeds the tolerance of the dtype.
     """
     allowed = FP32_TOLERANCES if case.dtype == "fp32" else LOW_TOLERANCES
     worst = 0.0
@@ -145,7 +148,7 @@ def _answers(run: Callable[..., Tensor], inputs: tuple[Tensor, ...], upstream: T
 
 
 def _call(run: Callable[..., Tensor], inputs: tuple[Tensor, ...], upstream: Tensor, case: Case) -> object:
-    """Make one call as timed; gradients are on if the phase has a backward."""
+    """Make one call as timed, with backward if the phase has one."""
     output = run(*inputs)
     return torch.autograd.grad(output, inputs, upstream) if case.phase == BACKWARD else output
 
@@ -175,7 +178,7 @@ def _clock(calls: Mapping[str, Call], operator: Operator, case: Case, *, cold: b
 
 
 def _warm_call_s(call: Call, stopwatch: Stopwatch) -> float:
-    """Return the seconds of the fastest warm-up call, out of at least two."""
+    """Return the seconds of the fastest of at least two calls."""
     end = time.perf_counter() + WARM_UP_S
     taken = [stopwatch.sample(call, 1).wall_s, stopwatch.sample(call, 1).wall_s]
     while time.perf_counter() < end:
@@ -184,7 +187,10 @@ def _warm_call_s(call: Call, stopwatch: Stopwatch) -> float:
 
 
 def _burst(call_s: float, stopwatch: Stopwatch) -> int:
-    """Return calls per sample: enough for `MIN_BURST_S`, and to limit the timer's share."""
+    """Return calls per sample.
+
+    Enough calls to fill `MIN_BURST_S` and to limit the timer's share.
+    """
     return max(1, math.ceil(max(MIN_BURST_S, stopwatch.overhead_s / Rules().timer_share) / max(call_s, 1e-9)))
 
 

@@ -1,6 +1,6 @@
-"""gMLP's gate, u * (W norm(v) + b), and its product over tokens, W v + b.
+"""gMLP's gate and its product over tokens.
 
-Source: arXiv 2105.08050, Sec. 2.1.
+The gate is u * (W norm(v) + b), the product W v + b. Source: arXiv 2105.08050, Sec. 2.1.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def _inputs(case: Case) -> tuple[Tensor, ...]:
-    """Draw normal floats; scale W so that products are as large as inputs.
+    """Draw normal floats, with W scaled to preserve size.
 
-    Weights near zero, as at the start of training, would hide errors in the product.
+    The product is then about as large as its input. Weights near zero, as at the start of training, would hide errors in the product.
     """
     dtype = PARAMETER_DTYPES[case.dtype]
     tokens, weight, *others = (torch.randn(shape) for shape in case.shapes)

@@ -46,7 +46,7 @@ class Operator:
 
 
 def why_onednn_unsupported(case: Case) -> str:
-    """Return the reason why oneDNN's products cannot run a case; empty if they can."""
+    """Return why oneDNN cannot run a case; empty if it can."""
     from bench.measure.onednn import product
 
     if case.device != "cpu" or case.dtype != "fp32":

@@ -1,4 +1,4 @@
-"""Convert the flags of `bench kernels` to a checked request and its cases.
+"""Convert flags of `bench kernels` to a checked request and cases.
 
 Imports no torch.
 """
@@ -26,7 +26,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "blocks": 9,
     },
 }
-"""Defaults of flags, by device. On a GPU, each length n = 2^k + 1 (with a class token) is paired with the aligned 2^k."""
+"""Defaults of flags, by device.
+
+On a GPU, each length n = 2^k + 1 (with a class token) is paired with the aligned 2^k.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +55,9 @@ class OperatorRequest:
     cold: bool
 
     def cases(self) -> Iterator[Case]:
-        """Yield the cases, with equal tokens per call as far as whole samples allow.
+        """Yield the cases, with about equal tokens per call.
 
-        Attention gets one case per head width, with the same channels over all heads.
+        Batches are rounded to whole samples. Attention gets one case per head width, with the same channels over all heads.
         """
         for operator, dtype, channels in itertools.product(self.kernels, self.dtypes, self.channels):
             for head_width, phase, n in itertools.product(self.head_widths if operator == ATTENTION else (0,), self.phases, self.seq_lens):
@@ -80,9 +83,9 @@ def request_of(
     cold: bool = False,
     **given: Any,
 ) -> OperatorRequest:
-    """Return the request of these flags; empty or None takes the device's default.
+    """Return the checked request of these flags.
 
-    Raises RequestError for a request that cannot be timed here.
+    An empty flag or None takes the device's default. Raises RequestError for a request that cannot be timed here.
     """
     found = environment.resolve_device(device)
     if threads > environment.num_cores():
@@ -100,7 +103,10 @@ def request_of(
 
 
 def _kernels(operators: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the named kernels of each operator, in that order; all if none is named."""
+    """Return the named kernels of each operator, or all.
+
+    Kernels keep the order of `names`.
+    """
     if not names:
         return {operator: KERNELS[operator] for operator in operators}
     known = tuple(dict.fromkeys(itertools.chain.from_iterable(KERNELS[operator] for operator in operators)))

@@ -70,7 +70,10 @@ def case_text(case: Case) -> str:
 
 
 def with_ceiling(row: Row, flops_per_s: float | None) -> Row:
-    """Add the best matrix product of this device in the row's dtype, and the row's share of it."""
+    """Add the device's ceiling and the row's share of it.
+
+    The ceiling is the best matrix product in the row's dtype.
+    """
     share = row.tflops_per_s * 1e12 / flops_per_s if row.tflops_per_s and flops_per_s else None
     return dataclasses.replace(row, ceiling_flops_per_s=flops_per_s, ceiling_share=share)
 

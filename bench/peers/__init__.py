@@ -8,8 +8,8 @@
     counted      counts the cost of a model without a closed form
     timm, torchvision, g_mlp_pytorch, vit_pytorch, torch_nn
                  one file per library: its model at the sizes of ours, built as shipped. The function has the name of the family that it is a peer of
-    counterpart  tells which of our models computes the same, and copies weights
+    counterpart  maps a peer to our equal model, and copies weights
 
-A module named after `python:` may hold, beside its factories, `READS = "images"` if its models accept only images, and `COUNTERPARTS`
+A module named after `python:` may hold, besides its factories, `READS = "images"` if its models accept only images, and `COUNTERPARTS`
 (`bench.peers.counterpart`) by factory name. A counterpart with a class token says so in its option `pool`.
 """

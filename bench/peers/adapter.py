@@ -14,7 +14,9 @@ from models.layers.shape import Interface, patch_of
 
 
 class Adapter(nn.Module):
-    """An outside model that is called like ours: `(batch, data tokens, patch_dim)` -> its answers.
+    """An outside model that is called like ours.
+
+    It maps `(batch, data tokens, patch_dim)` to its answers.
 
     `folds`: channels and patch side of the images to fold patches to; None to pass data unchanged.
     """
@@ -27,7 +29,10 @@ class Adapter(nn.Module):
         self.folds = folds
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Call the model. Raises ValueError unless `valid` is None, as it cannot mask padding."""
+        """Call the model.
+
+        Raises ValueError unless `valid` is None, because the model cannot mask padding.
+        """
         if valid is not None:
             raise ValueError("valid must be None for an outside model, which cannot mask padding")
         answers: Tensor = self.model(data if self.folds is None else fold_patches(data, *self.folds))
@@ -35,7 +40,10 @@ class Adapter(nn.Module):
 
 
 def adapted(model: nn.Module, interface: Interface, *, reads_images: bool) -> nn.Module:
-    """Wrap a model in an `Adapter` unless it accepts images, or data and `valid`, itself."""
+    """Wrap a model in an `Adapter` if it needs one.
+
+    A model needs none if it accepts images, or data and `valid`, itself.
+    """
     if interface.input == "images":
         return model
     if reads_images:

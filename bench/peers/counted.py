@@ -1,6 +1,6 @@
-"""Counted cost of a model without a closed form, at its own length.
+"""Counted cost of a model without a closed form.
 
-The model is counted on the `meta` device.
+The count holds at the model's own length. The model is counted on the `meta` device.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Counted:
 
     @property
     def cost(self) -> Cost:
-        """Return constant polynomials, in the scope `counted`: the growth with n is unknown.
+        """Return the cost as constant polynomials, in the scope `counted`.
 
-        Most products have two backward products, but products with the model's input have one. So the total may need two terms with different numbers
-        of backward products.
+        The growth with n is unknown. Most products have two backward products, but products with the model's input have one. So the total may need
+        two terms with different numbers of backward products.
         """
         each, rest = divmod(2 * self.macs if self.backward_macs is None else self.backward_macs, max(1, self.macs))
         parts = {each + 1: rest, each: self.macs - rest}
@@ -97,9 +97,10 @@ def sample_of(interface: Interface, data_tokens: int) -> Tensor:
 
 
 def build_on_device(build: Callable[[], nn.Module]) -> nn.Module:
-    """Build a model on the default device; if that fails on `meta`, build on the CPU and move it.
+    """Build a model on the default device.
 
-    Some models read values of tensors while they are built, which `meta` tensors do not have.
+    If that fails on `meta`, builds it on the CPU and moves it. Some models read values of tensors while they are built, which `meta` tensors do not
+    have.
     """
     try:
         return build()

@@ -9,14 +9,17 @@ import torch
 from torch import Tensor, nn
 
 TORCH_EPSILON, VISION_EPSILON = 1e-5, 1e-6
-"""LayerNorm epsilons: torch's default, used by our families, and the default of most vision libraries."""
+"""LayerNorm epsilons of torch and of most vision libraries.
+
+Our families use torch's default.
+"""
 PROJECTION = "embedding.project.weight"
 GATE_STD = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counterpart:
-    """One of our families, with options that make it equal to the peer.
+    """One of our families, with options to equal a peer.
 
     `pairs`: from the depth, our parameter names -> the peer's. Shapes match except for dimensions of size one and flattening.
     `epsilon`: epsilon of our LayerNorms in the comparison, except those with `epsilon_except` in their name.
@@ -38,7 +41,7 @@ class Counterpart:
 
 
 def prepare_ours(model: nn.Module, counterpart: Counterpart) -> None:
-    """Give our model the peer's epsilon, and zero parameters that the peer lacks."""
+    """Set the peer's epsilon; zero parameters that the peer lacks."""
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and not (counterpart.epsilon_except and counterpart.epsilon_except in name):
             module.eps = counterpart.epsilon
@@ -71,7 +74,10 @@ def copy_weights(model: nn.Module, peer: nn.Module, counterpart: Counterpart, de
 
 
 def as_theirs(tensor: Tensor, name: str, counterpart: Counterpart, channels: int) -> Tensor:
-    """Convert our parameter, or its gradient, to the peer's order of pixels and channels."""
+    """Convert our parameter to the peer's order of pixels and channels.
+
+    Gradients are converted alike.
+    """
     if not (counterpart.pixels_first and name == PROJECTION):
         return tensor
     columns: Tensor = tensor.unflatten(1, (channels, -1))

@@ -9,7 +9,10 @@ from bench.peers.names import missing_library
 
 
 def library(name: str, needed_by: str = "") -> ModuleType:
-    """Import a library. Raises RequestError, with the command that installs it, if it is missing."""
+    """Import a library.
+
+    Raises RequestError, with the command that installs it, if it is missing.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

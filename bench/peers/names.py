@@ -23,7 +23,7 @@ Options = tuple[tuple[str, OptionValue], ...]
 
 
 def outside_family(entry: str) -> str:
-    """Return the outside prefix of an entry of `--models`; empty for other entries."""
+    """Return the outside prefix of a `--models` entry, or an empty string."""
     prefix, colon, _ = entry.partition(":")
     return prefix if colon and prefix in OUTSIDE else ""
 
@@ -49,7 +49,10 @@ def parse_outside(entry: str) -> Options:
 
 
 def require_library(library: str, needed_by: str) -> None:
-    """Raise RequestError, with the command that installs it, if a library is missing."""
+    """Raise RequestError if a library is missing.
+
+    The hint is the command that installs it.
+    """
     if importlib.util.find_spec(library) is None:
         raise missing_library(library, needed_by)
 

@@ -65,9 +65,10 @@ class PublishedConfig:
 def published_spec(
     name: str, family: str, options: tuple[tuple[str, OptionValue], ...], facts: Facts, *, seq_len: int | None, input: str, task: str
 ) -> ModelSpec:
-    """Return the spec of a published model, with its own interface or a task's interface.
+    """Return the spec of a published model.
 
-    Another `seq_len` changes the side of the images. Raises RequestError if the task or input is not images, or if the length does not fit.
+    The interface is its own or a task's. Another `seq_len` changes the side of the images. Raises RequestError if the task or input is not images, or
+    if the length does not fit.
     """
     n = seq_len or facts.seq_len
     if n <= facts.num_extra:
@@ -80,13 +81,16 @@ def published_spec(
 
 
 def image_arguments(interface: Interface, data_tokens: int) -> dict[str, Any]:
-    """Return the images of an interface as `channels`, `sides` (height, width) and `patch_side`."""
+    """Return the image sizes that an interface implies.
+
+    Keys: `channels`, `sides` (height, width) and `patch_side`.
+    """
     channels, height, width = image_sides(data_tokens, interface.patch_dim)
     return {"channels": channels, "sides": (height, width), "patch_side": patch_of(interface.patch_dim)[1]}
 
 
 def require_images(name: str, interface: Interface) -> None:
-    """Raise ValueError unless the input is images or patches and the answer one class."""
+    """Raise ValueError unless an interface maps images to one class."""
     if interface.input == "tokens" or interface.output != "class":
         raise ValueError(f"{name} reads images and answers with one class, not input={interface.input}, output={interface.output}")
     patch_of(interface.patch_dim)

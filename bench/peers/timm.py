@@ -41,7 +41,10 @@ def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, n
 
 
 def mixer(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """Build MLP-Mixer as in `mixer_s16_224`: token MLPs of half the width, mean pooling."""
+    """Build MLP-Mixer as in `mixer_s16_224`: mean pooling.
+
+    Token MLPs have half the width as hidden width.
+    """
     return _mixer(seq_len, width, depth, patch_dim, num_classes, mlp_ratio=(HALF, (ffn_width + HALF) / width))
 
 

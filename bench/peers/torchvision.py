@@ -19,7 +19,10 @@ PUBLISHED = {f"vit_{name}": COUNTERPARTS["vit"] for name in ("b_16", "b_32", "l_
 
 
 def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """Build ViT as in `vit_b_16`. Raises ValueError unless images are square with three channels."""
+    """Build ViT as in `vit_b_16`.
+
+    Raises ValueError unless images are square with three channels.
+    """
     channels, height, breadth = image_sides(num_data_tokens(seq_len, "cls"), patch_dim)
     if height != breadth or channels != 3:
         raise ValueError(f"torchvision's vit reads square images of three channels, not {channels} channels of {height} x {breadth} px")

@@ -28,7 +28,7 @@ COUNTERPARTS = {
 
 
 def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """Build `ViT` with our number of heads, a class token and learned positions.
+    """Build `ViT` with our heads, a class token and learned positions.
 
     With one head, it has no projection after attention.
     """

@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 DATA_VARIABLE = "BENCH_DATA"
 """Environment variable with the data folder; `--data-root` sets it for a run."""
 DOWNLOAD_VARIABLE = "BENCH_DOWNLOAD"
-"""Environment variable that allows downloads into the data folder if it is 1; `--download` sets it for a run."""
+"""Environment variable that allows downloads into the data folder if 1.
+
+`--download` sets it for a run.
+"""
 IGNORED = -100
-"""Class target of a token without a question; value targets use NaN instead."""
+"""Class target of a token without a question.
+
+Value targets use NaN instead.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Facts of a task without its data, and how to name a task.
+"""Facts of a task without its data; names of tasks.
 
 Imports no torch.
 """
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLASS, TOKEN_CLASS, TOKEN_VALUE = "class", "token_class", "token_value"
-"""Kinds of answer: one class per item, a class at some tokens, a number at some tokens."""
+"""Kinds of answer.
+
+One class per item, a class at some tokens, or a number at some tokens.
+"""
 NAME_PATTERN = r"(?P<name>[a-z0-9_]+)(?::(?P<argument>.*?))?(?P<options>(?:\+[a-z_]+=[^+]*)*)"
 
 
@@ -36,7 +39,10 @@ class Images:
     are_bytes: bool = True
 
     def patch_side(self, seq_len: int, pool: str) -> int | None:
-        """Return the patch side, in pixels, that gives `seq_len` tokens; None if no square grid does."""
+        """Return the patch side, in pixels, that gives `seq_len` tokens.
+
+        None if no square grid gives that number.
+        """
         data_tokens = num_data_tokens(seq_len, pool)
         for grid in range(1, self.side + 1):
             if grid * grid == data_tokens and self.side % grid == 0:
@@ -92,7 +98,7 @@ class Generation:
 
     Each answer is the next input token, so class ids equal token ids.
 
-    `start`: id of the start symbol, with which the second half begins.
+    `start`: id of the start symbol, the first token of the second half.
     `blank`: id that stands for tokens not generated yet.
     """
 
@@ -209,7 +215,10 @@ def choose(text: str) -> TaskChoice:
 
 @functools.lru_cache(maxsize=64)
 def info_of(text: str) -> TaskInfo:
-    """Return the facts of a requested task. Raises RequestError if they cannot be determined."""
+    """Return the facts of a requested task.
+
+    Raises RequestError if they cannot be determined.
+    """
     choice = choose(text)
     try:
         info: TaskInfo = catalog.load("tasks", choice.name).info(choice)

@@ -25,7 +25,10 @@ from bench.tasks.readers.options import ITEMS_OPTIONS, fewest_tokens
 from models.layers.options import Option
 
 MOST = 4096
-"""Largest number of keys or values: with more, the shuffled keys of all items would not fit in memory."""
+"""Largest number of keys or values.
+
+With more, the shuffled keys of all items would not fit in memory.
+"""
 OPTIONS = (*ITEMS_OPTIONS, Option("keys", 64, low=1, high=MOST), Option("values", 16, low=2, high=MOST))
 
 
@@ -59,7 +62,7 @@ def num_bindings(pairs: int, keys: int, values: int) -> int:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """Generate ids `(items, num_tokens)`; targets are the values asked for in the second half."""
+    """Generate ids `(items, num_tokens)` and the answers of the second half."""
     from bench.tasks.readers.bindings import bindings
     from bench.tasks.readers.generate import generate_splits
 

@@ -45,7 +45,7 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """Generate vectors `(items, num_tokens, 3)`; targets are curve values in the second half."""
+    """Generate vectors `(items, num_tokens, 3)` and the answers of the second half."""
     from bench.tasks.readers.curve import noisy_points
     from bench.tasks.readers.generate import generate_splits
 

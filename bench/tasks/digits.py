@@ -29,7 +29,10 @@ INFO = TaskInfo(
     num_test=364,
 )
 TEST_EVERY = 5
-"""One item in five of each class is a test item, the first of every five in stored order: independent of seed and library version."""
+"""Of every five items per class, the first is for testing.
+
+Items are in stored order, so the split does not depend on seed or library version.
+"""
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -67,9 +70,9 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def chosen_for_test(labels: Tensor) -> Tensor:
-    """Return a mask `(items,)` bool that selects every `TEST_EVERY`-th item of each class.
+    """Return a mask that selects every `TEST_EVERY`-th item of each class.
 
-    `labels`: `(items,)`.
+    `labels`: `(items,)`. The mask is `(items,)` bool.
     """
     import torch
 

@@ -91,7 +91,10 @@ def _copy_plain(source: Path, target: Path) -> None:
 
 
 def _require_published(packed: Path) -> None:
-    """Raise RequestError if the file is not the published one; plain MNIST uses the same names."""
+    """Raise RequestError if the file is not the published one.
+
+    Plain MNIST uses the same file names.
+    """
     from torchvision.datasets import FashionMNIST
     from torchvision.datasets.utils import check_integrity
 

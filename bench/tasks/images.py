@@ -58,7 +58,10 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """Load the splits, uint8 RGB. Raises RequestError, naming the file, for an unreadable image."""
+    """Load the splits, uint8 RGB.
+
+    Raises RequestError, naming the file, for an unreadable image.
+    """
     require_data(choice, place)
     splits = {name: _read(choice, folder, _side(choice)) for name, folder in _split_folders(choice).items()}
     return splits_of(choice.text, splits["train"], splits["test"], splits.get("validation"))
@@ -85,7 +88,10 @@ def _split_folders(choice: TaskChoice) -> dict[str, Path]:
 
 
 def _count(folder: Path) -> dict[str, int]:
-    """Count images per class, in subfolders of any depth, following links as ImageFolder does."""
+    """Count images per class.
+
+    Like ImageFolder, it follows links and searches subfolders of any depth.
+    """
     classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
     return {
         found.name: sum(name.lower().endswith(EXTENSIONS) for _, _, names in os.walk(found, followlinks=True) for name in names)
@@ -107,7 +113,10 @@ def _require_same_classes(choice: TaskChoice, counts: Mapping[str, Mapping[str, 
 
 
 def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
-    """Read one split, `(items, 3, side, side)` uint8, sorted by class and path."""
+    """Read one split, sorted by class and path.
+
+    Images are `(items, 3, side, side)` uint8.
+    """
     import torch
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2

@@ -53,7 +53,10 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def source(root: Path, part: str) -> Path:
-    """Return the file or folder that holds `train` or `test`. Raises RequestError if neither exists."""
+    """Return the file or folder that holds `train` or `test`.
+
+    Raises RequestError if neither exists.
+    """
     for ending in ENDINGS:
         if (root / "imdb" / f"{part}{ending}").is_file():
             return root / "imdb" / f"{part}{ending}"

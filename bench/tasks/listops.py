@@ -1,7 +1,7 @@
-"""ListOps: the value, 0 to 9, of nested list operations in prefix notation.
+"""ListOps: the value of nested list operations in prefix notation.
 
-Source: Nangia and Bowman (arXiv 1804.06028), here at any length, as in Long Range Arena (arXiv 2011.04006, Sec. 2.2.1; 500 to 2,000 tokens there).
-One item of n = 16 data tokens, 13 of them filled (_: padding), and its class, 6:
+Values are 0 to 9. Source: Nangia and Bowman (arXiv 1804.06028), here at any length, as in Long Range Arena (arXiv 2011.04006, Sec. 2.2.1; 500 to
+2,000 tokens there). One item of n = 16 data tokens, 13 of them filled (_: padding), and its class, 6:
 
     tokens    [MAX 2 [SM 9 4 3 ] 0 [MIN 8 5 ] ] _ _ _
                      9+4+3 = 16 -> 6      5             max(2, 6, 0, 5) = 6
@@ -41,7 +41,10 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def longest(choice: TaskChoice) -> int:
-    """Return the tokens of the longest possible expression; 0 if at least `UNLIMITED`."""
+    """Return the tokens of the longest possible expression.
+
+    Returns 0 for `UNLIMITED` tokens or more.
+    """
     depth, arguments = choice.options["depth"], choice.options["arguments"]
     length = 1
     for _ in range(depth - 1):

@@ -1,6 +1,6 @@
-"""Reverse: repeat the first half of the tokens backwards in the second half.
+"""Reverse: repeat the first half of the tokens backwards.
 
-Each answer lies at the mirrored position. One item of n = 8 data tokens (b: blank, .: no question):
+The answers fill the second half. Each answer lies at the mirrored position. One item of n = 8 data tokens (b: blank, .: no question):
 
     tokens    3  0  7  5  b  b  b  b
     answers   .  .  .  .  5  7  0  3

@@ -61,9 +61,9 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def read_phrases(path: Path) -> Texts:
-    """Read a file's phrases and labels; quotation marks stay part of the text.
+    """Read a file's phrases and labels.
 
-    Raises RequestError for a wrong header or, naming the line, for a missing label.
+    Quotation marks stay part of the text. Raises RequestError for a wrong header or, naming the line, for a missing label.
     """
     lines = read_lines(path)
     header = next(lines, "")

@@ -1,4 +1,4 @@
-"""Your own labelled texts: rows of a csv, tsv, jsonl or parquet file.
+"""Your own labelled texts, in a csv, tsv, jsonl or parquet file.
 
 All formats but parquet may be compressed as .gz or .xz. `text:reviews.csv` reads the columns `text` and `label`. Options: `text_column`,
 `label_column`, `tokenizer` (bytes or bpe), `vocab_size` (of bpe). Labels may be words or numbers; the classes are the different values, sorted. A
@@ -49,7 +49,10 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """Load the splits as token ids. The task names its file, so no data folder is needed."""
+    """Load the splits as token ids.
+
+    The task names its file, so no data folder is needed.
+    """
     require_tokenizer(choice)
     read, _ = _read(file_of(choice), *_columns(choice))
     return to_splits(read, options=choice.options, num_tokens=num_tokens)
@@ -69,7 +72,10 @@ def _read(path: Path, text_column: str, label_column: str) -> tuple[TextSplits, 
 
 @functools.lru_cache(maxsize=64)
 def _counts(path: Path, changed_ns: int, text_column: str, label_column: str) -> tuple[int, int, int, int]:
-    """Count classes and items per split; `changed_ns` makes the cache notice a rewritten file."""
+    """Count classes and items per split.
+
+    `changed_ns` makes the cache notice a rewritten file.
+    """
     read, classes = _read(path, text_column, label_column)
     num_validation = len(read.validation.texts) if read.validation else 0
     return len(classes), len(read.train.texts), num_validation, len(read.test.texts)

@@ -48,7 +48,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def folder(place: Place) -> Path:
-    """Return the first existing folder of `FOLDERS`, or else the first of them."""
+    """Return the first existing folder of `FOLDERS`, or the default."""
     root = place.folder("trec")
     return next((root / name for name in FOLDERS if (root / name).is_dir()), root / FOLDERS[0])
 

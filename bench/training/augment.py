@@ -26,7 +26,10 @@ from bench.spec import AUGMENTATIONS
 
 PADDING = 4
 NUM_CHUNKS = 8
-"""Chunks per batch for RandAugment and erasing, because torchvision draws once per call."""
+"""Chunks per batch for RandAugment and erasing.
+
+torchvision draws once per call.
+"""
 RANDAUGMENT_OPERATIONS, RANDAUGMENT_MAGNITUDE, MAX_MAGNITUDE = 2, 9, 30
 MIXUP_ALPHA, CUTMIX_ALPHA = 0.8, 1.0
 
@@ -59,7 +62,9 @@ class Augmentation:
         return "mixup" in self.names or "cutmix" in self.names
 
     def before(self, images: Tensor) -> Tensor:
-        """Augment raw images `(batch, channels, side, side)`, uint8 or float32; keep shape and type.
+        """Augment raw images; keep their shape and type.
+
+        `images`: `(batch, channels, side, side)`, uint8 or float32.
 
         Raises ValueError if RandAugment is requested for images that are not uint8.
         """
@@ -87,7 +92,7 @@ class Augmentation:
 
 
 def crop(images: Tensor) -> Tensor:
-    """Pad each image by `PADDING` zeros, then crop it back at its own offset."""
+    """Pad each image by `PADDING` zeros; crop at a random offset."""
     side = images.shape[-1]
     tops, lefts = torch.randint(2 * PADDING + 1, (2, len(images))).to(images.device)
     # every crop is a view, (batch, channels, 9, 9, side, side): one indexing operation copies the chosen ones
@@ -102,7 +107,7 @@ def flip(images: Tensor) -> Tensor:
 
 
 def per_chunk(change: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Apply a change that draws once per call to `NUM_CHUNKS` chunks of the batch."""
+    """Apply a change to each of `NUM_CHUNKS` chunks of the batch."""
     return torch.cat([change(chunk) for chunk in images.chunk(NUM_CHUNKS)])
 
 

@@ -80,7 +80,10 @@ def prepared_batches(data: TrainingData, recipe: Recipe) -> list[Batch]:
 
 
 def bound_seconds(model: nn.Module, batches: Sequence[Batch], answers: str, recipe: Recipe, device: str) -> float:
-    """Return the seconds of bare steps on prepared batches: forward, loss, backward, clipping, optimizer."""
+    """Return the seconds of bare steps on prepared batches.
+
+    A step is forward, loss, backward, clipping and optimizer.
+    """
     optimizer = build_optimizer(model, recipe)
     model.train()
     _wait(device)

@@ -37,11 +37,14 @@ class Checkpoint:
     _saved_at: float = field(default_factory=time.monotonic)
 
     def part_of(self, part: str, finished: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Return the same file for the training named `part`, after those in `finished`."""
+        """Return the same checkpoint for the training named `part`.
+
+        `finished`: states of the earlier trainings, by name.
+        """
         return dataclasses.replace(self, part=part, finished=finished or {})
 
     def save_if_due(self, state: Callable[[], Mapping[str, Any]]) -> bool:
-        """Save the state if `every_s` seconds have passed; return whether it was saved.
+        """Save the state if due; return whether it was saved.
 
         The file is replaced atomically. If writing fails, a message says so and training continues.
         """
@@ -59,9 +62,10 @@ class Checkpoint:
         return True
 
     def read(self) -> dict[str, Any] | None:
-        """Return the state to resume from; None if absent, unreadable or of another training.
+        """Return the state to resume from, or None.
 
-        Loads tensors and plain data only. Deletes temporary files left by a process that died while saving.
+        None if the file is absent, unreadable or of another training. Loads tensors and plain data only. Deletes temporary files left by a process
+        that died while saving.
         """
         for partial in self.path.parent.glob(f".{self.path.name}.*.tmp"):
             partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The fit of a curve to one test item, as stored in records.
+"""Curve fits of one test item, as stored in records.
 
 Imports no torch.
 """
@@ -12,7 +12,10 @@ from bench.spec import Record
 
 DIGITS = 5
 MAX_POINTS = 512
-"""Largest number of stored points of each kind; the first ones are kept."""
+"""Largest number of points of each kind in a record.
+
+The first ones are kept.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,10 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
 
 
 def digest(splits: Splits) -> str:
-    """Return a short sha256 over all inputs, targets and lengths of a task, in order."""
+    """Return a short sha256 over all data of a task.
+
+    It covers inputs, targets and lengths, in order.
+    """
     found = hashlib.sha256()
     for split in (splits.train, splits.validation, splits.test):
         for tensor in (split.inputs, split.targets, split.lengths) if split else ():

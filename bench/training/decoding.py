@@ -1,4 +1,4 @@
-"""Score a model on a split, with greedy decoding if it generates answers.
+"""Score a model on a split, decoding greedily if it generates.
 
 Source: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), Sec. 3.1: the model is auto-regressive, so each step reads the symbols that it
 generated before. Any model that answers at every token can be decoded: it is called once per generated token, on whole sequences.
@@ -17,7 +17,10 @@ from bench.training.objective import Scores, join, judge
 from bench.training.reading import Batch, Examples, Reader
 
 MAX_SAMPLED = 500
-"""Largest number of training or validation items to decode, because each costs a forward pass per generated token. Test items are all decoded."""
+"""Largest number of training or validation items to decode.
+
+Each item costs a forward pass per generated token. Test items are all decoded.
+"""
 
 
 def generate(call: Callable[..., Tensor], batch: Batch, generation: Generation) -> Tensor:
@@ -65,7 +68,7 @@ def score(
     forward: Callable[..., Tensor] | None = None,
     generation: Generation | None = None,
 ) -> Scores:
-    """Score every item once, in evaluation mode, and leave the model in that mode.
+    """Score every item once; leave the model in evaluation mode.
 
     The examples must be on the model's device.
 

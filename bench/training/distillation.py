@@ -20,8 +20,11 @@ from bench.training.teacher import ConvolutionalNetwork, TrainedTeacher, forward
 
 TEACHER_PART, STUDENT_PART = "teacher", "student"
 TEACHER_RECIPE = Recipe(batch_size=64, learning_rate=3e-3, label_smoothing=0.0)
-"""Equal for every student except for epochs and precision, so that students differ only in themselves. Label smoothing is off, because it
-removes information that a student could learn from the teacher's answers (Mueller et al. 2019, arXiv:1906.02629)."""
+"""The teacher's recipe, equal for every student except for epochs and precision.
+
+Students therefore differ only in themselves. Label smoothing is off, because it removes information that a student could learn from the teacher's
+answers (Mueller et al. 2019, arXiv:1906.02629).
+"""
 TEACHER_AUGMENT = ("crop", "flip")
 
 
@@ -49,7 +52,7 @@ def train_with_teacher(
 def train_teacher(
     data: TrainingData, recipe: Recipe, *, seed: int, device: str = "cpu", checkpoint: Checkpoint | None = None
 ) -> TrainedTeacher:
-    """Train the teacher on the training items and keep its best epoch on validation.
+    """Train the teacher; keep its best epoch on validation.
 
     uint8 images are cropped and flipped. The teacher is built and trained from `seed`, with the same loop as every model, and resumes from its part
     of the checkpoint. Test items are not used. Raises ValueError if the data are not images, DivergedError as training does.

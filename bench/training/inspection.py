@@ -23,16 +23,19 @@ MAX_TOKENS = 16_384
 MAX_SEQ_LEN = 2_049
 CURVE_POINTS = 101
 MAX_ENTRIES = 1 << 24
-"""Entries of n x n matrices held at once, unless a single sample has more."""
+"""Entries of n x n matrices held at once.
+
+A single sample may have more.
+"""
 
 
 @torch.no_grad()
 def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict[str, tuple[LayerMixing, ...]]:
-    """Return how a model's mixers mix tokens: by kind, layer by layer in running order.
+    """Return how a model's mixers mix tokens, by kind and layer.
 
-    A mixer's kind is its file name; positions are a kind with one layer. Attention weights are means over the first test items of full length.
-    Only mixers with `token_weights` that mix the whole sequence are included; mixers of half sequences are not. Empty if no item has full length or
-    the model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode; weights and random states stay unchanged.
+    Layers are in running order. A mixer's kind is its file name; positions are a kind with one layer. Attention weights are means over the first test
+    items of full length. Only mixers with `token_weights` that mix the whole sequence are included; mixers of half sequences are not. Empty if no
+    item has full length or the model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode; weights and random states stay unchanged.
     """
     lengths = data.test.lengths
     whole = torch.arange(len(data.test)) if lengths is None else (lengths >= layout.num_data_tokens).nonzero()[:, 0]
@@ -64,9 +67,10 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
 
 @torch.no_grad()
 def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit | None:
-    """Fit the first test item; return None if an answer is not finite.
+    """Fit the first test item.
 
-    The task must ask for values at tokens; `regression` says where their vectors hold x and y. Leaves the model in evaluation mode.
+    None if an answer is not finite. The task must ask for values at tokens; `regression` holds the indices of x and y in their vectors. Leaves the
+    model in evaluation mode.
     """
     batch = data.reader.read(data.test.select(torch.zeros(1, dtype=torch.int64)))
     device = _device_of(model)
@@ -92,13 +96,16 @@ def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit 
 
 
 def _device_of(model: nn.Module) -> torch.device:
-    """Return the device of the model's tensors; the CPU for a model without tensors."""
+    """Return the device of a model; the CPU without tensors."""
     tensor = next(itertools.chain(model.parameters(), model.buffers()), None)
     return torch.device("cpu") if tensor is None else tensor.device
 
 
 def _mean_weights(token_weights: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
-    """Return the mean over items, a few at a time because all n x n matrices would not fit in memory."""
+    """Return the mean token weights over items.
+
+    Items are processed a few at a time, because all n x n matrices would not fit in memory.
+    """
     first = token_weights(tokens[:1])
     at_once = max(1, MAX_ENTRIES // first.numel())
     parts = tokens[1:].split(at_once) if len(tokens) > 1 else ()
@@ -109,7 +116,10 @@ def _mean_weights(token_weights: Callable[[Tensor], Tensor], tokens: Tensor) -> 
 
 
 def _position_similarity(model: nn.Module) -> Tensor | None:
-    """Return the cosine similarity of position vectors, `(n, n)`; None for a model without positions."""
+    """Return the cosine similarity of position vectors, `(n, n)`.
+
+    None for a model without position vectors.
+    """
     for module in model.modules():
         if isinstance(module, Embedding) and module.positions is not None:
             unit = F.normalize(module.positions[0], dim=-1)

@@ -28,7 +28,10 @@ from bench.training.teacher import TrainedTeacher, distillation_loss
 from models.layers.dropout import set_dropout
 
 EXPLODED = 10.0
-"""A training diverged if an epoch's mean loss exceeds the first step's loss by this factor."""
+"""Factor over the first step's loss that counts as divergence.
+
+It applies to the mean loss of an epoch.
+"""
 MESSAGE_EVERY_S = 1.0
 
 
@@ -192,9 +195,9 @@ class Training:
         self.model.load_state_dict(self.best_weights)
 
     def learn(self, chosen: Tensor) -> None:
-        """Make one optimizer step on the items at `chosen`, in one or more batches.
+        """Make one optimizer step on the items at `chosen`.
 
-        The gradients of the batches add up to the gradient of the mean loss over all items.
+        A step may consist of several batches. The gradients of the batches add up to the gradient of the mean loss over all items.
         """
         learning_rate = learning_rate_at(self.step, self.recipe, self.recipe.epochs * self.steps_per_epoch)
         if learning_rate is not None:
@@ -219,7 +222,10 @@ class Training:
             return score(self.model, examples, self.data.reader, self.data.answers, self.forward, self.data.generation)
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the exact continuation depends on, as tensors and plain data."""
+        """Return everything that the exact continuation depends on.
+
+        The state consists of tensors and plain data.
+        """
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -266,7 +272,7 @@ class Training:
         return steps
 
     def _shares(self, chosen: Tensor) -> list[tuple[Tensor, Tensor | float]]:
-        """Split a step into batches, each with its share of the step's answers."""
+        """Split a step into batches with their shares of the answers."""
         parts = chosen.split(self.recipe.batch_size)
         if len(parts) == 1:
             return [(chosen, 1.0)]
@@ -320,7 +326,10 @@ class Training:
         return time.perf_counter() - before if checkpoint.save_if_due(state) else 0.0
 
     def _tell_progress(self, running_s: float) -> None:
-        """Report progress at most once a second, because reading the loss waits for the device."""
+        """Report progress at most once a second.
+
+        Reading the loss more often would wait for the device.
+        """
         now = time.monotonic()
         if now - self._last_message_at < MESSAGE_EVERY_S:
             return

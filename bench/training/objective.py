@@ -37,9 +37,9 @@ class Scores:
 
 
 def loss(answers: str, outputs: Tensor, targets: Tensor, *, label_smoothing: float) -> Tensor:
-    """Return the mean loss over all answers: cross-entropy, or squared error for values.
+    """Return the mean loss over all answers.
 
-    Label smoothing does not affect values.
+    It is cross-entropy, or squared error for values. Label smoothing does not affect values.
 
     `outputs`: `(batch, classes)`, or `(batch, tokens, classes)` for answers at tokens.
     `targets`: as in `bench.tasks.Split`, or soft, `(batch, classes)`.
@@ -126,7 +126,10 @@ def _joined_cross_entropy(parts: Sequence[Scores], targets: Tensor) -> float:
 
 
 def _explained(squared_error: float, targets: Tensor) -> float:
-    """Return R2: 1 minus the squared error over the squared deviations of the targets from their mean."""
+    """Return R2, the share of variance explained.
+
+    R2 is 1 minus the squared error over the squared deviations of the targets from their mean.
+    """
     known = targets[~targets.isnan()].double()
     return 1.0 - squared_error / float((known - known.mean()).square().sum())
 
@@ -139,7 +142,10 @@ def _judge_values(outputs: Tensor, targets: Tensor, finite: bool) -> Scores:
 
 
 def _squared_errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return squared errors, zero without a question, and the mask of questions, `(batch, tokens)` each."""
+    """Return squared errors and the mask of questions, `(batch, tokens)` each.
+
+    Errors are zero at tokens without a question.
+    """
     asked = ~targets.isnan()
     errors = torch.where(asked, outputs.squeeze(-1) - targets, 0.0)
     return errors.square(), asked

@@ -55,10 +55,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 
 def learning_rate_factor(step: int, *, num_steps: int, warmup_steps: int) -> float:
-    """Return the factor for the peak learning rate at `step`, counted from 0.
+    """Return the factor on the peak learning rate at `step`.
 
-    Source: arXiv 1608.03983, Eq. 5, after a warm-up. The last warm-up step reaches the peak. The factor would reach zero at `num_steps`, one step
-    after the last, so that no step is without effect.
+    Steps count from 0. Source: arXiv 1608.03983, Eq. 5, after a warm-up. The last warm-up step reaches the peak. The factor would reach zero at
+    `num_steps`, one step after the last, so that no step is without effect.
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps

@@ -16,7 +16,7 @@ from bench.tasks import Split, Splits
 from bench.training.augment import RANDAUGMENT_MAGNITUDE, Augmentation
 
 WHOLE_IMAGE_BYTES = 4 << 30
-"""Largest size of float32 images that are cut into patches once, before training."""
+"""Largest size of float32 images to cut before training."""
 CHUNK_ITEMS = 4096
 PIXEL_SCALE = 255.0
 
@@ -65,7 +65,7 @@ class Reader:
         return Batch(data=data, valid=_valid_tokens(examples), targets=examples.targets)
 
     def prepare(self, examples: Examples) -> Examples:
-        """Cut images into patches once, if no augmentation changes them and they are small enough."""
+        """Cut small images into patches once, unless augmentation changes them."""
         is_small = examples.inputs.nelement() * 4 <= WHOLE_IMAGE_BYTES
         if self.patch_side is None or self.augmentation is not None or not is_small:
             return examples
@@ -78,7 +78,10 @@ class Reader:
         return replace(self, mean=mean, spread=spread)
 
     def _normalise(self, images: Tensor) -> Tensor:
-        """Return float32 images `(batch, channels, side, side)`, mean 0 and spread 1 over the training split."""
+        """Normalise images to mean 0 and spread 1.
+
+        Returns float32 `(batch, channels, side, side)`; mean and spread are of the training split.
+        """
         scaled = images if images.is_floating_point() else images.float().div_(PIXEL_SCALE)
         if self.mean is None or self.spread is None:
             return scaled
@@ -88,7 +91,10 @@ class Reader:
 def build_reader(
     splits: Splits, *, patch_side: int | None, augment: tuple[str, ...], num_classes: int, magnitude: int = RANDAUGMENT_MAGNITUDE
 ) -> Reader:
-    """Build a reader. Raises ValueError for augmentation of data that are not images."""
+    """Build a reader.
+
+    Raises ValueError for augmentation of data that are not images.
+    """
     if augment and patch_side is None:
         raise ValueError(f"augment={'+'.join(augment)} needs images; this task has none")
     augmentation = Augmentation(augment, num_classes=num_classes, magnitude=magnitude) if augment else None
@@ -152,7 +158,9 @@ def split_validation(examples: Examples, fraction: float, generator: torch.Gener
 
 
 def cut_patches(images: Tensor, patch_side: int) -> Tensor:
-    """Cut images `(items, channels, side, side)` into patches `(items, patches, channels * patch_side**2)`.
+    """Cut images into patches.
+
+    `(items, channels, side, side)` -> `(items, patches, channels * patch_side**2)`.
 
     Patches are ordered row by row. Values inside a patch are ordered by channel, row, column, as in a convolution's flattened weight, so that a
     linear layer on patches equals ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Raises ValueError if patches do not tile the images.
@@ -166,7 +174,9 @@ def cut_patches(images: Tensor, patch_side: int) -> Tensor:
 
 
 def join_patches(patches: Tensor, channels: int) -> Tensor:
-    """Join patches `(items, patches, channels * patch_side**2)` to images `(items, channels, side, side)`.
+    """Join patches to images.
+
+    `(items, patches, channels * patch_side**2)` -> `(items, channels, side, side)`.
 
     Inverse of `cut_patches`. Raises ValueError if the patches do not form square images.
     """

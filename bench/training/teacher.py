@@ -22,7 +22,10 @@ STAGES = ((32,), (64, 64), (128,), (128,))
 """Channels of the convolutions, by stage; the image is halved between stages."""
 KERNEL = 3
 SMALLEST_SIDE = 4
-"""Smaller images are not halved: with one item per batch, batch normalisation needs more than one pixel."""
+"""Smallest side that is halved.
+
+With one item per batch, batch normalisation needs more than one pixel.
+"""
 MULTIPLY_ADD = 2
 TEMPERATURE = 3.0
 
@@ -76,7 +79,10 @@ class TrainedTeacher:
 
     @torch.no_grad()
     def answer(self, data: Tensor) -> Tensor:
-        """Return logits `(batch, classes)` for a student's batch `(batch, patches, channels * patch_side**2)`."""
+        """Return the teacher's logits, `(batch, classes)`, for a student's batch.
+
+        `data`: `(batch, patches, channels * patch_side**2)`.
+        """
         logits: Tensor = self.model(data)
         return logits
 
@@ -98,7 +104,10 @@ def distillation_loss(own_loss: Tensor, outputs: Tensor, answers: Tensor, recipe
 
 
 def forward_flops(channels: int, side: int, num_classes: int) -> int:
-    """Return the FLOPs of one image; zeros of the padding count like pixels."""
+    """Return the FLOPs of one image.
+
+    Zeros of the padding count like pixels.
+    """
     return sum(_layer_flops(channels, side, num_classes))
 
 

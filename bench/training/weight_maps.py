@@ -23,11 +23,17 @@ Matrices = NDArray[np.floating]
 POSITIONS = "positions"
 STATES = ("start", "trained")
 MEASURES = ("line", "grid")
-"""Directions of shift invariance: along the line of tokens, and on their square grid."""
+"""Kinds of shift invariance: along the line, and on the grid."""
 MAX_SIDE = 64
-"""Largest number of blocks of tokens per side of a stored matrix, without the class token."""
+"""Largest number of blocks per side of a stored matrix.
+
+The class token comes on top.
+"""
 MAX_MATRICES = 64
-"""Largest number of matrices in a record, over kinds, states, layers and heads, without positions: about 2 MB with four digits each."""
+"""Largest number of matrices in a record, without positions.
+
+The limit applies over kinds, states, layers and heads: about 2 MB with four digits per entry.
+"""
 DIGITS = 4
 
 
@@ -49,7 +55,7 @@ class TokenLayout:
 
     @property
     def block(self) -> int:
-        """Number of neighbouring tokens that share one row and column of a stored matrix."""
+        """Neighbouring tokens that share one row and column of a stored matrix."""
         return -(-self.num_data_tokens // MAX_SIDE)
 
 
@@ -104,7 +110,9 @@ def reduce_layer(matrices: Matrices, layout: TokenLayout, *, measured: bool) -> 
 
 
 def average_blocks(matrices: Matrices, layout: TokenLayout) -> Matrices:
-    """Average matrices `(heads, n, n)` over blocks of neighbouring tokens, to `(heads, blocks, blocks)`.
+    """Average matrices over blocks of neighbouring tokens.
+
+    `(heads, n, n)` -> `(heads, blocks, blocks)`.
 
     The class token forms its own block.
     """
@@ -121,7 +129,10 @@ def average_blocks(matrices: Matrices, layout: TokenLayout) -> Matrices:
 def encode_mixing(
     layout: TokenLayout, states: Mapping[str, Mapping[str, Sequence[LayerMixing]]]
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Convert layers of each kind and state to (values, samples) of a record; empty without kinds."""
+    """Convert layers of each kind and state to (values, samples).
+
+    Both are for a record, and empty without kinds.
+    """
     kinds = list(next(iter(states.values())))
     if not kinds:
         return {}, {}
@@ -141,7 +152,10 @@ def encode_mixing(
 
 
 def decode_mixing(record: Record) -> tuple[Mixing, ...]:
-    """Read the matrices from a training's record; empty for older records and later seeds."""
+    """Read the matrices from a training's record.
+
+    Empty for older records and later seeds.
+    """
     stored = record.outcome.values.get("mixing")
     if not stored:
         return ()
@@ -166,7 +180,9 @@ ROUNDING = 1e-12
 
 
 def shift_invariance(matrix: NDArray[np.floating], *, side: int | None = None) -> float | None:
-    """Return the share of a matrix `(n, n)` that its nearest Toeplitz matrix keeps.
+    """Return the share of a matrix that its nearest Toeplitz matrix keeps.
+
+    `matrix`: `(n, n)`.
 
     Shares are of squared Frobenius norms, after subtracting the mean entry. The nearest Toeplitz matrix holds the mean of each diagonal. With `side`,
     tokens lie row by row on a square grid of that side, and the mean is over pairs with the same offset (down, across).

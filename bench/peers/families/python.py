@@ -87,7 +87,10 @@ def spec_of(
 
 
 def build(config: Config) -> nn.Module:
-    """Build the model. Raises ValueError if the factory refuses its arguments or returns another type."""
+    """Build the model.
+
+    Raises ValueError if the factory refuses its arguments or returns another type.
+    """
     return adapted(counted.build_on_device(lambda: _create(config)), config.interface, reads_images=_reads_images(config.factory))
 
 

@@ -43,7 +43,10 @@ class Config(PublishedConfig):
 def spec_of(
     name: str, options: tuple[tuple[str, OptionValue], ...], *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str
 ) -> ModelSpec:
-    """Return the published model's spec; `sizes` is ignored. Raises RequestError if it cannot be built."""
+    """Return the published model's spec; `sizes` is ignored.
+
+    Raises RequestError if it cannot be built.
+    """
     facts = facts_of(str(dict(options)["model"]))
     return published_spec(name, "timm", options, facts, seq_len=seq_len, input=input, task=task)
 
@@ -105,7 +108,10 @@ def _require_known(model: str) -> None:
 
 
 def _sizes(model: nn.Module) -> dict[str, int]:
-    """Return the sizes of a model with one list of equal blocks; empty for any other model."""
+    """Return the sizes of a model with one list of blocks.
+
+    Empty for any other model.
+    """
     blocks = getattr(model, "blocks", None)
     width = getattr(model, "embed_dim", None)
     if not isinstance(blocks, (nn.Sequential, nn.ModuleList)) or not len(blocks) or not isinstance(width, int):

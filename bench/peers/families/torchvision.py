@@ -44,7 +44,10 @@ class Config(PublishedConfig):
 def spec_of(
     name: str, options: tuple[tuple[str, OptionValue], ...], *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str
 ) -> ModelSpec:
-    """Return the published model's spec; `sizes` is ignored. Raises RequestError if it cannot be built."""
+    """Return the published model's spec; `sizes` is ignored.
+
+    Raises RequestError if it cannot be built.
+    """
     facts = facts_of(str(dict(options)["model"]))
     return published_spec(name, "torchvision", options, facts, seq_len=seq_len, input=input, task=task)
 
@@ -102,7 +105,7 @@ def _published(model: str) -> nn.Module:
 
 
 def _create(config: Config) -> nn.Module:
-    """Build the model by name, or by class if the patches have another side.
+    """Build the model by name, or by class for other patches.
 
     torchvision's names fix the side of the patches, so the class gets the sizes read from the published model.
     """

@@ -15,9 +15,9 @@ QUERIES_PER_KEY = 2
 
 
 def bindings(*, num_tokens: int, keys: int, values: int) -> Draw:
-    """Return a draw of items with `num_tokens` / 4 pairs and twice as many queries.
+    """Return a function that draws items of pairs and queries.
 
-    Ids: values from 0, then keys.
+    Items have `num_tokens` / 4 pairs and twice as many queries. Ids: values from 0, then keys.
     """
     pairs = num_tokens // 4
 

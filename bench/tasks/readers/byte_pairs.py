@@ -15,7 +15,7 @@ from bench.spec import RequestError
 from bench.tasks.readers.cache import cached
 
 TEXTS_PER_BATCH = 1000
-"""Small batches keep memory low: an encoding holds much more than its ids."""
+"""Small batches limit memory: encodings hold much more than their ids."""
 
 
 def require_library() -> None:
@@ -25,7 +25,10 @@ def require_library() -> None:
 
 
 def learn(texts: Sequence[str], *, vocab_size: int) -> Any:
-    """Learn a `tokenizers.Tokenizer` of at most `vocab_size` tokens from `texts`, or load it from the cache."""
+    """Learn a `tokenizers.Tokenizer` from `texts`, or load it from the cache.
+
+    It has at most `vocab_size` tokens.
+    """
     require_library()
     import tokenizers
 

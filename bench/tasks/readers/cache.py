@@ -17,7 +17,10 @@ from bench.files import write_json
 
 FOLDER = "gmlp-bench"
 NAME_LENGTH = 16
-"""Hexadecimal digits of the key's hash in a file name; the file holds the whole key."""
+"""Hexadecimal digits of the key's hash in a file name.
+
+The file holds the whole key.
+"""
 
 
 def cached(kind: str, key: Mapping[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def cached(kind: str, key: Mapping[str, Any], compute: Callable[[], dict[str, An
 
 
 def entry_path(kind: str, key: Mapping[str, Any]) -> Path | None:
-    """Return the file of an entry; None if the user has no home folder."""
+    """Return the file of an entry; None without a home folder."""
     folder = cache_folder()
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:NAME_LENGTH]
     return folder / f"{kind}-{digest}.json" if folder else None

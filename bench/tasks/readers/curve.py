@@ -23,7 +23,9 @@ def curve(x: Array) -> Array:
 
 
 def noisy_points(*, num_tokens: int, noise: float) -> Draw:
-    """Return a draw of items of `num_tokens` vectors (x, y or 0, 1 if y is asked for).
+    """Return a function that draws items of points.
+
+    Each item has `num_tokens` vectors (x, y or 0, 1 if y is asked for).
 
     `noise`: standard deviation of the noise.
     """

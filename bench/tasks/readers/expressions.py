@@ -23,7 +23,10 @@ DIGITS = 10
 MIN, MAX, MED, NUM_OPERATORS = 0, 1, 2, 4
 SMALLEST_SURPLUS = 3
 OPERATION_SHARE = 0.25
-"""Probability that an argument is an operation if both are possible: VALUE_P of both published generators."""
+"""Probability that an argument is an operation if both are possible.
+
+Both published generators call it VALUE_P.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +50,10 @@ class Expressions:
 
 
 def expressions(*, num_tokens: int, depth: int, most_arguments: int) -> Draw:
-    """Return a draw of expressions with `num_tokens` / 2 to `num_tokens` tokens, uniform.
+    """Return a function that draws expressions of random length.
 
-    Ids are padded with 0; the target is the value, 0 to 9. `depth` counts nested levels, the digit included; it must allow expressions of
-    `num_tokens` / 2 tokens.
+    Lengths are uniform between `num_tokens` / 2 and `num_tokens` tokens. Ids are padded with 0; the target is the value, 0 to 9. `depth` counts
+    nested levels, the digit included; it must allow expressions of `num_tokens` / 2 tokens.
     """
     longest = min(num_tokens, 1 + int(_largest_surplus(depth, most_arguments)[0]))
 
@@ -83,7 +86,10 @@ def _initial_state(num_items: int, depth: int, most_arguments: int) -> Expressio
 
 
 def _largest_surplus(depth: int, most_arguments: int) -> Array:
-    """Return the largest surplus of an argument inside 0, 1, ... operations, `(depth,)`, capped at 2**31."""
+    """Return the largest surplus of an argument inside 0, 1, ... operations.
+
+    The result is `(depth,)`, capped at 2**31.
+    """
     largest = [0]
     for _ in range(depth - 1):
         largest.append(min(most_arguments + 1 + most_arguments * largest[-1], 2**31))
@@ -91,7 +97,9 @@ def _largest_surplus(depth: int, most_arguments: int) -> Array:
 
 
 def _open(state: Expressions, generator: np.random.Generator, items: Array, surplus: Array, written: Array) -> None:
-    """Open an operation in each item: draw its operator, arguments and nested operations.
+    """Open an operation in each item.
+
+    Draws the operator, the number of arguments and the number of nested operations.
 
     `surplus`: surplus of the new operation, `(items,)`.
     """
@@ -126,7 +134,7 @@ def _num_arguments(generator: np.random.Generator, surplus: Array, within: Array
 
 
 def _write_argument(state: Expressions, generator: np.random.Generator, items: Array, written: Array) -> None:
-    """Write the next argument of the innermost operation: a digit or an opening operator.
+    """Write the innermost operation's next argument: a digit or an opening operator.
 
     The remaining nested operations are equally likely at each remaining position.
     """
@@ -152,7 +160,10 @@ def _write_digit(state: Expressions, generator: np.random.Generator, items: Arra
 
 
 def _close(state: Expressions, items: Array, values: Array, written: Array) -> None:
-    """Close the innermost operation; pass its value outwards, or store it as the item's value."""
+    """Close the innermost operation and pass its value outwards.
+
+    The value of an item's outermost operation is stored as the item's value.
+    """
     level = state.num_open[items] - 1
     result = _evaluate(state.operator[items, level], state.counts[items, level])
     state.num_open[items] = level

@@ -56,7 +56,10 @@ def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_lea
 
 
 def smallest_id_type(vocab_size: int) -> type[np.uint8] | type[np.int16] | type[np.int32]:
-    """Return the smallest integer type for ids below `vocab_size` that all torch operations accept."""
+    """Return the smallest integer type for ids below `vocab_size`.
+
+    Only types that all torch operations accept are considered.
+    """
     if vocab_size <= 2**8:
         return np.uint8
     return np.int16 if vocab_size <= 2**15 else np.int32
@@ -102,7 +105,10 @@ def _split(items: Drawn) -> Split:
 
 
 BLANK, SHIFTED = FORMS = ("blank", "shifted")
-"""Input of the second half: blanks, or the answers one token late, after a start symbol."""
+"""Input of the second half.
+
+Either blanks, or the answers one token late, after a start symbol.
+"""
 RECOLLECTION_OPTIONS = (*ITEMS_OPTIONS, Option("symbols", 16, low=2, high=4096), Option("form", BLANK, FORMS), Option("learn_up_to", 0))
 
 
@@ -130,7 +136,7 @@ def recollection_info(choice: TaskChoice, *, description: str) -> TaskInfo:
 
 
 def recollection_splits(choice: TaskChoice, *, num_tokens: int, backwards: bool) -> Splits:
-    """Generate ids `(items, num_tokens)`; targets are the symbols asked for in the second half."""
+    """Generate ids `(items, num_tokens)` and the answers of the second half."""
     symbols, is_shifted = choice.options["symbols"], _is_shifted(choice)
 
     def drawn(longest: int) -> Draw:
@@ -141,9 +147,10 @@ def recollection_splits(choice: TaskChoice, *, num_tokens: int, backwards: bool)
 
 
 def recollection(*, num_tokens: int, symbols: int, backwards: bool, shifted: bool = False, up_to: int = 0) -> Draw:
-    """Return a draw of items with random symbols in the first half and answers in the second.
+    """Return a function that draws items of random symbols and their answers.
 
-    Ids: symbols 0 to `symbols` - 1, blank `symbols`, start symbol `symbols` + 1 (only if `shifted`).
+    The first half shows the symbols; the second half has the answers. Ids: symbols 0 to `symbols` - 1, blank `symbols`, start symbol `symbols` + 1
+    (only if `shifted`).
 
     `up_to`: items show 1 to `up_to` symbols, each number equally likely, then blanks; 0: all show `num_tokens` / 2.
     """
@@ -176,9 +183,9 @@ def _is_shifted(choice: TaskChoice) -> bool:
 
 
 def _learn_up_to(choice: TaskChoice) -> int:
-    """Return the largest number of symbols that a training item shows; 0: half of its tokens.
+    """Return the largest number of symbols that a training item shows.
 
-    Raises RequestError if the form does not support fewer.
+    0 means half of the tokens. Raises RequestError if the form does not support fewer.
     """
     longest: int = choice.options["learn_up_to"]
     if longest and not _is_shifted(choice):

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 READ_ERRORS = (OSError, EOFError, HTTPException, RuntimeError, ValueError, TypeError, LookupError, AssertionError, zlib.error)
-"""Errors of torchvision and its libraries for missing, damaged or unknown files, and for failed downloads."""
+"""Errors of torchvision and its libraries for bad files or downloads."""
 
 ITEMS_OPTION = Option("items", 0)
-"""Number of training images (0: all), for data sets that allow a subset."""
+"""Number of training images, for data sets that allow subsets; 0: all."""
 SUBSET_SEED = 0
 """Makes subsets reproducible; a smaller subset lies within every larger one."""
 TORCHVISION_ADVICE = "You can use download=True to download it"
 
 
 def require_files(task: str, place: Place, folder: str, names: Sequence[str], *, endings: Sequence[str] = ("",)) -> None:
-    """Raise RequestError if a file is missing under the data root and downloads are off.
+    """Raise RequestError if a file is missing and downloads are off.
 
     The message names the expected folder. A file may have any of `endings`.
     """
@@ -62,7 +62,10 @@ def reading_errors(task: str, place: Place, folder: str) -> Iterator[None]:
 
 
 def splits_of(task: str, train: Split, test: Split, validation: Split | None = None) -> Splits:
-    """Add to the splits the mean and spread, `(channels,)`, of the uint8 training images scaled to 0..1."""
+    """Join splits and the statistics of the training images.
+
+    Mean and spread, `(channels,)`, describe the uint8 training images scaled to 0..1.
+    """
     from bench.tasks.readers.normalisation import cached_statistics
 
     mean, spread = cached_statistics(task, train.inputs)
@@ -70,7 +73,10 @@ def splits_of(task: str, train: Split, test: Split, validation: Split | None = N
 
 
 def load_cifar(task: str, kind: str, place: Place, folder: str) -> Splits:
-    """Load torchvision's `CIFAR10` or `CIFAR100`, checked against published md5 sums, in stored order."""
+    """Load torchvision's `CIFAR10` or `CIFAR100` in stored order.
+
+    torchvision checks the files against the published md5 sums.
+    """
     import torch
     from torchvision import datasets
 
@@ -85,7 +91,7 @@ def load_cifar(task: str, kind: str, place: Place, folder: str) -> Splits:
 
 
 def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
-    """Return the facts of the data set with the requested number of training images.
+    """Return the data set's facts with the requested number of training images.
 
     Raises RequestError if the number is not a multiple of the number of classes.
     """
@@ -102,9 +108,9 @@ def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
 
 
 def subset_splits(choice: TaskChoice, whole: TaskInfo, splits: Splits) -> Splits:
-    """Limit the splits to the requested number of training images, equally many per class.
+    """Limit the splits to the requested number of training images.
 
-    Test images and normalisation stay unchanged. Raises RequestError if a class has too few images.
+    Each class keeps the same number of images. Test images and normalisation stay unchanged. Raises RequestError if a class has too few images.
     """
     num_items = choice.options["items"]
     if not num_items:
@@ -119,9 +125,9 @@ def subset_splits(choice: TaskChoice, whole: TaskInfo, splits: Splits) -> Splits
 
 
 def balanced_subset(labels: Tensor, per_class: int) -> Tensor:
-    """Return the indices, in stored order, of `per_class` random items of each class.
+    """Return indices of `per_class` random items of each class.
 
-    A class with fewer items gives all of them. The draw depends on `SUBSET_SEED` alone.
+    Indices are in stored order. A class with fewer items gives all of them. The draw depends on `SUBSET_SEED` alone.
     """
     import torch
 

@@ -34,7 +34,9 @@ class Moments:
 
 
 def channel_statistics(images: Tensor, *, chunk_values: int = CHUNK_VALUES) -> tuple[Tensor, Tensor]:
-    """Return mean and sample standard deviation, `(channels,)` float64, of uint8 images scaled to 0..1.
+    """Return mean and sample standard deviation of uint8 images per channel.
+
+    Both are `(channels,)` float64, of images scaled to 0..1.
 
     `images`: `(items, channels, side, side)`. A constant channel gets standard deviation 1, so that dividing by it changes nothing. Raises ValueError
     for images of another type or shape, or without values.

@@ -13,11 +13,14 @@ from models.layers.options import Option
 
 ITEMS_OPTIONS = (Option("items", 20_000, low=1), Option("test_items", 2_000, low=1), Option("seed", 0))
 MIN_VARIETY = 2
-"""There must be this many times as many different items as drawn items, so that test items can be kept out of training."""
+"""Required ratio of different items to drawn items.
+
+A larger number of different items allows test items to be kept out of training.
+"""
 
 
 def fewest_tokens(choice: TaskChoice, num_different: Callable[[int], int], *, multiple: int, at_most: int, raise_option: str) -> int:
-    """Return the smallest number of tokens with enough different items for disjoint splits.
+    """Return the fewest tokens with enough different items for disjoint splits.
 
     `num_different`: number of different items at a number of tokens. Raises RequestError, naming the option to raise, if no number of tokens up to
     `at_most` suffices.

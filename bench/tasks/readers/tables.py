@@ -24,7 +24,10 @@ COMPRESSED = (".gz", ".xz")
 SPLIT_COLUMN = "split"
 PARTS = ("train", "validation", "test")
 TEST_EVERY = 5
-"""Without a split column, the last of every five rows of a class is a test row, so that a rare class is learned rather than tested."""
+"""Without a split column, every fifth row per class is for testing.
+
+It is the last of the five, so that a rare class is learned rather than tested.
+"""
 READ_ERRORS = (ValueError, OSError, EOFError, lzma.LZMAError)
 
 
@@ -44,7 +47,7 @@ def read_text_table(path: Path, *, text_column: str, label_column: str) -> tuple
 
 
 def parts_by_class(labels: Sequence[int]) -> list[str]:
-    """Mark every `TEST_EVERY`-th row of each class as `test`, the others as `train`."""
+    """Mark every `TEST_EVERY`-th row per class as `test`, others as `train`."""
     seen: Counter[int] = Counter()
     parts = []
     for label in labels:
@@ -87,7 +90,10 @@ def format_of(path: Path) -> str:
 
 
 def _read_as(form: str, path: Path) -> pd.DataFrame:
-    """Read values literally, without converting numbers or words that could mean a missing value."""
+    """Read values literally.
+
+    Numbers and words that could mean a missing value are not converted.
+    """
     import pandas as pd
 
     if form == ".parquet":

@@ -66,7 +66,7 @@ def require_files(task: str, folder: Path, names: Sequence[str], where: str) -> 
 
 
 def require_counts(info: TaskInfo, splits: TextSplits, folder: Path) -> None:
-    """Raise RequestError if a published data set has an unexpected number of items.
+    """Raise RequestError if a data set has an unexpected number of items.
 
     Otherwise an incomplete copy would pass for the whole set.
     """
@@ -110,7 +110,10 @@ READ_ERRORS = (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError)
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, without line ends. Raises RequestError if reading fails."""
+    """Yield the lines of a UTF-8 file, without line ends.
+
+    Raises RequestError if reading fails.
+    """
     opened = OPEN.get(path.suffix, open)
     try:
         with opened(path, mode="rt", encoding="utf-8", newline="\n") as file:

@@ -46,7 +46,7 @@ def require_tokens(options: Mapping[str, Any]) -> int:
 
 
 def learn_tokens(texts: Sequence[str], *, options: Mapping[str, Any], num_tokens: int) -> Tokenise:
-    """Learn a tokenizer from the training texts and return it as a function.
+    """Learn a tokenizer from the training texts; return a function.
 
     The function returns ids `(texts, num_tokens)`, int16 or int32, and the number of real tokens per text, `(texts,)`.
     """
@@ -65,13 +65,19 @@ def learn_tokens(texts: Sequence[str], *, options: Mapping[str, Any], num_tokens
 
 
 def byte_ids(text: str) -> Ids:
-    """Return byte + 1 for every UTF-8 byte, int16; invalid characters become a question mark."""
+    """Return byte + 1 for every UTF-8 byte, int16.
+
+    Invalid characters become a question mark.
+    """
     stored = (text or EMPTY_TEXT).encode("utf-8", errors="replace")
     return np.frombuffer(stored, dtype=np.uint8).astype(np.int16) + np.int16(1)
 
 
 def pad(items: Iterable[Ids], *, num_items: int, num_tokens: int, vocab_size: int) -> tuple[Ids, NDArray[np.int64]]:
-    """Cut and pad items to `num_tokens` ids; also return the number of real ids of each."""
+    """Cut and pad items to `num_tokens` ids.
+
+    Also returns the number of real ids of each item.
+    """
     dtype = np.int16 if vocab_size <= np.iinfo(np.int16).max else np.int32
     ids = np.full((num_items, num_tokens), PADDING, dtype=dtype)
     lengths = np.zeros(num_items, dtype=np.int64)
