@@ -43,7 +43,7 @@ def measure(job: Job) -> Measurement:
 
     os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)  # Kineto reads it when the first profile of a process begins
     if not job.scratch:
-        raise ValueError("a trace needs a run's folder to be written to")
+        raise ValueError("a trace needs a run's folder")
     work = job.cell.workload
     name = Path(TRACES) / f"{job.cell.cell_id}.json.gz"
     path = Path(job.scratch).parent / name

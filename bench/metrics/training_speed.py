@@ -124,7 +124,7 @@ def _take_turns(ways: Mapping[str, Callable[[], float]], at_least_s: float) -> d
             return found
         for way in list(ways) if turn % 2 else reversed(list(ways)):
             found[way].append(ways[way]())
-    raise AssertionError("counting does not end")
+    raise AssertionError("unreachable: itertools.count never ends")
 
 
 def _first(data: TrainingData, num_items: int) -> TrainingData:

@@ -31,9 +31,9 @@ from bench.spec import MEASURED, Settings
 
 NAME, SAMPLES = "kernels", "samples.jsonl"
 SEED = 0
-DIED = "the process died during one of the kernels of this case; leave kernels out with --kernels to find which"
+DIED = "the process died during one of the kernels of this case; select fewer with --kernels to find it"
 CASE_LIMIT_S = 300.0
-HUNG = f"the kernels of this case took longer than {CASE_LIMIT_S:g} s; leave kernels out with --kernels to find which"
+HUNG = f"the kernels of this case took longer than {CASE_LIMIT_S:g} s; select fewer with --kernels to find it"
 CLEAN = (MEASURED, UNSUPPORTED)
 Compare = Callable[[Case, Sequence[str], OperatorRequest], list[Row]]
 

@@ -131,7 +131,7 @@ def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
 def _read_image(choice: TaskChoice, stored: Any, item: int) -> Tensor:
     try:
         image: Tensor = stored[item][0]
-    except (*READ_ERRORS, SyntaxError) as error:  # Pillow raises SyntaxError for a torn PNG
+    except (*READ_ERRORS, SyntaxError) as error:  # Pillow raises SyntaxError for a damaged PNG
         path = stored.samples[item][0]
         reason = " ".join(str(error).split())
         raise RequestError(
