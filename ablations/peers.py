@@ -1,12 +1,14 @@
-"""Is each family at least as fast as what a user would pick instead?
+"""Is each family at least as fast as its usual implementations?
 
-Prediction: with its best engine every family takes less time than the fastest of its peers as shipped, in every cell, and on a CPU in fp32 at most
-0.6 times as much on the geometric mean for inference and 0.8 for training, at outputs equal to 1e-5. Peers run the matrix products that torch picks
-by default, without a fused gate or packed weights; with the same engine they should come close, since the architecture is the same. Weights are
-copied from one side to the other, and outputs (in training gradients too) compared, before anything is timed: a cell whose answers differ is left out
-and named. On a CPU models have width 192 and depth 2; depth 2 weighs the embedding, the head and the cost of a call more than depth 6 would. Eager
-beside eager, and the same engine on both sides, are shown without a goal: they tell the code from the engine. In bf16 torch's own products are
-oneDNN's already: peers are also timed with our engine there.
+Prediction: with its best engine every family takes less time than the fastest of its peers as shipped, in every configuration. On a CPU in fp32 it
+takes at most 0.6 times as long in inference and 0.8 times in training, on the geometric mean, at outputs equal to 1e-5. Peers run the matrix products
+that torch picks by default, without a fused gate or packed weights. With the same engine they should come close, because the architecture is the
+same.
+
+Before timing, weights are copied from one side to the other, and outputs (in training also gradients) are compared; a configuration with different
+answers is left out and named. On a CPU, models have width 192 and depth 2. At depth 2, the embedding, the head and the cost of a call weigh more than
+at depth 6. Both sides in eager mode, and both with our engine, are shown without a target: they separate the effects of code and engine. In bf16,
+torch's own products already use oneDNN, so peers are also timed with our engine there.
 
 Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
 torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).
@@ -20,7 +22,10 @@ from bench.spec import EVERY_ARM, FASTEST_PEER, LOWER, Ablation, Arm, Grid, Pred
 
 CPU_ENGINES = {"infer": "onednn", "train": "onednn"}
 CUDA_ENGINES = {"infer": "graph", "train": "compile"}
-"""The best engine of each phase; chosen before the run, from others: the best of several in one run would look better than it is."""
+"""Best engine of each phase, chosen before the run.
+
+The best of several engines in one run would look better than it is.
+"""
 PHASES = ("infer", "train")
 EAGER, COMPILE, GRAPH = "eager", "compile", "graph"
 BEST, OURS_EAGER = "ours, best engine", "ours, eager"
@@ -31,16 +36,25 @@ WIDTH, DEPTH = 192, 2
 SIZES = {"width": str(WIDTH), "depth": str(DEPTH)}
 GMLP_SIZES = {**SIZES, "ffn_width": str(6 * WIDTH)}
 VIT_SIZES = {**SIZES, "heads": "3", "ffn_width": str(4 * WIDTH)}
-"""Heads as in DeiT-Ti, of the same width."""
+"""Three heads as in DeiT-Ti, which has the same width."""
 TRANSFORMER_SIZES = {**VIT_SIZES, "heads": "6"}
-"""torch's fused encoder layer refuses an odd number of heads: with three the peer would be slower than a user need have it."""
+"""Six heads, because torch's fused encoder layer refuses odd numbers.
+
+With three heads, the peer would be needlessly slow.
+"""
 LENGTHS, BATCHES = "17,65,197,257,1025", "1,32"
 SHORT_BF16 = {"dtype": "bf16", "seq": "65,257", "batch": "32"}
 PLACES = tuple((int(n), int(batch)) for n in LENGTHS.split(",") for batch in BATCHES.split(","))
 MEAN_TARGETS = {"infer": 0.6, "train": 0.8}
-"""Of ours over the fastest peer's time, geometric mean, by phase."""
-BESIDE = {"seq": "17,257"}
-"""Where peers run with our engine too: it has no goal, and every length would double the run."""
+"""Upper bound on our time over the fastest peer's, by phase.
+
+It applies to the geometric mean.
+"""
+ENGINE_LENGTHS = {"seq": "17,257"}
+"""Lengths at which peers also run with our engine.
+
+There are few, because no target applies, and all lengths would double the run.
+"""
 FAMILIES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "gMLP": (
         "gmlp+pool=mean",
@@ -58,7 +72,7 @@ FAMILIES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     ),
     "Transformer": ("transformer", TRANSFORMER_SIZES, {TORCH_NN: "python:bench.peers.torch_nn:transformer"}),
 }
-"""By title: our model, its sizes, and the same sizes as its peers build them."""
+"""By title: our model, its sizes, and its equally sized peers."""
 
 BF16 = {**METRICS, "dtype": "bf16"}
 MIXER_SIZES = {"width": "512", "depth": "8", "ffn_width": "2048"}
@@ -74,19 +88,24 @@ PUBLISHED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "gMLP-S, longer": ("gmlp-s", {"seq": "784,1024,4096", "batch": "32"}, {TIMM: "timm:gmlp_s16_224"}),
     "DeiT-S, longer": ("deit-s", {"seq": "785,1025,4097", "batch": "32"}, {TIMM: "timm:deit_small_patch16_224"}),
 }
-"""By title: our model, where it is timed, and the checkpoint's shape as its library builds it. Lengths: square images, and a class token for ViT."""
+"""By title: our model, its lengths, batches and sizes, its peers.
+
+Lengths are square images, plus a class token for ViT.
+"""
 
 
-def arms(model: str, peers: dict[str, str], best: str, engines: tuple[str, ...], beside: dict[str, str]) -> tuple[Arm, ...]:
-    """Ours with its best engine, which all others are compared with; ours and every peer with each of `engines`; a peer as shipped is eager.
+def arms(model: str, peers: dict[str, str], best: str, engines: tuple[str, ...], engine_flags: dict[str, str]) -> tuple[Arm, ...]:
+    """Return the variants of one comparison.
 
-    `beside`: flags of the peers that are not.
+    The first, ours with its best engine, is the baseline. Our model and every peer run with each of `engines`. A peer in eager mode runs as shipped.
+
+    `engine_flags`: further flags of peers that do not run as shipped.
     """
     ours = [Arm(name=f"ours, {engine}", flags={"models": model, "engine": engine}) for engine in engines if engine != best]
     theirs = [
         Arm(name=peer, flags={"models": name, "engine": engine})
         if engine == EAGER
-        else Arm(name=f"{peer}, {engine}", flags={"models": name, "engine": engine, **beside})
+        else Arm(name=f"{peer}, {engine}", flags={"models": name, "engine": engine, **engine_flags})
         for peer, name in peers.items()
         for engine in engines
     ]
@@ -97,13 +116,13 @@ def grid(title: str, phase: str, flags: dict[str, str], chosen: tuple[Arm, ...])
     return Grid(name=f"{title}, {phase}", flags={**flags, "phase": phase}, arms=chosen, baseline=BEST)
 
 
-def same_sizes(lengths: str, batches: str, beside: dict[str, str], *phases: str) -> tuple[Grid, ...]:
+def same_sizes(lengths: str, batches: str, engine_flags: dict[str, str], *phases: str) -> tuple[Grid, ...]:
     return tuple(
         grid(
             title,
             phase,
             {**METRICS, **sizes, "seq": lengths, "batch": batches},
-            arms(model, peers, CPU_ENGINES[phase], (EAGER, CPU_ENGINES[phase]), beside),
+            arms(model, peers, CPU_ENGINES[phase], (EAGER, CPU_ENGINES[phase]), engine_flags),
         )
         for title, (model, sizes, peers) in FAMILIES.items()
         for phase in phases
@@ -119,7 +138,10 @@ def in_bf16() -> tuple[Grid, ...]:
 
 
 def targets(part: str, phase: str) -> tuple[Prediction, ...]:
-    """The project's own: no cell slower than the fastest peer, a bound on the geometric mean, and equal outputs."""
+    """Return the project's own targets for one phase.
+
+    No configuration slower than the fastest peer, a bound on the geometric mean, and equal outputs.
+    """
     ratio = dataclasses.replace(faster(part, FASTEST_PEER), places=PLACES)
     return (
         dataclasses.replace(ratio, at_most=1.0),
@@ -138,12 +160,12 @@ def targets(part: str, phase: str) -> tuple[Prediction, ...]:
 
 
 def faster(part: str, peer: str) -> Prediction:
-    because = "the same products by a faster kernel, and a large batch in pieces that fit a cache"
+    because = "the same products run in a faster kernel, and a large batch runs in pieces that fit a cache"
     return Prediction(part=part, arm=BEST, against=peer, measure="latency_ms", expected=LOWER, because=because)
 
 
 ABLATION = Ablation(
-    cpu=(*same_sizes(LENGTHS, BATCHES, BESIDE, *PHASES), *in_bf16()),
+    cpu=(*same_sizes(LENGTHS, BATCHES, ENGINE_LENGTHS, *PHASES), *in_bf16()),
     cuda=tuple(
         grid(title, phase, {**BF16, **flags}, arms(model, peers, CUDA_ENGINES[phase], (EAGER, COMPILE, GRAPH), {}))
         for title, (model, flags, peers) in PUBLISHED.items()

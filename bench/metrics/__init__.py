@@ -1,18 +1,21 @@
-"""The contract of a metric: one file, `bench/metrics/<name>.py`, found by the catalog, importing no torch at its top level.
+"""Contract of a metric: one file, `bench/metrics/<name>.py`.
 
-    REPEAT     how often it is measured: "once" per cell, once per "round", once per "seed" (training), once per "trial" (tuning), or as the
-               "pilot" of another metric, which nobody asks for
-    COLUMNS    the columns it fills
-    NOT_NUMBERS optional: those of them that hold texts or flags
-    measure    (Job) -> Measurement, in a worker process that does nothing else; may import torch
-    take_turns in place of measure: (Job) -> a generator that yields when warm and after each burst that True was sent for, and returns the
-               Measurement when False is sent; the jobs of a timing group take turns
-    NEEDS_TASK optional: True where a cell without a task cannot be measured
-    shared_by  optional: (Cell, Settings) -> facts; cells that agree on all of them share one measurement ("once" and "round")
-    MEASURES_PROCESS optional: True where the memory that a process holds is what is measured, so that none is kept for the sake of speed
-    summarise  (measured records of one cell, by repeat) -> column values; pure, imports no torch
+The catalog finds the files. A metric file imports no torch at its top level and defines:
 
-A value that could not be measured is None, never 0.
+    REPEAT     how often to measure: "once" per cell, once per "round", once per "seed" (training), once per "trial" (tuning), or "pilot": before
+               another metric, never on request
+    COLUMNS    the columns that it fills
+    NOT_NUMBERS optional: columns that hold text or flags
+    measure    (Job) -> Measurement. Runs in its own worker process; may import torch
+    take_turns replaces measure if jobs of a timing group take turns: (Job) -> a generator. It yields when warm and after each burst, runs a burst
+               for each True sent to it, and returns the Measurement for False
+    NEEDS_TASK optional: True if only cells with a task can be measured
+    shared_by  optional: (Cell, Settings) -> facts. Cells with equal facts share one measurement ("once" and "round")
+    MEASURES_PROCESS optional: True if the metric measures the process's memory, so that the allocator keeps no freed memory for speed
+    summarise  (measured records of one cell, by repeat) -> column values. Pure; imports no torch
+
+A cell is one configuration: a model at one size with one workload. A round measures all cells once, each in a fresh process. A value that could not
+be measured is None, never 0.
 """
 
 from __future__ import annotations
@@ -28,7 +31,11 @@ Repeat = Literal["once", "round", "seed", "trial", "pilot"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """`values`: single figures; `samples`: raw series. Units are in the names."""
+    """The result of one job, with units in the names.
+
+    `values`: single figures by name.
+    `samples`: raw series by name.
+    """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, Sequence[float]] = field(default_factory=dict)

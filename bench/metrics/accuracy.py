@@ -1,4 +1,7 @@
-"""Accuracy on a task's test items after training, top-1 to top-5, over several seeds; for values, a score."""
+"""Accuracy, or a regression score, on test items after training.
+
+Several seeds are trained. Classes give top-1 to top-5 accuracy; values give R2.
+"""
 
 from __future__ import annotations
 
@@ -57,19 +60,19 @@ NOT_NUMBERS = ("score_name",)
 
 
 def measure(job: Job) -> Measurement:
-    """Train the cell's model on its task with the job's recipe; the seed is the settings' plus the repeat. The test items are scored once.
+    """Train the cell's model with the job's recipe and score it.
 
-    The first seed's record also holds how the model mixed tokens, before and after (`bench.training.weight_maps`), and the fit of a curve
-    (`bench.training.curve_fits`).
+    Test items are scored once. The seed is the settings' seed plus the repeat. The record of the first seed also holds how the model mixed tokens
+    before and after training (`bench.training.weight_maps`), and the fit of a curve (`bench.training.curve_fits`).
 
-    Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where it was built for another one or the
-    job has no recipe.
+    Raises RequestError if the model's seq_len does not fit the task or the data are missing, ValueError if the model was built for another task or
+    the job has no recipe.
     """
     from bench.training.inspection import fit_of, mixing_of
 
     seed = job.settings.seed + job.repeat
     model, data = _prepare(job, seed)
-    is_first = job.repeat == 0  # matrices and fit are an example; a record of every seed would be large
+    is_first = job.repeat == 0  # one example suffices; matrices in every record would take much space
     layout, regression = _layout(job), info_of(job.cell.workload.task).regression
     start = mixing_of(model, data, layout) if is_first else {}
     result = _train(job, model, data, seed=seed, scores_test=True)
@@ -89,15 +92,16 @@ def measure(job: Job) -> Measurement:
 
 
 def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
-    """Train the job's model, going on from its checkpoint where there is one."""
+    """Train the job's model, continuing from its checkpoint if there is one."""
     model, data = _prepare(job, seed)
     return _train(job, model, data, seed=seed, scores_test=scores_test)
 
 
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
-    """What training took and came to, whatever the kind of answer. `train_flops`: model FLOPs of forward and backward over all epochs.
+    """Return cost, data and validation score of a training.
 
-    A teacher's training counts in `train_s` and `train_flops`, and in the latter the answers that it gives in every epoch.
+    `train_flops`: model FLOPs of forward and backward over all epochs. A teacher's training is included in `train_s` and `train_flops`; its answers
+    in every epoch are included in `train_flops`.
     """
     from bench.measure.model import cost_of
 
@@ -127,13 +131,14 @@ def training_samples(result: TrainResult) -> dict[str, list[float]]:
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """Means over seeds, with a 95 % t-interval for the accuracies, clipped to 0..1, or for the score (None for a single seed).
+    """Average over seeds; add 95 % t-intervals for accuracies and scores.
 
-    `exact_accuracy`: the share of test items in which every token asked for is right. `perplexity`: `exp` of the mean cross-entropy over the test
-    tokens asked for, without label smoothing, averaged over seeds and given its interval on the log scale; empty where answers are generated.
-    Both are of tasks that ask for a class at tokens, and empty in records that do not hold them.
+    Intervals of accuracies are clipped to 0..1; intervals are None for a single seed. Times are medians, because a busy machine skews means.
 
-    Of the two times, medians: a busy machine skews means.
+    For tasks with a class per token, and None in records without them:
+    `exact_accuracy`: share of test items with every answer right.
+    `perplexity`: `exp` of the cross-entropy per answer on the test items, without label smoothing. Mean and interval over seeds are computed before
+    `exp`. None if answers are generated.
     """
     if not records:
         return dict.fromkeys(COLUMNS)
@@ -160,7 +165,10 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
-    """The model at initialisation and the data: the same for the same seed, whether a training begins or goes on."""
+    """Build the untrained model and load its data.
+
+    Both depend on the seed alone, also when a training resumes.
+    """
     import torch
 
     from bench.measure.model import build_model
@@ -168,7 +176,7 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
     from bench.training.data import load_training_data
 
     if job.recipe is None:
-        raise ValueError(f"the metric {job.metric} needs a recipe to train by")
+        raise ValueError(f"metric {job.metric} needs a recipe to train with")
     data = load_training_data(job.cell.model, job.cell.workload.task, job.recipe, seed=seed)
     set_product_precision(job.recipe.precision)
     torch.manual_seed(seed)
@@ -176,12 +184,12 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
 
 
 def _train(job: Job, model: nn.Module, data: TrainingData, *, seed: int, scores_test: bool) -> TrainResult:
-    from bench.training.distillation import train_taught
+    from bench.training.distillation import train_with_teacher
 
     assert job.recipe is not None
     checkpoint = _checkpoint(job, seed, data.data_id)
     device = job.cell.workload.device
-    return train_taught(model, data, job.recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
+    return train_with_teacher(model, data, job.recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
 
 
 def _layout(job: Job) -> TokenLayout:
@@ -204,13 +212,13 @@ def _checkpoint(job: Job, seed: int, data_id: str) -> Checkpoint | None:
         "data": data_id,
         "seed": seed,
         "threads": torch.get_num_threads(),
-        "torch": str(torch.__version__),  # plain text: a checkpoint holds nothing else, or it could not be loaded safely
+        "torch": str(torch.__version__),  # a plain str, because checkpoints load safely only with plain data
     }
     return Checkpoint(path=Path(job.scratch) / job.scratch_name, identity=identity)
 
 
 def _scores(scores: Scores, prefix: str) -> dict[str, Any]:
-    """Accuracies where classes were asked for; R2, by name, where values were."""
+    """Return accuracies for classes, or R2 as a named score for values."""
     if not scores.top:
         return {f"{prefix}score": scores.value, **({} if prefix else {"score_name": "r2"})}
     top = {f"accuracy_top{k}": share for k, share in enumerate(scores.top, start=1) if k > 1}
@@ -218,15 +226,21 @@ def _scores(scores: Scores, prefix: str) -> dict[str, Any]:
 
 
 def _sequence_scores(scores: Scores, *, is_generated: bool) -> dict[str, Any]:
-    """Of token classes, on the test items. A generated sequence has no perplexity: its answers follow on the model's own, not on the right ones."""
+    """Return sequence scores of token-class tasks.
+
+    Generated sequences have no perplexity, because each answer follows the model's own earlier answers, not the right ones.
+    """
     exact = {} if scores.exact is None else {"exact_accuracy": scores.exact}
     return exact if is_generated or scores.cross_entropy is None else {**exact, "cross_entropy": scores.cross_entropy}
 
 
 def _perplexity(values: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """`exp` of the mean cross-entropy over seeds and of the ends of its interval, so that the interval stays above zero."""
+    """Return perplexity over seeds, with its interval.
+
+    `exp` is applied to the mean cross-entropy and the ends of its interval, so the interval stays positive.
+    """
     nats = _mean_with_interval(values, "cross_entropy", low=0.0, high=math.inf)
-    largest = math.log(sys.float_info.max)  # math.exp raises an error beyond it
+    largest = math.log(sys.float_info.max)  # math.exp raises OverflowError above it
     return {
         name.replace("cross_entropy", "perplexity"): None if found is None else math.exp(found) if found < largest else math.inf
         for name, found in nats.items()
@@ -249,7 +263,7 @@ def _mean(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def _median(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    found = [row[name] for row in values if row.get(name) is not None]  # whole numbers stay whole
+    found = [row[name] for row in values if row.get(name) is not None]  # integers stay integers
     return statistics.median(found) if found else None
 
 

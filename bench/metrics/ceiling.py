@@ -1,16 +1,18 @@
-"""What this device reaches at best: matrix products, copies and tiny operators, by which steps are judged compute-, bandwidth- or launch-bound.
+"""Highest rates of this device: matrix products, copies and operator launches.
 
-    ceiling_flops_per_s   the highest rate of a matrix product over a few square and tall shapes, in the arithmetic of the cell; on a CPU of
-                          torch.mm and of oneDNN's linear layer, whichever is faster: on AMD's the latter is, by a factor of two in fp32
+They show whether a step is bound by computation, bandwidth or launches.
+
+    ceiling_flops_per_s   highest rate of a matrix product over a few square and tall shapes, in the cell's arithmetic. A CPU times torch.mm and
+                          oneDNN's linear layer and takes the faster: on AMD, oneDNN is faster by a factor of two in fp32
     ceiling_bytes_per_s   bytes read and written per second by a copy between two arrays much larger than the last cache, as STREAM counts
                           them (McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", 1995)
-    ceiling_launch_s      seconds per operator of a long chain of tiny ones (adding 1 to 16 numbers, called from Python): a step of k
+    ceiling_launch_s      seconds per operator in a long chain of tiny operators (adding 1 to 16 numbers, called from Python): a step of k
                           operators can hardly take less than k times as long
-    ceiling_kernel        which product was the fastest: `torch.mm`, `oneDNN` or `oneDNN packed`; empty in records that knew torch.mm alone
-    ceiling_products      FLOPs per second of each kernel at the cheapest shape, which even a short measurement takes
+    ceiling_kernel        the fastest product: `torch.mm`, `oneDNN` or `oneDNN packed`; None in older records, which timed torch.mm alone
+    ceiling_products      FLOPs per second of each kernel at the cheapest shape, which even a short measurement includes
 
-The best of the repeats within a process, the median over rounds. A ceiling belongs to the device, its threads and the arithmetic, not to a
-cell: one job per round measures it for all cells that share these.
+Each process reports its best repeat, and the table the median over rounds. A ceiling depends on the device, its threads and the arithmetic,
+not on the cell: one job per round measures it for all cells that share these.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 MatrixShape = tuple[int, int, int]
 Prepare = Callable[[MatrixShape, str, "torch.dtype"], Callable[[], object]]
-"""From a shape, a device and a dtype to the product that is to be timed."""
+"""Builds the product to time from shape, device and dtype."""
 REPEAT: Repeat = "round"
 RATES = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
 KERNEL, BY_KERNEL = "ceiling_kernel", "ceiling_products"
@@ -42,25 +44,29 @@ COLUMNS = (*RATES, KERNEL)
 NOT_NUMBERS = (KERNEL,)
 
 ARITHMETIC = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "bf16-autocast": "bf16"}
-"""In what the matrix products of a dtype are computed."""
+"""Arithmetic of matrix products, by the cell's dtype."""
 PRODUCTS = {
     "cpu": ((256, 256, 256), (512, 512, 512), (4096, 256, 256), (1024, 1024, 1024)),
     "cuda": ((1024, 1024, 1024), (4096, 4096, 4096), (16384, 1024, 4096), (8192, 8192, 8192)),
 }
-"""`(rows, inner, columns)`, the cheapest first: those that fit a cache and those that do not."""
+"""`(rows, inner, columns)`, cheapest first: some fit a cache, some do not."""
 TORCH_MM, ONEDNN, PACKED = "torch.mm", "oneDNN", "oneDNN packed"
 COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
-"""Of each array: several times the last cache."""
+"""Bytes of each array: several times the last cache."""
 CHAIN_LENGTH = 1000
 CHAIN_ELEMENTS = 16
 MIN_REPEATS = 3
 SHARES = {"product": 0.5, "copy": 0.375, "launch": 0.125}
-"""Of the sampling time."""
+"""Shares of the sampling time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A matrix product that was timed: FLOPs per second, and of what."""
+    """A timed matrix product.
+
+    `rate`: FLOPs per second.
+    `kernel`: the library function that computed it.
+    """
 
     rate: float
     shape: MatrixShape
@@ -68,12 +74,15 @@ class Product:
 
 
 def shared_by(cell: Cell, settings: Settings) -> Mapping[str, Any]:
-    """Cells that agree on these share one measurement."""
+    """Return the facts that cells must share to share one measurement."""
     return {"device": cell.workload.device, "dtype": ARITHMETIC[cell.workload.dtype], "threads": settings.threads}
 
 
 def measure(job: Job) -> Measurement:
-    """Measure the three ceilings in about `sample_s`. Only the cell's device and dtype count."""
+    """Measure the three ceilings in about `sample_s` seconds.
+
+    Only the cell's device and dtype matter.
+    """
     import torch
 
     from bench.measure.step import set_product_precision
@@ -83,7 +92,7 @@ def measure(job: Job) -> Measurement:
     set_product_precision(ARITHMETIC[work.dtype])
     dtype = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[ARITHMETIC[work.dtype]]
     stopwatch = stopwatch_for(work.device)
-    if warmup_s := rules_for(work.device, sample_s).min_warmup_s:  # a GPU leaves its idle clocks
+    if warmup_s := rules_for(work.device, sample_s).min_warmup_s:  # raises a GPU's clocks from idle
         _fastest(_torch_mm(PRODUCTS[work.device][1], work.device, dtype), stopwatch, warmup_s)
     products = _products(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
     best = _fastest_of(products)
@@ -101,7 +110,7 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """Medians over rounds, and every kernel that won one of them; None where nothing was measured."""
+    """Return medians over rounds and every winning kernel; None without records."""
     if not records:
         return dict.fromkeys(COLUMNS)
     medians = {column: statistics.median(record.outcome.values[column] for record in records) for column in RATES}
@@ -110,13 +119,16 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 
 def calibration_job(device: str, dtype: str, settings: Settings) -> Job:
-    """The measurement on its own, outside any plan."""
+    """Return a job that measures the ceilings outside a plan."""
     model = ModelSpec(name="none", family="none", shape=Shape(seq_len=2, width=1, depth=1, heads=1, ffn_width=1))
     return Job(cell=Cell(model=model, workload=Workload(device=device, dtype=dtype)), metric="ceiling", repeat=0, settings=settings)
 
 
 def _products(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> list[Product]:
-    """Time every kernel at every shape; leave out the shapes that would not fit their part of the time at the best rate so far, but not the first."""
+    """Time every kernel at every shape that the time allows.
+
+    A shape is skipped if, at the best rate so far, it would exceed its share. The first shape is always timed.
+    """
     shapes, kernels = PRODUCTS[device], _kernels(device, dtype)
     part_s = time_s / len(shapes) / len(kernels)
     found: list[Product] = []
@@ -133,7 +145,7 @@ def _fastest_of(products: Sequence[Product]) -> Product:
 
 
 def _kernels(device: str, dtype: torch.dtype) -> Mapping[str, Prepare]:
-    """What can multiply matrices on this device, by name."""
+    """Return the matrix products available on this device, by name."""
     import torch
 
     from bench.measure.onednn import product
@@ -157,7 +169,10 @@ def _torch_mm(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[
 
 
 def _onednn_linear(shape: MatrixShape, device: str, dtype: torch.dtype, *, packs: bool = False) -> Callable[[], object]:
-    """With the weights as a layer holds them, `(columns, inner)`, or packed, as the engine `onednn` holds them; neither bias nor activation."""
+    """Build oneDNN's linear layer, without bias and activation.
+
+    Weights lie as in a layer, `(columns, inner)`, or packed as in the engine `onednn`.
+    """
     import torch
 
     from bench.measure.onednn import product
@@ -168,7 +183,7 @@ def _onednn_linear(shape: MatrixShape, device: str, dtype: torch.dtype, *, packs
 
 
 def _copy_rate(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> float:
-    """Bytes per second, those read and those written."""
+    """Return bytes read and written per second."""
     import torch
 
     source = torch.ones(COPY_BYTES[device] // dtype.itemsize, dtype=dtype, device=device)
@@ -177,7 +192,7 @@ def _copy_rate(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: fl
 
 
 def _launch_seconds(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> float:
-    """Seconds per operator, each of which waits for the one before."""
+    """Return seconds per operator in a chain of dependent operators."""
     import torch
 
     numbers = torch.ones(CHAIN_ELEMENTS, dtype=dtype, device=device)
@@ -185,8 +200,11 @@ def _launch_seconds(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_
 
 
 def _fastest(call: Callable[[], object], stopwatch: Stopwatch, time_s: float, inner_loop: int = 1, *, by_wall: bool = False) -> float:
-    """Seconds of one call: the least over the samples, of which the first, that sets things up, does not count. By the device's clock where it has
-    one: waiting for it takes some microseconds more."""
+    """Return seconds per call of the fastest sample, discarding the first.
+
+    The first sample includes set-up. Uses the device's clock if there is one and `by_wall` is False, because waiting for the device adds
+    microseconds.
+    """
     stopwatch.sample(call, inner_loop)
     taken: list[Sample] = []
     spent = 0.0

@@ -1,12 +1,12 @@
-"""Energy of one step, read from the GPU's own counter over seconds of repeated steps.
+"""Energy of one step, from the GPU's own counter.
 
-    energy_j        joules that the whole GPU took per step, its idle power included: nothing is subtracted. Median over rounds. None where there
-                    is no counter, with the reason in `energy_reason`
-    energy_low_j    with `energy_high_j` the 95 % interval over rounds
+    energy_j        joules that the whole GPU took per step, idle power included. Median over rounds. None without a counter, with the reason in
+                    `energy_reason`
+    energy_low_j    with `energy_high_j`, the 95 % interval over rounds
     power_w         mean power over the window, median over rounds
 
-NVML's counter of total energy refreshes every 20 to 100 ms, so a window of seconds is wrong by at most one refresh at either end. Steps are
-enqueued in batches between two synchronisations, so that waiting for the host is no part of a step.
+NVML's counter of total energy refreshes every 20 to 100 ms, so a window of seconds is wrong by at most one refresh at either end. Steps are enqueued
+in batches between two synchronisations, so that waiting for the host does not count.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MILLIJOULES_PER_JOULE = 1000.0
 
 
 class NoEnergyCounterError(RuntimeError):
-    """This device has no readable counter of energy; the message says why."""
+    """This device has no readable energy counter; the message gives the reason."""
 
 
 def measure(job: Job) -> Measurement:
-    """Run the cell's step over one window and divide the energy by the number of steps."""
+    """Measure the energy of the cell's step over one window."""
     device = job.cell.workload.device
     if device != "cuda":
-        return _absent(f"no energy counter for device {device}: NVML counts the energy of NVIDIA GPUs")
+        return _absent(f"device {device} has no energy counter: NVML counts the energy of NVIDIA GPUs")
     try:
         with energy_counter(_device_uuid()) as read_millijoules:
             return _measured(job, read_millijoules)
@@ -48,7 +48,10 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """Medians over rounds and the interval of the energy; None where nothing was measured. Records of older versions hold no power."""
+    """Return medians over rounds and the energy's interval; None if not measured.
+
+    Older records hold no power.
+    """
     values = [record.outcome.values for record in records]
     joules = [value["energy_j"] for value in values if value.get("energy_j")]
     watts = [value["power_w"] for value in values if value.get("power_w")]
@@ -63,7 +66,10 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def energy_counter(uuid: str) -> Iterator[Callable[[], int]]:
-    """A function that reads the total energy, in millijoules, of the GPU with this UUID (`GPU-...`). Raises NoEnergyCounterError."""
+    """Yield a function that reads a GPU's total energy, in millijoules.
+
+    `uuid`: NVML's name of the GPU (`GPU-...`). Raises NoEnergyCounterError.
+    """
     try:
         import pynvml
     except ImportError as error:
@@ -77,7 +83,7 @@ def energy_counter(uuid: str) -> Iterator[Callable[[], int]]:
         try:
             return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
         except pynvml.NVMLError as error:
-            raise NoEnergyCounterError(f"NVML reads no energy of {uuid}: {error}") from error
+            raise NoEnergyCounterError(f"NVML cannot read the energy of {uuid}: {error}") from error
 
     try:
         read()
@@ -93,7 +99,10 @@ def energy_per_step(
     window_s: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float | int]:
-    """`run_steps(k)` runs k steps and returns when the device is done. The first batch to end after `window_s` closes the window."""
+    """Measure energy per step and mean power over a window.
+
+    `run_steps(k)` runs k steps and returns when the device has finished. The window ends with the first batch to finish after `window_s` seconds.
+    """
     batch = _steps_per_batch(run_steps, clock)
     start, energy_before, num_steps = clock(), read_millijoules(), 0
     while (elapsed := clock() - start) < window_s:
@@ -104,7 +113,10 @@ def energy_per_step(
 
 
 def _steps_per_batch(run_steps: Callable[[int], None], clock: Callable[[], float]) -> int:
-    """So many steps that a batch takes about `BATCH_S`; doubling, because the first ones are slower than the rest."""
+    """Return the number of steps that takes about `BATCH_S`.
+
+    It is doubled from 1, because the first steps are slower than the rest.
+    """
     batch = 1
     while batch < MAX_BATCH:
         start = clock()
@@ -133,7 +145,7 @@ def _measured(job: Job, read_millijoules: Callable[[], int]) -> Measurement:
 
 
 def _device_uuid() -> str:
-    """NVML's name of the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES says."""
+    """Return NVML's name of the GPU that torch uses, independent of CUDA_VISIBLE_DEVICES."""
     import torch
 
     return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"

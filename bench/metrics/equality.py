@@ -1,4 +1,7 @@
-"""Whether what is timed computes what it should: a peer beside our model of equal weights, an engine beside the same model in eager mode."""
+"""Checks that timed steps compute equal outputs and gradients.
+
+A peer is compared with our model at equal weights, an engine with the same model in eager mode.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,24 @@ REPEAT: Repeat = "once"
 COLUMNS = ("output_error", "gradient_error", "equal_to", "equal", "differences")
 NOT_NUMBERS = ("equal_to", "equal", "differences")
 FP32_TOLERANCES, LOW_TOLERANCES = (1e-5, 1e-4), (3e-2, 1e-1)
-"""Of outputs and gradients: the largest difference, as a share of the largest value; in fp32, and in every dtype of fewer bits."""
+"""Allowed relative differences of (outputs, gradients), in fp32 and lower dtypes.
+
+Differences are a share of the largest value.
+"""
 SMALLEST_SHARE = 1e-2
-"""A gradient that is zero but for rounding is held against this share of the largest of all gradients."""
+"""Smallest scale of a gradient's error, relative to the largest gradient.
+
+Some gradients are zero except for rounding.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """Outputs of one forward pass and, in the train phase, the gradients of all parameters from the same upstream gradient."""
+    """Results of one pass.
+
+    `outputs`: of the forward pass.
+    `gradients`: of all parameters, from one fixed upstream gradient; empty outside the train phase.
+    """
 
     outputs: Tensor
     gradients: Mapping[str, Tensor]
@@ -35,9 +48,11 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What a step is compared with. `prepare` brings its model to equal weights; `by_name` gives the reference's gradients their names there.
+    """A reference for a step's outputs and gradients.
 
-    `differences`: what was taken out of a peer for the comparison, and is in it when it is timed.
+    `prepare`: brings the step's model to the reference's weights.
+    `by_name`: renames the reference's gradients to the step's parameter names.
+    `differences`: parts removed from a peer for the comparison but present when it is timed, in words.
     """
 
     name: str
@@ -48,15 +63,17 @@ class Comparison:
 
 
 def measure(job: Job) -> Measurement:
-    """Outputs and gradients on the cell's data, with weights drawn anew so that no answer is zero. No optimizer step is made.
+    """Compare outputs and gradients with a reference on the cell's data.
 
-    A model that is not ours is compared with the one of ours that computes the same (`bench.peers.counterpart`), any other with itself in eager mode;
-    eager mode itself with nothing, nor a training step that is recorded and replayed. A peer's is compared as it is recorded.
+    Weights are redrawn so that no output is zero. No optimizer step is made.
 
-    In fp32, what differs by more than is allowed is compared with the same model in float64: a sum over all rows of a large batch, such as torch's
-    gradient of a normalisation's bias, may itself be further from the truth than what it is to judge.
+    A peer is compared, in its own engine, with our model that computes the same (`bench.peers.counterpart`). Any other model is compared with
+    itself in eager mode. Eager mode has no reference, nor has a training step that is recorded and replayed, unless the model is a peer.
 
-    Raises ValueError where weights cannot be copied.
+    In fp32, a result outside the tolerances is compared again, with the reference in float64: a sum over all rows of a large batch, such as torch's
+    gradient of a normalisation's bias, may itself have a larger error than the result it judges.
+
+    Raises ValueError if weights cannot be copied.
     """
     import torch
 
@@ -71,23 +88,23 @@ def measure(job: Job) -> Measurement:
         step = build_step(cell, seed=job.settings.seed, prepare=comparison.prepare)
         found = _found(step, cell)
         expected = _answers(comparison.reference, _own_model(cell.model, comparison.reference), step.data, cell)
-        judged = {**errors(found, expected, comparison, cell.workload.dtype), "equal_to": comparison.name}
-        if not judged["equal"] and cell.workload.dtype == "fp32":
+        result = {**errors(found, expected, comparison, cell.workload.dtype), "equal_to": comparison.name}
+        if not result["equal"] and cell.workload.dtype == "fp32":
             exact = _exact_answers(cell, comparison, step.data)
-            judged = {**errors(found, exact, comparison, cell.workload.dtype), "equal_to": f"{comparison.name}, in float64"}
-    return Measurement(values={**judged, "differences": comparison.differences or None})
+            result = {**errors(found, exact, comparison, cell.workload.dtype), "equal_to": f"{comparison.name}, in float64"}
+    return Measurement(values={**result, "differences": comparison.differences or None})
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """The columns as measured; None where nothing was."""
+    """Return the columns as measured; None if not measured."""
     values = records[-1].outcome.values if records else {}
     return {column: values.get(column) for column in COLUMNS}
 
 
 def errors(found: Answers, expected: Answers, comparison: Comparison, dtype: str) -> dict[str, Any]:
-    """`output_error`, `gradient_error` (None without gradients) and whether both are within the tolerances of the dtype.
+    """Return both errors and whether they are within the dtype's tolerances.
 
-    An error that is no finite number, as of answers that are none, is None too, and the two are not equal.
+    Keys: `output_error`, `gradient_error` (None without gradients) and `equal`. A non-finite error becomes None, and `equal` is False.
     """
     output = _error(found.outputs, expected.outputs)
     gradient = _gradient_error(found.gradients, comparison.by_name(expected.gradients)) if expected.gradients else None
@@ -106,7 +123,7 @@ def _comparison(cell: Cell) -> Comparison | None:
     model, work = cell.model, cell.workload
     if is_counted(model) and (counterpart := family_of(model.family).counterpart_of(config_of(model))):
         return _with_ours(cell, counterpart)
-    # a recorded training step has no gradients to look at, and it records eager mode itself
+    # a recorded training step exposes no gradients, and it records eager mode itself
     if work.engine == EAGER or (work.phase == "train" and parse_engine(work.engine).name == "graph"):
         return None
     return _with_eager(cell)
@@ -136,7 +153,7 @@ def _with_ours(cell: Cell, counterpart: Any) -> Comparison:
 
 
 def ours_of(model: ModelSpec, counterpart: Any) -> ModelSpec:
-    """The model of ours that a peer is compared with: of the same sizes, reading the same data."""
+    """Return the spec of our model with a peer's sizes and interface."""
     options = tuple(sorted(counterpart.options.items()))
     name = "+".join((counterpart.family, *(f"{key}={value}" for key, value in options)))
     return ModelSpec(name=name, family=counterpart.family, options=options, shape=model.shape, interface=model.interface)
@@ -157,7 +174,7 @@ def _with_eager(cell: Cell) -> Comparison:
 
 
 def _placed(reference: nn.Module, cell: Cell) -> nn.Module:
-    """In the cell's precision and phase, as `build_step` does it."""
+    """Bring the reference to the cell's precision and phase, as `build_step` does."""
     from bench.measure.step import PARAMETER_DTYPES, cast
 
     cast(reference, PARAMETER_DTYPES[cell.workload.dtype])
@@ -165,7 +182,10 @@ def _placed(reference: nn.Module, cell: Cell) -> nn.Module:
 
 
 def _found(step: Step, cell: Cell) -> Answers:
-    """In the infer phase what the timed call answers, the second time: an engine may record the first and replay it from then on."""
+    """Return the results of the step.
+
+    In the infer phase these are the results of the second timed call. An engine may record the first call and replay it afterwards.
+    """
     if cell.workload.phase == "train":
         return _answers(step.forward, _own_model(cell.model, step.model), step.data, cell)
     step.call()
@@ -173,14 +193,14 @@ def _found(step: Step, cell: Cell) -> Answers:
 
 
 def _exact_answers(cell: Cell, comparison: Comparison, data: Tensor) -> Answers:
-    """Those of the reference in float64, whose own weights and gradients are not touched."""
+    """Return the reference's results in float64, leaving its weights and gradients unchanged."""
     import copy
 
     from bench.measure.step import attention_backend
 
     reference = copy.deepcopy(comparison.reference).double()
     reference.zero_grad()
-    with attention_backend("math"):  # the only one that takes float64 on every device
+    with attention_backend("math"):  # the only backend that supports float64 on every device
         return _answers(reference, _own_model(cell.model, reference), data.double(), cell)
 
 
@@ -195,14 +215,17 @@ def _answers(forward: Callable[[Tensor], Tensor], model: nn.Module, data: Tensor
     if not trains:
         return Answers(outputs=outputs.clone(), gradients={})
     upstream = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0)).to(outputs)
-    if outputs.requires_grad:  # a model without parameters has no backward
+    if outputs.requires_grad:  # a model without parameters has no backward pass
         outputs.backward(upstream)
     gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
     return Answers(outputs=outputs.detach().clone(), gradients=gradients)
 
 
 def _gradient_error(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """The worst of all parameters. Infinite where one has a gradient in one of the two only."""
+    """Return the largest gradient error over parameters.
+
+    Infinite if one side lacks a gradient that the other has.
+    """
     if set(found) != set(expected):
         return float("inf")
     largest = max((float(gradient.abs().max()) for gradient in expected.values()), default=0.0)
@@ -210,8 +233,10 @@ def _gradient_error(found: Mapping[str, Tensor], expected: Mapping[str, Tensor])
 
 
 def _error(found: Tensor, expected: Tensor, smallest: float = 0.0) -> float:
-    """The largest difference as a share of the largest expected value, or of `smallest`. Infinite for what is no number, and for something where
-    nothing is expected."""
+    """Return the largest difference, relative to the largest expected value.
+
+    The scale is at least `smallest`. Infinite if the difference is NaN, or if all expected values are zero and the result is not.
+    """
     difference = float((found.double() - expected.double()).abs().max())
     scale = max(float(expected.abs().max()), smallest)
     if math.isnan(difference) or (difference and not scale):
@@ -220,7 +245,10 @@ def _error(found: Tensor, expected: Tensor, smallest: float = 0.0) -> float:
 
 
 def _own_model(spec: ModelSpec, model: nn.Module) -> nn.Module:
-    """The library's own module, whose names are those of a counterpart's pairs; any other model itself."""
+    """Return the library's own module of a peer; any other model unchanged.
+
+    The parameter pairs of a counterpart use the names of the library's module.
+    """
     from bench.measure.model import family_of, is_counted
 
     if not is_counted(spec):

@@ -1,4 +1,7 @@
-"""FLOPs of one sample, counted three times: the closed form, torch's flop counter and fvcore (where installed) must agree exactly."""
+"""FLOPs of one sample, counted three ways that must agree exactly.
+
+The counts are the closed form, torch's FLOP counter and fvcore (if installed).
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,12 @@ NOT_NUMBERS = ("flops_agree", "flops_counted_by")
 
 
 def measure(job: Job) -> Measurement:
-    """Count the reference formulation at batch 1, on `meta` or, where fvcore meets a convolution, on the CPU. A model without a closed form has
-    torch's count in its place, taken when it was planned. `flops_counted_by` names the counts compared; `flops_agree` is None for a single count.
-    Raises CountError where two counts differ or a counter would miss matrix work."""
+    """Count the reference formulation's FLOPs at batch 1.
+
+    Runs on `meta`, or on the CPU if fvcore meets a convolution. A model without a closed form uses torch's count from planning instead.
+    `flops_counted_by` names the compared counts; `flops_agree` is None for a single count. Raises CountError if two counts differ or a counter would
+    miss matrix work.
+    """
     from bench.measure.model import cost_of
 
     cell = job.cell
@@ -43,7 +49,10 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """The counts; the same in every record of a cell. `flops_train` and `flops_recompute` are empty outside the train phase."""
+    """Return the counts, equal in every record of a cell.
+
+    `flops_train` and `flops_recompute` are None outside the train phase.
+    """
     values = records[-1].outcome.values if records else {}
     return {column: values.get(column) for column in COLUMNS}
 
@@ -54,18 +63,20 @@ def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
 
     n = cell.model.shape.seq_len
     closed = cost.flops().at(n)
-    is_open = is_counted(cell.model)  # then torch's count is what the cost consists of
-    counts = {} if is_open else {"closed form": closed}
-    counts["torch"] = closed if is_open else _counted(cell, lambda reference, data: count_with_torch(reference.eval(), data).flops)
+    has_no_closed_form = is_counted(cell.model)  # then the cost consists of torch's count
+    counts = {} if has_no_closed_form else {"closed form": closed}
+    counts["torch"] = (
+        closed if has_no_closed_form else _counted(cell, lambda reference, data: count_with_torch(reference.eval(), data).flops)
+    )
     if HAS_FVCORE:
-        device = fvcore_device(_reference_on(cell, n, "meta")[0]) if is_open else "meta"
+        device = fvcore_device(_reference_on(cell, n, "meta")[0]) if has_no_closed_form else "meta"
         counts["fvcore"] = _counted(cell, lambda reference, data: count_with_fvcore(reference.eval(), data), device)
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: {told}")
+        differing = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: {differing}")
     return {
         "flops": closed,
-        "flops_quadratic_share": cost.flops().degree(2) * n**2 / closed if closed and not is_open else None,
+        "flops_quadratic_share": cost.flops().degree(2) * n**2 / closed if closed and not has_no_closed_form else None,
         "flops_fvcore": counts.get("fvcore"),
         "flops_torch": counts["torch"],
         "flops_agree": True if len(counts) > 1 else None,
@@ -74,25 +85,33 @@ def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
 
 
 def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
-    """Model FLOPs of forward and backward, and apart from them what attention's backward computes again if the kernel is fused, as it is unless
-    `math` was asked for or nothing fused takes the shape (`attention_effective` tells)."""
+    """Count the FLOPs of forward and backward, and of recomputed attention.
+
+    Fused attention recomputes its scores in the backward pass. Attention is fused unless `math` was requested or no fused kernel supports the shape;
+    the column `attention_effective` shows which kernel ran.
+    """
     from bench.flop_counter import CountError, count_train_with_torch
     from bench.measure.model import is_counted
 
     n = cell.model.shape.seq_len
     closed = cost.train_flops().at(n)
-    is_open = is_counted(cell.model)
-    by_torch = closed if is_open else _counted(cell, lambda reference, data: count_train_with_torch(reference.train(), data).flops)
+    has_no_closed_form = is_counted(cell.model)
+    by_torch = (
+        closed if has_no_closed_form else _counted(cell, lambda reference, data: count_train_with_torch(reference.train(), data).flops)
+    )
     if closed != by_torch:
         raise CountError(f"train FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}")
-    explicit = cell.workload.attention in ("math", NO_ATTENTION)  # keeps the scores for backward, so computes none again
-    if is_open and not explicit:
+    explicit = cell.workload.attention in ("math", NO_ATTENTION)  # keeps the scores for backward, so recomputes none
+    if has_no_closed_form and not explicit:
         return {"flops_train": closed, "flops_recompute": None}
     return {"flops_train": closed, "flops_recompute": 0 if explicit else cost.recompute_flops().at(n)}
 
 
 def _counted(cell: Cell, count: Callable[[nn.Module, Tensor], int], device: str = "meta") -> int:
-    """What `count` finds in the reference and one sample, at the cell's own length or, of a stepwise one, from small lengths."""
+    """Apply `count` to the reference and one sample.
+
+    Counts at the cell's own length, or, for a stepwise model, extrapolates from small lengths.
+    """
     from bench.flop_counter import count_at
     from bench.measure.model import is_stepwise
 

@@ -1,14 +1,17 @@
-"""Time of one step: median over rounds of fresh processes, with a 95 % interval; percentiles, first call, compilation. Ratios within a group.
+"""Latency of one step: median over rounds with a 95 % interval.
 
-Configurations that are compared take turns (`bench.planning.timing`): each is warm in a process of its own, and runs short bursts, in random order
-within a block. What the machine does meanwhile hits all alike.
+Each round runs in fresh processes. Configurations that are compared take turns (`bench.planning.timing`): each is warm in its own process and runs
+short bursts, in random order within a block. Disturbances of the machine therefore affect all of them alike.
 
-ratio               latency over that of `ratio_to` with its plain 95 % t-interval over rounds: of each round, the median over `num_blocks` blocks of
-                    the ratio of two bursts of one block. Where the two were not timed together, the ratio of a round's latencies, and no `num_blocks`
-latency_ms          wall clock, from the call until the device is done; what all comparisons are made with
-device_latency_ms   CUDA: between two events on the device. Where Python enqueues slower than the kernels run, the gaps are in it
-kernel_latency_ms   CUDA: the kernels alone, by replaying the step's CUDA graph (`bench.measure.kernel_time`); caches are as the step leaves them
-kernel_cold_ms      CUDA, with `--cold`: the same with the L2 cache overwritten before each replay, as after other work
+ratio               latency over the latency of `ratio_to`, with a plain 95 % t-interval over rounds. A round's ratio is the median over `num_blocks`
+                    blocks of the ratio of two bursts in one block. If the two were not timed together, it is the ratio of the round's latencies, and
+                    `num_blocks` is None
+latency_ms          wall-clock time from the call until the device has finished; all comparisons use it
+device_latency_ms   CUDA: time between two events on the device. Includes the gaps if Python enqueues more slowly than the kernels run
+kernel_latency_ms   CUDA: kernels alone, by replaying the step's CUDA graph (`bench.measure.kernel_time`); caches stay as the step leaves them
+kernel_cold_ms      CUDA, with `--cold`: as kernel_latency_ms, but the L2 cache is overwritten before each replay, as after other work
+
+Also: percentiles, first call, compilation time and throughput.
 """
 
 from __future__ import annotations
@@ -75,9 +78,9 @@ MS = 1e3
 
 
 def take_turns(job: Job) -> Generator[None, bool, Measurement]:
-    """Build the step and warm it up; run one burst for each True that is sent; for False, say what was timed and which kernels really ran.
+    """Warm up the step; run one burst for each True received.
 
-    Yields once when warm, and after each burst.
+    Yields once when warm, and after each burst. For False, returns the timings and the kernels that really ran.
     """
     from bench.measure.step import attention_backend, build_step
     from bench.measure.timer import BurstTimer, rules_for, stopwatch_for, warm_up
@@ -91,7 +94,7 @@ def take_turns(job: Job) -> Generator[None, bool, Measurement]:
     readings: gpu_monitor.Readings = []
     with gpu_monitor.watched_gpu(readings) if work.device == "cuda" else contextlib.nullcontext():
         while (yield):
-            with attention_backend(work.attention):  # entered anew: another member of the process may have its own
+            with attention_backend(work.attention):  # entered for each burst: another member of the process may use another backend
                 timer.burst()
     with attention_backend(work.attention):
         return _measurement(job, step, timer.timing(warm), readings)
@@ -133,7 +136,7 @@ def _measurement(job: Job, step: Step, timing: Timing, readings: gpu_monitor.Rea
 
 
 def _on_device(step: Step, job: Job, readings: gpu_monitor.Readings) -> dict[str, Any]:
-    """Kernel times, what was read of the GPU while sampling, and its number of multiprocessors."""
+    """Return kernel times, GPU readings during sampling and the number of multiprocessors."""
     import torch
 
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -141,23 +144,28 @@ def _on_device(step: Step, job: Job, readings: gpu_monitor.Readings) -> dict[str
 
 
 def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
-    """Medians in ms; None with `kernel_reason` where no graph can be made of the step. What was timed before stays whole."""
+    """Return median kernel times in ms.
+
+    They are None, with `kernel_reason`, if no graph can be recorded. A failure here leaves the earlier timings intact.
+    """
     from bench.measure.kernel_time import kernel_seconds
 
     found: dict[str, Any] = {"kernel_latency_ms": None, "kernel_cold_ms": None}
     if step.replays and not step.is_graph:
-        return {**found, "kernel_reason": "the engine replays graphs of its own, with other work between them"}
+        return {**found, "kernel_reason": "the engine replays its own graphs, with other work between them"}
     try:
         for name, cold in (("kernel_latency_ms", False), *((("kernel_cold_ms", True),) if job.settings.cold else ())):
             found[name] = kernel_seconds(step.call, cold=cold, is_graph=step.is_graph, time_s=job.settings.sample_s / 2) * MS
-    except RuntimeError as error:  # of which running out of memory is one
+    except RuntimeError as error:  # includes running out of memory
         found["kernel_reason"] = f"{type(error).__name__}: {one_line(error)}"
     return found
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """Median over rounds; the interval treats the round as the unit; percentiles are over all samples (each a mean of `inner_loop` calls). Ratios are
-    not of one cell's records: `bench.running.table` adds them."""
+    """Summarise the rounds: medians, an interval over rounds, percentiles over all samples.
+
+    Each sample is a mean of `inner_loop` calls. Ratios need the records of two cells: `bench.running.table` adds them.
+    """
     values = [record.outcome.values for record in records]
     rounds = [v["latency_ms"] for v in values]
     samples = sorted(ms for record in records for ms in record.outcome.samples["wall_ms"])
@@ -181,11 +189,11 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
         "num_rounds": len(rounds),
         "num_samples": len(samples),
         "threads": values[0]["threads"],
-        "page_faults": _median(v.get("page_faults") for v in values),  # of older versions neither is known
+        "page_faults": _median(v.get("page_faults") for v in values),  # older records lack page_faults and allocator_effective
         "allocator_effective": _only(found for v in values if (found := v.get("allocator_effective"))) or None,
         "attention_effective": _only(v["attention_effective"] for v in values),
         "precision_effective": _only(v["precision_effective"] for v in values),
-        # records of older versions have neither
+        # older records lack both
         **{name: _only(found for v in values if (found := v.get(name))) or None for name in ("engine_effective", "spatial_effective")},
     }
 
@@ -196,5 +204,5 @@ def _median(values: Any) -> float | None:
 
 
 def _only(values: Any) -> str:
-    """The value that all rounds share; all of them, where they differ."""
+    """Return the value that all rounds share, or all different values."""
     return " | ".join(dict.fromkeys(values))

@@ -1,34 +1,33 @@
-"""Memory of one steady step: its peak, split into weights, gradients, optimizer state and activations; the resident set; what it moves.
+"""Peak memory of one steady step, its parts, and its memory traffic.
 
-    peak_memory_bytes   the most bytes live at once during the step. CPU: live tensor storages. CUDA: what the caching allocator counts as
-                        allocated, so rounding, kernel workspaces and cuBLAS's buffer are in it
+    peak_memory_bytes   most bytes live at once during the step. CPU: live tensor storages. CUDA: bytes that the caching allocator counts as
+                        allocated, including rounding, kernel workspaces and cuBLAS's buffer
     weight_bytes        parameters and buffers
-    gradient_bytes      the most held by parameters' `.grad` at once (0 in `infer`)
+    gradient_bytes      most bytes in parameters' `.grad` at once (0 in `infer`)
     optimizer_bytes     AdamW's state: two moments and a counter per parameter (0 in `infer`)
-    activation_bytes    the most of everything else at once: the input batch, what is saved for backward, temporaries, gradients on their
-                        way to `.grad`
-    rss_bytes           CPU: the most resident memory of the process during one plain step, less what was resident before the model was
-                        built. It holds what the split cannot see (kernel workspaces, repacked operands, the allocator's slack) and what
-                        the first step loaded (libraries, the compiler): tens to hundreds of MB. None on CUDA
+    activation_bytes    most bytes of everything else at once: the input batch, tensors saved for backward, temporaries, and gradients before they
+                        reach `.grad`
+    rss_bytes           CPU: peak resident memory of the process during one plain step, minus resident memory before the model was built. It includes
+                        memory that the parts above miss (kernel workspaces, repacked operands, allocator slack) and everything that the first step
+                        loaded (libraries, the compiler): tens to hundreds of MB. None on CUDA
     memory_source       `live_storages` (CPU), `cuda_allocator`, `cuda_reserved` (replayed graphs), `rss` (compiled on CPU), or `predicted`
-    moved_bytes         what all operators of the step read and write if nothing stays in a cache: each distinct storage that an operator
-                        reads, and each that it writes, once, no larger than the views of it that it is given. What a kernel moves inside
-                        itself is not in it, and a table counts whole however few of its rows are looked up
-    num_operators       operators of the step that compute; views and allocations are none. Each is at least one launch
+    moved_bytes         bytes that all operators of the step read and write if nothing stays in a cache. Each operator counts each distinct storage
+                        that it reads, and each that it writes, once, at most at the size of the views it receives. Traffic inside a kernel does not
+                        count; an embedding table counts whole, however few rows are looked up
+    num_operators       operators of the step that compute, without views and allocations. Each is at least one launch
 
-The parts peak at different moments and need not add up to the peak. In `train`, the step starts by dropping the gradients of the one
-before. On CUDA, the split is that of live storages too.
+The parts peak at different moments and need not add up to the peak. In `train`, the step starts by dropping the previous step's gradients. On CUDA,
+the parts are measured from live storages too.
 
-A compiled step hides its tensors from the dispatcher. On CPU its peak and activations are None; on CUDA its activations are the peak less
-weights and optimizer state, so gradients born inside the compiled backward are among them. What it moves and launches is None on both.
+A compiled step hides its tensors from the dispatcher. On CPU its peak and activations are None. On CUDA its activations are the peak minus weights
+and optimizer state, so they include gradients created inside the compiled backward. Its traffic and number of operators are None on both.
 
-A step that replays CUDA graphs (`--engine graph`, two modes of compile) allocates nothing: its memory was set aside when the graphs were
-recorded. Its peak is what the allocator keeps reserved for graphs and weights once everything that is free was given back, in segments of 2 to
-20 MiB.
+A step that replays CUDA graphs (`--engine graph`, two modes of compile) allocates nothing: its memory was reserved when the graphs were recorded. Its
+peak is the allocator's reserved memory for graphs and weights after all free memory was returned, in segments of 2 to 20 MiB.
 
-A step that would not fit, or runs out of memory, is predicted: the same step on fake tensors, counted the same way. On CPU this equals the
-count of a real step exactly (within 1 % when training under bf16-autocast, where fake LayerNorm keeps its statistics in another precision).
-A compiled step is predicted as its eager twin, but for what it moves and launches.
+A step that would not fit, or runs out of memory, is predicted: the same step on fake tensors, counted the same way. On CPU this equals the count of a
+real step exactly (within 1 % when training under bf16-autocast, where fake LayerNorm keeps its statistics in another precision). A compiled step is
+predicted like its eager twin, but without traffic and number of operators.
 """
 
 from __future__ import annotations
@@ -67,26 +66,35 @@ LIVE_STORAGES = "live_storages"
 CUDA_ALLOCATOR = "cuda_allocator"
 CUDA_RESERVED = "cuda_reserved"
 GRAPH_WARMUP_CALLS = 3
-"""Compiled modes record at their second or third call."""
+"""Compiled modes record graphs at their second or third call."""
 RSS = "rss"
 
 USABLE_SHARE = 0.9
-"""Of the memory available: the rest is for kernel workspaces and the allocator's slack."""
+"""Usable share of the available memory.
+
+The rest is for kernel workspaces and allocator slack.
+"""
 TENSORS_PER_BLOCK = 10
-"""A generous count of tensors of each size that one block holds at once; see `rough_bound_bytes`."""
+"""Generous number of tensors per size that one block holds.
+
+See `rough_bound_bytes`.
+"""
 FLOAT_BYTES = 4
 STATE_COPIES = 6
-"""Weight, gradient, two moments; under autocast a cast weight and its gradient."""
+"""Copies of each parameter.
+
+Weight, gradient and two moments; under autocast also a cast weight and its gradient.
+"""
 
 
 def measure(job: Job) -> Measurement:
-    """Measure one steady step of the cell, or predict it where it does not fit."""
+    """Measure one steady step; predict it if it does not fit."""
     from bench.measure.step import attention_backend
 
     cell = job.cell
     with attention_backend(cell.workload.attention):
         available = available_bytes(cell.workload.device)
-        # an obviously small step is not predicted at all
+        # predicting takes about a second, so an obviously small step skips it
         if available is not None and rough_bound_bytes(cell) > USABLE_SHARE * available:
             predicted = predict(cell)
             if predicted.needed_bytes > USABLE_SHARE * available:
@@ -100,22 +108,28 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """The columns as measured; None where nothing was."""
+    """Return the columns as measured; None if not measured."""
     values = records[-1].outcome.values if records else {}
     return {column: values.get(column) for column in COLUMNS}
 
 
 def predict(cell: Cell) -> StepCounts:
-    """Predict the peaks and the traffic of a steady step, on fake tensors: nothing is computed or allocated. Takes about a second, mostly imports."""
+    """Predict peaks and traffic of a steady step on fake tensors.
+
+    Nothing is computed or allocated. Takes about a second, mostly imports.
+    """
     from bench.measure.memory_tracker import predicted_counts
 
     return predicted_counts(dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, engine="eager")))
 
 
 def rough_bound_bytes(cell: Cell) -> int:
-    """More than a step of this cell can hold, without looking: `STATE_COPIES` of its fp32 parameters, two input batches, and in every
-    block `TENSORS_PER_BLOCK` tensors each of `(batch, n, width)`, `(batch, n, ffn_width)` and `(batch, heads, n, n)`; `infer` keeps one
-    block's at a time."""
+    """Return an upper bound on a step's memory, without building the model.
+
+    Sums `STATE_COPIES` of the fp32 parameters, two input batches and, per block, `TENSORS_PER_BLOCK` tensors of each of the shapes `(batch, n,
+    width)`,
+    `(batch, n, ffn_width)` and `(batch, heads, n, n)`. `infer` holds one block's tensors at a time.
+    """
     from bench.measure.model import cost_of
 
     shape, work = cell.model.shape, cell.workload
@@ -127,7 +141,7 @@ def rough_bound_bytes(cell: Cell) -> int:
 
 
 def available_bytes(device: str) -> int | None:
-    """Memory that a step may take on this device now; None where the system does not say."""
+    """Return the device memory available to a step now; None if unknown."""
     if device == "cuda":
         import torch
 
@@ -147,8 +161,8 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
     step.call()
     if cell.workload.device == "cuda":
         return _measured_on_cuda(step, compiled=compiled)
-    # Start the kernel's high-water mark anew (proc(5), clear_refs): compiling takes more than the step does. Where that is forbidden the mark is the
-    # process's own, and a fresh process starts with its resident set at the fork.
+    # Reset the kernel's high-water mark (proc(5), clear_refs), because compiling takes more memory than the step. If that is forbidden, the mark
+    # covers the whole process, which starts with its resident set at the fork.
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     step.call()
@@ -161,7 +175,10 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
 
 
 def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
-    """The allocator's peak over an untracked step, then the split: tracked over another one or, compiled, of what stays between steps."""
+    """Measure the allocator's peak over an untracked step, then the parts.
+
+    The parts come from tracking another step or, for a compiled step, from the tensors that stay between steps.
+    """
     import torch
 
     from bench.measure.memory_tracker import counts_of_step, resident_bytes
@@ -201,7 +218,7 @@ def _predicted_row(cell: Cell, counts: StepCounts) -> dict[str, Any]:
 
 
 def _row(live: LiveBytes, source: str, traffic: Traffic | None = None, **others: int | None) -> dict[str, Any]:
-    """All columns: the split and the traffic, overridden by `others`."""
+    """Return all columns: parts and traffic, overridden by `others`."""
     split = {
         "peak_memory_bytes": live.total,
         "weight_bytes": live.weight,
@@ -217,7 +234,7 @@ def _row(live: LiveBytes, source: str, traffic: Traffic | None = None, **others:
 
 
 def _status_bytes(name: str) -> int | None:
-    """A line of /proc/self/status, in bytes; None on systems without it."""
+    """Read a line of /proc/self/status, in bytes; None if absent."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():

@@ -1,4 +1,7 @@
-"""Trained parameters, counted on the built model and held to the closed form."""
+"""Trained parameters, counted and compared with the closed form.
+
+Parameters are counted on the built model.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ COLUMNS = ("params", "params_seq", "params_blocks")
 
 
 def measure(job: Job) -> Measurement:
-    """The total is counted; its split is the closed form's, and unknown of a model without one. Raises CountError where the two totals differ."""
+    """Count the trained parameters; take their split from the closed form.
+
+    The split is None for a model without a closed form. Raises CountError if the two totals differ.
+    """
     import torch
 
     from bench.flop_counter import CountError
@@ -32,6 +38,6 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """The counts; the same in every record of a cell."""
+    """Return the counts, equal in every record of a cell."""
     values = records[-1].outcome.values if records else {}
     return {column: values.get(column) for column in COLUMNS}

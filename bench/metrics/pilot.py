@@ -1,4 +1,7 @@
-"""How long one call takes and what memory its process needs, in a discarded first look that sizes the bursts of latency; runs by itself."""
+"""Call time and process memory of one step, to plan latency bursts.
+
+Runs automatically before the first round. Its times are not reported.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,20 @@ REPEAT: Repeat = "pilot"
 COLUMNS: tuple[str, ...] = ()
 PILOT_S = 0.1
 CUDA_CONTEXT_BYTES = 600 * 2**20
-"""Of a process on a GPU beside what its allocator reserves: assumed, for the driver does not say."""
+"""Assumed GPU memory of a process outside its allocator.
+
+The driver does not report it.
+"""
 
 
 def measure(job: Job) -> Measurement:
-    """Warm the step up as for a round, and call it for a tenth of a second more."""
+    """Warm up the step as for a round; time it for `PILOT_S`."""
     from bench.measure.environment import available_memory_bytes
     from bench.measure.step import attention_backend, build_step
     from bench.measure.timer import Rules, rules_for, stopwatch_for, time_call
 
     work = job.cell.workload
-    at_birth, available = _resident_bytes(), available_memory_bytes() if work.device == "cpu" else _free_gpu_bytes()
+    rss_before, available = _resident_bytes(), available_memory_bytes() if work.device == "cpu" else _free_gpu_bytes()
     rules = rules_for(work.device, min(PILOT_S, job.settings.sample_s))
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
@@ -35,14 +41,14 @@ def measure(job: Job) -> Measurement:
         values={
             "call_s": statistics.median(timing.wall_s),
             "first_call_s": timing.first_call_s,
-            "peak_bytes": _peak_bytes(work.device, at_birth),
+            "peak_bytes": _peak_bytes(work.device, rss_before),
             "available_bytes": available,
         }
     )
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """No column: its times are discarded."""
+    """Return no columns, because a pilot's times are not reported."""
     return {}
 
 
@@ -54,15 +60,18 @@ def _resident_bytes() -> int:
         return 0
 
 
-def _peak_bytes(device: str, at_birth: int) -> int:
-    """The most that this process held beyond what it shares with the fork server, or on the GPU."""
+def _peak_bytes(device: str, rss_before: int) -> int:
+    """Return the peak memory of this process.
+
+    On a GPU this is the GPU's memory; on a CPU, memory beyond `rss_before`, which is shared with the fork server.
+    """
     if device == "cuda":
         import torch
 
         return torch.cuda.max_memory_reserved() + CUDA_CONTEXT_BYTES
     import resource
 
-    return max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - at_birth)
+    return max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - rss_before)
 
 
 def _free_gpu_bytes() -> int:

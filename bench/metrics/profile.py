@@ -1,9 +1,10 @@
-"""A trace of one steady step, by torch's profiler: every operator and kernel on a time line, under the model's own modules.
+"""Trace of one steady step, recorded by torch's profiler.
 
     trace   the file, relative to the run's folder: open it at ui.perfetto.dev or chrome://tracing
 
-The step is profiled after the others were timed, in a process of its own, so no time in the table contains the profiler. On CUDA the ranges of
-modules are NVTX ranges as well, which Nsight Systems shows. An engine that hides its operators shows kernels without modules.
+The trace shows every operator and kernel on a time line, grouped by the model's modules. The step is profiled after all timings, in its own process,
+so no time in the table includes the profiler. On CUDA, module ranges are also NVTX ranges, which Nsight Systems shows. An engine that hides its
+operators shows kernels without modules.
 """
 
 from __future__ import annotations
@@ -26,20 +27,23 @@ NOT_NUMBERS = ("trace",)
 TRACES = "traces"
 WARMUP_CALLS = 3
 QUIET = "99"
-"""Kineto tells of its own start and end otherwise, and of a GPU that there is not."""
+"""Log level that silences Kineto.
+
+Otherwise Kineto reports its start and end, and a missing GPU.
+"""
 
 
 def measure(job: Job) -> Measurement:
-    """Write the trace into the run's folder. Raises ValueError outside of a run."""
+    """Write the trace into the run's folder. Raises ValueError outside a run."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     from bench.measure.engines import hides_operators
     from bench.measure.step import attention_backend, build_step
 
-    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)  # read when the first profile of a process begins
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)  # Kineto reads it when the first profile of a process begins
     if not job.scratch:
-        raise ValueError("a trace needs a run's folder to be written to")
+        raise ValueError("a trace needs a run's folder")
     work = job.cell.workload
     name = Path(TRACES) / f"{job.cell.cell_id}.json.gz"
     path = Path(job.scratch).parent / name
@@ -59,13 +63,16 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """The file's name; None where there is none."""
+    """Return the trace's file name; None without a trace."""
     return {"trace": records[-1].outcome.values.get("trace") if records else None}
 
 
 @contextlib.contextmanager
 def module_ranges(model: nn.Module, *, nvtx: bool) -> Iterator[None]:
-    """A range around the forward of every module, named by its place in the model and its class."""
+    """Record a range around every module's forward.
+
+    Its name is the module's path and class.
+    """
     import torch
     from torch.profiler import record_function
 

@@ -1,4 +1,7 @@
-"""What the training loop costs around its steps: beside the plain DataLoader loop, and beside the bare steps on batches that are ready."""
+"""Training-loop speed, compared with a plain and a bare loop.
+
+The plain loop is the usual DataLoader loop. The bare loop (`bound`) runs training steps alone, on batches prepared beforehand.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,19 @@ COLUMNS = (
 )
 WAYS = ("loop", "bound", "plain")
 NUM_STEPS = 24
-"""Steps of one stretch; the three ways take turns, stretch by stretch, so that a slow moment of the machine hits all."""
+"""Steps per stretch.
+
+The three loops take turns, stretch by stretch, so that a slow moment of the machine affects all.
+"""
 MIN_STRETCHES = 3
 
 
 def measure(job: Job) -> Measurement:
-    """Items learned from per second in each of the three ways, on the same model and items; batch size of the workload, fp32.
+    """Measure items per second of the three loops.
 
-    The loop's own time is what it reports as its steps: reading, order, schedule and progress included, validation not. Raises ValueError for a cell
-    without a task or of another dtype or engine, RequestError where its data are absent.
+    All use the same model and items. Uses the workload's batch size, fp32. The time of our loop is the time it reports for its steps, including
+    reading, shuffling, schedule and progress, without validation. Raises ValueError for a cell without a task or with another dtype or engine,
+    RequestError if its data are missing.
     """
     import torch
 
@@ -50,7 +57,7 @@ def measure(job: Job) -> Measurement:
     if not work.task:
         raise ValueError("training speed needs a task to train on")
     if (work.dtype, work.engine) != ("fp32", "eager"):
-        raise ValueError(f"training speed is measured in fp32, eager; this cell is {work.dtype}, {work.engine}")
+        raise ValueError(f"training speed needs fp32, eager; this configuration is {work.dtype}, {work.engine}")
     recipe = Recipe(epochs=1, batch_size=work.batch_size)
     set_product_precision("fp32")
     torch.manual_seed(job.settings.seed)
@@ -62,7 +69,10 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """Medians over rounds; ratios are paired by stretch within a round, with a t-interval over rounds (None for a single one)."""
+    """Return medians over rounds, and ratios with t-intervals over rounds.
+
+    Intervals are None for a single round. Ratios are paired by stretch within a round.
+    """
     if not records:
         return dict.fromkeys(COLUMNS)
     rates = [{way: record.outcome.samples[f"{way}_images_per_s"] for way in WAYS} for record in records]
@@ -76,7 +86,10 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) -> dict[str, Callable[[], float]]:
-    """Each way as a function that learns once from all items and returns the seconds of it."""
+    """Return each loop as a function.
+
+    Each function trains on all items once and returns the seconds taken.
+    """
     from bench.measure.model import build_model
     from bench.training.baselines import bound_seconds, plain_seconds, prepared_batches
     from bench.training.loop import Training
@@ -98,7 +111,10 @@ def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) ->
 
 
 def _take_turns(ways: Mapping[str, Callable[[], float]], at_least_s: float) -> dict[str, list[float]]:
-    """Stretches of all ways in turn, the order turned round each time, after one of each that does not count."""
+    """Time stretches of all loops in alternating order.
+
+    The first stretch of each loop is discarded.
+    """
     found: dict[str, list[float]] = {way: [] for way in ways}
     for run in ways.values():
         run()
@@ -108,11 +124,14 @@ def _take_turns(ways: Mapping[str, Callable[[], float]], at_least_s: float) -> d
             return found
         for way in list(ways) if turn % 2 else reversed(list(ways)):
             found[way].append(ways[way]())
-    raise AssertionError("counting does not end")
+    raise AssertionError("unreachable: itertools.count never ends")
 
 
 def _first(data: TrainingData, num_items: int) -> TrainingData:
-    """The first items to learn from, and few to validate on, which is not timed."""
+    """Limit the training items to the first `num_items`.
+
+    Few validation items are kept, because validation is not timed.
+    """
     import torch
 
     few = torch.arange(min(len(data.held_out), 32))

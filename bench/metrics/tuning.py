@@ -1,4 +1,7 @@
-"""Learning rates tried on validation, the same ones for every model; the best is trained afresh for the reported accuracy."""
+"""Learning-rate search on validation items, with equal candidates for every model.
+
+The best learning rate is then trained afresh for the reported accuracy.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,16 @@ COLUMNS = ("num_trials", "tuned_validation", "tuned_learning_rate", "tuning_s")
 
 
 def measure(job: Job) -> Measurement:
-    """Train once with the trial's learning rate and score the validation items; the test items are left alone."""
+    """Train once with the trial's learning rate; score the validation items alone."""
     result = train_job(job, seed=job.settings.seed + TRIAL_SEED_OFFSET, scores_test=False)
     return Measurement(values=training_values(job, result), samples=training_samples(result))
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """Trials that did not diverge, the best validation score (biased upwards, being the best of several) and its learning rate; seconds of all."""
+    """Summarise the trials that did not diverge.
+
+    `tuned_validation` is the best validation score, biased upwards as the best of several; `tuning_s` sums the seconds of all.
+    """
     if not records:
         return dict.fromkeys(COLUMNS)
     best = max(records, key=lambda record: (float(record.outcome.values["validation"]), -record.repeat)).outcome.values

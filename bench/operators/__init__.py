@@ -1,11 +1,13 @@
-"""Single operators, each as several kernels that give equal answers: checked against float64, then timed in turn.
+"""Single operators, each computed by several kernels.
+
+A kernel's answer is checked against float64; kernels with right answers are then timed in turn.
 
     operator     answer                                                    multiply-adds, forward, per sample
     gate         u * (W norm(v) + b), the gate of gMLP                     n^2 channels
     projection   W v + b over tokens, the product inside that gate         n^2 channels
-    attention    softmax(Q K^T / sqrt(head width)) V, no projections       2 n^2 channels, whatever the number of heads
+    attention    softmax(Q K^T / sqrt(head width)) V, no projections       2 n^2 channels, for any number of heads
 
-Imports no torch: requests, tables and figures need none. The operators themselves do: `bench.operators.gate`, `bench.operators.attention`.
+Imports no torch, because requests, tables and figures work without it. `bench.operators.gate` and `bench.operators.attention` do.
 """
 
 from __future__ import annotations
@@ -23,16 +25,24 @@ KERNELS = {
     PROJECTION: _PRODUCTS_OVER_TOKENS,
     ATTENTION: ("math", "flash", "efficient", "cudnn", "flex", "onednn"),
 }
-"""The kernels of each operator. The first is the one that the others are compared with."""
+"""Kernels of each operator; the others are compared with the first."""
 ITEM_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2}
 DEFAULT_OPERATORS = (GATE, ATTENTION)
 UNSUPPORTED, WRONG, KILLED = "unsupported", "wrong", "killed"
-"""Outcomes of a kernel beside `measured`, `out_of_memory` and `failed`: it cannot run here, its answer is wrong, its process died."""
+"""Further statuses: cannot run here, wrong answer, process died.
+
+The others are `measured`, `out_of_memory` and `failed`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One operator at one size. `channels` are those of all heads together; `head_width` is 0 for operators without heads."""
+    """One operator at one size.
+
+    `n`: sequence length.
+    `channels`: over all heads.
+    `head_width`: 0 for operators without heads.
+    """
 
     operator: str
     phase: str
@@ -49,7 +59,10 @@ class Case:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the inputs: z, W, b and LayerNorm's scale and shift; v, W and b; queries, keys and values, tokens before heads."""
+        """Return the input shapes.
+
+        gate: z, W, b, LayerNorm's scale and shift. projection: v, W, b. attention: queries, keys, values, tokens before heads.
+        """
         batch, n, channels = self.batch, self.n, self.channels
         if self.operator == GATE:
             return (batch, n, 2 * channels), (n, n), (n,), (channels,), (channels,)
@@ -62,16 +75,24 @@ class Case:
         return self.shapes[0] if self.operator == ATTENTION else (self.batch, self.n, self.channels)
 
     def flops(self) -> int:
-        """Model FLOPs of one call: matrix products alone, one multiply-add is two, backward takes twice the forward."""
+        """Return model FLOPs of one call: matrix products alone, two per multiply-add.
+
+        Backward takes twice the forward.
+        """
         return self._product_flops() * (2 if self.operator == ATTENTION else 1) * (3 if self.phase == BACKWARD else 1)
 
     def executed_flops(self, *, recomputes_scores: bool) -> int:
-        """FLOPs that a kernel really runs: attention that keeps no scores computes them again, so its backward takes 2.5 times the forward."""
+        """Return the FLOPs that a kernel really runs.
+
+        Attention without stored scores recomputes them, so its backward takes 2.5 times the forward.
+        """
         return self.flops() + (self._product_flops() if recomputes_scores and self.phase == BACKWARD else 0)
 
     def num_bytes(self) -> int:
-        """Compulsory traffic of one call: every input is read once and the output written once. With backward the output's gradient is read and
-        the inputs' gradients are written besides."""
+        """Return the bytes that one call must move at least.
+
+        Every input is read once and the output written once. Backward also reads the output's gradient and writes the inputs' gradients.
+        """
         values = sum(math.prod(shape) for shape in (*self.shapes, self.output_shape))
         return values * ITEM_BYTES[self.dtype] * (2 if self.phase == BACKWARD else 1)
 
@@ -81,9 +102,9 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One kernel at one case: a row of the table. Its fields are the columns (docs/columns.md); what was not measured is None.
+    """One kernel at one case: a row of the table.
 
-    `seconds`, per call, one per block, are kept in samples.jsonl instead.
+    The fields are the columns (docs/columns.md), None if not measured. Only samples.jsonl holds `seconds`, per call, one per block.
     """
 
     operator: str
@@ -123,7 +144,7 @@ COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name !=
 
 
 def row_of(case: Case, kernel: str, status: str, reason: str = "", *, recomputes_scores: bool = False, control: bool = False) -> Row:
-    """A row that holds what is known before anything is timed."""
+    """Return a row with the facts known before timing."""
     return Row(
         operator=case.operator,
         kernel=kernel,

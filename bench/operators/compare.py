@@ -1,4 +1,7 @@
-"""Compares the kernels of one case in one process: their answers first, then their times, in blocks of random order."""
+"""Compare the kernels of one case in one process.
+
+Answers are checked first. Kernels are then timed in blocks of random order.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +31,24 @@ OPERATORS = {GATE: gate.GATE, PROJECTION: gate.PROJECTION, ATTENTION: attention.
 CONTROL = " (A/A)"
 WARM_UP_S = 0.1
 MIN_BURST_S = 5e-3
-REFUSALS = ("no available kernel", "no viable backend")
-"""Words of torch's errors for a combination that a kernel does not take."""
+UNSUPPORTED_WORDS = ("no available kernel", "no viable backend")
+"""Words in torch's errors for inputs that a kernel does not support."""
 MS_PER_S = 1e3
 WALL, WARM, COLD = "wall", "device, warm L2", "device, cold L2"
 Call = Callable[[], object]
 
 
 class WrongAnswerError(ValueError):
-    """A kernel's answer is further from the formula's than its dtype allows."""
+    """A kernel's error exceeds the tolerance of the dtype."""
 
     outcome_status = WRONG
 
 
 def compare(case: Case, kernels: Sequence[str], *, blocks: int, cold: bool, seed: int, stopwatch: Stopwatch | None = None) -> list[Row]:
-    """A row per kernel, and one for the A/A control: the first kernel that works, timed once more under another name.
+    """Return one row per kernel, and one for the A/A control.
 
-    Nothing that a kernel raises ends the comparison: it becomes the status of its row, as does an answer that is wrong.
+    The control is the first working kernel, timed again under another name. An error in a kernel, or a wrong answer, becomes the row's status and
+    does not end the comparison.
     """
     operator = OPERATORS[case.operator]
     set_product_precision(case.dtype)
@@ -55,16 +59,16 @@ def compare(case: Case, kernels: Sequence[str], *, blocks: int, cold: bool, seed
             upstream = torch.randn(case.output_shape).to(inputs[0].dtype)
         expected = exact_answers(operator, inputs, upstream, case)
     except Exception as error:
-        return [_row(case, name, *_ended(error)) for name in kernels]
+        return [_row(case, name, *_status_and_reason(error)) for name in kernels]
     calls: dict[str, Call] = {}
-    ended: dict[str, tuple[str, str]] = {}
+    failed: dict[str, tuple[str, str]] = {}
     errors: dict[str, float] = {}
     for name in kernels:
         kernel = operator.kernels[name]
-        if reason := kernel.refusal(case):
-            ended[name] = UNSUPPORTED, reason
+        if reason := kernel.why_unsupported(case):
+            failed[name] = UNSUPPORTED, reason
             continue
-        with _ends(ended, name):
+        with _record_failure(failed, name):
             run = kernel.prepare()
             errors[name] = checked_error(answers(run, kernel, inputs, upstream, case), expected, case)
             calls[name] = functools.partial(_call, run, inputs, upstream, case)
@@ -73,13 +77,13 @@ def compare(case: Case, kernels: Sequence[str], *, blocks: int, cold: bool, seed
     if first:
         calls[first + CONTROL], errors[first + CONTROL] = calls[first], errors[first]
     clock = _clock(calls, operator, case, cold=cold, stopwatch=stopwatch or WallStopwatch())
-    seconds = in_turn(tuple(calls), clock, blocks=blocks, order=random.Random(seed), ended=ended)
+    seconds = in_turn(tuple(calls), clock, blocks=blocks, order=random.Random(seed), failed=failed)
     names = [*kernels, *([first + CONTROL] if first else [])]
     timed_by = WALL if case.device == "cpu" else COLD if cold else WARM
     rows = []
     for name in names:
-        row = dataclasses.replace(_row(case, name, *ended.get(name, (MEASURED, ""))), error=errors.get(name))
-        rows.append(row if name in ended else _timed(row, seconds[name], seconds.get(first, ()), first, timed_by))
+        row = dataclasses.replace(_row(case, name, *failed.get(name, (MEASURED, ""))), error=errors.get(name))
+        rows.append(row if name in failed else _timed(row, seconds[name], seconds.get(first, ()), first, timed_by))
     return rows
 
 
@@ -89,20 +93,26 @@ def in_turn(
     *,
     blocks: int,
     order: random.Random,
-    ended: dict[str, tuple[str, str]],
+    failed: dict[str, tuple[str, str]],
 ) -> dict[str, list[float]]:
-    """Seconds per call of each kernel, once per block, the blocks in random order. A kernel that fails is put into `ended` and left out from then."""
+    """Time each kernel once per block, in random order.
+
+    Returns seconds per call. A kernel that fails is added to `failed` and skipped from then on.
+    """
     found: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(blocks):
         for name in order.sample(names, len(names)):
-            if name not in ended:
-                with _ends(ended, name):
+            if name not in failed:
+                with _record_failure(failed, name):
                     found[name].append(clock(name))
     return found
 
 
 def exact_answers(operator: Operator, inputs: tuple[Tensor, ...], upstream: Tensor, case: Case) -> tuple[Tensor, ...]:
-    """What the formula gives in float64: the output and, with backward, the gradients of all inputs."""
+    """Evaluate the formula in float64.
+
+    Returns the output and, with backward, all input gradients.
+    """
     exact = tuple(tensor.detach().double().requires_grad_(tensor.requires_grad) for tensor in inputs)
     return _answers(operator.formula, exact, upstream.double(), case)
 
@@ -113,15 +123,18 @@ def answers(run: Callable[..., Tensor], kernel: Kernel, inputs: tuple[Tensor, ..
 
 
 def checked_error(found: Sequence[Tensor], expected: Sequence[Tensor], case: Case) -> float:
-    """The largest difference as a share of the largest value, over output and gradients. Raises WrongAnswerError where one is not allowed."""
+    """Return the largest relative error over output and gradients.
+
+    An error is relative to the largest value. Raises WrongAnswerError if one exceeds the tolerance of the dtype.
+    """
     allowed = FP32_TOLERANCES if case.dtype == "fp32" else LOW_TOLERANCES
     worst = 0.0
     for place, (mine, exact) in enumerate(zip(found, expected, strict=True)):
         error = float((mine.double() - exact).abs().max() / exact.abs().max())
         bound = allowed[min(place, 1)]
         if not error <= bound:  # NaN is wrong too
-            what = f"the gradient of input {place}" if place else "the output"
-            raise WrongAnswerError(f"{what} is off by {error:.2g} of its largest value; {bound:g} is allowed")
+            name = f"the gradient of input {place}" if place else "the output"
+            raise WrongAnswerError(f"{name} is off by {error:.2g} of its largest value; {bound:g} is allowed")
         worst = max(worst, error)
     return worst
 
@@ -135,13 +148,16 @@ def _answers(run: Callable[..., Tensor], inputs: tuple[Tensor, ...], upstream: T
 
 
 def _call(run: Callable[..., Tensor], inputs: tuple[Tensor, ...], upstream: Tensor, case: Case) -> object:
-    """One call as it is timed; gradients are on where the phase has a backward."""
+    """Make one call as timed, with backward if the phase has one."""
     output = run(*inputs)
     return torch.autograd.grad(output, inputs, upstream) if case.phase == BACKWARD else output
 
 
 def _clock(calls: Mapping[str, Call], operator: Operator, case: Case, *, cold: bool, stopwatch: Stopwatch) -> Callable[[str], float]:
-    """Seconds per call of a kernel, by a burst of calls on a CPU and by replays of its graph on a GPU, which is recorded once."""
+    """Return a function that times one kernel, in seconds per call.
+
+    A CPU times a burst of calls. A GPU replays the kernel's graph, which is recorded once.
+    """
     samplers: dict[str, Callable[[], float]] = {}
 
     def sampler(name: str) -> Callable[[], float]:
@@ -162,7 +178,7 @@ def _clock(calls: Mapping[str, Call], operator: Operator, case: Case, *, cold: b
 
 
 def _warm_call_s(call: Call, stopwatch: Stopwatch) -> float:
-    """Seconds of the fastest call of a warm-up, of two calls at least."""
+    """Return the seconds of the fastest of at least two calls."""
     end = time.perf_counter() + WARM_UP_S
     taken = [stopwatch.sample(call, 1).wall_s, stopwatch.sample(call, 1).wall_s]
     while time.perf_counter() < end:
@@ -171,27 +187,33 @@ def _warm_call_s(call: Call, stopwatch: Stopwatch) -> float:
 
 
 def _burst(call_s: float, stopwatch: Stopwatch) -> int:
-    """Calls per sample: enough for `MIN_BURST_S`, and for the timer to take no more than its share."""
+    """Return calls per sample.
+
+    Enough calls to fill `MIN_BURST_S` and to limit the timer's share.
+    """
     return max(1, math.ceil(max(MIN_BURST_S, stopwatch.overhead_s / Rules().timer_share) / max(call_s, 1e-9)))
 
 
 @contextlib.contextmanager
-def _ends(ended: dict[str, tuple[str, str]], name: str) -> Iterator[None]:
-    """Whatever a kernel raises becomes its status and reason; warnings that torch gives for a refusal are the better reason."""
+def _record_failure(failed: dict[str, tuple[str, str]], name: str) -> Iterator[None]:
+    """Record any error of a kernel as its status and reason.
+
+    For an unsupported kernel, torch's warnings, if any, give the better reason.
+    """
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         try:
             yield
         except Exception as error:
-            status, reason = _ended(error)
-            said = " ".join(dict.fromkeys(str(warning.message).partition(" (Triggered")[0] for warning in given))
-            ended[name] = status, said or reason if status == UNSUPPORTED else reason
+            status, reason = _status_and_reason(error)
+            warned = " ".join(dict.fromkeys(str(warning.message).partition(" (Triggered")[0] for warning in given))
+            failed[name] = status, warned or reason if status == UNSUPPORTED else reason
 
 
-def _ended(error: Exception) -> tuple[str, str]:
+def _status_and_reason(error: Exception) -> tuple[str, str]:
     if is_out_of_memory(error):
         return "out_of_memory", one_line(error)
-    if isinstance(error, NotImplementedError) or any(words in str(error).lower() for words in REFUSALS):
+    if isinstance(error, NotImplementedError) or any(words in str(error).lower() for words in UNSUPPORTED_WORDS):
         return UNSUPPORTED, one_line(error)
     status = getattr(error, "outcome_status", "failed")
     return status, one_line(error) if status == WRONG else f"{type(error).__name__}: {one_line(error)}"
@@ -203,10 +225,10 @@ def _row(case: Case, name: str, status: str, reason: str) -> Row:
     return row_of(case, kernel, status, reason, recomputes_scores=recomputes, control=name.endswith(CONTROL))
 
 
-def _timed(row: Row, seconds: Sequence[float], of_first: Sequence[float], first: str, clock: str) -> Row:
+def _timed(row: Row, seconds: Sequence[float], first_seconds: Sequence[float], first: str, clock: str) -> Row:
     middle = statistics.median(seconds)
     low, high = median_interval(seconds) or (None, None)
-    ratio = paired_ratio(seconds, of_first) if len(seconds) == len(of_first) else None
+    ratio = paired_ratio(seconds, first_seconds) if len(seconds) == len(first_seconds) else None
     return dataclasses.replace(
         row,
         ms=middle * MS_PER_S,

@@ -1,4 +1,7 @@
-"""From the flags of `bench kernels` to a checked request and its cases. Imports no torch."""
+"""Convert flags of `bench kernels` to a checked request and cases.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,21 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "blocks": 9,
     },
 }
-"""By device, for flags that are not given. On a GPU each length of n = 2^k + 1, which a class token makes, has its aligned twin."""
+"""Defaults of flags, by device.
+
+On a GPU, each length n = 2^k + 1 (with a class token) is paired with the aligned 2^k.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRequest:
-    """`kernels`: by operator, the first being the one that the others are compared with. `cold`: flush the GPU's L2 cache before each call."""
+    """A checked request of `bench kernels`.
+
+    `kernels`: by operator; the others are compared with the first.
+    `tokens`: tokens per call, over the batch.
+    `blocks`: times that each kernel is timed.
+    `cold`: flush the GPU's L2 cache before each call.
+    """
 
     kernels: dict[str, tuple[str, ...]]
     seq_lens: tuple[int, ...]
@@ -43,7 +55,10 @@ class OperatorRequest:
     cold: bool
 
     def cases(self) -> Iterator[Case]:
-        """Equal tokens per call, as near as whole samples allow; attention once per head width, at the same channels over all heads."""
+        """Yield the cases, with about equal tokens per call.
+
+        Batches are rounded to whole samples. Attention gets one case per head width, with the same channels over all heads.
+        """
         for operator, dtype, channels in itertools.product(self.kernels, self.dtypes, self.channels):
             for head_width, phase, n in itertools.product(self.head_widths if operator == ATTENTION else (0,), self.phases, self.seq_lens):
                 yield Case(
@@ -68,16 +83,19 @@ def request_of(
     cold: bool = False,
     **given: Any,
 ) -> OperatorRequest:
-    """The request of these flags; one that is empty or None takes the default of the device. Raises RequestError for what cannot be timed here."""
+    """Return the checked request of these flags.
+
+    An empty flag or None takes the device's default. Raises RequestError for a request that cannot be timed here.
+    """
     found = environment.resolve_device(device)
     if threads > environment.num_cores():
         raise RequestError(f"--threads {threads} is more than the {environment.num_cores()} cores here", "try --threads 1")
     if cold and found != "cuda":
-        raise RequestError("--cold flushes the L2 cache of a GPU, and the device is cpu", "leave --cold out")
+        raise RequestError("--cold flushes a GPU's L2 cache; the device is cpu", "leave --cold out")
     chosen = DEFAULTS[found] | {name: value for name, value in given.items() if value}
     request = OperatorRequest(kernels=_kernels(operators, kernels), phases=phases, device=found, threads=threads, cold=cold, **chosen)
     if "tf32" in request.dtypes and found != "cuda":
-        raise RequestError("--dtype tf32 is a precision of CUDA devices, and the device is cpu", "try --dtype fp32,bf16")
+        raise RequestError("--dtype tf32 needs a CUDA device; the device is cpu", "try --dtype fp32,bf16")
     for width, per_head in itertools.product(request.channels, request.head_widths if ATTENTION in request.kernels else ()):
         if width % per_head:
             raise RequestError(f"--channels {width} is not a multiple of --head-width {per_head}", f"try --channels {per_head * 8}")
@@ -85,11 +103,14 @@ def request_of(
 
 
 def _kernels(operators: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The kernels named, in that order, of the operators that have them; all of them where none is named."""
+    """Return the named kernels of each operator, or all.
+
+    Kernels keep the order of `names`.
+    """
     if not names:
         return {operator: KERNELS[operator] for operator in operators}
     known = tuple(dict.fromkeys(itertools.chain.from_iterable(KERNELS[operator] for operator in operators)))
-    if strays := [name for name in names if name not in known]:
-        raise catalog.unknown("value of --kernels:", strays[0], known, "bench kernels --help")
+    if unknown := [name for name in names if name not in known]:
+        raise catalog.unknown("value of --kernels:", unknown[0], known, "bench kernels --help")
     found = {operator: tuple(name for name in names if name in KERNELS[operator]) for operator in operators}
     return {operator: chosen for operator, chosen in found.items() if chosen}

@@ -1,4 +1,7 @@
-"""Compares every case of a request in a process beside this one, and keeps what was measured on disk after each."""
+"""Compare every case of a request in a separate process.
+
+Results are written to disk after each case.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +31,24 @@ from bench.spec import MEASURED, Settings
 
 NAME, SAMPLES = "kernels", "samples.jsonl"
 SEED = 0
-DIED = "the process died during one of the kernels of this case; leave kernels out with --kernels to find which"
+DIED = "the process died during one of the kernels of this case; select fewer with --kernels to find it"
 CASE_LIMIT_S = 300.0
-HUNG = f"the kernels of this case took longer than {CASE_LIMIT_S:g} s; leave kernels out with --kernels to find which"
+HUNG = f"the kernels of this case took longer than {CASE_LIMIT_S:g} s; select fewer with --kernels to find it"
 CLEAN = (MEASURED, UNSUPPORTED)
 Compare = Callable[[Case, Sequence[str], OperatorRequest], list[Row]]
 
 
 def run(request: OperatorRequest, folder: Path, compare: Compare | None = None) -> pandas.DataFrame:
-    """All rows, each as soon as its case is done: table.csv, table.json and table.parquet with the columns of `COLUMNS`, samples.jsonl with seconds
-    per call by block, environment.json with the ceilings. `compare`: what takes the place of the process's own comparison, for tests."""
+    """Compare all cases and return the table; write it after each case.
+
+    Writes table.csv, table.json and table.parquet with the columns `COLUMNS`, samples.jsonl with seconds per call and block, and environment.json
+    with the ceilings.
+
+    `compare`: replaces the comparison, for tests.
+    """
     found, failures = measure_ceilings(request.device, request.threads, request.dtypes)
     for failure in failures:
-        tell(f"no ceiling of {failure}")
+        tell(f"ceiling not measured: {failure}")
     ceilings = {ceiling["dtype"]: ceiling["ceiling_flops_per_s"] for ceiling in found}
     facts = inspect_environment(threads=request.threads, device=request.device)
     write_json(folder / ENVIRONMENT, {**facts, "ceilings": found})
@@ -62,7 +70,10 @@ def case_text(case: Case) -> str:
 
 
 def with_ceiling(row: Row, flops_per_s: float | None) -> Row:
-    """With the best matrix product of this device in the row's dtype, and the row's rate as a share of it."""
+    """Add the device's ceiling and the row's share of it.
+
+    The ceiling is the best matrix product in the row's dtype.
+    """
     share = row.tflops_per_s * 1e12 / flops_per_s if row.tflops_per_s and flops_per_s else None
     return dataclasses.replace(row, ceiling_flops_per_s=flops_per_s, ceiling_share=share)
 
@@ -74,8 +85,11 @@ def compare_here(case: Case, kernels: Sequence[str], request: OperatorRequest) -
 
 
 class Worker:
-    """A process that compares cases one after the other. One that dies costs the rows of its case; after that, and after a kernel that failed, which
-    may have left a device unusable, the next case has a fresh one."""
+    """A process that compares one case after the other.
+
+    If it dies, or a case takes longer than `CASE_LIMIT_S`, only that case's rows are lost. The next case then gets a fresh process, and also after a
+    failed kernel, which may have left the device unusable.
+    """
 
     def __init__(self, request: OperatorRequest) -> None:
         self._request = request
@@ -98,7 +112,7 @@ class Worker:
             rows = [row_of(case, kernel, KILLED, DIED) for kernel in kernels]
         except TimeoutError:
             rows = [row_of(case, kernel, TIMED_OUT, HUNG) for kernel in kernels]
-            for process in self._pool._processes.values():  # the pool itself would wait for it
+            for process in self._pool._processes.values():  # shutdown would wait for the running case
                 process.kill()
         if any(row.status not in CLEAN for row in rows):
             self._stop()
@@ -111,7 +125,7 @@ class Worker:
 
 
 def _prepare(device: str, dtype: str, threads: int) -> None:
-    """Threads, allocator and a bound on memory, as for any job."""
+    """Set threads, allocator and a memory limit, as for any job."""
     from bench.metrics.ceiling import calibration_job
     from bench.running.worker import prepare_process
 

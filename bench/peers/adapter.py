@@ -1,4 +1,7 @@
-"""An outside model behind the call of ours: patches folded back to images, and no padding."""
+"""Adapter from our models' call to an outside model.
+
+It folds patches back to images and refuses padding.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ from models.layers.shape import Interface, patch_of
 
 
 class Adapter(nn.Module):
-    """`(batch, data tokens, patch_dim)`, or what the model takes, -> what the model answers. A model of images has no padding."""
+    """An outside model that is called like ours.
+
+    It maps `(batch, data tokens, patch_dim)` to its answers.
+
+    `folds`: channels and patch side of the images to fold patches to; None to pass data unchanged.
+    """
 
     takes_padding = False
 
@@ -21,15 +29,21 @@ class Adapter(nn.Module):
         self.folds = folds
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """`valid` must be None: raises ValueError for data with padding."""
+        """Call the model.
+
+        Raises ValueError unless `valid` is None, because the model cannot mask padding.
+        """
         if valid is not None:
-            raise ValueError("valid must be None for a model that is not ours: it cannot mask padding")
+            raise ValueError("valid must be None for an outside model, which cannot mask padding")
         answers: Tensor = self.model(data if self.folds is None else fold_patches(data, *self.folds))
         return answers
 
 
 def adapted(model: nn.Module, interface: Interface, *, reads_images: bool) -> nn.Module:
-    """The model itself where it can be called as it is: with images, or with data and `valid`."""
+    """Wrap a model in an `Adapter` if it needs one.
+
+    A model needs none if it accepts images, or data and `valid`, itself.
+    """
     if interface.input == "images":
         return model
     if reads_images:

@@ -1,4 +1,7 @@
-"""What a model costs that has no closed form: counted at its own length, on the `meta` device."""
+"""Counted cost of a model without a closed form.
+
+The count holds at the model's own length. The model is counted on the `meta` device.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,13 @@ from models.layers.shape import Interface, image_sides
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """Trained parameters; multiply-adds of one sample's forward, and of its backward (None where it cannot run at batch 1)."""
+    """Counted cost of a model.
+
+    `params`: trained parameters.
+    `macs`: multiply-adds of one sample's forward pass.
+    `backward_macs`: multiply-adds of the sample's backward pass; None if it cannot run at batch 1.
+    `uses_attention`: whether it calls torch's attention.
+    """
 
     params: int
     macs: int
@@ -30,9 +39,10 @@ class Counted:
 
     @property
     def cost(self) -> Cost:
-        """Constant polynomials, in the scope `counted`: nothing is known of other lengths.
+        """Return the cost as constant polynomials, in the scope `counted`.
 
-        Of the backward products some are for the weight alone, as where the data come in, so there may be two terms, told apart by their number.
+        The growth with n is unknown. Most products have two backward products, but products with the model's input have one. So the total may need
+        two terms with different numbers of backward products.
         """
         each, rest = divmod(2 * self.macs if self.backward_macs is None else self.backward_macs, max(1, self.macs))
         parts = {each + 1: rest, each: self.macs - rest}
@@ -45,7 +55,7 @@ class Counted:
 
 
 class Countable(Protocol):
-    """The config of a model that is counted; equal ones make equal models."""
+    """Config of a counted model; equal configs build equal models."""
 
     @property
     def interface(self) -> Interface: ...
@@ -57,13 +67,16 @@ class Countable(Protocol):
 
 
 @functools.lru_cache(maxsize=512)
-def of(build: Callable[[Any], nn.Module], config: Countable) -> Counted:
-    """That of the model which `build` makes of the config, once for each."""
+def count_once(build: Callable[[Any], nn.Module], config: Countable) -> Counted:
+    """Count the model that `build` makes from a config, once per config."""
     return count(lambda: build(config), config.interface, config.data_tokens)
 
 
 def count(build: Callable[[], nn.Module], interface: Interface, data_tokens: int) -> Counted:
-    """Raises CountError where torch's counter would miss matrix work, and whatever building or calling the model raises."""
+    """Count a model's parameters and multiply-adds.
+
+    Raises CountError if torch's counter would miss matrix work, and any error of building or calling the model.
+    """
     with torch.device("meta"):
         model, data = build(), sample_of(interface, data_tokens)
     with _AttentionCalls() as calls:
@@ -76,15 +89,19 @@ def count(build: Callable[[], nn.Module], interface: Interface, data_tokens: int
 
 
 def sample_of(interface: Interface, data_tokens: int) -> Tensor:
-    """One sample, on the current default device."""
+    """Return one sample on the current default device."""
     if interface.input == "tokens":
         return torch.zeros(1, data_tokens, dtype=torch.long)
     is_image = interface.input == "images"
     return torch.zeros(1, *(image_sides(data_tokens, interface.patch_dim) if is_image else (data_tokens, interface.patch_dim)))
 
 
-def built_anywhere(build: Callable[[], nn.Module]) -> nn.Module:
-    """What `build` makes; where it reads numbers while it builds, which `meta` has not, made on the CPU and moved."""
+def build_on_device(build: Callable[[], nn.Module]) -> nn.Module:
+    """Build a model on the default device.
+
+    If that fails on `meta`, builds it on the CPU and moves it. Some models read values of tensors while they are built, which `meta` tensors do not
+    have.
+    """
     try:
         return build()
     except (NotImplementedError, RuntimeError):
@@ -95,7 +112,7 @@ def built_anywhere(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 class _AttentionCalls(TorchFunctionMode):
-    """Whether `scaled_dot_product_attention` is called, by the model or by torch's own attention layer."""
+    """Detects calls of `scaled_dot_product_attention`, also from torch's own attention layer."""
 
     def __init__(self) -> None:
         super().__init__()

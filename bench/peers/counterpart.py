@@ -1,4 +1,4 @@
-"""Which of our models computes what another person's computes, and how weights go over."""
+"""Map a peer to our model that computes the same; copy weights."""
 
 from __future__ import annotations
 
@@ -9,36 +9,41 @@ import torch
 from torch import Tensor, nn
 
 TORCH_EPSILON, VISION_EPSILON = 1e-5, 1e-6
-"""Added to the variance in a LayerNorm: torch's default, which the families have, and that of most vision libraries."""
+"""LayerNorm epsilons of torch and of most vision libraries.
+
+Our families use torch's default.
+"""
 PROJECTION = "embedding.project.weight"
 GATE_STD = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counterpart:
-    """One of our families, with the options that make it the peer.
+    """One of our families, with options to equal a peer.
 
-    pairs: from the depth, our parameters -> the peer's; of equal shape but for dimensions of size one and flattening. `absent`: endings of our
-    parameters that the peer does not have, which are zero in the comparison. `left_out`: modules of the peer that ours does not have, replaced by
-    identity in the comparison alone. `epsilon`: of our LayerNorms, all but those with `epsilon_but` in their name. `pixels_first`: whether a patch of
-    the peer's runs over pixels first, then channels. `differences`: the same in words, for what is measured beside each other all the same.
+    `pairs`: from the depth, our parameter names -> the peer's. Shapes match except for dimensions of size one and flattening.
+    `epsilon`: epsilon of our LayerNorms in the comparison, except those with `epsilon_except` in their name.
+    `absent`: endings of our parameters that the peer lacks; they are zero in the comparison.
+    `removed`: modules of the peer that our model lacks; the identity replaces them in the comparison, but not when timed.
+    `pixels_first`: whether the peer's patches run over pixels first, then channels.
+    `differences`: the remaining differences in words, for readers of the timings.
     """
 
     family: str
     options: Mapping[str, str | int | bool] = field(default_factory=dict)
     pairs: Callable[[int], Mapping[str, str]]
     epsilon: float = TORCH_EPSILON
-    epsilon_but: str = ""
+    epsilon_except: str = ""
     absent: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     pixels_first: bool = False
     differences: str = ""
 
 
 def prepare_ours(model: nn.Module, counterpart: Counterpart) -> None:
-    """Bring our model to what the peer can compute: its epsilon, and zero where it has no parameter."""
+    """Set the peer's epsilon; zero parameters that the peer lacks."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.LayerNorm) and not (counterpart.epsilon_but and counterpart.epsilon_but in name):
+        if isinstance(module, nn.LayerNorm) and not (counterpart.epsilon_except and counterpart.epsilon_except in name):
             module.eps = counterpart.epsilon
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -47,26 +52,32 @@ def prepare_ours(model: nn.Module, counterpart: Counterpart) -> None:
 
 
 def prepare_peer(peer: nn.Module, counterpart: Counterpart) -> None:
-    for path in counterpart.left_out:
+    for path in counterpart.removed:
         owner, _, name = path.rpartition(".")
         setattr(peer.get_submodule(owner), name, nn.Identity())
 
 
 def copy_weights(model: nn.Module, peer: nn.Module, counterpart: Counterpart, depth: int, channels: int) -> None:
-    """Ours to the peer. Raises ValueError where a parameter of either is left over: equal answers would then be luck."""
+    """Copy our weights to the peer.
+
+    Raises ValueError if a parameter of either model has no counterpart: equal outputs would then be luck.
+    """
     ours, theirs = dict(model.named_parameters()), dict(peer.named_parameters())
     pairs = counterpart.pairs(depth)
     kept = {name for name in ours if not name.endswith(counterpart.absent)}
     if kept != set(pairs) or sorted(theirs) != sorted(pairs.values()):
-        strays = sorted((kept ^ set(pairs)) | (set(theirs) ^ set(pairs.values())))
-        raise ValueError(f"weights cannot be copied: {strays[0]} has no counterpart")
+        unpaired = sorted((kept ^ set(pairs)) | (set(theirs) ^ set(pairs.values())))
+        raise ValueError(f"weights cannot be copied: {unpaired[0]} has no counterpart")
     with torch.no_grad():
         for name, other in pairs.items():
             theirs[other].copy_(as_theirs(ours[name], name, counterpart, channels).reshape(theirs[other].shape))
 
 
 def as_theirs(tensor: Tensor, name: str, counterpart: Counterpart, channels: int) -> Tensor:
-    """Our parameter, or its gradient, in the peer's order of pixels and channels."""
+    """Convert our parameter to the peer's order of pixels and channels.
+
+    Gradients are converted alike.
+    """
     if not (counterpart.pixels_first and name == PROJECTION):
         return tensor
     columns: Tensor = tensor.unflatten(1, (channels, -1))
@@ -74,9 +85,10 @@ def as_theirs(tensor: Tensor, name: str, counterpart: Counterpart, channels: int
 
 
 def redraw(model: nn.Module, seed: int = 0) -> None:
-    """Every parameter anew: norms around one, spatial weights and head small, so that the signal neither dies nor explodes over the depth.
+    """Redraw every parameter at random, so that no output is trivially equal.
 
-    Fresh models often answer zero (their heads start there) or barely mix tokens, and would agree for that reason alone.
+    Fresh models often answer zero, because their heads start at zero, or barely mix tokens. Norms are drawn around one, spatial weights and head
+    small, so that the signal neither vanishes nor explodes over the depth.
     """
     torch.manual_seed(seed)
     with torch.no_grad():

@@ -1,4 +1,7 @@
-"""lucidrains' gMLP (Wang, github.com/lucidrains/g-mlp-pytorch), at any sizes, as shipped: einsum for the gate, patches cut by einops."""
+"""lucidrains' gMLP, at any sizes, as shipped.
+
+Source: Wang, github.com/lucidrains/g-mlp-pytorch. The gate is an einsum; einops cuts the patches.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ COUNTERPARTS = {"gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pai
 
 
 def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """`gMLPVision`: mean pooling, no class token. Raises ValueError for an ffn_width that is no multiple of the width, as it takes the ratio."""
+    """Build `gMLPVision`, with mean pooling and without class token.
+
+    Raises ValueError unless ffn_width is a multiple of the width, because the library takes their ratio.
+    """
     require_divisible("ffn_width", ffn_width, "width", width)
     channels, height, breadth = image_sides(seq_len, patch_dim)
     model: nn.Module = library("g_mlp_pytorch").gMLPVision(

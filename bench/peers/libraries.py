@@ -1,4 +1,4 @@
-"""Importing a library that may not be installed."""
+"""Import of libraries that may not be installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from bench.peers.names import missing_library
 
 
 def library(name: str, needed_by: str = "") -> ModuleType:
-    """Raises RequestError, naming what installs it, where it is absent."""
+    """Import a library.
+
+    Raises RequestError, with the command that installs it, if it is missing.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

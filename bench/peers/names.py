@@ -1,4 +1,7 @@
-"""How an outside model is named in a request. Imports no torch and none of the libraries."""
+"""Names of outside models in a request.
+
+Imports neither torch nor the libraries.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from bench.spec import OptionValue, RequestError
 from models.layers.shape import POOLS
 
 PUBLISHERS = ("timm", "torchvision")
-"""Libraries whose models have names, and sizes of their own."""
+"""Libraries of published models, which have their own names and sizes."""
 OUTSIDE = (*PUBLISHERS, "python")
 LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch")
 INSTALL = "pip install 'gmlp-bench[peers]'"
@@ -20,22 +23,23 @@ Options = tuple[tuple[str, OptionValue], ...]
 
 
 def outside_family(entry: str) -> str:
-    """The prefix of an entry of `--models` that names an outside model; empty for any other entry."""
+    """Return the outside prefix of a `--models` entry, or an empty string."""
     prefix, colon, _ = entry.partition(":")
     return prefix if colon and prefix in OUTSIDE else ""
 
 
 def parse_outside(entry: str) -> Options:
-    """The options of a ModelSpec: `model`, or `factory` with `pool` and `arguments` where they are given.
+    """Parse an entry to the options of a ModelSpec.
 
-    Raises RequestError for what is no name, for options that cannot be passed on, and where the library is not installed.
+    These are `model`, or `factory` with `pool` and `arguments` if given. Raises RequestError for a malformed name, for options that cannot be
+    passed on, and if the library is not installed.
     """
     family = outside_family(entry)
     name, *settings = entry.removeprefix(f"{family}:").split("+")
     pattern = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*" if family == "python" else r"\w+(\.\w+)*"
     if not re.fullmatch(pattern, name, re.ASCII):
         form = "python:package.module:factory" if family == "python" else f"{family}:NAME"
-        raise RequestError(f"{entry!r} is not of the form {form}", f"try {EXAMPLES[family]}")
+        raise RequestError(f"{entry!r} must have the form {form}", f"try {EXAMPLES[family]}")
     if family == "python":
         return tuple(sorted({"factory": name, **_settings(entry, settings)}.items()))
     if settings:
@@ -45,7 +49,10 @@ def parse_outside(entry: str) -> Options:
 
 
 def require_library(library: str, needed_by: str) -> None:
-    """Raise RequestError, naming what installs it, where a library is absent."""
+    """Raise RequestError if a library is missing.
+
+    The hint is the command that installs it.
+    """
     if importlib.util.find_spec(library) is None:
         raise missing_library(library, needed_by)
 
@@ -55,7 +62,7 @@ def missing_library(library: str, needed_by: str) -> RequestError:
 
 
 def read_arguments(text: str) -> dict[str, OptionValue]:
-    """The arguments that are passed on to a factory: whole numbers and `true` or `false` as such, all else as text."""
+    """Parse the arguments for a factory: integers, `true`, `false`, or text."""
     pairs = (setting.partition("=") for setting in text.split("+") if setting)
     return {key: _value(value) for key, _, value in pairs}
 
@@ -64,14 +71,16 @@ def _settings(entry: str, settings: list[str]) -> dict[str, OptionValue]:
     for setting in settings:
         if not re.fullmatch(r"[A-Za-z_]\w*=.+", setting):
             raise RequestError(
-                f"{setting!r} in {entry!r} is not of the form argument=value", "write python:package.module:factory+key=value"
+                f"{setting!r} in {entry!r} must have the form argument=value", "write python:package.module:factory+key=value"
             )
     keys = Counter(setting.partition("=")[0] for setting in settings)
     if twice := [key for key, count in keys.items() if count > 1]:
         raise RequestError(f"argument {twice[0]} is given twice in {entry!r}", "leave one out")
     pool = [setting.partition("=")[2] for setting in settings if setting.startswith("pool=")]
     if pool and pool[0] not in POOLS:
-        raise RequestError(f"pool={pool[0]} in {entry!r} must be one of {', '.join(POOLS)}", "cls: one of its tokens is a class token")
+        raise RequestError(
+            f"pool={pool[0]} in {entry!r} must be one of {', '.join(POOLS)}", "write pool=cls if the model has a class token"
+        )
     arguments = "+".join(sorted(setting for setting in settings if not setting.startswith("pool=")))
     return {**({"pool": pool[0]} if pool else {}), **({"arguments": arguments} if arguments else {})}
 

@@ -1,4 +1,4 @@
-"""Which parameter of a family is which parameter of its peer: tables of our names -> theirs, from the depth."""
+"""Tables of parameter names, ours -> the peer's, by depth."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def torchvision_vit(depth: int) -> Pairs:
 
 
 def torch_transformer(depth: int, peer: Callable[[int], str] = "encoder.layers.{}".format) -> Pairs:
-    """`peer`: the name of each of torch's layers, between an embedding and a head of ours."""
+    """Pair our Transformer with torch's layers between our embedding and head.
+
+    `peer`: name of each of torch's layers.
+    """
     found = layers({"embedding.project": "embedding.project", "head.classify": "head.classify"})
     found["embedding.class_token"] = "embedding.class_token"
     block = {
@@ -91,7 +94,7 @@ def lucidrains_vit(depth: int) -> Pairs:
 
 
 def layers(names: Mapping[str, str]) -> Pairs:
-    """Layers with weight and bias, by their two names."""
+    """Pair layers that have weight and bias."""
     return dict(pair for ours, theirs in names.items() for pair in _both(ours, theirs))
 
 
@@ -100,13 +103,13 @@ def in_blocks(depth: int, names: Mapping[str, str], peer: Callable[[int], str]) 
 
 
 def gates(depth: int, peer: Callable[[int], str]) -> Pairs:
-    """The matrix and the bias of spatial gating."""
+    """Pair the matrices and biases of spatial gating."""
     parts = (("weights.0", "weight"), ("biases.0", "bias"))
     return {f"blocks.{i}.gating.{ours}": f"{peer(i)}.{theirs}" for i in range(depth) for ours, theirs in parts}
 
 
 def packed(depth: int, peer: Callable[[int], str]) -> Pairs:
-    """nn.MultiheadAttention packs query, key and value as we do, under names of its own."""
+    """Pair packed query, key and value, which nn.MultiheadAttention stores under other names."""
     return {f"blocks.{i}.attention.qkv.{part}": f"{peer(i)}.in_proj_{part}" for i in range(depth) for part in ("weight", "bias")}
 
 

@@ -1,4 +1,4 @@
-"""Models with names and sizes of their own: what is read off one as its library builds it, and the spec that follows."""
+"""Published models: facts read from the built model, and the resulting spec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ SIZES = ("width", "depth", "heads", "ffn_width")
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """A published model as it is. `num_extra`: tokens beside those of the data (class token, registers); `sizes`: those that can be read off it."""
+    """Facts of a published model.
+
+    `num_extra`: tokens besides data tokens (class token, registers).
+    `sizes`: sizes that could be read from the model, by name.
+    """
 
     seq_len: int
     num_extra: int
@@ -35,7 +39,11 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedConfig:
-    """`model`: the library's name. Of the shape only seq_len is asked for; the rest is as published."""
+    """Config of a published model.
+
+    `shape`: only seq_len is used; the other sizes are as published.
+    `model`: the library's name of the model.
+    """
 
     shape: Shape
     interface: Interface
@@ -57,14 +65,15 @@ class PublishedConfig:
 def published_spec(
     name: str, family: str, options: tuple[tuple[str, OptionValue], ...], facts: Facts, *, seq_len: int | None, input: str, task: str
 ) -> ModelSpec:
-    """Its own side, patch and classes, or those of the task; another seq_len through the side of its images.
+    """Return the spec of a published model.
 
-    Raises RequestError for what is no image, and a length that does not fit.
+    The interface is its own or a task's. Another `seq_len` changes the side of the images. Raises RequestError if the task or input is not images, or
+    if the length does not fit.
     """
     n = seq_len or facts.seq_len
     if n <= facts.num_extra:
         raise RequestError(
-            f"{name} has {facts.num_extra} tokens beside those of the image, so --seq {n} leaves none", f"try --seq {facts.seq_len}"
+            f"{name} has {facts.num_extra} tokens besides those of the image, so --seq {n} is too short", f"try --seq {facts.seq_len}"
         )
     interface = _task_interface(name, facts, n, task) if task else _own_interface(name, facts, input)
     sizes = {size: facts.sizes.get(size, 1) for size in SIZES}
@@ -72,13 +81,16 @@ def published_spec(
 
 
 def image_arguments(interface: Interface, data_tokens: int) -> dict[str, Any]:
-    """`channels`, `sides` (height, width) and `patch_side` of the images that a model of this interface reads."""
+    """Return the image sizes that an interface implies.
+
+    Keys: `channels`, `sides` (height, width) and `patch_side`.
+    """
     channels, height, width = image_sides(data_tokens, interface.patch_dim)
     return {"channels": channels, "sides": (height, width), "patch_side": patch_of(interface.patch_dim)[1]}
 
 
 def require_images(name: str, interface: Interface) -> None:
-    """Raises ValueError for an interface that a model of images cannot read or answer."""
+    """Raise ValueError unless an interface maps images to one class."""
     if interface.input == "tokens" or interface.output != "class":
         raise ValueError(f"{name} reads images and answers with one class, not input={interface.input}, output={interface.output}")
     patch_of(interface.patch_dim)
@@ -88,16 +100,14 @@ def _own_interface(name: str, facts: Facts, input: str) -> Interface:
     if input == "tokens":
         raise RequestError(f"{name} reads images, not --input tokens", "leave --input out, or write --input images")
     if not facts.num_classes:
-        raise RequestError(f"{name} has no classes of its own", "add a --task, whose classes it then has, or name another model")
+        raise RequestError(f"{name} has no output classes", "add a --task, which defines them, or name another model")
     return Interface(input="images", patch_dim=COLOUR_CHANNELS * facts.patch_side**2, num_classes=facts.num_classes)
 
 
 def _task_interface(name: str, facts: Facts, seq_len: int, task: str) -> Interface:
     info = info_of(task)
     if not isinstance(info.reads, Images):
-        raise RequestError(f"{name} reads images, and task {task} has none", "try --task digits or cifar10")
+        raise RequestError(f"{name} reads images; task {task} has none", "try --task digits or cifar10")
     if facts.num_extra > 1:
-        raise RequestError(
-            f"{name} has {facts.num_extra} tokens beside those of the image; tasks take models with one or none", "leave --task out"
-        )
+        raise RequestError(f"{name} has {facts.num_extra} tokens besides those of the image; tasks allow at most one", "leave --task out")
     return info.interface(seq_len, facts.pool)

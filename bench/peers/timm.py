@@ -1,4 +1,7 @@
-"""timm's models (Wightman, github.com/huggingface/pytorch-image-models), at any sizes, as shipped: patches cut by a strided convolution."""
+"""timm's models, at any sizes, as shipped.
+
+Source: Wightman, github.com/huggingface/pytorch-image-models. A strided convolution cuts the patches.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from models.layers.shape import image_sides, num_data_tokens, patch_of
 READS = "images"
 MIXER = {"mixer": "token_mlp", "positions": "none", "pool": "mean"}
 COUNTERPARTS = {
-    "gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=timm_gmlp, epsilon=VISION_EPSILON, epsilon_but="gating"),
+    "gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=timm_gmlp, epsilon=VISION_EPSILON, epsilon_except="gating"),
     "vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=timm_vit, epsilon=VISION_EPSILON),
     "mixer": Counterpart(family="metaformer", options=MIXER, pairs=timm_mixer, epsilon=VISION_EPSILON),
 }
@@ -21,13 +24,13 @@ PUBLISHED = {
     **{f"{name}_{size}_patch16_224": COUNTERPARTS["vit"] for name in ("deit", "vit") for size in ("tiny", "small", "base")},
     **{f"mixer_{size}_224": COUNTERPARTS["mixer"] for size in ("s16", "s32", "b16", "b32", "l16", "l32")},
 }
-"""The published models that these are, by name."""
+"""Published models that are such peers, by name."""
 HALF = 0.5
-"""timm takes widths as ratios and rounds down."""
+"""Added to widths, because timm takes them as ratios and rounds down."""
 
 
 def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """gMLP as in `gmlp_s16_224`: mean pooling, no class token."""
+    """Build gMLP as in `gmlp_s16_224`: mean pooling, no class token."""
     timm = library("timm.models.mlp_mixer")
     return _mixer(
         *(seq_len, width, depth, patch_dim, num_classes),
@@ -38,12 +41,15 @@ def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, n
 
 
 def mixer(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """MLP-Mixer as in `mixer_s16_224`: half of the width hidden over tokens, mean pooling."""
+    """Build MLP-Mixer as in `mixer_s16_224`: mean pooling.
+
+    Token MLPs have half the width as hidden width.
+    """
     return _mixer(seq_len, width, depth, patch_dim, num_classes, mlp_ratio=(HALF, (ffn_width + HALF) / width))
 
 
 def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """ViT as in `deit_small_patch16_224`: a class token, learned positions."""
+    """Build ViT as in `deit_small_patch16_224`: class token, learned positions."""
     channels, height, breadth = image_sides(num_data_tokens(seq_len, "cls"), patch_dim)
     model: nn.Module = library("timm.models.vision_transformer").VisionTransformer(
         img_size=(height, breadth),

@@ -1,4 +1,7 @@
-"""torch's own encoder, `torch.nn.TransformerEncoder`: post-norm, ReLU, between the embedding and the head that our Transformer has."""
+"""torch's own encoder, `torch.nn.TransformerEncoder`: post-norm, ReLU.
+
+It stands between the embedding and the head of our Transformer.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ COUNTERPARTS = {"transformer": Counterpart(family="transformer", options={"pool"
 
 
 class Encoder(nn.Module):
-    """Patches, images or token ids -> `(batch, num_classes)`."""
+    """Encoder from patches, images or token ids to `(batch, num_classes)`."""
 
     def __init__(self, shape: Shape, interface: Interface) -> None:
         super().__init__()
         self.embedding = Embedding(shape, interface, pool=POOL, positions="sinusoidal")
         layer = nn.TransformerEncoderLayer(shape.width, shape.heads, shape.ffn_width, dropout=0.0, batch_first=True)
-        # nested tensors are for padding, and refused with a warning for an odd number of heads
+        # nested tensors only help with padding, and torch warns about them for an odd number of heads
         self.encoder = nn.TransformerEncoder(layer, shape.depth, enable_nested_tensor=False)
         self.head = Head(shape.width, interface.num_classes, pool=POOL)
 
@@ -33,6 +36,9 @@ class Encoder(nn.Module):
 def transformer(
     seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int, input: str, vocab_size: int
 ) -> nn.Module:
-    """A class token, sinusoidal positions. Where no gradient is taken torch runs its fused encoder layer."""
+    """Build the encoder with a class token and sinusoidal positions.
+
+    Without gradients, torch runs its fused encoder layer.
+    """
     shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
     return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes))

@@ -1,4 +1,7 @@
-"""torchvision's vision transformer, at any sizes, as shipped: a strided convolution, torch's own attention layer, square images."""
+"""torchvision's vision transformer, at any sizes, as shipped.
+
+It uses a strided convolution, torch's own attention layer and square images.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from models.layers.shape import image_sides, num_data_tokens, patch_of
 READS = "images"
 COUNTERPARTS = {"vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=torchvision_vit, epsilon=VISION_EPSILON)}
 PUBLISHED = {f"vit_{name}": COUNTERPARTS["vit"] for name in ("b_16", "b_32", "l_16", "l_32", "h_14")}
-"""The published models that this is, by name."""
+"""Published models that are such peers, by name."""
 
 
 def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """ViT as in `vit_b_16`. Raises ValueError for patches that fill no square, which it cannot read."""
+    """Build ViT as in `vit_b_16`.
+
+    Raises ValueError unless images are square with three channels.
+    """
     channels, height, breadth = image_sides(num_data_tokens(seq_len, "cls"), patch_dim)
     if height != breadth or channels != 3:
         raise ValueError(f"torchvision's vit reads square images of three channels, not {channels} channels of {height} x {breadth} px")

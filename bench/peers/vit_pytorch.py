@@ -1,4 +1,7 @@
-"""lucidrains' ViT (Wang, github.com/lucidrains/vit-pytorch), at any sizes, as shipped: explicit attention, patches cut by einops."""
+"""lucidrains' ViT, at any sizes, as shipped.
+
+Source: Wang, github.com/lucidrains/vit-pytorch. Attention is explicit; einops cuts the patches.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,19 @@ COUNTERPARTS = {
         options={"pool": "cls"},
         pairs=lucidrains_vit,
         absent=("attention.qkv.bias",),
-        left_out=("to_patch_embedding.1", "to_patch_embedding.3"),
+        removed=("to_patch_embedding.1", "to_patch_embedding.3"),
         pixels_first=True,
-        differences="a LayerNorm before and one after the projection of patches, left out where outputs are compared; query, key and value without "
-        "bias, zero in ours there",
+        differences="a LayerNorm before and one after the projection of patches, removed for the comparison of outputs; query, key and value have no "
+        "bias, so ours is zero there",
     )
 }
 
 
 def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """`ViT` with the heads of ours, a class token, learned positions. With one head it has no projection after attention."""
+    """Build `ViT` with our heads, a class token and learned positions.
+
+    With one head, it has no projection after attention.
+    """
     require_divisible("width", width, "heads", heads)
     channels, height, breadth = image_sides(num_data_tokens(seq_len, "cls"), patch_dim)
     model: nn.Module = library("vit_pytorch").ViT(

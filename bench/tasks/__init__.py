@@ -1,10 +1,12 @@
-"""The contract of a task: one file, `bench/tasks/<name>.py`, found by the catalog, importing no torch at its top level.
+"""Contract of a task: one file, `bench/tasks/<name>.py`.
 
-info          (TaskChoice) -> TaskInfo: the facts that planning needs; imports no torch
-load          (TaskChoice, *, num_tokens, place) -> Splits; may import torch; raises RequestError where the data are absent
-require_data  (TaskChoice, Place) -> None, optional: raise RequestError where the data are absent, before anything is measured; imports no torch
-OPTIONS       optional: an `Option` for each that may be written `name+option=value`
-ARGUMENT      optional: what must follow `name:`, such as FOLDER
+The catalog finds the files. A task file imports no torch at its top level and defines:
+
+info          (TaskChoice) -> TaskInfo: the facts that planning needs. Imports no torch.
+load          (TaskChoice, *, num_tokens, place) -> Splits. May import torch. Raises RequestError if the data are missing.
+require_data  optional: (TaskChoice, Place) -> None. Raises RequestError if the data are missing, before any measurement. Imports no torch.
+OPTIONS       optional: an `Option` for each option that may be written `name+option=value`.
+ARGUMENT      optional: the word for the argument that must follow `name:`, such as FOLDER.
 """
 
 from __future__ import annotations
@@ -22,19 +24,26 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DATA_VARIABLE = "BENCH_DATA"
-"""The environment variable that names the folder with data sets; `--data-root` sets it for a run."""
+"""Environment variable with the data folder; `--data-root` sets it for a run."""
 DOWNLOAD_VARIABLE = "BENCH_DOWNLOAD"
-"""Set to 1 where data may be downloaded into that folder; `--download` sets it for a run."""
+"""Environment variable that allows downloads into the data folder if 1.
+
+`--download` sets it for a run.
+"""
 IGNORED = -100
-"""The target of a token at which no class is asked for; at tokens without a value the target is NaN."""
+"""Class target of a token without a question.
+
+Value targets use NaN instead.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """`inputs`: images `(items, channels, side, side)`, uint8 or float32; ids `(items, tokens)`; or vectors `(items, tokens, width)`, float32.
+    """Items and targets of one split.
 
-    `targets`: classes `(items,)` int64; `(items, tokens)` int64 with `IGNORED`; or `(items, tokens)` float32 with NaN. `lengths`: `(items,)`
-    int64, how many of each item's tokens are data (at least one), the rest being padding; None where all are.
+    `inputs`: images `(items, channels, side, side)`, uint8 or float32; ids `(items, tokens)`; or vectors `(items, tokens, width)`, float32.
+    `targets`: classes `(items,)` int64; `(items, tokens)` int64 with `IGNORED`; or `(items, tokens)` float32 with NaN.
+    `lengths`: number of data tokens per item, at least 1, `(items,)` int64; the rest is padding. None if no item is padded.
     """
 
     inputs: Tensor
@@ -44,9 +53,12 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """`train` is what may be learned from, and split for validation where there is no `validation`; `test` is scored once.
+    """The splits of a task's data.
 
-    `mean` and `spread`, `(channels,)`: of the training images (uint8 ones brought to 0..1), to normalise with; None where nothing is left to do.
+    `train`: items to learn from.
+    `test`: items scored once, after training.
+    `validation`: None if validation items are drawn from `train`.
+    `mean`, `spread`: mean and standard deviation for normalising uint8 images scaled to 0..1, `(channels,)`; None if nothing remains to normalise.
     """
 
     train: Split
@@ -58,13 +70,17 @@ class Splits:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where data lie: the folder with data sets (empty: none was named), and whether they may be downloaded into it."""
+    """Location of data sets.
+
+    `data_root`: the data folder; empty if the user named none.
+    `download`: whether missing data may be downloaded into it.
+    """
 
     data_root: str = ""
     download: bool = False
 
     def folder(self, task: str) -> Path:
-        """The folder with data sets. Raises RequestError where none was named."""
+        """Return the data folder. Raises RequestError if the user named none."""
         if not self.data_root:
             raise RequestError(f"task {task} needs a folder with data sets", f"add --data-root DIR, or set {DATA_VARIABLE}")
         return Path(self.data_root)
@@ -77,19 +93,22 @@ class Task(Protocol):
 
 
 def place_named() -> Place:
-    """The place that the environment names."""
+    """Return the place that the environment names."""
     return Place(data_root=os.environ.get(DATA_VARIABLE, ""), download=os.environ.get(DOWNLOAD_VARIABLE) == "1")
 
 
 def load_splits(text: str, *, num_tokens: int) -> Splits:
-    """The data of a task as asked for, at `num_tokens` data tokens per item (images come whole, whatever their number)."""
+    """Load a task's splits at `num_tokens` data tokens per item.
+
+    Images are loaded whole, whatever `num_tokens` is.
+    """
     choice = choose(text)
     splits: Splits = catalog.load("tasks", choice.name).load(choice, num_tokens=num_tokens, place=place_named())
     return splits
 
 
 def require_data(text: str) -> None:
-    """Raise RequestError, naming the folder that was expected, where the data of a task are absent."""
+    """Raise RequestError, naming the expected folder, if a task's data are missing."""
     choice = choose(text)
     check = getattr(catalog.load("tasks", choice.name), "require_data", None)
     if check:

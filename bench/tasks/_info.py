@@ -1,4 +1,7 @@
-"""What is known of a task without loading its data, and how a task is named in a request. Imports no torch."""
+"""Facts of a task without its data; names of tasks.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLASS, TOKEN_CLASS, TOKEN_VALUE = "class", "token_class", "token_value"
-"""What a task asks for: one class per item, a class at some tokens, a number at some tokens."""
+"""Kinds of answer.
+
+One class per item, a class at some tokens, or a number at some tokens.
+"""
 NAME_PATTERN = r"(?P<name>[a-z0-9_]+)(?::(?P<argument>.*?))?(?P<options>(?:\+[a-z_]+=[^+]*)*)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Square images; seq_len decides the side of the patches. `are_bytes`: stored as 0..255, as some augmentations need them."""
+    """Square images, which seq_len cuts into patches.
+
+    `are_bytes`: pixels are stored as 0..255, as some augmentations require.
+    """
 
     channels: int
     side: int
     are_bytes: bool = True
 
     def patch_side(self, seq_len: int, pool: str) -> int | None:
-        """Pixels per patch side for which the image gives `seq_len` tokens; None where no square grid does."""
+        """Return the patch side, in pixels, that gives `seq_len` tokens.
+
+        None if no square grid gives that number.
+        """
         data_tokens = num_data_tokens(seq_len, pool)
         for grid in range(1, self.side + 1):
             if grid * grid == data_tokens and self.side % grid == 0:
@@ -38,7 +50,7 @@ class Images:
         return None
 
     def seq_lens(self, pool: str) -> tuple[int, ...]:
-        """The lengths that fit, shortest first."""
+        """Return the valid sequence lengths, shortest first."""
         extra = 1 - num_data_tokens(1, pool)
         lengths = (grid * grid + extra for grid in range(1, self.side + 1) if self.side % grid == 0)
         return tuple(n for n in lengths if n >= 2)
@@ -46,9 +58,13 @@ class Images:
 
 @dataclass(frozen=True, kw_only=True)
 class Sequences:
-    """Sequences of any number of data tokens from `min_tokens` up to `max_tokens` (0: no limit) that is a multiple of `multiple`.
+    """Sequences of token ids or of vectors.
 
-    Token ids below `vocab_size`, or, where that is 0, vectors of `vector_width` numbers. `longer_with`: what would lift the limit.
+    `vocab_size`: ids are below it; 0 for vectors.
+    `vector_width`: numbers per vector; 0 for ids.
+    `multiple`: the number of data tokens must be a multiple of it.
+    `min_tokens`, `max_tokens`: allowed numbers of data tokens; `max_tokens` 0 means no limit.
+    `longer_with`: the change that raises `max_tokens`, for messages.
     """
 
     vocab_size: int = 0
@@ -62,7 +78,7 @@ class Sequences:
         return self.nearest(num_tokens) == num_tokens
 
     def nearest(self, num_tokens: int) -> int:
-        """The number of data tokens nearest to `num_tokens` that fits."""
+        """Return the valid number of data tokens nearest to `num_tokens`."""
         shortest, longest = -(-self.min_tokens // self.multiple), self.max_tokens // self.multiple
         nearest = max(shortest, round(num_tokens / self.multiple))
         return self.multiple * (min(nearest, longest) if longest else nearest)
@@ -78,9 +94,12 @@ class Sequences:
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """How a sequence is generated, token by token, in the second part of a sequence of ids that begins with `start`.
+    """Token-by-token generation of the second half of an id sequence.
 
-    Each answer is the next token read, so the ids of the classes are those of their tokens; what is not generated yet reads as `blank`.
+    Each answer is the next input token, so class ids equal token ids.
+
+    `start`: id of the start symbol, the first token of the second half.
+    `blank`: id that stands for tokens not generated yet.
     """
 
     start: int
@@ -89,7 +108,11 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class Regression:
-    """Where a token's vector holds a point of a curve: the indices of `x` and of the observed `y`. `curve`: from arrays of x to y, without noise."""
+    """How a token's vector holds a point of a curve.
+
+    `x`, `y`: indices of x and of the observed y in the vector.
+    `curve`: function from an array of x to y without noise.
+    """
 
     x: int
     y: int
@@ -98,11 +121,15 @@ class Regression:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskInfo:
-    """Facts of a task. `chance`: the score of guessing; `answers`: CLASS, TOKEN_CLASS or TOKEN_VALUE; `num_classes`: outputs (1 for a value).
+    """Facts of a task.
 
-    `num_validation` is 0 where validation items are drawn from the training split. `score_name`: of a task whose score is no accuracy.
-    `generation`: of a task of token classes that is learned with its answers shown one token late and scored on sequences that the model generates.
-    `regression`: of a task of values that are those of a curve, so that a fit can be drawn.
+    `answers`: CLASS, TOKEN_CLASS or TOKEN_VALUE.
+    `num_classes`: number of outputs; 1 for a value.
+    `chance`: score of guessing.
+    `num_validation`: 0 if validation items are drawn from the training split.
+    `score_name`: name of the score if it is not an accuracy.
+    `generation`: set if the model learns with answers shown one token late and is scored on sequences that it generates.
+    `regression`: set if the values lie on a curve, so that its fit can be drawn.
     """
 
     name: str
@@ -120,7 +147,10 @@ class TaskInfo:
     regression: Regression | None = None
 
     def interface(self, seq_len: int, pool: str) -> Interface:
-        """What a model of that length reads and answers. Raises RequestError, naming what fits, for a length that does not."""
+        """Return the inputs and outputs of a model with that length.
+
+        Raises RequestError, naming the lengths that fit, if `seq_len` does not fit the task.
+        """
         output = "class" if self.answers == CLASS else "tokens"
         if isinstance(self.reads, Images):
             return Interface(patch_dim=self._patch_dim(self.reads, seq_len, pool), num_classes=self.num_classes, output=output)
@@ -144,14 +174,18 @@ class TaskInfo:
         tokens = num_data_tokens(seq_len, pool)
         if not sequences.fits(tokens):
             raise RequestError(
-                f"seq_len {seq_len} does not fit task {self.name} ({tokens} data tokens, pool {pool}); what fits: {sequences.rule}",
+                f"seq_len {seq_len} does not fit task {self.name} ({tokens} data tokens, pool {pool}); lengths that fit: {sequences.rule}",
                 f"try --seq {sequences.nearest(tokens) + seq_len - tokens}",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskChoice:
-    """A task as asked for: `name`, `name:argument` or `name+option=value`. `options` holds every option of the task, as given or at its default."""
+    """A task as requested: `name`, `name:argument` or `name+option=value`.
+
+    `text`: the request as written.
+    `options`: every option of the task, given or default.
+    """
 
     text: str
     name: str
@@ -160,10 +194,13 @@ class TaskChoice:
 
 
 def choose(text: str) -> TaskChoice:
-    """The choice that a text names. Raises RequestError, saying what is allowed, for an unknown task, option or a missing argument."""
+    """Parse a task's name, argument and options.
+
+    Raises RequestError, naming the allowed values, for an unknown task, an unknown option or a missing argument.
+    """
     found = re.fullmatch(NAME_PATTERN, text)
     if not found:
-        raise RequestError(f"--task {text!r} is not written name, name:argument or name+option=value", "see: bench list tasks")
+        raise RequestError(f"--task {text!r} must be written name, name:argument or name+option=value", "see: bench list tasks")
     name, argument = found["name"], found["argument"] or ""
     catalog.require("tasks", name)
     module = catalog.load("tasks", name)
@@ -178,7 +215,10 @@ def choose(text: str) -> TaskChoice:
 
 @functools.lru_cache(maxsize=64)
 def info_of(text: str) -> TaskInfo:
-    """The facts of a task as asked for. Raises RequestError where they cannot be known."""
+    """Return the facts of a requested task.
+
+    Raises RequestError if they cannot be determined.
+    """
     choice = choose(text)
     try:
         info: TaskInfo = catalog.load("tasks", choice.name).info(choice)

@@ -1,18 +1,18 @@
-"""Multi-query associative recall: key and value pairs, then keys in random order, each to be answered with its value.
+"""Associative recall: key-value pairs, then keys to be answered with values.
 
-Source: Arora et al., "Zoology" (arXiv 2312.04927), Sec. 3. As there, several keys are asked about in one item; unlike there, queries fill the
-second half and every key is asked about exactly twice. One item of n = 8 data tokens, two pairs (A to D: keys, digits: values, .: nothing is
-asked for):
+Source: Arora et al., "Zoology" (arXiv 2312.04927), Sec. 3 (multi-query associative recall). As there, an item asks for several keys. Unlike there,
+queries fill the second half, and every key is asked for exactly twice. One item of n = 8 data tokens, two pairs (A to D: keys; digits: values; .: no
+question):
 
     tokens    C  5  A  2  A  C  C  A
     answers   .  .  .  .  2  5  5  2
 
-Keys differ within an item; values are uniform and independent of them. So a model whose tokens do not mix answers at chance, 1 / `values`,
-exactly. One that mixes but cannot bind a value to its key may still know which values occur, and be right once in n / 4 or so: at small n more
-often than chance.
+Keys differ within an item, and values are uniform and independent of them. A model without token mixing therefore scores exactly chance,
+1 / `values`. A model that mixes tokens but cannot bind a value to its key may still know which values occur, and is right about once in n / 4: at
+small n, more often than chance.
 
-Options: `items` and `test_items`, how many are drawn; `seed`, another draw; `keys`, how many keys there are to choose from, at least n / 4;
-`values`, likewise. Ids: values from 0, then keys. No test item is learned from.
+Options: `items` and `test_items`, numbers of items to draw; `seed`, selects another draw; `keys`, number of different keys, at least n / 4;
+`values`, number of different values. Ids: values from 0, then keys. Test items never occur in training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from bench.tasks.readers.options import ITEMS_OPTIONS, fewest_tokens
 from models.layers.options import Option
 
 MOST = 4096
-"""Of keys or values: beyond, the shuffled keys of all items would no longer fit in memory."""
+"""Largest number of keys or values.
+
+With more, the shuffled keys of all items would not fit in memory.
+"""
 OPTIONS = (*ITEMS_OPTIONS, Option("keys", 64, low=1, high=MOST), Option("values", 16, low=2, high=MOST))
 
 
@@ -42,7 +45,7 @@ def info(choice: TaskChoice) -> TaskInfo:
             multiple=4,
             min_tokens=shortest,
             max_tokens=longest,
-            longer_with="a higher option keys, a quarter of the tokens",
+            longer_with="a higher option keys, at least a quarter of the tokens",
         ),
         answers=TOKEN_CLASS,
         num_classes=values,
@@ -53,13 +56,13 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def num_bindings(pairs: int, keys: int, values: int) -> int:
-    """How many first halves there are: keys that differ, in order, with any values."""
+    """Count the different first halves: distinct keys, in order, with any values."""
     num_values: int = values**pairs
     return math.perm(keys, pairs) * num_values
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """Ids `(items, num_tokens)` and, in the second half, the values asked for."""
+    """Generate ids `(items, num_tokens)` and the answers of the second half."""
     from bench.tasks.readers.bindings import bindings
     from bench.tasks.readers.generate import generate_splits
 

@@ -1,8 +1,8 @@
-"""CIFAR-10: 60,000 photographs of 32 x 32 pixels in 10 classes, such as ship, frog and truck.
+"""CIFAR-10: 60,000 photographs, 32 x 32 pixels, 10 classes.
 
-Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009), the python version, read by torchvision from
-`cifar-10-batches-py/` under the data root. The images stay uint8; they are normalised with the mean and spread of the 50,000 training images.
-`items`: how many of these are learned from (0: all), as many of each class.
+Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009), the Python version. torchvision reads it from
+`cifar-10-batches-py/` under the data root. Images stay uint8; they are normalised with the mean and standard deviation of the 50,000 training
+images. Option `items`: number of training images, the same number per class (0: all).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The two published splits, uint8, in stored order; of the first, as many as `items` says.
+    """Load the published train and test splits, uint8, in stored order.
 
-    Raises RequestError where the files are absent or do not match their checksums.
+    The option `items` limits the training images. Raises RequestError if files are missing or do not match their checksums.
     """
     require_data(choice, place)
     return subset_splits(choice, INFO, load_cifar(INFO.name, "CIFAR10", place, FOLDER))

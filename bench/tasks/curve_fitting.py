@@ -1,20 +1,19 @@
-"""Regression of y = 2 sin x + x^0.8 from noisy points: a score, not an accuracy.
+"""Regression of y = 2 sin x + x^0.8 from noisy points.
 
-Source: Zhang et al., Dive into Deep Learning, Sec. 11.2 (attention pooling: Nadaraya-Watson). One item of n = 6 data tokens, each a vector of
-three numbers, x, y and whether y is asked for (.: nothing is asked for); x is uniform on [0, 5), the first half is observed with normal noise,
-the second asked without:
+Source: Zhang et al., Dive into Deep Learning, Sec. 11.2 (attention pooling: Nadaraya-Watson). One item of n = 6 data tokens (.: no question). Each
+token is a vector of three numbers: x, y and whether y is asked for. x is uniform on [0, 5). The first half shows y with normal noise; the second half
+asks for y without noise:
 
     x         0.4   3.1   1.7   2.2   4.9   0.1
     y         1.6   2.3   3.9    0     0     0
     asked      0     0     0     1     1     1
     answers    .     .     .    3.5   1.6   0.4
 
-The curve is the same in every item, so that a model can also learn it by heart and never look at the observed points: the task checks that
-regression works, not that tokens mix. The score is r2, the share of the variance that is explained: 0 for always answering the mean, 1 for the
-curve.
+Every item has the same curve, so a model can memorise the curve and ignore the observed points: the task checks that regression works, not that
+tokens mix. The score is R2, the share of variance explained, not an accuracy: 0 for always answering the mean, 1 for the exact curve.
 
-Options: `items` and `test_items`, how many are drawn; `seed`, another draw; `noise_percent`, the standard deviation of the noise in
-hundredths. No test item is learned from.
+Options: `items` and `test_items`, numbers of items to draw; `seed`, selects another draw; `noise_percent`, standard deviation of the noise in
+hundredths. Test items never occur in training.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """Vectors `(items, num_tokens, 3)` and, in the second half, the values of the curve."""
+    """Generate vectors `(items, num_tokens, 3)` and the answers of the second half."""
     from bench.tasks.readers.curve import noisy_points
     from bench.tasks.readers.generate import generate_splits
 

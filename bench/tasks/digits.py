@@ -1,7 +1,8 @@
-"""1,797 handwritten digits in 16 grey levels, from 8 x 8 brought to 32 x 32 pixels; needs no download.
+"""1,797 handwritten digits in 16 grey levels; needs no download.
 
-Source: Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI 1998), the copy that scikit-learn ships. The images are small and
-the writers of the test items also wrote training items: a task that shows that a model learns, not one that ranks good models.
+Images of 8 x 8 pixels are upsampled to 32 x 32. Source: Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI 1998), the copy that
+scikit-learn ships. The task shows whether a model learns; it does not rank good models, because images are small and test writers also wrote
+training items.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ INFO = TaskInfo(
     num_test=364,
 )
 TEST_EVERY = 5
-"""Of each class, in stored order, the first of every five items is for testing: the same split whatever the seed or library version."""
+"""Of every five items per class, the first is for testing.
+
+Items are in stored order, so the split does not depend on seed or library version.
+"""
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -36,13 +40,16 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
-    """Raise RequestError where scikit-learn is not installed."""
+    """Raise RequestError if scikit-learn is not installed."""
     if importlib.util.find_spec("sklearn") is None:
         raise RequestError("task digits needs the library scikit-learn, which is not installed", "pip install scikit-learn")
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The two splits, normalised. No folder is read: the images come with scikit-learn. Raises RequestError without it."""
+    """Load both splits, normalised, from scikit-learn's own files.
+
+    Raises RequestError if scikit-learn is not installed.
+    """
     require_data(choice, place)
     import torch
     import torch.nn.functional as F
@@ -63,7 +70,10 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def chosen_for_test(labels: Tensor) -> Tensor:
-    """`(items,)` labels -> `(items,)` bool: every `TEST_EVERY`-th item of each class."""
+    """Return a mask that selects every `TEST_EVERY`-th item of each class.
+
+    `labels`: `(items,)`. The mask is `(items,)` bool.
+    """
     import torch
 
     mask = torch.zeros_like(labels, dtype=torch.bool)

@@ -1,8 +1,8 @@
-"""Fashion-MNIST: 70,000 grey pictures of clothing, 28 x 28 pixels, in 10 classes, such as coat, sandal and bag.
+"""Fashion-MNIST: 70,000 grey pictures of clothing, 28 x 28 pixels, 10 classes.
 
-Source: Xiao, Rasul and Vollgraf, arXiv:1708.07747, read by torchvision from `FashionMNIST/raw/` under the data root, plain or as `.gz`. The images
-stay uint8. 28 pixels give grids of 1, 2, 4, 7, 14 and 28 patches a side: with a class token 2, 5, 17, 50, 197 and 785 tokens. `items`: how many
-training images are learned from (0: all), as many of each class.
+Source: Xiao, Rasul and Vollgraf, arXiv:1708.07747. torchvision reads it from `FashionMNIST/raw/` under the data root, plain or as `.gz`. Images stay
+uint8. 28 pixels divide into grids of 1, 2, 4, 7, 14 and 28 patches per side; with a class token, these give 2, 5, 17, 50, 197 and 785 tokens. Option
+`items`: number of training images, the same number per class (0: all).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import ITEMS_OPTION, faults_told, require_files, splits_of, subset_info, subset_splits
+from bench.tasks.readers.images import ITEMS_OPTION, reading_errors, require_files, splits_of, subset_info, subset_splits
 
 FOLDER = "FashionMNIST/raw"
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -43,12 +43,12 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The two published splits, uint8, in stored order; of the first, as many as `items` says.
+    """Load the published train and test splits, uint8, in stored order.
 
-    Raises RequestError where the files are absent or torn.
+    The option `items` limits the training images. Raises RequestError if files are missing or damaged.
     """
     require_data(choice, place)
-    with faults_told(INFO.name, place, FOLDER), _plain_files(place) as root:
+    with reading_errors(INFO.name, place, FOLDER), _plain_files(place) as root:
         train, test = (_split(root, is_train=is_train, download=place.download) for is_train in (True, False))
     return subset_splits(choice, INFO, splits_of(INFO.name, train, test))
 
@@ -64,9 +64,10 @@ def _split(root: Path, *, is_train: bool, download: bool) -> Split:
 
 @contextmanager
 def _plain_files(place: Place) -> Iterator[Path]:
-    """A root whose `FOLDER` holds plain files, as torchvision reads them: the data root, or for `.gz` a temporary one, as that may be read-only.
+    """Yield a root folder whose `FOLDER` holds uncompressed files, as torchvision requires.
 
-    Where downloads are allowed it is the data root: torchvision unpacks there, and downloads what is absent or torn.
+    The root is the data root if its files are uncompressed, or if downloads are allowed: torchvision then unpacks there, and downloads missing or
+    damaged files. Otherwise it is a temporary folder, because the data root may be read-only.
     """
     root = place.folder(INFO.name)
     if place.download or all((root / FOLDER / name).is_file() for name in FILES):
@@ -90,12 +91,15 @@ def _copy_plain(source: Path, target: Path) -> None:
 
 
 def _require_published(packed: Path) -> None:
-    """Raise RequestError where it is another file, such as plain MNIST's, which has the same names."""
+    """Raise RequestError if the file is not the published one.
+
+    Plain MNIST uses the same file names.
+    """
     from torchvision.datasets import FashionMNIST
     from torchvision.datasets.utils import check_integrity
 
     if not check_integrity(packed, dict(FashionMNIST.resources)[packed.name]):
         raise RequestError(
             f"task {INFO.name}: {packed} does not match its published md5 sum",
-            "delete it and put a sound copy there, or add --download where there is a network",
+            "delete it and copy an intact file there, or add --download if the network is available",
         )

@@ -1,10 +1,10 @@
-"""Your own images: a folder for each class under FOLDER/train and FOLDER/test, resized and cut to a square of `side` pixels.
+"""Your own images: one folder per class under FOLDER/train and FOLDER/test.
 
     FOLDER/train/cat/a.png  FOLDER/train/dog/b.jpg  FOLDER/test/cat/c.png  FOLDER/test/dog/d.png
 
-FOLDER/val, where there is one, is the validation split; without FOLDER/test it is the test split, and validation items are drawn from train. The
-layout is torchvision's ImageFolder. Each image is brought to RGB, its shorter edge to `side`, and the middle square is kept; uint8, sorted by class
-and path. FOLDER is read as written, not under the data root.
+FOLDER/val, if present, is the validation split. Without FOLDER/test, FOLDER/val is the test split, and validation items are drawn from train. The
+layout is torchvision's ImageFolder. Each image is converted to RGB, its shorter edge is resized to `side` pixels, and the central square is kept.
+Images are uint8, sorted by class and path. FOLDER is a path as written, not relative to the data root.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import FAULTS, splits_of
+from bench.tasks.readers.images import READ_ERRORS, splits_of
 from models.layers.options import Option
 
 if TYPE_CHECKING:
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 ARGUMENT = "FOLDER"
 OPTIONS = (Option("side", 32),)
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Those of torchvision.datasets.folder, which cannot be asked without importing torch."""
+"""Copied from torchvision.datasets.folder, because importing that would import torch."""
 LAYOUT = "the layout is FOLDER/train/<class>/*.png and FOLDER/test/<class>/*.png"
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    """Counts the files. Raises RequestError where a split is absent, a class is empty, or the splits' classes differ."""
+    """Count the image files.
+
+    Raises RequestError if a split is missing, a class is empty, or classes differ between splits.
+    """
     side = _side(choice)
     counts = {name: _count(folder) for name, folder in _split_folders(choice).items()}
     _require_same_classes(choice, counts)
@@ -55,7 +58,10 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The splits, uint8 RGB. Raises RequestError, naming the file, for one that is no image."""
+    """Load the splits, uint8 RGB.
+
+    Raises RequestError, naming the file, for an unreadable image.
+    """
     require_data(choice, place)
     splits = {name: _read(choice, folder, _side(choice)) for name, folder in _split_folders(choice).items()}
     return splits_of(choice.text, splits["train"], splits["test"], splits.get("validation"))
@@ -64,7 +70,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 def _side(choice: TaskChoice) -> int:
     side = int(choice.options["side"])
     if side < 2:
-        raise RequestError(f"--task {choice.text}: side is {side}; an image needs at least 2 pixels a side", "write +side=32")
+        raise RequestError(f"--task {choice.text}: side is {side}; an image needs at least 2 pixels per side", "write +side=32")
     return side
 
 
@@ -82,7 +88,10 @@ def _split_folders(choice: TaskChoice) -> dict[str, Path]:
 
 
 def _count(folder: Path) -> dict[str, int]:
-    """Images of each class, as torchvision's ImageFolder finds them: below any depth of folders, links followed."""
+    """Count images per class.
+
+    Like ImageFolder, it follows links and searches subfolders of any depth.
+    """
     classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
     return {
         found.name: sum(name.lower().endswith(EXTENSIONS) for _, _, names in os.walk(found, followlinks=True) for name in names)
@@ -104,7 +113,10 @@ def _require_same_classes(choice: TaskChoice, counts: Mapping[str, Mapping[str, 
 
 
 def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
-    """One split, `(items, 3, side, side)` uint8, in the order of classes and paths."""
+    """Read one split, sorted by class and path.
+
+    Images are `(items, 3, side, side)` uint8.
+    """
     import torch
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2
@@ -119,10 +131,10 @@ def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
 def _read_image(choice: TaskChoice, stored: Any, item: int) -> Tensor:
     try:
         image: Tensor = stored[item][0]
-    except (*FAULTS, SyntaxError) as error:  # Pillow raises SyntaxError for a torn PNG
+    except (*READ_ERRORS, SyntaxError) as error:  # Pillow raises SyntaxError for a damaged PNG
         path = stored.samples[item][0]
         reason = " ".join(str(error).split())
         raise RequestError(
-            f"--task {choice.text}: {path} cannot be read as an image: {reason}", "remove it, or put a sound copy there"
+            f"--task {choice.text}: {path} cannot be read as an image: {reason}", "remove it, or replace it with an intact copy"
         ) from error
     return image

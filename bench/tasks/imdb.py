@@ -1,9 +1,9 @@
-"""50,000 film reviews, negative or positive, 2 classes (IMDb).
+"""50,000 film reviews, negative or positive (IMDb), 2 classes.
 
-Source: Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011: 25,000 reviews to learn from and 25,000 of other films to test on. As
-bytes, at 1,024 to 4,096 tokens, this is the Text task of Long Range Arena (arXiv 2011.04006, Sec. 2.2.2); no gMLP row was found published for it.
-Reads `imdb/train.jsonl` and `imdb/test.jsonl` (or `.jsonl.xz`, `.jsonl.gz`; fields label, text), or the original folder `aclImdb`. Both give the
-same items in the same order: by class, then by text. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
+Source: Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011: 25,000 reviews for training and 25,000, of other films, for testing.
+Read as bytes, at 1,024 to 4,096 tokens, this is the Text task of Long Range Arena (arXiv 2011.04006, Sec. 2.2.2). We found no published gMLP result
+for it. Reads `imdb/train.jsonl` and `imdb/test.jsonl` (or `.jsonl.xz`, `.jsonl.gz`; fields label, text), or the original folder `aclImdb`. Both give
+the same items in the same order: by class, then by text. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def source(root: Path, part: str) -> Path:
-    """The file or the folder that holds `train` or `test`. Raises RequestError where there is neither."""
+    """Return the file or folder that holds `train` or `test`.
+
+    Raises RequestError if neither exists.
+    """
     for ending in ENDINGS:
         if (root / "imdb" / f"{part}{ending}").is_file():
             return root / "imdb" / f"{part}{ending}"
@@ -61,11 +64,14 @@ def source(root: Path, part: str) -> Path:
     if all((original / name).is_dir() for name in CLASSES):
         return original
     files = " or ".join(f"{part}{ending}" for ending in ENDINGS)
-    raise RequestError(f"task imdb needs {files} in {root / 'imdb'}, or the folders neg and pos in {original}; neither is there", WHERE)
+    raise RequestError(f"task imdb needs {files} in {root / 'imdb'}, or the folders neg and pos in {original}; neither was found", WHERE)
 
 
 def read_reviews(path: Path) -> Texts:
-    """The reviews of one part. Raises RequestError, naming the line, for a label other than 0 (negative) and 1 (positive)."""
+    """Read one part's reviews, sorted by class, then by text.
+
+    Raises RequestError, naming the line, for a label other than 0 (negative) or 1 (positive).
+    """
     items = _items_of_folder(path) if path.is_dir() else _items_of_lines(path)
     items.sort()
     return Texts(texts=[text for _, text in items], labels=[label for label, _ in items])
@@ -80,6 +86,6 @@ def _items_of_lines(path: Path) -> list[tuple[int, str]]:
     items = []
     for number, found in enumerate(read_json_lines(path, ("label", "text")), start=1):
         if found["label"] not in (0, 1) or not isinstance(found["text"], str):
-            raise RequestError(f"{path} line {number}: label {found['label']!r} is not 0 or 1, or the text is none", WHERE)
+            raise RequestError(f"{path} line {number}: label {found['label']!r} must be 0 or 1, and the field text a string", WHERE)
         items.append((int(found["label"]), found["text"]))
     return items

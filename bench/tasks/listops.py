@@ -1,17 +1,17 @@
-"""Nested list operations, ListOps: what is the value, 0 to 9, of an expression in prefix notation?
+"""ListOps: the value of nested list operations in prefix notation.
 
-Source: Nangia and Bowman (arXiv 1804.06028), at the length of choice, as in Long Range Arena (arXiv 2011.04006, Sec. 2.2.1; 500 to 2,000 tokens
-there). One item of n = 16 data tokens, of which 13 are filled (_: padding), and its class, 6:
+Values are 0 to 9. Source: Nangia and Bowman (arXiv 1804.06028), here at any length, as in Long Range Arena (arXiv 2011.04006, Sec. 2.2.1; 500 to
+2,000 tokens there). One item of n = 16 data tokens, 13 of them filled (_: padding), and its class, 6:
 
     tokens    [MAX 2 [SM 9 4 3 ] 0 [MIN 8 5 ] ] _ _ _
                      9+4+3 = 16 -> 6      5             max(2, 6, 0, 5) = 6
 
-MIN, MAX, MED (the median; of an even number the mean of the middle two, rounded down) and SM (the sum, modulo 10). Lengths are uniform between n
-/ 2 and n. A guess is right once in 10. The classes are not equally frequent, because MIN and MAX favour the ends: always answering the most
-frequent, 0 or 9, is right for 15 to 16 % (at n = 64 and at n = 1,024, measured on 20,000 items).
+Operations: MIN, MAX, MED (median; for an even number of arguments the mean of the middle two, rounded down) and SM (sum modulo 10). Lengths are
+uniform between n / 2 and n. A uniform guess is right once in 10. Classes are not equally frequent, because MIN and MAX favour the extremes: always
+answering the most frequent class, 0 or 9, is right for 15 to 16 % (measured on 20,000 items at n = 64 and at n = 1,024).
 
-Options: `items` and `test_items`, how many are drawn; `seed`, another draw; `depth`, the operations on the way to a digit, and the digit,
-at most; `arguments` of an operation, at most. No test item is learned from.
+Options: `items` and `test_items`, numbers of items to draw; `seed`, selects another draw; `depth`, largest number of nested levels, the digit
+included; `arguments`, largest number of arguments of an operation. Test items never occur in training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from models.layers.options import Option
 OPTIONS = (*ITEMS_OPTIONS, Option("depth", 10, low=3, high=100), Option("arguments", 10, low=4, high=100))
 SHORTEST = 16
 UNLIMITED = 2**20
-"""Tokens from which on a limit is not worth a mention."""
+"""Limits at or above this many tokens count as unlimited."""
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -41,7 +41,10 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def longest(choice: TaskChoice) -> int:
-    """Tokens of the longest expression that the options allow; 0 where no sequence comes near it."""
+    """Return the tokens of the longest possible expression.
+
+    Returns 0 for `UNLIMITED` tokens or more.
+    """
     depth, arguments = choice.options["depth"], choice.options["arguments"]
     length = 1
     for _ in range(depth - 1):
@@ -50,7 +53,7 @@ def longest(choice: TaskChoice) -> int:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """Ids `(items, num_tokens)`, padded with 0, and the values."""
+    """Generate ids `(items, num_tokens)`, padded with 0; targets are the values."""
     from bench.tasks.readers.expressions import expressions
     from bench.tasks.readers.generate import generate_splits
 

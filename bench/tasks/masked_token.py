@@ -1,15 +1,15 @@
-"""Hidden tokens of any text task, to be told from the others: masked-token prediction as in BERT.
+"""Masked-token prediction, as in BERT, on the texts of another task.
 
-Source: Devlin et al., arXiv 1810.04805, Sec. 3.1. `masked_token:imdb` or `masked_token:text:reviews.csv` takes the texts of that task and leaves its
-labels. Of an item's real tokens 15 % are asked for (option `rate`, in percent); of those 80 % read as the mask token, 10 % as another token, 10 % as
-themselves. With # for the mask:
+Source: Devlin et al., arXiv 1810.04805, Sec. 3.1. `masked_token:imdb` or `masked_token:text:reviews.csv` uses the texts of that task and ignores its
+labels. The model must predict 15 % of an item's real tokens (option `rate`, in percent). Of these, 80 % are replaced by the mask token, 10 % by
+another token, and 10 % stay unchanged. With # for the mask:
 
     text     t h e   f i l m   w a s   g o o d
     read     t h #   f i l m   w a x   g o # d
     asked        e                 s       o
 
-Options `tokenizer`, `vocab_size`, `text_column` and `label_column` are those of the text task. `chance` is that of a uniform guess over the
-vocabulary; always saying the most frequent token of the texts scores more, by how much depends on them.
+The options `tokenizer`, `vocab_size`, `text_column` and `label_column` are passed to the text task. `chance` is the score of a uniform guess over the
+vocabulary; always answering the most frequent token scores higher, depending on the texts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The splits of the text task with tokens hidden; the mask token's id is the texts' vocabulary size, one above their last."""
+    """Load the text task's splits and hide tokens in them.
+
+    The mask token's id is the text task's vocabulary size, one above its largest id.
+    """
     from bench.tasks.readers.masking import hide_tokens
 
     nested = text_task(choice)
@@ -64,7 +67,10 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def text_task(choice: TaskChoice) -> TaskChoice:
-    """The text task that the argument names, with the options that are its own. Raises RequestError where it is none, or lacks an option."""
+    """Return the text task that the argument names, with its own options.
+
+    Raises RequestError if the argument is not a text task, or if that task lacks an option.
+    """
     given = {option.name: choice.options[option.name] for option in TEXT_OPTIONS if choice.options[option.name] != option.default}
     nested = choose(choice.argument + "".join(f"+{key}={value}" for key, value in given.items()))
     if nested.name == "masked_token" or "tokenizer" not in nested.options:

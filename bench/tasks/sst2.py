@@ -1,7 +1,7 @@
-"""Phrases and sentences of film reviews, negative or positive, 2 classes (SST-2).
+"""Phrases and sentences of film reviews, negative or positive (SST-2), 2 classes.
 
-Source: Socher et al., EMNLP 2013, as cut by GLUE (Wang et al., arXiv 1804.07461): 67,349 phrases to learn from, 872 sentences (dev) for validation
-and the 1,821 sentences of the treebank's own test, with labels, as the test: GLUE's test file has none. Options: `tokenizer` (bytes or bpe),
+Source: Socher et al., EMNLP 2013, as split by GLUE (Wang et al., arXiv 1804.07461): 67,349 phrases for training, 872 sentences (dev) for validation.
+The test split is the treebank's own 1,821 labelled sentences, because GLUE's test file has no labels. Options: `tokenizer` (bytes or bpe),
 `vocab_size` (of bpe).
 """
 
@@ -61,7 +61,10 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def read_phrases(path: Path) -> Texts:
-    """The phrases of a file and their labels. Quotation marks are read as they are. Raises RequestError, naming the line, for another form."""
+    """Read a file's phrases and labels.
+
+    Quotation marks stay part of the text. Raises RequestError for a wrong header or, naming the line, for a missing label.
+    """
     lines = read_lines(path)
     header = next(lines, "")
     if header != HEADER:

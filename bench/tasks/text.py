@@ -1,8 +1,9 @@
-"""Your own labelled texts: the rows of a csv, tsv, jsonl or parquet file (all but parquet also as .gz or .xz).
+"""Your own labelled texts, in a csv, tsv, jsonl or parquet file.
 
-`text:reviews.csv` reads the columns `text` and `label`; options `text_column`, `label_column`, `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
-Labels may be words or numbers; the classes are the values found, sorted. A column `split` may mark rows as train, validation or test; without it
-every fifth row of each class, in stored order, is for testing. Files are UTF-8; fields of csv may be quoted, fields of tsv are taken as they are.
+All formats but parquet may be compressed as .gz or .xz. `text:reviews.csv` reads the columns `text` and `label`. Options: `text_column`,
+`label_column`, `tokenizer` (bytes or bpe), `vocab_size` (of bpe). Labels may be words or numbers; the classes are the different values, sorted. A
+column `split` may mark rows as train, validation or test. Without it, every fifth row of each class, in stored order, is a test row. Files are UTF-8;
+csv fields may be quoted, tsv fields are read literally.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ OPTIONS = (Option("text_column", "text"), Option("label_column", "label"), *TOKE
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    """Facts counted in the file. Raises RequestError for a file that is absent or cannot be read as the options say."""
+    """Count classes and items in the file.
+
+    Raises RequestError if the file is missing or does not match the options.
+    """
     path = file_of(choice)
     changed_ns = path.stat().st_mtime_ns if path.is_file() else 0
     num_classes, num_train, num_validation, num_test = _counts(path, changed_ns, *_columns(choice))
@@ -45,7 +49,10 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    """The splits as token ids. The file is named by the task itself: no folder with data sets is needed."""
+    """Load the splits as token ids.
+
+    The task names its file, so no data folder is needed.
+    """
     require_tokenizer(choice)
     read, _ = _read(file_of(choice), *_columns(choice))
     return to_splits(read, options=choice.options, num_tokens=num_tokens)
@@ -65,7 +72,10 @@ def _read(path: Path, text_column: str, label_column: str) -> tuple[TextSplits, 
 
 @functools.lru_cache(maxsize=64)
 def _counts(path: Path, changed_ns: int, text_column: str, label_column: str) -> tuple[int, int, int, int]:
-    """Classes and items per split. `changed_ns` is there for the cache: a file that was written again is counted again."""
+    """Count classes and items per split.
+
+    `changed_ns` makes the cache notice a rewritten file.
+    """
     read, classes = _read(path, text_column, label_column)
     num_validation = len(read.validation.texts) if read.validation else 0
     return len(classes), len(read.train.texts), num_validation, len(read.test.texts)

@@ -1,7 +1,7 @@
-"""5,952 short questions by what they ask for, 6 classes (TREC).
+"""5,952 short questions, classified by expected answer (TREC), 6 classes.
 
-Source: Li and Roth, Learning Question Classifiers, COLING 2002: 5,452 questions to learn from and the 500 of TREC 10 as the test. The coarse class
-stands before the colon, as in `HUM:ind Who was Galileo ?`. The files are Latin-1. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
+Source: Li and Roth, Learning Question Classifiers, COLING 2002: 5,452 questions for training and the 500 of TREC 10 for testing. The coarse class
+precedes the colon, as in `HUM:ind Who was Galileo ?`. The files are Latin-1. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
 """
 
 from __future__ import annotations
@@ -48,19 +48,22 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def folder(place: Place) -> Path:
-    """The first of `FOLDERS` that exists, or the one to make."""
+    """Return the first existing folder of `FOLDERS`, or the default."""
     root = place.folder("trec")
     return next((root / name for name in FOLDERS if (root / name).is_dir()), root / FOLDERS[0])
 
 
 def read_questions(path: Path) -> Texts:
-    """The questions of a file, with their coarse classes. Raises RequestError, naming the line, for one without a known class."""
+    """Read a file's questions with their coarse classes.
+
+    Raises RequestError, naming the line, for an unknown class.
+    """
     texts, labels = [], []
     for number, line in enumerate(path.read_bytes().decode("latin-1").rstrip("\n").split("\n"), start=1):
         name, _, text = line.rstrip("\r").partition(" ")
         coarse = name.partition(":")[0]
         if coarse not in CLASSES:
-            raise RequestError(f"{path} line {number}: class {coarse!r} is none of {', '.join(CLASSES)}", WHERE)
+            raise RequestError(f"{path} line {number}: unknown class {coarse!r}; allowed: {', '.join(CLASSES)}", WHERE)
         texts.append(text)
         labels.append(CLASSES.index(coarse))
     return Texts(texts=texts, labels=labels)

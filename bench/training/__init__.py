@@ -1,1 +1,1 @@
-"""The one training loop that every family shares."""
+"""The training loop that every family shares."""

@@ -1,14 +1,14 @@
-"""Random changes to a whole batch of training images at once, on the device of the images.
+"""Random augmentation of a whole batch of training images.
 
-crop         padded by 4 pixels of zero (black, where images are bytes) and cut back at an offset of its own per image
-flip         mirrored left to right, half of the images
-randaugment  two random operations at a magnitude of 0 to 30, 9 unless told (Cubuk et al. 2019, arXiv:1909.13719), per chunk of the batch
-erasing      a random box blanked (Zhong et al. 2017, arXiv:1708.04896), per chunk of the batch
-mixup        each image blended with its neighbour, labels alike (Zhang et al. 2017, arXiv:1710.09412), alpha 0.8
-cutmix       a box of each image replaced by its neighbour's, labels alike (Yun et al. 2019, arXiv:1905.04899), alpha 1.0
+crop         pad by 4 zero pixels (black for uint8 images), then crop back at a random offset per image
+flip         mirror half of the images left to right
+randaugment  two random operations at a magnitude of 0 to 30, by default 9 (Cubuk et al. 2019, arXiv:1909.13719), drawn per chunk of the batch
+erasing      blank a random box (Zhong et al. 2017, arXiv:1708.04896), drawn per chunk of the batch
+mixup        blend each image and its label with the neighbour's (Zhang et al. 2017, arXiv:1710.09412), alpha 0.8
+cutmix       replace a box of each image by the neighbour's, and mix labels alike (Yun et al. 2019, arXiv:1905.04899), alpha 1.0
 
-Every draw comes from torch's global CPU generator, whatever the device: its state alone decides what follows, so that a run that is taken up again
-from a checkpoint goes on exactly, and CPU and GPU see the same draws.
+Augmentation runs on the device of the images. Every random number comes from torch's global CPU generator, whatever the device: a training resumed
+from a checkpoint continues exactly, and CPU and GPU see the same random numbers.
 """
 
 from __future__ import annotations
@@ -26,16 +26,23 @@ from bench.spec import AUGMENTATIONS
 
 PADDING = 4
 NUM_CHUNKS = 8
-"""torchvision draws RandAugment and erasing once per call: a batch is given to it in this many chunks."""
+"""Chunks per batch for RandAugment and erasing.
+
+torchvision draws once per call.
+"""
 RANDAUGMENT_OPERATIONS, RANDAUGMENT_MAGNITUDE, MAX_MAGNITUDE = 2, 9, 30
 MIXUP_ALPHA, CUTMIX_ALPHA = 0.8, 1.0
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The changes that `names`, of `bench.spec.AUGMENTATIONS`, ask for; without names both functions return what they were given.
+    """The augmentations `names`; without names, both functions return their input.
 
-    `magnitude`: RandAugment's. Raises ValueError for an unknown name or a magnitude that is none.
+    `names`: from `bench.spec.AUGMENTATIONS`.
+    `num_classes`: width of mixed labels.
+    `magnitude`: strength of RandAugment, 0 to 30.
+
+    Raises ValueError for an unknown name or a magnitude out of range.
     """
 
     names: tuple[str, ...]
@@ -51,13 +58,15 @@ class Augmentation:
 
     @property
     def mixes(self) -> bool:
-        """Do labels become shares of classes?"""
+        """Whether labels become shares of classes."""
         return "mixup" in self.names or "cutmix" in self.names
 
     def before(self, images: Tensor) -> Tensor:
-        """Changes to raw images `(batch, channels, side, side)`, uint8 or float32; same shape and type.
+        """Augment raw images; keep their shape and type.
 
-        Raises ValueError where RandAugment is asked for on images that are not uint8.
+        `images`: `(batch, channels, side, side)`, uint8 or float32.
+
+        Raises ValueError if RandAugment is requested for images that are not uint8.
         """
         if "crop" in self.names:
             images = crop(images)
@@ -70,10 +79,10 @@ class Augmentation:
         return images
 
     def after(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Changes to normalised float images `(batch, channels, side, side)` with labels `(batch,)` int64.
+        """Augment normalised float images `(batch, channels, side, side)` and their labels.
 
-        The labels become shares, `(batch, num_classes)` float32 with rows that sum to 1, where mixup or cutmix is asked for. Where both are, one is
-        drawn per batch.
+        `labels`: `(batch,)` int64. With mixup or cutmix they become shares, `(batch, num_classes)` float32, with rows that sum to 1. With both, one
+        of the two is drawn per batch.
         """
         if "erasing" in self.names:
             images = per_chunk(_erasing(), images)
@@ -83,26 +92,26 @@ class Augmentation:
 
 
 def crop(images: Tensor) -> Tensor:
-    """Pad each image by `PADDING` zeros on every side and cut it back at an offset of its own."""
+    """Pad each image by `PADDING` zeros; crop at a random offset."""
     side = images.shape[-1]
     tops, lefts = torch.randint(2 * PADDING + 1, (2, len(images))).to(images.device)
-    # every cut is a view, (batch, channels, 9, 9, side, side): one indexing copies the chosen ones
+    # every crop is a view, (batch, channels, 9, 9, side, side): one indexing operation copies the chosen ones
     cuts = F.pad(images, (PADDING,) * 4).unfold(2, side, 1).unfold(3, side, 1)
     return cuts[torch.arange(len(images), device=images.device), :, tops, lefts]
 
 
 def flip(images: Tensor) -> Tensor:
-    """Mirror each image left to right with probability one half."""
+    """Mirror each image left to right with probability 0.5."""
     is_flipped = torch.randint(2, (len(images), 1, 1, 1), dtype=torch.bool).to(images.device)
     return torch.where(is_flipped, images.flip(-1), images)
 
 
 def per_chunk(change: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Apply a change that draws once per call to each of `NUM_CHUNKS` chunks of the batch."""
+    """Apply a change to each of `NUM_CHUNKS` chunks of the batch."""
     return torch.cat([change(chunk) for chunk in images.chunk(NUM_CHUNKS)])
 
 
-# torchvision's transforms take a second to import: only those who ask for them wait
+# torchvision's transforms take a second to import, so only augmentations that need them import them
 
 
 @functools.cache

@@ -1,4 +1,7 @@
-"""Baselines of the training loop: the plain loop of most published code, and the bare steps that nothing can undercut."""
+"""Reference loops: the plain DataLoader loop and bare training steps.
+
+Most published code uses the plain loop. No training loop can be faster than its bare steps.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from bench.training.reading import Batch, Examples, Reader
 
 
 class PlainItems(Dataset[tuple[Any, ...]]):
-    """Items one at a time, as torchvision's data sets give them: an image becomes a PIL image, then a tensor, then is normalised."""
+    """Items one at a time, as torchvision's data sets return them.
+
+    An image becomes a PIL image, then a tensor, and is then normalised.
+    """
 
     def __init__(self, examples: Examples, reader: Reader) -> None:
         self.examples, self.reader = examples, reader
@@ -44,7 +50,10 @@ class PlainItems(Dataset[tuple[Any, ...]]):
 
 
 def plain_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: str) -> float:
-    """Seconds of one epoch of the plain loop: a DataLoader that collates item by item, AdamW as it comes, loss and accuracy read at every batch."""
+    """Return the seconds of one epoch of the plain loop.
+
+    It collates item by item in a DataLoader, uses AdamW's defaults, and reads loss and accuracy after every batch.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     loader = DataLoader(PlainItems(data.learned.to("cpu"), data.reader.to("cpu")), batch_size=recipe.batch_size, shuffle=True)
     reader = Reader(patch_side=data.reader.patch_side)
@@ -65,13 +74,16 @@ def plain_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: 
 
 
 def prepared_batches(data: TrainingData, recipe: Recipe) -> list[Batch]:
-    """Every batch of an epoch, read beforehand, on the device."""
+    """Read every batch of an epoch beforehand, on the device."""
     items = torch.arange(len(data.learned), device=data.learned.targets.device)
     return [data.reader.learn(data.learned.select(chosen)) for chosen in items.split(recipe.batch_size)]
 
 
 def bound_seconds(model: nn.Module, batches: Sequence[Batch], answers: str, recipe: Recipe, device: str) -> float:
-    """Seconds of the bare steps on batches that are ready: forward, loss, backward, clipping, optimizer."""
+    """Return the seconds of bare steps on prepared batches.
+
+    A step is forward, loss, backward, clipping and optimizer.
+    """
     optimizer = build_optimizer(model, recipe)
     model.train()
     _wait(device)

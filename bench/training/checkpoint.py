@@ -1,4 +1,4 @@
-"""A training in progress, on disk: everything that decides the bits of what follows."""
+"""Checkpoint of a training: everything that its exact continuation needs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ EVERY_S = 30.0
 
 @dataclass(kw_only=True)
 class Checkpoint:
-    """Where one training keeps its state, and how often (seconds).
+    """File that holds the state of one or several trainings.
 
-    `identity`: what must agree for the state to be continued: another model, recipe, seed, number of threads or version of torch starts anew.
-    `part`: the name of this training among several that run one after the other and keep their states in one file, with those of the `finished`.
+    `identity`: must match the stored one to resume. Another model, recipe, seed, number of threads or torch version starts anew.
+    `every_s`: seconds between two saves.
+    `part`: name of this training, if several run in sequence and share the file.
+    `finished`: states of the earlier trainings in the file, by name.
     """
 
     path: Path
@@ -35,11 +37,17 @@ class Checkpoint:
     _saved_at: float = field(default_factory=time.monotonic)
 
     def part_of(self, part: str, finished: Mapping[str, Any] | None = None) -> Checkpoint:
-        """The same file, as the named training keeps its state in it; `finished`: the states of those before it, by name."""
+        """Return the same checkpoint for the training named `part`.
+
+        `finished`: states of the earlier trainings, by name.
+        """
         return dataclasses.replace(self, part=part, finished=finished or {})
 
     def save_if_due(self, state: Callable[[], Mapping[str, Any]]) -> bool:
-        """Save the state, whole or not at all, where the last time is long enough ago. A disk that refuses is told; training goes on."""
+        """Save the state if due; return whether it was saved.
+
+        The file is replaced atomically. If writing fails, a message says so and training continues.
+        """
         if time.monotonic() - self._saved_at < self.every_s:
             return False
         own = dict(state())
@@ -49,17 +57,18 @@ class Checkpoint:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, lambda temporary: _save(content, temporary))
         except OSError as error:
-            tell(f"no checkpoint could be written ({error.strerror or error}); an interruption would begin this training anew")
+            tell(f"no checkpoint could be written ({error.strerror or error}); after an interruption, this training would start anew")
             return False
         return True
 
     def read(self) -> dict[str, Any] | None:
-        """The state to continue from; None where there is none, it cannot be read, or it is another training's.
+        """Return the state to resume from, or None.
 
-        Loads tensors and plain data only. What a process that died while saving has left half written is cleared away.
+        None if the file is absent, unreadable or of another training. Loads tensors and plain data only. Deletes temporary files left by a process
+        that died while saving.
         """
-        for torn in self.path.parent.glob(f".{self.path.name}.*.tmp"):
-            torn.unlink(missing_ok=True)
+        for partial in self.path.parent.glob(f".{self.path.name}.*.tmp"):
+            partial.unlink(missing_ok=True)
         try:
             content = torch.load(self.path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
@@ -71,7 +80,7 @@ class Checkpoint:
 
 
 def random_state() -> dict[str, torch.Tensor]:
-    """The states of torch's global generators."""
+    """Return the states of torch's global random generators."""
     state = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         state["cuda"] = torch.cuda.get_rng_state()

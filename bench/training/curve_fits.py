@@ -1,4 +1,7 @@
-"""The fit of a curve to one test item: what a training's record holds of it, written and read. Imports no torch."""
+"""Curve fits of one test item, as stored in records.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,20 @@ from bench.spec import Record
 
 DIGITS = 5
 MAX_POINTS = 512
-"""Points of each kind in one record, the item's first."""
+"""Largest number of points of each kind in a record.
+
+The first ones are kept.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The points of one item: `observed_x`, `observed_y`, as the model reads them; `asked_x`, each with the `truth` and the model's `prediction`.
+    """Points of one test item and the model's fit.
 
-    `curve_x`, `curve_y`: the curve itself, over the range of the points.
+    `observed_x`, `observed_y`: points that the model reads.
+    `asked_x`: points that the model predicts.
+    `truth`, `prediction`: right and predicted values at `asked_x`.
+    `curve_x`, `curve_y`: the curve without noise, over the range of the points.
     """
 
     observed_x: tuple[float, ...]
@@ -29,12 +38,15 @@ class Fit:
 
 
 def encode_fit(fit: Fit | None) -> dict[str, list[float]]:
-    """Samples of a record; nothing where there is no fit."""
+    """Convert a fit to samples of a record; empty without a fit."""
     return {} if fit is None else {_key(name): _rounded(getattr(fit, name)) for name in _names()}
 
 
 def decode_fit(record: Record) -> Fit | None:
-    """The fit that a training's record holds; None for a record without one: of another task, an older one, or not the first seed's."""
+    """Return the fit stored in a training's record, or None.
+
+    Records of other tasks, of older versions and of seeds other than the first hold no fit.
+    """
     samples = record.outcome.samples
     if any(_key(name) not in samples for name in _names()):
         return None

@@ -1,4 +1,4 @@
-"""The data of one training: what is learned from, what the weights are chosen by, what is scored once."""
+"""Data of one training: training, validation and test items."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from bench.training.reading import Examples, Reader, build_reader, examples_of, 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """`learned`, `held_out` and `test` as stored or cut into patches; `reader` brings their batches to the model; `answers` and
-    `generation` as in `TaskInfo`.
+    """Data of one training, as stored or cut into patches.
 
-    `num_classes`: outputs of the task (0: not told). `data_id`: a digest of the task's data, equal for equal data.
+    `learned`, `held_out`, `test`: training, validation and test items.
+    `reader`: converts their batches to the model's input.
+    `answers`, `generation`: as in `TaskInfo`.
+    `num_classes`: outputs of the task; 0 if unknown.
+    `data_id`: digest of the task's data, equal for equal data.
     """
 
     learned: Examples
@@ -38,11 +41,12 @@ class TrainingData:
 
 
 def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int, prepares: bool = True) -> TrainingData:
-    """The task's data as the model reads them; `seed` draws the validation items where the task has none of its own.
+    """Load a task's data as the model reads them.
 
-    `prepares`: cut images into patches once, where nothing changes them.
+    `seed`: draws the validation items if the task has no validation split.
+    `prepares`: cut images into patches once beforehand, if no augmentation changes them.
 
-    Raises RequestError where the model's seq_len does not fit the task or the data are absent, ValueError where the model was built for another task.
+    Raises RequestError if the model's seq_len does not fit the task or the data are missing, ValueError if the model was built for another task.
     """
     info = info_of(task)
     pool: str = config_of(model).pool
@@ -60,7 +64,7 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
     test = examples_of(splits.test)
     if prepares:
         whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
-        # a teacher learns from moved images, whatever the model does
+        # a teacher needs whole images to augment, even if its student does not
         learned = reader.prepare(learned) if recipe.teacher == NO_TEACHER else learned
         held_out, test = whole.prepare(held_out), whole.prepare(test)
     return TrainingData(
@@ -76,7 +80,10 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
 
 
 def digest(splits: Splits) -> str:
-    """A short sha256 over all inputs, targets and lengths of a task, in order."""
+    """Return a short sha256 over all data of a task.
+
+    It covers inputs, targets and lengths, in order.
+    """
     found = hashlib.sha256()
     for split in (splits.train, splits.validation, splits.test):
         for tensor in (split.inputs, split.targets, split.lengths) if split else ():

@@ -1,7 +1,7 @@
-"""Scores a model on all items of a split; greedy decoding where it must answer token by token.
+"""Score a model on a split, decoding greedily if it generates.
 
-Source: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), Sec. 3.1: at each step the model is auto-regressive, consuming the symbols
-that it generated before. Any model that answers at every token can be decoded so: it is called once per generated token, on whole sequences.
+Source: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), Sec. 3.1: the model is auto-regressive, so each step reads the symbols that it
+generated before. Any model that answers at every token can be decoded: it is called once per generated token, on whole sequences.
 """
 
 from __future__ import annotations
@@ -17,20 +17,26 @@ from bench.training.objective import Scores, join, judge
 from bench.training.reading import Batch, Examples, Reader
 
 MAX_SAMPLED = 500
-"""Of the items that are scored after every epoch, or that were learned from, so many are decoded: each costs a forward pass per generated token."""
+"""Largest number of training or validation items to decode.
+
+Each item costs a forward pass per generated token. Test items are all decoded.
+"""
 
 
 def generate(call: Callable[..., Tensor], batch: Batch, generation: Generation) -> Tensor:
-    """`(batch, tokens, classes)`: at each token asked for, the answer given when all before it had been generated; zero elsewhere.
+    """Generate answers greedily, `(batch, tokens, classes)`; zero at tokens without a question.
 
-    The generated part begins, in every item of the batch, at the first token that any asks for, which reads as the start symbol; all after it are
-    blanked before the first call, whatever the batch holds there. `call`: `(data, valid)` -> `(batch, tokens, classes)`. Raises ValueError where
-    the part does not begin with the start symbol.
+    `call`: `(data, valid)` -> `(batch, tokens, classes)`.
+
+    In every item, the generated part begins at the first token with a question in any item of the batch. That token must be the start symbol. All
+    tokens after it are blanked before the first call. Each answer is computed after all earlier answers were generated.
+
+    Raises ValueError if the part does not begin with the start symbol.
     """
     asked = (batch.targets != IGNORED).any(dim=0).nonzero()[:, 0]
     first, end = int(asked[0]), int(asked[-1]) + 1
     if not bool((batch.data[:, first] == generation.start).all()):
-        raise ValueError(f"data must be the start symbol {generation.start} at token {first}, the first that is asked for, in every item")
+        raise ValueError(f"data must be the start symbol {generation.start} at token {first}, the first with a question, in every item")
     tokens = batch.data.clone()
     tokens[:, first + 1 :] = generation.blank
     given = []
@@ -43,7 +49,7 @@ def generate(call: Callable[..., Tensor], batch: Batch, generation: Generation) 
 
 
 def decoded_sample(examples: Examples, generation: Generation | None) -> Examples:
-    """All items, or, where their answers are generated, the first `MAX_SAMPLED`."""
+    """Return all items, or the first `MAX_SAMPLED` if answers are generated."""
     if generation is None or len(examples) <= MAX_SAMPLED:
         return examples
     return examples.select(torch.arange(MAX_SAMPLED, device=examples.targets.device))
@@ -62,16 +68,19 @@ def score(
     forward: Callable[..., Tensor] | None = None,
     generation: Generation | None = None,
 ) -> Scores:
-    """Every item once, in evaluation mode; the model is left in that mode. The examples lie on the model's device.
+    """Score every item once; leave the model in evaluation mode.
 
-    `forward`: how the model is called (itself by default). `generation`: where answers are generated token by token, how (`bench.training.decoding`).
+    The examples must be on the model's device.
+
+    `forward`: function that calls the model; by default the model itself.
+    `generation`: how to generate answers token by token; None if the model answers all tokens at once.
     """
     model.eval()
-    call = model if forward is None else forward  # a compiled model has no truth value
+    call = model if forward is None else forward  # `forward or model` would fail: a compiled model has no truth value
     items = torch.arange(len(examples), device=examples.targets.device)
     num_tokens = examples.inputs.shape[1] if examples.inputs.ndim < 4 else 1
     batch_size = max(1, min(MAX_ITEMS, MAX_TOKENS // num_tokens))
-    parts = []  # answers are judged batch by batch: those of all items of a long text would not fit
+    parts = []  # batches are judged one at a time, because the outputs for all items of a long text would not fit in memory
     for chosen in items.split(batch_size):
         batch = reader.read(examples.select(chosen))
         outputs = generate(call, batch, generation) if generation else call(batch.data, batch.valid)

@@ -1,4 +1,7 @@
-"""Training with a teacher: it learns first, from the same items, and its answers then are part of what the model learns from."""
+"""Training with a teacher (distillation).
+
+The teacher learns first, from the same items. The student then learns from the teacher's answers too.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,15 @@ from bench.training.teacher import ConvolutionalNetwork, TrainedTeacher, forward
 
 TEACHER_PART, STUDENT_PART = "teacher", "student"
 TEACHER_RECIPE = Recipe(batch_size=64, learning_rate=3e-3, label_smoothing=0.0)
-"""The same for every student but for its epochs and precision, so that students differ in nothing but themselves. Without label smoothing, which
-takes from a teacher's answers what a student could learn from them (Mueller et al. 2019, arXiv:1906.02629)."""
+"""The teacher's recipe, equal for every student except for epochs and precision.
+
+Students therefore differ only in themselves. Label smoothing is off, because it removes information that a student could learn from the teacher's
+answers (Mueller et al. 2019, arXiv:1906.02629).
+"""
 TEACHER_AUGMENT = ("crop", "flip")
 
 
-def train_taught(
+def train_with_teacher(
     model: nn.Module,
     data: TrainingData,
     recipe: Recipe,
@@ -32,7 +38,10 @@ def train_taught(
     checkpoint: Checkpoint | None = None,
     scores_test: bool = True,
 ) -> TrainResult:
-    """`bench.training.loop.train`, where the recipe asks for one after the training of a teacher; both keep their state in the one checkpoint."""
+    """Run `bench.training.loop.train`, after training a teacher if the recipe has one.
+
+    Both trainings share the checkpoint.
+    """
     if recipe.teacher == NO_TEACHER:
         return train(model, data, recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
     teacher = train_teacher(data, recipe, seed=seed, device=device, checkpoint=checkpoint)
@@ -43,13 +52,13 @@ def train_taught(
 def train_teacher(
     data: TrainingData, recipe: Recipe, *, seed: int, device: str = "cpu", checkpoint: Checkpoint | None = None
 ) -> TrainedTeacher:
-    """Train the teacher on the items to learn from, cropped and flipped where they are bytes; its best epoch on validation is kept.
+    """Train the teacher; keep its best epoch on validation.
 
-    It is built and trained from `seed`, with the loop of every model, and taken up again from its part of the checkpoint. Test items are not looked
-    at. Raises ValueError where the data are no images, DivergedError as training does.
+    uint8 images are cropped and flipped. The teacher is built and trained from `seed`, with the same loop as every model, and resumes from its part
+    of the checkpoint. Test items are not used. Raises ValueError if the data are not images, DivergedError as training does.
     """
     if data.reader.patch_side is None:
-        raise ValueError("a teacher must be given images: these data have none")
+        raise ValueError("a teacher must be given images; these data have none")
     channels, side = image_size(data.learned.inputs, data.reader.patch_side)
     torch.manual_seed(seed)
     network = ConvolutionalNetwork(channels, data.num_classes).to(device)
@@ -57,7 +66,7 @@ def train_teacher(
     augmentation = Augmentation(TEACHER_AUGMENT, num_classes=data.num_classes) if are_bytes else None
     seen = dataclasses.replace(data, reader=dataclasses.replace(data.reader, augmentation=augmentation)).to(device)
     own_recipe = dataclasses.replace(TEACHER_RECIPE, epochs=recipe.teacher_epochs, precision=recipe.precision)
-    training = Training(network, seen, own_recipe, seed=seed, device=device, told_as="teacher: ")
+    training = Training(network, seen, own_recipe, seed=seed, device=device, message_prefix="teacher: ")
     own = checkpoint.part_of(TEACHER_PART) if checkpoint else None
     if own and (state := own.read()):
         training.restore(state)

@@ -1,4 +1,4 @@
-"""Looking into a model: how its mixers mix the tokens of a few test items, how alike its positions are, and how it fits a curve."""
+"""Inspect a model: token mixing, similarity of positions, and curve fits."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ from models.layers.embedding import Embedding
 
 MAX_ITEMS = 64
 MAX_TOKENS = 16_384
-"""Over all items: of longer sequences, fewer are looked at."""
+"""Tokens over all items: fewer items of longer sequences are inspected."""
 MAX_SEQ_LEN = 2_049
 CURVE_POINTS = 101
 MAX_ENTRIES = 1 << 24
-"""Entries of n x n matrices per sample that are held at once, unless one sample has more."""
+"""Entries of n x n matrices held at once.
+
+A single sample may have more.
+"""
 
 
 @torch.no_grad()
 def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict[str, tuple[LayerMixing, ...]]:
-    """Collect how a model's mixers mix tokens: by kind, layer by layer in the order in which they run.
+    """Return how a model's mixers mix tokens, by kind and layer.
 
-    A mixer's kind is the name of its file; positions are a kind with a single layer. Attention weights are means over the first test items that fill
-    the length. Only mixers with `token_weights` that mix the whole sequence count, not those of its halves. Empty where no item fills the length, or
-    the model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode, its weights and all random states alone.
+    Layers are in running order. A mixer's kind is its file name; positions are a kind with one layer. Attention weights are means over the first test
+    items of full length. Only mixers with `token_weights` that mix the whole sequence are included; mixers of half sequences are not. Empty if no
+    item has full length or the model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode; weights and random states stay unchanged.
     """
     lengths = data.test.lengths
     whole = torch.arange(len(data.test)) if lengths is None else (lengths >= layout.num_data_tokens).nonzero()[:, 0]
@@ -64,9 +67,10 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
 
 @torch.no_grad()
 def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit | None:
-    """Fit the first test item; None where an answer is not finite. Leaves the model in evaluation mode.
+    """Fit the first test item.
 
-    `data` asks for values at tokens whose vectors `regression` explains.
+    None if an answer is not finite. The task must ask for values at tokens; `regression` holds the indices of x and y in their vectors. Leaves the
+    model in evaluation mode.
     """
     batch = data.reader.read(data.test.select(torch.zeros(1, dtype=torch.int64)))
     device = _device_of(model)
@@ -92,13 +96,16 @@ def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit 
 
 
 def _device_of(model: nn.Module) -> torch.device:
-    """The device of the model's tensors; the CPU for a model without any."""
+    """Return the device of a model; the CPU without tensors."""
     tensor = next(itertools.chain(model.parameters(), model.buffers()), None)
     return torch.device("cpu") if tensor is None else tensor.device
 
 
 def _mean_weights(token_weights: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
-    """The mean over items, taken a few at a time: the n x n matrices of all of them would not fit."""
+    """Return the mean token weights over items.
+
+    Items are processed a few at a time, because all n x n matrices would not fit in memory.
+    """
     first = token_weights(tokens[:1])
     at_once = max(1, MAX_ENTRIES // first.numel())
     parts = tokens[1:].split(at_once) if len(tokens) > 1 else ()
@@ -109,7 +116,10 @@ def _mean_weights(token_weights: Callable[[Tensor], Tensor], tokens: Tensor) -> 
 
 
 def _position_similarity(model: nn.Module) -> Tensor | None:
-    """`(n, n)`: the cosine of the angle between the vectors of two positions; None for a model without any."""
+    """Return the cosine similarity of position vectors, `(n, n)`.
+
+    None for a model without position vectors.
+    """
     for module in model.modules():
         if isinstance(module, Embedding) and module.positions is not None:
             unit = F.normalize(module.positions[0], dim=-1)

@@ -1,4 +1,7 @@
-"""The one training loop: the same data order, optimizer, schedule and choice of weights for every family and task."""
+"""The training loop, equal for every family and task.
+
+All share the order of items, the optimizer, the schedule and the choice of weights.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,26 @@ from bench.training.data import TrainingData
 from bench.training.decoding import decoded_sample, score
 from bench.training.objective import Scores, loss, num_asked
 from bench.training.optimizer import build_optimizer, build_plateau, learning_rate_at, set_learning_rate
-from bench.training.teacher import TrainedTeacher, taught_loss
+from bench.training.teacher import TrainedTeacher, distillation_loss
 from models.layers.dropout import set_dropout
 
 EXPLODED = 10.0
-"""An epoch whose mean loss is this many times that of the first step, before anything was learned, has exploded."""
-TELL_EVERY_S = 1.0
+"""Factor over the first step's loss that counts as divergence.
+
+It applies to the mean loss of an epoch.
+"""
+MESSAGE_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """One finished epoch, counted from 1. `loss`: mean over the items; `steps_s`: seconds spent in training steps, validation left out."""
+    """One finished epoch.
+
+    `number`: counted from 1.
+    `loss`: mean over the training items.
+    `validation`: validation score.
+    `steps_s`: seconds of training steps, without validation.
+    """
 
     number: int
     loss: float
@@ -40,7 +52,10 @@ class Epoch:
 
 
 class DivergedError(RuntimeError):
-    """The loss exploded, or it or the answers stopped being numbers; the message names the epoch. An outcome of its own, with the epochs before."""
+    """The loss exploded, or the loss or the answers became non-finite.
+
+    The message names the epoch. The job's status is `diverged`; its samples hold the earlier epochs.
+    """
 
     outcome_status = DIVERGED
 
@@ -51,12 +66,17 @@ class DivergedError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What training gave. All scores are those of the weights kept: the best epoch's on validation (of equals, the later).
+    """Result of a training, with scores of the weights that it kept.
 
-    `train` and `validation` are the two parts of the data to learn from; `test` is None where it was left alone. `train_s` is the time of all
-    epochs, validation included; `images_per_s` the items learned from per second of training steps, in the median epoch.
-    Where answers are generated, `train` and `validation` are of `bench.training.decoding.MAX_SAMPLED` items at most. `teacher`: what was trained
-    before, in time that `train_s` does not count.
+    The weights come from the epoch with the best validation score, the later one if equal.
+
+    `data_id`: digest of the task's data.
+    `num_learned`: number of training items.
+    `train`, `validation`: scores on training and validation items, at most `bench.training.decoding.MAX_SAMPLED` of each if answers are generated.
+    `test`: None if test items were not scored.
+    `train_s`: seconds of all epochs, validation included.
+    `images_per_s`: items per second of training steps, in the median epoch.
+    `teacher`: the teacher trained beforehand, not included in `train_s`.
     """
 
     epochs: tuple[Epoch, ...]
@@ -82,18 +102,20 @@ def train(
     scores_test: bool = True,
     teacher: TrainedTeacher | None = None,
 ) -> TrainResult:
-    """Train `model` in place, keep its best weights, and (with `scores_test`) score the test items once with them.
+    """Train `model` in place, keep its best weights, and score it.
 
-    `seed` decides the order of items, dropout and augmentation: on a CPU with a fixed number of threads, the same seed and the same initial weights
-    give the same bits, whether or not the run was interrupted and continued from its `checkpoint`. `teacher`: what it also
-    learns from, where the recipe asks for that (`bench.training.distillation` trains it). Raises DivergedError naming the epoch, ValueError for a
-    recipe without an epoch or an item per batch, or with a teacher that is not there.
+    `seed`: decides the order of items, dropout and augmentation. On a CPU with a fixed number of threads, the same seed and initial weights give
+    the same bits, also if the run is interrupted and resumes from its `checkpoint`.
+    `scores_test`: whether to score the test items, once, with the best weights.
+    `teacher`: required if the recipe has a teacher (`bench.training.distillation` trains it).
+
+    Raises DivergedError naming the epoch, ValueError for a recipe without epochs or items per batch, or if teacher and recipe do not match.
     """
     for name in ("epochs", "batch_size", "accumulate"):
         if getattr(recipe, name) < 1:
             raise ValueError(f"{name} must be at least 1, not {getattr(recipe, name)}")
     if (recipe.teacher != NO_TEACHER) != (teacher is not None):
-        raise ValueError(f"teacher must be given where the recipe has one and only there; this recipe's is {recipe.teacher!r}")
+        raise ValueError(f"teacher must be given if and only if the recipe has one; recipe.teacher is {recipe.teacher!r}")
     torch.manual_seed(seed)
     model.to(device)
     data = data.to(device)
@@ -116,9 +138,12 @@ def train(
 
 
 class Training:
-    """One training in progress. `step` counts optimizer steps; all that decides what follows is in `state`, but for the teacher, which is finished.
+    """One training in progress.
 
-    `told_as`: what its messages begin with.
+    `state` holds everything that its continuation depends on, except the teacher, which is finished.
+
+    `step`: number of optimizer steps so far.
+    `message_prefix`: first words of each progress message.
     """
 
     def __init__(
@@ -130,10 +155,10 @@ class Training:
         seed: int,
         device: str,
         teacher: TrainedTeacher | None = None,
-        told_as: str = "",
+        message_prefix: str = "",
     ) -> None:
         self.model, self.data, self.recipe, self.seed, self.device = model, data, recipe, seed, device
-        self.teacher, self.told_as = teacher, told_as
+        self.teacher, self.message_prefix = teacher, message_prefix
         set_dropout(model, recipe.dropout, recipe.dropout_at)
         self.forward: Callable[..., Tensor] = torch.compile(model) if recipe.compile else model
         self.optimizer = build_optimizer(model, recipe)
@@ -145,11 +170,14 @@ class Training:
         self.first_loss = torch.zeros((), device=device)
         self.best_epoch, self.best_weights = 0, dict[str, Tensor]()
         self.elapsed_s, self.steps_s = 0.0, 0.0
-        self._told_at = time.monotonic()
+        self._last_message_at = time.monotonic()
 
     def run(self, checkpoint: Checkpoint | None) -> None:
-        """Run the epochs that are left; the model ends with the weights of the best. The clock stops while a checkpoint is written."""
-        while not self._is_over():
+        """Run the remaining epochs, then load the best weights.
+
+        Time spent writing checkpoints does not count.
+        """
+        while not self._is_finished():
             started = time.perf_counter()
             self.model.train()
             for chosen in self._order()[self.step % self.steps_per_epoch :]:
@@ -167,7 +195,10 @@ class Training:
         self.model.load_state_dict(self.best_weights)
 
     def learn(self, chosen: Tensor) -> None:
-        """One optimizer step on the items at `chosen`, in batches whose gradients add up to that of the mean loss over all of them."""
+        """Make one optimizer step on the items at `chosen`.
+
+        A step may consist of several batches. The gradients of the batches add up to the gradient of the mean loss over all items.
+        """
         learning_rate = learning_rate_at(self.step, self.recipe, self.recipe.epochs * self.steps_per_epoch)
         if learning_rate is not None:
             set_learning_rate(self.optimizer, learning_rate)
@@ -175,12 +206,12 @@ class Training:
         mean_loss = torch.zeros((), device=self.device)
         for part, share in self._shares(chosen):
             batch_loss = self._batch_loss(part) * share
-            if batch_loss.requires_grad:  # a model without parameters is only watched
+            if batch_loss.requires_grad:  # a model without parameters has no backward pass
                 batch_loss.backward()
             mean_loss += batch_loss.detach()
         nn.utils.clip_grad_norm_(list(self.model.parameters()), self.recipe.clip_norm)
         self.optimizer.step()
-        # Losses stay on the device until the epoch ends: reading one waits for it.
+        # Losses stay on the device until the epoch ends, because reading one waits for the device.
         self.loss_sum += mean_loss.double() * len(chosen)
         if self.step == 0:
             self.first_loss = mean_loss
@@ -191,7 +222,10 @@ class Training:
             return score(self.model, examples, self.data.reader, self.data.answers, self.forward, self.data.generation)
 
     def state(self) -> dict[str, Any]:
-        """Everything that decides the bits of what follows, as tensors and plain data."""
+        """Return everything that the exact continuation depends on.
+
+        The state consists of tensors and plain data.
+        """
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -208,7 +242,7 @@ class Training:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` gave."""
+        """Continue from a result of `state`."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.plateau:
@@ -220,22 +254,25 @@ class Training:
         self.loss_sum, self.first_loss = state["loss_sum"].to(self.device), state["first_loss"].to(self.device)
         self.elapsed_s, self.steps_s = state["elapsed_s"], state["steps_s"]
 
-    def _is_over(self) -> bool:
+    def _is_finished(self) -> bool:
         scores = [epoch.validation for epoch in self.epochs]
-        # an equal score is none better, although the weights kept are the later ones
+        # an equal score does not count as better here, although the later of two equal epochs gives the weights
         since_better = len(scores) - 1 - scores.index(max(scores)) if scores else 0
         stopped = bool(self.recipe.early_stop) and since_better >= self.recipe.early_stop
         return len(self.epochs) >= self.recipe.epochs or stopped
 
     def _order(self) -> tuple[Tensor, ...]:
-        """The items of this epoch, step by step; drawn from the seed and the number of the epoch alone, so that an epoch can be entered anywhere."""
+        """Return the items of this epoch, step by step.
+
+        The order depends on seed and epoch alone, so that training can resume at any step.
+        """
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + len(self.epochs))
         order = torch.randperm(len(self.data.learned), generator=generator).to(self.device)
         steps: tuple[Tensor, ...] = order.split(self.items_per_step)
         return steps
 
     def _shares(self, chosen: Tensor) -> list[tuple[Tensor, Tensor | float]]:
-        """The batches of a step, each with its share of all that is asked in it."""
+        """Split a step into batches with their shares of the answers."""
         parts = chosen.split(self.recipe.batch_size)
         if len(parts) == 1:
             return [(chosen, 1.0)]
@@ -248,7 +285,7 @@ class Training:
             outputs = self.forward(batch.data, batch.valid)
             answers = self.teacher.answer(batch.data) if self.teacher else None
         own_loss = loss(self.data.answers, outputs.float(), batch.targets, label_smoothing=self.recipe.label_smoothing)
-        return own_loss if answers is None else taught_loss(own_loss, outputs.float(), answers.float(), self.recipe)
+        return own_loss if answers is None else distillation_loss(own_loss, outputs.float(), answers.float(), self.recipe)
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         if self.recipe.precision != "bf16-autocast":
@@ -258,7 +295,7 @@ class Training:
     def _finish_epoch(self) -> None:
         number, mean_loss = len(self.epochs) + 1, float(self.loss_sum) / len(self.data.learned)
         scores = self.score(decoded_sample(self.data.held_out, self.data.generation))
-        self._require_sound(number, mean_loss, scores)
+        self._raise_if_diverged(number, mean_loss, scores)
         if not self.best_epoch or scores.value >= self.epochs[self.best_epoch - 1].validation:
             self.best_epoch, self.best_weights = number, copy.deepcopy(self.model.state_dict())
         self.epochs.append(Epoch(number=number, loss=mean_loss, validation=scores.value, steps_s=self.steps_s))
@@ -266,18 +303,21 @@ class Training:
         if self.plateau:
             self.plateau.step(scores.value)
 
-    def _require_sound(self, number: int, mean_loss: float, scores: Scores) -> None:
+    def _raise_if_diverged(self, number: int, mean_loss: float, scores: Scores) -> None:
         if not math.isfinite(mean_loss) or not scores.finite:
-            problem = f"the loss is {mean_loss}" if not math.isfinite(mean_loss) else "the answers are no numbers"
+            problem = f"the loss is {mean_loss}" if not math.isfinite(mean_loss) else "the answers are not finite"
         elif mean_loss > EXPLODED * float(self.first_loss):
-            problem = f"the loss is {mean_loss:.4g}, where it was {float(self.first_loss):.4g} before anything was learned"
+            problem = f"the loss is {mean_loss:.4g}, after {float(self.first_loss):.4g} in the first step"
         else:
             return
-        advice = "a lower learning rate or a longer warm-up may hold it"
-        raise DivergedError(f"{self.told_as}training diverged in epoch {number}: {problem}; {advice}", self.epochs)
+        advice = "try a lower learning rate or a longer warm-up"
+        raise DivergedError(f"{self.message_prefix}training diverged in epoch {number}: {problem}; {advice}", self.epochs)
 
     def _save(self, checkpoint: Checkpoint, running_s: float) -> float:
-        """Save where it is due; the seconds that took, which belong to no epoch. In the state, the epoch's time so far counts."""
+        """Save if due; return the seconds taken, which belong to no epoch.
+
+        The saved state includes the current epoch's time so far.
+        """
         before = time.perf_counter()
 
         def state() -> dict[str, Any]:
@@ -286,13 +326,16 @@ class Training:
         return time.perf_counter() - before if checkpoint.save_if_due(state) else 0.0
 
     def _tell_progress(self, running_s: float) -> None:
-        """Once a second: reading the loss waits for the device."""
+        """Report progress at most once a second.
+
+        Reading the loss more often would wait for the device.
+        """
         now = time.monotonic()
-        if now - self._told_at < TELL_EVERY_S:
+        if now - self._last_message_at < MESSAGE_EVERY_S:
             return
-        self._told_at = now
+        self._last_message_at = now
         done = self.step % self.steps_per_epoch or self.steps_per_epoch
         mean_loss = float(self.loss_sum) / (done * self.items_per_step)
         best = f", validation {self.epochs[-1].validation:.3f}" if self.epochs else ""
         left_s = (self.elapsed_s + running_s) / self.step * (self.recipe.epochs * self.steps_per_epoch - self.step)
-        tell(f"{self.told_as}epoch {len(self.epochs) + 1} of {self.recipe.epochs}, loss {mean_loss:.3f}{best}, {left_s:.0f} s left")
+        tell(f"{self.message_prefix}epoch {len(self.epochs) + 1} of {self.recipe.epochs}, loss {mean_loss:.3f}{best}, {left_s:.0f} s left")

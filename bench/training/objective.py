@@ -1,4 +1,4 @@
-"""What is asked of a model, by kind of answer: the loss to learn by and the score to be judged by."""
+"""Loss and scores of a model, by kind of answer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MAX_TOP = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """How a model did on some items.
+    """Scores of a model on some items.
 
-    `value`: what models are chosen by, higher is better: the accuracy, or for values the share of variance explained (R2). `items`: `(items,)`
-    float on the CPU, each item's own score: 1 or 0 for a class, the share of right answers for token classes, minus the mean squared error for
-    values. `top[k - 1]`: accuracy when the k likeliest classes count (all, where there are fewer than k); empty for values. `finite`: whether
-    every answer was a number.
-
-    Of token classes: `exact`, the share of items in which every answer was right; `cross_entropy`, in nats, the mean over all tokens that are asked
-    for (None where an answer was no number). None for other answers.
+    `value`: accuracy, or for values the share of variance explained (R2); higher is better. It selects the best epoch.
+    `items`: each item's own score, `(items,)` float on the CPU: 1 or 0 for a class, the share of right answers for token classes, minus the mean
+    squared error for values.
+    `top`: `top[k - 1]` is the accuracy if the k likeliest classes count (all, if there are fewer); empty for values.
+    `finite`: whether every answer is finite.
+    `exact`: share of items with every answer right; None unless answers are token classes.
+    `cross_entropy`: mean over all answers, in nats; None unless answers are finite token classes.
     """
 
     value: float
@@ -37,10 +37,12 @@ class Scores:
 
 
 def loss(answers: str, outputs: Tensor, targets: Tensor, *, label_smoothing: float) -> Tensor:
-    """The mean loss over what is asked: cross-entropy, or the squared error for values (which label smoothing leaves alone).
+    """Return the mean loss over all answers.
 
-    `outputs`: `(batch, classes)`, or `(batch, tokens, classes)` for answers at tokens; `targets` as in `bench.tasks.Split`, or soft
-    `(batch, classes)`.
+    It is cross-entropy, or squared error for values. Label smoothing does not affect values.
+
+    `outputs`: `(batch, classes)`, or `(batch, tokens, classes)` for answers at tokens.
+    `targets`: as in `bench.tasks.Split`, or soft, `(batch, classes)`.
     """
     if answers == CLASS:
         return F.cross_entropy(outputs, targets, label_smoothing=label_smoothing)
@@ -51,14 +53,14 @@ def loss(answers: str, outputs: Tensor, targets: Tensor, *, label_smoothing: flo
 
 
 def num_asked(answers: str, targets: Tensor) -> Tensor | int:
-    """How many answers are asked for: what `loss` is the mean over."""
+    """Count the answers that `loss` averages over."""
     if answers == CLASS:
         return len(targets)
     return (targets != IGNORED if answers == TOKEN_CLASS else ~targets.isnan()).sum()
 
 
 def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
-    """Scores of all items at once; shapes as for `loss`."""
+    """Score all items at once; shapes as for `loss`."""
     finite = bool(outputs.isfinite().all())
     if answers == TOKEN_VALUE:
         return _judge_values(outputs, targets, finite)
@@ -68,7 +70,7 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     asked = targets != IGNORED
     num_ranks = min(MAX_TOP, outputs.shape[-1])
     ranked_right = (outputs.topk(num_ranks).indices == targets[..., None]) & asked[..., None]
-    # (items, ranks): of what is asked of an item, the share that is right within the first ranks
+    # (items, ranks): share of an item's answers that are right within the first ranks
     shares = ranked_right.cumsum(dim=-1).sum(dim=1).double() / asked.sum(dim=1, keepdim=True)
     top = shares.mean(dim=0).tolist()
     return Scores(
@@ -82,7 +84,10 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
 
 
 def join(answers: str, parts: Sequence[Scores], targets: Tensor) -> Scores:
-    """The scores of all items from those of their batches; `targets`: those of all items, which values are explained against."""
+    """Combine the scores of batches into the scores of all items.
+
+    `targets`: of all items, in order; R2 needs their variance.
+    """
     items = torch.cat([part.items for part in parts])
     shares = [len(part.items) / len(items) for part in parts]
     top = tuple(sum(share * rank for share, rank in zip(shares, ranks, strict=True)) for ranks in zip(*(p.top for p in parts), strict=True))
@@ -106,19 +111,25 @@ def _exact(items: Tensor) -> float:
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> float:
-    """`(tokens, classes)` and `(tokens,)` -> the mean, added up in double precision: there may be millions of tokens."""
+    """Return the mean for outputs `(tokens, classes)` and targets `(tokens,)`.
+
+    Adds up in double precision, because there may be millions of tokens.
+    """
     return float(F.cross_entropy(outputs.float(), targets, reduction="none").double().mean())
 
 
 def _joined_cross_entropy(parts: Sequence[Scores], targets: Tensor) -> float:
-    """Each part counts by what is asked in it."""
+    """Average the parts, weighted by their numbers of answers."""
     asked = (targets != IGNORED).sum(dim=1).split([len(part.items) for part in parts])
     sums = [part.cross_entropy * float(num.sum()) for part, num in zip(parts, asked, strict=True) if part.cross_entropy is not None]
     return sum(sums) / float((targets != IGNORED).sum())
 
 
 def _explained(squared_error: float, targets: Tensor) -> float:
-    """R2: the share of the targets' variance that is left when the squared errors are taken away."""
+    """Return R2, the share of variance explained.
+
+    R2 is 1 minus the squared error over the squared deviations of the targets from their mean.
+    """
     known = targets[~targets.isnan()].double()
     return 1.0 - squared_error / float((known - known.mean()).square().sum())
 
@@ -131,7 +142,10 @@ def _judge_values(outputs: Tensor, targets: Tensor, finite: bool) -> Scores:
 
 
 def _squared_errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """`(batch, tokens)` squared errors, zero where nothing is asked; and where something is."""
+    """Return squared errors and the mask of questions, `(batch, tokens)` each.
+
+    Errors are zero at tokens without a question.
+    """
     asked = ~targets.isnan()
     errors = torch.where(asked, outputs.squeeze(-1) - targets, 0.0)
     return errors.square(), asked

@@ -1,4 +1,7 @@
-"""AdamW with weight decay on matrices only (arXiv 1711.05101), and its learning rate at every step: warm-up, then cosine decay or a constant."""
+"""AdamW with weight decay on matrices only, and its learning-rate schedules.
+
+Source: arXiv 1711.05101 (AdamW). The learning rate warms up, then follows a cosine, stays constant or halves on plateaus.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,20 @@ from bench.spec import Recipe
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """Two groups, the decayed one first; an empty one is left out. A model without parameters has one group of none, and steps change nothing."""
+    """Build AdamW with up to two parameter groups, the decayed one first.
+
+    An empty group is omitted. A model without parameters gets one empty group, and steps change nothing.
+    """
     decayed, free = decay_groups(model)
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
     return torch.optim.AdamW([group for group in groups if group["params"]] or groups[:1], lr=recipe.learning_rate, fused=True)
 
 
 def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """(decayed, free of decay): what multiplies its input is decayed; what is added or looked up, and every scale, is not.
+    """Return (decayed, not decayed) parameters.
 
-    Free are vectors (biases, norms, spatial biases), embedding tables, and tensors with a leading axis of one (class token, positions).
+    Weights that multiply their input are decayed. Not decayed are vectors (biases, norms, spatial biases), embedding tables, and tensors with a
+    leading axis of one (class token, positions).
     """
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     decayed: list[nn.Parameter] = []
@@ -33,7 +40,10 @@ def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Paramete
 
 
 def build_plateau(optimizer: torch.optim.Optimizer, recipe: Recipe) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
-    """Halves the learning rate after more than `patience` epochs without a better score; None where the recipe has another schedule."""
+    """Build the schedule that halves the learning rate on a plateau.
+
+    A plateau is more than `patience` epochs without a better score. None if the recipe has another schedule.
+    """
     if recipe.schedule != "plateau":
         return None
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=recipe.patience, threshold=0.0)
@@ -45,9 +55,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 
 def learning_rate_factor(step: int, *, num_steps: int, warmup_steps: int) -> float:
-    """What the peak learning rate is multiplied by at `step`, counted from 0 (arXiv 1608.03983, Eq. 5, after a warm-up).
+    """Return the factor on the peak learning rate at `step`.
 
-    The last warm-up step is at the peak; zero would be reached at `num_steps`, one after the last step, so that no step is without effect.
+    Steps count from 0. Source: arXiv 1608.03983, Eq. 5, after a warm-up. The last warm-up step reaches the peak. The factor would reach zero at
+    `num_steps`, one step after the last, so that no step is without effect.
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
@@ -56,7 +67,7 @@ def learning_rate_factor(step: int, *, num_steps: int, warmup_steps: int) -> flo
 
 
 def learning_rate_at(step: int, recipe: Recipe, num_steps: int) -> float | None:
-    """The learning rate of a step; None where it stays what it is, because a plateau decides."""
+    """Return a step's learning rate; None if the plateau schedule decides."""
     warmup_steps = round(recipe.warmup * num_steps)
     if step < warmup_steps or recipe.schedule == "cosine":
         return recipe.learning_rate * learning_rate_factor(step, num_steps=num_steps, warmup_steps=warmup_steps)

@@ -1,4 +1,7 @@
-"""From stored items to what a model reads: splits held as whole tensors, augmented, normalised, cut into patches; ids and masks of valid tokens."""
+"""Convert stored items to model input.
+
+Images are augmented, normalised and cut into patches. Token ids are converted to int64, with masks of valid tokens. Splits are whole tensors.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,18 @@ from bench.tasks import Split, Splits
 from bench.training.augment import RANDAUGMENT_MAGNITUDE, Augmentation
 
 WHOLE_IMAGE_BYTES = 4 << 30
-"""Images are brought into patches once, before training, where nothing changes them and the result is no larger than this."""
+"""Largest size of float32 images to cut before training."""
 CHUNK_ITEMS = 4096
 PIXEL_SCALE = 255.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """`data` and `valid` as the model takes them; `targets` as the objective takes them (soft, `(batch, classes)`, after a mixture of images)."""
+    """One batch for a model.
+
+    `data`, `valid`: input of the model and mask of valid tokens.
+    `targets`: as the objective takes them; soft, `(batch, classes)`, after mixing images.
+    """
 
     data: Tensor
     valid: Tensor | None
@@ -29,7 +36,12 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """Reads batches of stored items. `patch_side`: pixels, for images; `mean`, `spread`: `(channels,)`, or None for normalised images."""
+    """Reads batches of stored items.
+
+    `patch_side`: pixels per side of a patch; None if items are not images.
+    `mean`, `spread`: mean and standard deviation for normalising, `(channels,)`; None for normalised images.
+    `augmentation`: changes to training images; None without any.
+    """
 
     patch_side: int | None = None
     mean: Tensor | None = None
@@ -37,7 +49,7 @@ class Reader:
     augmentation: Augmentation | None = None
 
     def learn(self, examples: Examples) -> Batch:
-        """A batch to learn from: augmented, where a recipe says so."""
+        """Return a training batch, augmented if the recipe says so."""
         if self.patch_side is None or self.augmentation is None or examples.inputs.ndim != 4:
             return self.read(examples)
         images = self._normalise(self.augmentation.before(examples.inputs))
@@ -45,7 +57,7 @@ class Reader:
         return Batch(data=cut_patches(images, self.patch_side), valid=None, targets=targets)
 
     def read(self, examples: Examples) -> Batch:
-        """A batch as it is stored. Inputs that are patches already pass."""
+        """Return a batch without augmentation; inputs that are already patches pass unchanged."""
         inputs = examples.inputs
         if self.patch_side is not None and inputs.ndim == 4:
             return Batch(data=cut_patches(self._normalise(inputs), self.patch_side), valid=None, targets=examples.targets)
@@ -53,7 +65,7 @@ class Reader:
         return Batch(data=data, valid=_valid_tokens(examples), targets=examples.targets)
 
     def prepare(self, examples: Examples) -> Examples:
-        """The same items, cut into patches once and for all where no augmentation will change them."""
+        """Cut small images into patches once, unless augmentation changes them."""
         is_small = examples.inputs.nelement() * 4 <= WHOLE_IMAGE_BYTES
         if self.patch_side is None or self.augmentation is not None or not is_small:
             return examples
@@ -66,7 +78,10 @@ class Reader:
         return replace(self, mean=mean, spread=spread)
 
     def _normalise(self, images: Tensor) -> Tensor:
-        """`(batch, channels, side, side)` -> float32, mean 0 and spread 1 over the training split."""
+        """Normalise images to mean 0 and spread 1.
+
+        Returns float32 `(batch, channels, side, side)`; mean and spread are of the training split.
+        """
         scaled = images if images.is_floating_point() else images.float().div_(PIXEL_SCALE)
         if self.mean is None or self.spread is None:
             return scaled
@@ -76,15 +91,18 @@ class Reader:
 def build_reader(
     splits: Splits, *, patch_side: int | None, augment: tuple[str, ...], num_classes: int, magnitude: int = RANDAUGMENT_MAGNITUDE
 ) -> Reader:
-    """Raises ValueError for an augmentation of what are no images."""
+    """Build a reader.
+
+    Raises ValueError for augmentation of data that are not images.
+    """
     if augment and patch_side is None:
-        raise ValueError(f"augment={'+'.join(augment)} is for images, and this task has none")
+        raise ValueError(f"augment={'+'.join(augment)} needs images; this task has none")
     augmentation = Augmentation(augment, num_classes=num_classes, magnitude=magnitude) if augment else None
     return Reader(patch_side=patch_side, mean=splits.mean, spread=splits.spread, augmentation=augmentation)
 
 
 def _valid_tokens(examples: Examples) -> Tensor | None:
-    """`(batch, tokens)` bool: the first `lengths` of each item."""
+    """Mark the first `lengths` tokens of each item, `(batch, tokens)` bool."""
     if examples.lengths is None:
         return None
     positions = torch.arange(examples.inputs.shape[1], device=examples.lengths.device)
@@ -93,7 +111,10 @@ def _valid_tokens(examples: Examples) -> Tensor | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """`inputs`, `targets` and `lengths` as in `bench.tasks.Split`: `(items, ...)`, stored as compactly as the task gives them."""
+    """Items as in `bench.tasks.Split`, in the task's own compact types.
+
+    `inputs`, `targets`, `lengths`: `(items, ...)`.
+    """
 
     inputs: Tensor
     targets: Tensor
@@ -107,7 +128,7 @@ class Examples:
         return Examples(inputs=self.inputs.to(device), targets=self.targets.to(device), lengths=lengths)
 
     def select(self, chosen: Tensor) -> Examples:
-        """The items at `chosen`, a mask or indices."""
+        """Return the items at `chosen`, a mask or indices."""
         lengths = None if self.lengths is None else self.lengths[chosen]
         return Examples(inputs=self.inputs[chosen], targets=self.targets[chosen], lengths=lengths)
 
@@ -117,12 +138,13 @@ def examples_of(split: Split) -> Examples:
 
 
 def split_validation(examples: Examples, fraction: float, generator: torch.Generator) -> tuple[Examples, Examples]:
-    """(to learn from, held out): `fraction` of the items drawn at random, at least one and never all; where an item has one class, of each class.
+    """Split items into (training, validation), both in stored order.
 
-    Both keep the stored order. Raises ValueError for a fraction outside (0, 1) or where no class has an item to spare.
+    Validation items are `fraction` of the items, drawn at random, at least one and never all. If items have one class each, the draw is per class.
+    Raises ValueError for a fraction outside (0, 1), or if no class has two items.
     """
     if not 0.0 < fraction < 1.0:
-        raise ValueError(f"validation_fraction must be between 0 and 1, not {fraction}: the best epoch is chosen on held-out items")
+        raise ValueError(f"validation_fraction must be between 0 and 1, not {fraction}: validation items select the best epoch")
     strata = examples.targets.cpu() if examples.targets.ndim == 1 else torch.zeros(len(examples), dtype=torch.int64)
     shuffled = torch.randperm(len(strata), generator=generator)
     held_out = torch.zeros(len(strata), dtype=torch.bool)
@@ -131,34 +153,44 @@ def split_validation(examples: Examples, fraction: float, generator: torch.Gener
         count = min(max(1, round(fraction * len(members))), len(members) - 1)
         held_out[members[:count]] = True
     if not held_out.any():
-        raise ValueError(f"{len(strata)} training items leave none for validation: some class needs at least two items")
+        raise ValueError(f"{len(strata)} training items are too few for validation: some class needs at least two items")
     return examples.select(~held_out), examples.select(held_out)
 
 
 def cut_patches(images: Tensor, patch_side: int) -> Tensor:
-    """`(items, channels, side, side)` -> `(items, patches, channels * patch_side**2)`.
+    """Cut images into patches.
 
-    Patches run row by row over the image; inside a patch the order is channel, row, column, that of a convolution's flattened weight, so that a
-    linear layer on patches is ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Raises ValueError where the patches do not tile the image.
+    `(items, channels, side, side)` -> `(items, patches, channels * patch_side**2)`.
+
+    Patches are ordered row by row. Values inside a patch are ordered by channel, row, column, as in a convolution's flattened weight, so that a
+    linear layer on patches equals ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Raises ValueError if patches do not tile the images.
     """
     side = images.shape[-1]
     if images.ndim != 4 or images.shape[-2] != side or side % patch_side:
         raise ValueError(
-            f"patches of {patch_side} px do not tile images of shape {tuple(images.shape)}: sides must be equal multiples of it"
+            f"patches of {patch_side} px do not tile images of shape {tuple(images.shape)}: sides must be equal, and multiples of {patch_side}"
         )
     return rearrange(images, "item channel (row y) (column x) -> item (row column) (channel y x)", y=patch_side, x=patch_side).contiguous()
 
 
 def join_patches(patches: Tensor, channels: int) -> Tensor:
-    """The images that `cut_patches` cut: `(items, patches, channels * patch_side**2)` -> `(items, channels, side, side)`."""
+    """Join patches to images.
+
+    `(items, patches, channels * patch_side**2)` -> `(items, channels, side, side)`.
+
+    Inverse of `cut_patches`. Raises ValueError if the patches do not form square images.
+    """
     rows, patch_side = math.isqrt(patches.shape[1]), math.isqrt(patches.shape[2] // channels)
     if rows * rows != patches.shape[1] or channels * patch_side**2 != patches.shape[2]:
-        raise ValueError(f"patches of shape {tuple(patches.shape)} make no square images with {channels} channels")
+        raise ValueError(f"patches of shape {tuple(patches.shape)} do not form square images with {channels} channels")
     return rearrange(patches, "item (row column) (channel y x) -> item channel (row y) (column x)", row=rows, y=patch_side, x=patch_side)
 
 
 def image_size(inputs: Tensor, patch_side: int) -> tuple[int, int]:
-    """(channels, side) of images, stored whole, `(items, channels, side, side)`, or cut into patches of `patch_side` pixels."""
+    """Return (channels, side) of images.
+
+    Images are stored whole, `(items, channels, side, side)`, or cut into patches of `patch_side` pixels.
+    """
     if inputs.ndim == 4:
         return inputs.shape[1], inputs.shape[-1]
     return inputs.shape[2] // patch_side**2, math.isqrt(inputs.shape[1]) * patch_side

@@ -1,7 +1,7 @@
-"""The teacher of a distillation: a small convolutional network, and what it costs.
+"""The teacher of a distillation: a small convolutional network and its cost.
 
-A convolution knows from the start that neighbouring pixels belong together and that a pattern may be anywhere; its answers pass some of that on to
-a model that has to learn it (Touvron et al. 2020, arXiv:2012.12877, Sec. 3 and 5.2: convolutional teachers teach transformers best).
+Convolutions assume that neighbouring pixels belong together and that a pattern may occur anywhere. The teacher's answers pass some of this knowledge
+to a model that must learn it (Touvron et al. 2020, arXiv:2012.12877, Sec. 3 and 5.2: convolutional teachers teach transformers best).
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from bench.spec import Recipe
 from bench.training.reading import join_patches
 
 STAGES = ((32,), (64, 64), (128,), (128,))
-"""Channels of the convolutions, by stage; the image is halved between two stages."""
+"""Channels of the convolutions, by stage; the image is halved between stages."""
 KERNEL = 3
 SMALLEST_SIDE = 4
-"""A smaller image is not halved: batch normalisation needs more than one pixel where a batch is one item."""
+"""Smallest side that is halved.
+
+With one item per batch, batch normalisation needs more than one pixel.
+"""
 MULTIPLY_ADD = 2
 TEMPERATURE = 3.0
 
 
 class ConvolutionalNetwork(nn.Module):
-    """Convolutions of 3 x 3, each with batch normalisation and ReLU, maximum pooling between the stages, the mean over pixels, a linear layer.
+    """Convolutions of 3 x 3 in stages, mean over pixels, linear layer.
 
-    Reads what the students read: `(batch, patches, channels * patch_side**2)`, and puts the images together again.
+    Each convolution has batch normalisation and ReLU; maximum pooling halves images between stages. Reads the student's input,
+    `(batch, patches, channels * patch_side**2)`, and joins the patches to images.
     """
 
     def __init__(self, channels: int, num_classes: int) -> None:
@@ -40,7 +44,7 @@ class ConvolutionalNetwork(nn.Module):
         sizes = itertools.pairwise(widths)
         self.stages = nn.ModuleList(nn.Sequential(*(_convolution(*next(sizes)) for _ in stage)) for stage in STAGES)
         self.classify = nn.Linear(widths[-1], num_classes)
-        self.to(memory_format=torch.channels_last)  # a third less time on a CPU
+        self.to(memory_format=torch.channels_last)  # takes a third less time on a CPU
 
     def forward(self, data: Tensor, _: Tensor | None = None) -> Tensor:
         images = join_patches(data, self.channels)
@@ -54,10 +58,15 @@ class ConvolutionalNetwork(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedTeacher:
-    """A teacher that has learned. `accuracy`: on the validation items; `train_s`: seconds; `state`: of its training, see `Training.state`.
+    """A trained teacher and its cost.
 
-    FLOPs as everywhere: of matrix products (a convolution is one), two per multiply-add. `flops`: forward, of one item; `train_flops`: all that it
-    took to train it.
+    FLOPs count matrix products (also convolutions), two per multiply-add.
+
+    `accuracy`: on validation items.
+    `flops`: forward pass of one item.
+    `train_flops`: whole training of the teacher.
+    `train_s`: seconds of the training.
+    `state`: final training state, see `Training.state`.
     """
 
     model: nn.Module
@@ -70,16 +79,21 @@ class TrainedTeacher:
 
     @torch.no_grad()
     def answer(self, data: Tensor) -> Tensor:
-        """`(batch, classes)` logits of a student's batch, `(batch, patches, channels * patch_side**2)`."""
+        """Return the teacher's logits, `(batch, classes)`, for a student's batch.
+
+        `data`: `(batch, patches, channels * patch_side**2)`.
+        """
         logits: Tensor = self.model(data)
         return logits
 
 
-def taught_loss(own_loss: Tensor, outputs: Tensor, answers: Tensor, recipe: Recipe) -> Tensor:
-    """The student's own loss and, with `distillation_weight`, that of differing from the teacher; `outputs`, `answers`: `(batch, classes)` logits.
+def distillation_loss(own_loss: Tensor, outputs: Tensor, answers: Tensor, recipe: Recipe) -> Tensor:
+    """Mix the student's own loss with its distance from the teacher.
 
-    soft: the divergence of the two softened distributions, times the squared temperature, so that its gradient keeps its size (Hinton et al. 2015,
-    arXiv:1503.02531, Sec. 2; arXiv:2012.12877, Eq. 2). hard: cross-entropy with the teacher's choices as labels (the same, Eq. 3).
+    `outputs`, `answers`: logits of student and teacher, `(batch, classes)`. The distance has weight `distillation_weight`.
+
+    soft: divergence of the softened distributions, times the squared temperature, which keeps the size of the gradient (Hinton et al. 2015,
+    arXiv:1503.02531, Sec. 2; arXiv:2012.12877, Eq. 2). hard: cross-entropy with the teacher's choices as labels (arXiv:2012.12877, Eq. 3).
     """
     if recipe.distillation == "hard":
         differing = F.cross_entropy(outputs, answers.argmax(dim=-1))
@@ -90,12 +104,18 @@ def taught_loss(own_loss: Tensor, outputs: Tensor, answers: Tensor, recipe: Reci
 
 
 def forward_flops(channels: int, side: int, num_classes: int) -> int:
-    """FLOPs of one image. A zero of the padding is multiplied like a pixel."""
+    """Return the FLOPs of one image.
+
+    Zeros of the padding count like pixels.
+    """
     return sum(_layer_flops(channels, side, num_classes))
 
 
 def learning_flops(channels: int, side: int, num_classes: int) -> int:
-    """FLOPs of forward and backward of one image: three products per layer, and two in the first, as images need no gradient."""
+    """Return the FLOPs of forward and backward for one image.
+
+    Each layer takes three products; the first takes two, because images need no gradient.
+    """
     layers = _layer_flops(channels, side, num_classes)
     return 3 * sum(layers) - layers[0]
 
@@ -112,5 +132,5 @@ def _layer_flops(channels: int, side: int, num_classes: int) -> list[int]:
 
 
 def _convolution(channels: int, width: int) -> nn.Module:
-    # the normalisation has a bias of its own
+    # the batch normalisation adds the bias
     return nn.Sequential(nn.Conv2d(channels, width, KERNEL, padding=KERNEL // 2, bias=False), nn.BatchNorm2d(width), nn.ReLU())

@@ -1,8 +1,9 @@
-"""How trained models mix tokens, as small matrices in a training's record, and how shift-invariant they are. Imports no torch.
+"""How trained models mix tokens, as small matrices in records.
 
-Row i of a matrix holds how much of each token j reaches token i. A record holds them at initialisation and for the weights that were scored, with
-their shift invariance, which is taken from the full matrices: how much of a matrix depends only on how far apart two tokens are. gMLP's trained
-spatial filters look like shift-invariant convolutions (Liu et al., arXiv 2105.08050, Sec. 3 and Fig. 3); this is that look as a number.
+Row i of a matrix holds how much of each token j reaches token i. A record holds the matrices at initialisation and for the scored weights. It also
+holds their shift invariance, computed from the full matrices: the share of a matrix that depends only on the distance between two tokens. gMLP's
+trained spatial filters look like shift-invariant convolutions (Liu et al., arXiv 2105.08050, Sec. 3 and Fig. 3); shift invariance measures this.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -22,17 +23,27 @@ Matrices = NDArray[np.floating]
 POSITIONS = "positions"
 STATES = ("start", "trained")
 MEASURES = ("line", "grid")
-"""Shift invariance along the line of tokens, and on their square grid."""
+"""Kinds of shift invariance: along the line, and on the grid."""
 MAX_SIDE = 64
-"""Blocks of tokens per side of a stored matrix, the class token beside them."""
+"""Largest number of blocks per side of a stored matrix.
+
+The class token comes on top.
+"""
 MAX_MATRICES = 64
-"""Matrices in one record, over kinds, states, layers and heads (positions aside): with four digits each, about 2 MB."""
+"""Largest number of matrices in a record, without positions.
+
+The limit applies over kinds, states, layers and heads: about 2 MB with four digits per entry.
+"""
 DIGITS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLayout:
-    """Where tokens lie: whether a class token comes first, and the `side` of the square grid that the others fill (None: they lie in a line)."""
+    """Arrangement of a model's tokens.
+
+    `class_token`: whether a class token comes first.
+    `side`: side of the square grid that the other tokens fill; None if they form a line.
+    """
 
     seq_len: int
     class_token: bool
@@ -50,7 +61,11 @@ class TokenLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerMixing:
-    """One layer: `maps`, `(heads, blocks, blocks)`, and the shift invariance of each head's full matrix along the line and on the grid."""
+    """Token mixing of one layer.
+
+    `maps`: `(heads, blocks, blocks)`.
+    `line`, `grid`: shift invariance of each head's full matrix, along the line and on the grid.
+    """
 
     maps: Matrices
     line: tuple[float | None, ...]
@@ -59,11 +74,11 @@ class LayerMixing:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """The stored matrices of one kind (a mixer's name, or positions).
+    """Stored matrices of one kind: a mixer's name, or positions.
 
-    `maps`: by state, `(layers, heads, blocks, blocks)`, the first of `num_layers` and `num_heads`. `shares`: by measure (MEASURES) and state, the
-    shift invariance of all, `(num_layers, num_heads)`, NaN where undefined. Without a grid, `line` is the only measure; positions, whose diagonal of
-    ones would be the answer, have none.
+    `maps`: by state, the first layers and heads, `(layers, heads, blocks, blocks)`.
+    `shares`: shift invariance of all layers and heads, by measure (MEASURES) and state, `(num_layers, num_heads)`; NaN if undefined. Without a grid
+    it holds only `line`. Positions have none, because their diagonal of ones would dominate.
     """
 
     kind: str
@@ -74,12 +89,17 @@ class Mixing:
     shares: Mapping[str, Mapping[str, NDArray[np.float64]]]
 
     def noise(self, measure: str) -> float:
-        """Return the expected share of independent noise."""
+        """Return the expected shift invariance of independent noise."""
         return noise_share(self.layout.num_data_tokens, side=self.layout.side if measure == "grid" else None)
 
 
 def reduce_layer(matrices: Matrices, layout: TokenLayout, *, measured: bool) -> LayerMixing:
-    """`(heads, n, n)` -> what is kept of them; the class token's row and column take no part in the shift invariance."""
+    """Reduce the matrices of one layer, `(heads, n, n)`, for storage.
+
+    The class token's row and column do not count in the shift invariance.
+
+    `measured`: whether to compute shift invariance.
+    """
     first = int(layout.class_token)
     data = matrices[:, first:, first:] if measured and layout.num_data_tokens > 1 else matrices[:0]
     return LayerMixing(
@@ -90,7 +110,12 @@ def reduce_layer(matrices: Matrices, layout: TokenLayout, *, measured: bool) -> 
 
 
 def average_blocks(matrices: Matrices, layout: TokenLayout) -> Matrices:
-    """`(heads, n, n)` -> `(heads, blocks, blocks)`: means over blocks of neighbouring tokens; the class token is a block of its own."""
+    """Average matrices over blocks of neighbouring tokens.
+
+    `(heads, n, n)` -> `(heads, blocks, blocks)`.
+
+    The class token forms its own block.
+    """
     if layout.block == 1:
         return matrices
     first = int(layout.class_token)
@@ -104,7 +129,10 @@ def average_blocks(matrices: Matrices, layout: TokenLayout) -> Matrices:
 def encode_mixing(
     layout: TokenLayout, states: Mapping[str, Mapping[str, Sequence[LayerMixing]]]
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """(values, samples) of a record, from the layers of each kind in each state. Nothing where no kind was found."""
+    """Convert layers of each kind and state to (values, samples).
+
+    Both are for a record, and empty without kinds.
+    """
     kinds = list(next(iter(states.values())))
     if not kinds:
         return {}, {}
@@ -124,7 +152,10 @@ def encode_mixing(
 
 
 def decode_mixing(record: Record) -> tuple[Mixing, ...]:
-    """Read the matrices in a training's record; none in an older record, or one of a later seed."""
+    """Read the matrices from a training's record.
+
+    Empty for older records and later seeds.
+    """
     stored = record.outcome.values.get("mixing")
     if not stored:
         return ()
@@ -145,15 +176,19 @@ def decode_mixing(record: Record) -> tuple[Mixing, ...]:
 
 
 ROUNDING = 1e-12
-"""A matrix whose entries differ by less than this share of its norm is constant."""
+"""Relative deviation from the mean below which a matrix counts as constant."""
 
 
 def shift_invariance(matrix: NDArray[np.floating], *, side: int | None = None) -> float | None:
-    """The share of `matrix`, `(n, n)`, that its nearest Toeplitz matrix keeps: squared Frobenius norms, after the mean entry is taken away.
+    """Return the share of a matrix that its nearest Toeplitz matrix keeps.
 
-    The nearest Toeplitz matrix holds the mean of each diagonal. With `side`, tokens lie row by row on a square grid of that side, and entries are
-    averaged over pairs that are the same step (down, across) apart. 1: the matrix is a convolution; `noise_share`: it is noise. None for a constant
-    matrix, of which nothing is left. Raises ValueError for a matrix that is not square, or tokens that do not fill the grid.
+    `matrix`: `(n, n)`.
+
+    Shares are of squared Frobenius norms, after subtracting the mean entry. The nearest Toeplitz matrix holds the mean of each diagonal. With `side`,
+    tokens lie row by row on a square grid of that side, and the mean is over pairs with the same offset (down, across).
+
+    1: the matrix is a convolution. `noise_share`: it is noise. None for a constant matrix, because nothing remains after subtracting the mean. Raises
+    ValueError for a matrix that is not square, or tokens that do not fill the grid.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"shift invariance needs a square matrix, not one of shape {matrix.shape}")
@@ -170,10 +205,10 @@ def shift_invariance(matrix: NDArray[np.floating], *, side: int | None = None) -
 
 
 def noise_share(num_tokens: int, *, side: int | None = None) -> float:
-    """The expected `shift_invariance` of a matrix of independent, equally distributed entries: (offsets - 1) / (entries - 1).
+    """Return the expected `shift_invariance` of independent, identically distributed entries.
 
-    Taking the mean away leaves entries - 1 directions, all alike to such a matrix, and offsets - 1 of them are shift-invariant. Along a line that is
-    2 / (n + 1), on a grid of side s, 4 s / ((s + 1) (s^2 + 1)).
+    It is (offsets - 1) / (entries - 1): subtracting the mean leaves entries - 1 directions, all equivalent for such a matrix, and offsets - 1 of them
+    are shift-invariant. Along a line this is 2 / (n + 1), on a grid of side s, 4 s / ((s + 1) (s^2 + 1)).
     """
     _require_grid(num_tokens, side)
     num_offsets = 2 * num_tokens - 1 if side is None else (2 * side - 1) ** 2
@@ -182,7 +217,7 @@ def noise_share(num_tokens: int, *, side: int | None = None) -> float:
 
 @functools.lru_cache(maxsize=2)
 def _offsets(num_tokens: int, side: int | None) -> NDArray[np.int64]:
-    """`(num_tokens ** 2,)`: for each entry, the number of its offset."""
+    """Return the number of each entry's offset, `(num_tokens ** 2,)`."""
     _require_grid(num_tokens, side)
     token = np.arange(num_tokens)
     if side is None:

@@ -150,7 +150,7 @@ def test_every_block_times_every_kernel_once_in_an_order_of_its_own() -> None:
         asked.append(name)
         return float(len(asked))
 
-    found = in_turn(names, clock, blocks=8, order=random.Random(0), ended={})
+    found = in_turn(names, clock, blocks=8, order=random.Random(0), failed={})
     blocks = [tuple(asked[start : start + 4]) for start in range(0, 32, 4)]
     assert all(sorted(block) == sorted(names) for block in blocks)
     assert len(set(blocks)) > 4
@@ -166,10 +166,10 @@ def test_a_kernel_that_failed_once_is_not_called_again() -> None:
             raise ValueError("planted")
         return 1.0
 
-    ended: dict[str, tuple[str, str]] = {}
-    assert in_turn(("a", "b"), clock, blocks=5, order=random.Random(0), ended=ended) == {"a": [1.0] * 5, "b": []}
+    failed: dict[str, tuple[str, str]] = {}
+    assert in_turn(("a", "b"), clock, blocks=5, order=random.Random(0), failed=failed) == {"a": [1.0] * 5, "b": []}
     assert (asked.count("a"), asked.count("b")) == (5, 1)
-    assert ended == {"b": ("failed", "ValueError: planted")}
+    assert failed == {"b": ("failed", "ValueError: planted")}
 
 
 def test_cuda_is_timed_by_its_kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:

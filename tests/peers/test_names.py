@@ -27,12 +27,12 @@ def test_names_and_their_options() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("timm:", "'timm:' is not of the form timm:NAME"),
-        ("timm:hf-hub:someone/some", "is not of the form timm:NAME"),
+        ("timm:", "'timm:' must have the form timm:NAME"),
+        ("timm:hf-hub:someone/some", "must have the form timm:NAME"),
         ("torchvision:vit_b_16+depth=3", "takes no options, found 'depth=3'"),
-        ("python:os", "is not of the form python:package.module:factory"),
-        ("python:os:path:join", "is not of the form python:package.module:factory"),
-        ("python:a:f+size", "'size' in 'python:a:f+size' is not of the form argument=value"),
+        ("python:os", "must have the form python:package.module:factory"),
+        ("python:os:path:join", "must have the form python:package.module:factory"),
+        ("python:a:f+size", "'size' in 'python:a:f+size' must have the form argument=value"),
         ("python:a:f+size=1+size=2", "argument size is given twice"),
         ("python:a:f+pool=max", "pool=max in 'python:a:f+pool=max' must be one of cls, mean"),
         ("timmm:x", "unknown model 'timmm:x'"),

@@ -546,7 +546,7 @@ def test_an_outside_model_of_a_plan_has_the_form_of_a_typed_one(factory: str, ou
     (found,) = outside_plan.cells
     model = dataclasses.replace(found.cell.model, options=(("factory", factory),))
     cell = dataclasses.replace(found, cell=dataclasses.replace(found.cell, model=model))
-    with pytest.raises(RequestError, match="is not of the form"):
+    with pytest.raises(RequestError, match="must have the form"):
         check_plan(dataclasses.replace(outside_plan, cells=(cell,)), "plan.json")
 
 

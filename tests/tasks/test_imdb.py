@@ -74,10 +74,10 @@ def test_absent_data_are_refused_naming_both_places(tmp_path: Path, monkeypatch:
     ("line", "said"),
     [
         ('{"label": -1, "text": "unlabelled"}', "line 2: label -1"),
-        ('{"label": 1, "text": null}', "line 2: label 1 .* or the text is none"),
+        ('{"label": 1, "text": null}', "line 2: label 1 .* and the field text a string"),
         ('{"label": 1}', "line 2 has no field 'text'"),
-        ("[1, 2]", "line 2 is no JSON object"),
-        ('{"label": 1, ', "line 2 is no JSON"),
+        ("[1, 2]", "line 2 is not a JSON object"),
+        ('{"label": 1, ', "line 2 is not valid JSON"),
     ],
 )
 def test_a_broken_line_is_refused_naming_it(tmp_path: Path, line: str, said: str) -> None:

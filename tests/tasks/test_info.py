@@ -41,8 +41,8 @@ def test_an_argument_may_hold_colons_and_be_followed_by_options() -> None:
     ("text", "message", "hint"),
     [
         ("coppy", "unknown task 'coppy'; allowed: associative_recall", "did you mean copy"),
-        ("Copy!", "is not written name, name:argument or name[+]option=value", "bench list tasks"),
-        ("", "is not written", "bench list tasks"),
+        ("Copy!", "must be written name, name:argument or name[+]option=value", "bench list tasks"),
+        ("", "must be written", "bench list tasks"),
         (
             "copy+symbol=8",
             "unknown option of task copy: 'symbol'; allowed: items, test_items, seed, symbols, form, learn_up_to",
@@ -119,7 +119,9 @@ def test_ids_are_read_as_tokens_and_vectors_as_patches() -> None:
 def test_a_class_token_counts_only_where_one_class_is_asked_for(answers: str, pool: str, fits: int, unfit: int, suggested: int) -> None:
     facts = with_reads(Sequences(vocab_size=9, multiple=4, min_tokens=3, max_tokens=18, longer_with="more keys"), answers)
     assert facts.interface(fits, pool)
-    with pytest.raises(RequestError, match=r"what fits: 3 to 18 data tokens, a multiple of 4 [(]longer with more keys[)]") as refused:
+    with pytest.raises(
+        RequestError, match=r"lengths that fit: 3 to 18 data tokens, a multiple of 4 [(]longer with more keys[)]"
+    ) as refused:
         facts.interface(unfit, pool)
     assert refused.value.hint == f"try --seq {suggested}"
 

@@ -130,7 +130,7 @@ def test_a_file_is_found_from_the_home_folder(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("name", ["reviews.xlsx", "reviews", "reviews.parquet.gz", "reviews.csv.rar"])
 def test_an_unknown_ending_is_refused_naming_the_known(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text,label\n")
-    with pytest.raises(RequestError, match=r"ends in none of \.csv, \.tsv, \.jsonl, \.parquet"):
+    with pytest.raises(RequestError, match=r"has an unknown ending; allowed: \.csv, \.tsv, \.jsonl, \.parquet"):
         require_data(f"text:{tmp_path / name}")
 
 

@@ -77,5 +77,5 @@ def test_a_part_of_the_set_does_not_pass_for_the_whole(folder: Path) -> None:
 def test_a_line_without_a_class_is_refused_naming_it(tmp_path: Path) -> None:
     path = tmp_path / "questions"
     path.write_text("NUM:dist How far ?\nWhat is this ?\n")
-    with pytest.raises(RequestError, match="line 2: class 'What' is none of ABBR, DESC"):
+    with pytest.raises(RequestError, match="line 2: unknown class 'What'; allowed: ABBR, DESC"):
         trec.read_questions(path)

@@ -91,7 +91,7 @@ def test_augmentation_only_changes_what_is_learned_from() -> None:
 
 def test_augmentation_of_what_are_no_images_is_refused() -> None:
     split = Split(inputs=torch.zeros(2, 3, dtype=torch.int64), targets=torch.zeros(2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"augment=crop\+flip is for images"):
+    with pytest.raises(ValueError, match=r"augment=crop\+flip needs images"):
         build_reader(Splits(train=split, test=split), patch_side=None, augment=("crop", "flip"), num_classes=2)
 
 

@@ -20,10 +20,10 @@ from bench.tasks._info import CLASS, info_of
 from bench.training import distillation, loop
 from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData, load_training_data
-from bench.training.distillation import TEACHER_RECIPE, train_taught, train_teacher
+from bench.training.distillation import TEACHER_RECIPE, train_teacher, train_with_teacher
 from bench.training.loop import DivergedError, Training, TrainResult, train
 from bench.training.reading import Examples, Reader, cut_patches, image_size, join_patches
-from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, forward_flops, learning_flops, taught_loss
+from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, distillation_loss, forward_flops, learning_flops
 from models.layers.shape import Interface, Shape
 from tests.training.resumable import IDENTITY, NUM_CLASSES, NUM_HELD_OUT, NUM_LEARNED, NUM_TEST, PATCH_SIDE, SEED, made_images
 
@@ -49,7 +49,7 @@ def student() -> nn.Module:
 
 def run(recipe: Recipe, checkpoint: Checkpoint | None = None, data: TrainingData | None = None) -> tuple[nn.Module, TrainResult]:
     model = student()
-    return model, train_taught(model, data or made_data(), recipe, seed=SEED, checkpoint=checkpoint)
+    return model, train_with_teacher(model, data or made_data(), recipe, seed=SEED, checkpoint=checkpoint)
 
 
 def same_bits(one: nn.Module, other: nn.Module) -> bool:
@@ -87,7 +87,7 @@ def test_joined_patches_are_the_images_that_were_cut(channels: int, patch_side: 
 
 @pytest.mark.parametrize("shape", [(2, 3, 16), (2, 4, 15), (2, 4, 18)])
 def test_what_makes_no_image_is_not_joined(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="make no square images with 3 channels"):
+    with pytest.raises(ValueError, match="do not form square images with 3 channels"):
         join_patches(torch.rand(shape), 3)
 
 
@@ -98,21 +98,23 @@ def test_the_soft_loss_is_the_formula_of_the_paper() -> None:
     own = F.cross_entropy(outputs, torch.arange(6) % 4)
     theirs, ours = ((logits / TEMPERATURE).exp() / (logits / TEMPERATURE).exp().sum(1, keepdim=True) for logits in (answers, outputs))
     divergence = (theirs * (theirs / ours).log()).sum(1).mean()
-    found = taught_loss(own, outputs, answers, dataclasses.replace(RECIPE, distillation_weight=0.3))
+    found = distillation_loss(own, outputs, answers, dataclasses.replace(RECIPE, distillation_weight=0.3))
     torch.testing.assert_close(found, 0.7 * own + 0.3 * TEMPERATURE**2 * divergence)
     assert divergence > 0.01
 
 
 def test_the_hard_loss_is_cross_entropy_with_the_teachers_choices() -> None:
     outputs, answers = torch.randn(6, 4), torch.randn(6, 4)
-    found = taught_loss(torch.tensor(2.0), outputs, answers, dataclasses.replace(RECIPE, distillation="hard", distillation_weight=0.25))
+    found = distillation_loss(
+        torch.tensor(2.0), outputs, answers, dataclasses.replace(RECIPE, distillation="hard", distillation_weight=0.25)
+    )
     chosen = outputs.log_softmax(1)[torch.arange(6), answers.argmax(1)]
     torch.testing.assert_close(found, 0.75 * 2.0 - 0.25 * chosen.mean())
 
 
 def test_a_student_that_agrees_learns_nothing_from_its_teacher() -> None:
     outputs = torch.randn(6, 4, requires_grad=True)
-    loss = taught_loss(torch.zeros(()), outputs, outputs.detach() + 1.0, RECIPE)  # logits are told up to a constant
+    loss = distillation_loss(torch.zeros(()), outputs, outputs.detach() + 1.0, RECIPE)  # logits are told up to a constant
     loss.backward()
     assert outputs.grad is not None
     assert outputs.grad.abs().max() < 1e-6
@@ -184,13 +186,13 @@ def test_a_student_hears_the_teacher_on_its_own_images(monkeypatch: pytest.Monke
     monkeypatch.setattr(TrainedTeacher, "answer", answer_and_note)
     model, met = student(), list[Tensor]()
     model.register_forward_pre_hook(lambda module, inputs: met.append(inputs[0]) if module.training else None)
-    train_taught(model, made_data(), RECIPE, seed=SEED)
+    train_with_teacher(model, made_data(), RECIPE, seed=SEED)
     assert len(asked) == len(met) == STEPS * RECIPE.epochs
     assert all(a is b for a, b in zip(asked, met, strict=True))
 
 
 def test_a_teacher_learns_and_tells_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 0.0)
     shades = torch.arange(96) % 2
     images = (shades[:, None, None, None] * 100 + 50).expand(-1, 3, 8, 8).to(torch.uint8)
     part = Examples(inputs=images, targets=shades)
@@ -213,7 +215,7 @@ def test_a_teacher_that_diverges_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_recipe_and_its_teacher_must_agree() -> None:
     teacher = train_teacher(made_data(), RECIPE, seed=0)
     for recipe, given in ((RECIPE, None), (PLAIN, teacher)):
-        with pytest.raises(ValueError, match="teacher must be given where the recipe has one"):
+        with pytest.raises(ValueError, match="teacher must be given if and only if the recipe has one"):
             train(student(), made_data(), recipe, seed=0, teacher=given)
     with pytest.raises(ValueError, match="a teacher must be given images"):
         train_teacher(dataclasses.replace(made_data(), reader=Reader()), RECIPE, seed=0)
@@ -243,12 +245,12 @@ def test_an_interruption_of_either_changes_no_bit(
     learn, begun = Training.learn, list[tuple[str, int]]()
 
     def learn_until(training: Training, chosen: Tensor) -> None:
-        if (training.told_as, training.step) == (who, step):
+        if (training.message_prefix, training.step) == (who, step):
             raise InterruptedByTestError
         learn(training, chosen)
 
     def learn_and_note(training: Training, chosen: Tensor) -> None:
-        begun.append((training.told_as, training.step))
+        begun.append((training.message_prefix, training.step))
         learn(training, chosen)
 
     with monkeypatch.context() as patched:

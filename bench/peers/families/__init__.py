@@ -1,10 +1,12 @@
-"""One file per prefix of an outside model; the contract is that of a family in `models`, and beside it
+"""Families of outside models, one file per prefix.
 
-COUNTED            True: the cost is counted at one length, so nothing is known of how it grows
-spec_of            (name, options, seq_len, sizes, input, task) -> ModelSpec; raises RequestError for what cannot be built
-unknown_sizes      (config) -> the sizes of the shape that could not be read off the model
-counterpart_of     (config) -> the `Counterpart`, or None
-own_model          (module) -> the library's model within what `build` returns
+The contract of a family in `models` applies, with these additions:
+
+COUNTED            True: the cost is counted at one length, so its growth with n is unknown
+spec_of            (name, options, seq_len, sizes, input, task) -> ModelSpec. Raises RequestError if the model cannot be built
+unknown_sizes      (config) -> sizes of the shape that could not be read from the model
+counterpart_of     (config) -> `Counterpart` or None
+own_model          (module) -> the library's model inside the result of `build`
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`python:package.module:factory`: a model that a function makes from the sizes that it names."""
+"""`python:package.module:factory`: a model built by the user's function.
+
+The function receives those sizes that its parameters name.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,19 @@ COUNTED = True
 USES_HEADS = True
 REFERENCE_OPTIONS: dict[str, str] = {}
 SIZES = ("width", "depth", "heads", "ffn_width")
-SET_OUTRIGHT = ("width", "ffn_width")
+REQUIRED_SIZES = ("width", "ffn_width")
 INTERFACE_WORDS = ("input", "patch_dim", "num_classes", "vocab_size")
-OUTRIGHT = "--width 192 --depth 6 --heads 6 --ffn-width 768"
+SIZE_FLAGS = "--width 192 --depth 6 --heads 6 --ffn-width 768"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`factory`: `package.module:function`. `pool`: `cls` where one of the seq_len tokens is a class token of the model's own, otherwise `mean`.
-    `arguments`: what else the factory is called with, `key=value+key=value`."""
+    """Config of a model built by a function.
+
+    `factory`: `package.module:function`.
+    `pool`: `cls` if one of the seq_len tokens is the model's own class token, otherwise `mean`.
+    `arguments`: further arguments of the factory, `key=value+key=value`.
+    """
 
     shape: Shape
     interface: Interface
@@ -57,18 +64,18 @@ class Config:
 def spec_of(
     name: str, options: tuple[tuple[str, OptionValue], ...], *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str
 ) -> ModelSpec:
-    """The sizes that the factory names, and its input: images where it reads nothing else.
+    """Return the spec with the sizes that the factory names.
 
-    Raises RequestError where it cannot be imported, or names a size that is not set.
+    The input is images if the factory reads only images. Raises RequestError if the factory cannot be imported, or names a size without a value.
     """
     asked = dict(options)
     factory = str(asked["factory"])
     named = _parameters(factory)
-    if open_sizes := [size for size in SET_OUTRIGHT if size in named and not sizes.get(size)]:
-        raise RequestError(f"python:{factory} takes {open_sizes[0]}, so its sizes must be set outright", f"add {OUTRIGHT}")
+    if missing := [size for size in REQUIRED_SIZES if size in named and not sizes.get(size)]:
+        raise RequestError(f"python:{factory} takes {missing[0]}, so its sizes must be given", f"add {SIZE_FLAGS}")
     counterpart = _counterpart(factory)
     pool = str(asked.get("pool") or (dict(counterpart.options).get("pool") if counterpart else "") or "mean")
-    assert seq_len is not None, "a factory has no length of its own"
+    assert seq_len is not None, "only published models have a default length"
     known = {size: sizes.get(size) or 1 for size in SIZES}
     return ModelSpec(
         name=name,
@@ -80,16 +87,19 @@ def spec_of(
 
 
 def build(config: Config) -> nn.Module:
-    """Raises ValueError for what the factory refuses, and where it returns no module."""
-    return adapted(counted.built_anywhere(lambda: _created(config)), config.interface, reads_images=_reads_images(config.factory))
+    """Build the model.
+
+    Raises ValueError if the factory refuses its arguments or returns another type.
+    """
+    return adapted(counted.build_on_device(lambda: _create(config)), config.interface, reads_images=_reads_images(config.factory))
 
 
 def cost(config: Config) -> Cost:
-    return counted.of(build, config).cost
+    return counted.count_once(build, config).cost
 
 
 def uses_attention(config: Config) -> bool:
-    return counted.of(build, config).uses_attention
+    return counted.count_once(build, config).uses_attention
 
 
 def unknown_sizes(config: Config) -> tuple[str, ...]:
@@ -97,7 +107,7 @@ def unknown_sizes(config: Config) -> tuple[str, ...]:
 
 
 def counterpart_of(config: Config) -> Counterpart | None:
-    """None too where arguments make another model of it."""
+    """Return the factory's counterpart; None if further arguments may change the model."""
     return None if config.arguments else _counterpart(config.factory)
 
 
@@ -137,9 +147,12 @@ def _function(factory: str) -> Callable[..., object]:
 
 @functools.cache
 def _module(name: str) -> ModuleType:
-    """The user's own code, from the folder of the command too. Raises RequestError for whatever its import raises."""
+    """Import the user's module, also from the current folder.
+
+    Raises RequestError for any error of the import.
+    """
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())  # last: it shadows nothing
+        sys.path.append(os.getcwd())  # last, so that it shadows no other module
     try:
         module = importlib.import_module(name)
     except Exception as error:
@@ -147,11 +160,11 @@ def _module(name: str) -> ModuleType:
             f"python:{name} cannot be imported: {type(error).__name__}: {one_line(error)}", "check the name and the code"
         ) from error
     if not name.startswith("bench."):
-        tell(f"imported {name} from {getattr(module, '__file__', None) or 'nowhere'}")
+        tell(f"imported {name} from {getattr(module, '__file__', None) or 'an unknown file'}")
     return module
 
 
-def _created(config: Config) -> nn.Module:
+def _create(config: Config) -> nn.Module:
     words = {name: getattr(config.interface, name) for name in INTERFACE_WORDS}
     known = {"seq_len": config.shape.seq_len, **{size: getattr(config.shape, size) for size in SIZES}, **words}
     named = _parameters(config.factory)

@@ -1,4 +1,7 @@
-"""`timm:NAME`: a model of timm (Wightman, github.com/huggingface/pytorch-image-models) as published, without its weights."""
+"""`timm:NAME`: a published model of timm, without its weights.
+
+Source: Wightman, github.com/huggingface/pytorch-image-models.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ REFERENCE_OPTIONS: dict[str, str] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PublishedConfig):
-    """`model`: timm's name. Of the shape only seq_len is asked for; the rest is as published."""
+    """Config of a model of timm, by timm's name."""
 
     def __post_init__(self) -> None:
         require_images(f"timm:{self.model}", self.interface)
@@ -40,21 +43,24 @@ class Config(PublishedConfig):
 def spec_of(
     name: str, options: tuple[tuple[str, OptionValue], ...], *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str
 ) -> ModelSpec:
-    """Raises RequestError for what cannot be built. `sizes` has no meaning here."""
+    """Return the published model's spec; `sizes` is ignored.
+
+    Raises RequestError if it cannot be built.
+    """
     facts = facts_of(str(dict(options)["model"]))
     return published_spec(name, "timm", options, facts, seq_len=seq_len, input=input, task=task)
 
 
 def build(config: Config) -> nn.Module:
-    return adapted(counted.built_anywhere(lambda: _created(config)), config.interface, reads_images=True)
+    return adapted(counted.build_on_device(lambda: _create(config)), config.interface, reads_images=True)
 
 
 def cost(config: Config) -> Cost:
-    return counted.of(build, config).cost
+    return counted.count_once(build, config).cost
 
 
 def uses_attention(config: Config) -> bool:
-    return counted.of(build, config).uses_attention
+    return counted.count_once(build, config).uses_attention
 
 
 def unknown_sizes(config: Config) -> tuple[str, ...]:
@@ -70,15 +76,18 @@ own_model = unadapted
 
 @functools.lru_cache(maxsize=64)
 def facts_of(model: str) -> Facts:
-    """Read off the model, built on `meta`. Raises RequestError for an unknown name, or a model that cuts no image into patches."""
+    """Read facts from the model, built on `meta`.
+
+    Raises RequestError for an unknown name, or a model that does not cut images into patches.
+    """
     _require_known(model)
     with torch.device("meta"):
-        built = counted.built_anywhere(lambda: library("timm").create_model(model))
+        built = counted.build_on_device(lambda: library("timm").create_model(model))
     embedding = getattr(built, "patch_embed", getattr(built, "stem", None))
     patches, side = getattr(embedding, "num_patches", None), getattr(embedding, "patch_size", None)
     if not isinstance(patches, int) or not isinstance(side, (int, tuple)):
         raise RequestError(
-            f"timm:{model} cuts no image into patches, so it has no seq_len", "name a model of tokens, such as timm:gmlp_s16_224"
+            f"timm:{model} does not cut images into patches, so it has no seq_len", "name a model of tokens, such as timm:gmlp_s16_224"
         )
     num_extra = int(getattr(built, "num_prefix_tokens", 0))
     return Facts(
@@ -99,7 +108,10 @@ def _require_known(model: str) -> None:
 
 
 def _sizes(model: nn.Module) -> dict[str, int]:
-    """Of a model whose blocks are one list, all of one width; nothing of any other."""
+    """Return the sizes of a model with one list of blocks.
+
+    Empty for any other model.
+    """
     blocks = getattr(model, "blocks", None)
     width = getattr(model, "embed_dim", None)
     if not isinstance(blocks, (nn.Sequential, nn.ModuleList)) or not len(blocks) or not isinstance(width, int):
@@ -115,21 +127,24 @@ def _attribute(owner: Any, path: str) -> Any:
     return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), owner)
 
 
-def _created(config: Config) -> nn.Module:
-    """Only what differs from the published model is asked for: not every model takes every argument."""
+def _create(config: Config) -> nn.Module:
+    """Build the model, passing only arguments that differ from the published ones.
+
+    Not every model of timm accepts every argument.
+    """
     facts, image = config.facts, image_arguments(config.interface, config.data_tokens)
-    asked: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if config.interface.num_classes != facts.num_classes:
-        asked["num_classes"] = config.interface.num_classes
+        changes["num_classes"] = config.interface.num_classes
     if image["channels"] != 3:
-        asked["in_chans"] = image["channels"]
+        changes["in_chans"] = image["channels"]
     if image["patch_side"] != facts.patch_side:
-        asked["patch_size"] = image["patch_side"]
-    if asked.get("patch_size") or config.shape.seq_len != facts.seq_len:
-        asked["img_size"] = image["sides"]
+        changes["patch_size"] = image["patch_side"]
+    if changes.get("patch_size") or config.shape.seq_len != facts.seq_len:
+        changes["img_size"] = image["sides"]
     try:
-        model: nn.Module = library("timm").create_model(config.model, **asked)
+        model: nn.Module = library("timm").create_model(config.model, **changes)
     except (TypeError, AssertionError) as error:
-        what = ", ".join(f"{name}={value}" for name, value in asked.items())
-        raise ValueError(f"timm:{config.model} does not take {what} ({one_line(error)})") from error
+        arguments = ", ".join(f"{name}={value}" for name, value in changes.items())
+        raise ValueError(f"timm:{config.model} does not accept {arguments} ({one_line(error)})") from error
     return model

@@ -1,4 +1,4 @@
-"""`torchvision:NAME`: a vision transformer of torchvision as published, without its weights."""
+"""`torchvision:NAME`: a published vision transformer of torchvision, without its weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFERENCE_OPTIONS: dict[str, str] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PublishedConfig):
-    """`model`: torchvision's name. Of the shape only seq_len is asked for, of square images; the rest is as published."""
+    """Config of a model of torchvision, by torchvision's name; images are square."""
 
     def __post_init__(self) -> None:
         require_images(f"torchvision:{self.model}", self.interface)
@@ -44,21 +44,24 @@ class Config(PublishedConfig):
 def spec_of(
     name: str, options: tuple[tuple[str, OptionValue], ...], *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str
 ) -> ModelSpec:
-    """Raises RequestError for what cannot be built. `sizes` has no meaning here."""
+    """Return the published model's spec; `sizes` is ignored.
+
+    Raises RequestError if it cannot be built.
+    """
     facts = facts_of(str(dict(options)["model"]))
     return published_spec(name, "torchvision", options, facts, seq_len=seq_len, input=input, task=task)
 
 
 def build(config: Config) -> nn.Module:
-    return adapted(counted.built_anywhere(lambda: _created(config)), config.interface, reads_images=True)
+    return adapted(counted.build_on_device(lambda: _create(config)), config.interface, reads_images=True)
 
 
 def cost(config: Config) -> Cost:
-    return counted.of(build, config).cost
+    return counted.count_once(build, config).cost
 
 
 def uses_attention(config: Config) -> bool:
-    return counted.of(build, config).uses_attention
+    return counted.count_once(build, config).uses_attention
 
 
 def unknown_sizes(config: Config) -> tuple[str, ...]:
@@ -74,10 +77,13 @@ own_model = unadapted
 
 @functools.lru_cache(maxsize=64)
 def facts_of(model: str) -> Facts:
-    """Read off the model, built on `meta`. Raises RequestError for an unknown name, or a model that is no vision transformer."""
+    """Read facts from the model, built on `meta`.
+
+    Raises RequestError for an unknown name, or a model that is not a vision transformer.
+    """
     built = _published(model)
     if not isinstance(built, library("torchvision").models.VisionTransformer):
-        raise RequestError(f"torchvision:{model} cuts no image into patches, so it has no seq_len", "try torchvision:vit_b_16")
+        raise RequestError(f"torchvision:{model} does not cut images into patches, so it has no seq_len", "try torchvision:vit_b_16")
     found: Any = built
     sizes = {
         "width": found.hidden_dim,
@@ -95,11 +101,14 @@ def _published(model: str) -> nn.Module:
         guess = f"did you mean torchvision:{near[0]}? " if near else ""
         raise RequestError(f"torchvision has no model {model!r}", f"{guess}try torchvision:vit_b_16")
     with torch.device("meta"):
-        return counted.built_anywhere(lambda: models.get_model(model, weights=None))
+        return counted.build_on_device(lambda: models.get_model(model, weights=None))
 
 
-def _created(config: Config) -> nn.Module:
-    """By name as published; by its class, with the sizes read off it, where the patches have another side, which no name takes."""
+def _create(config: Config) -> nn.Module:
+    """Build the model by name, or by class for other patches.
+
+    torchvision's names fix the side of the patches, so the class gets the sizes read from the published model.
+    """
     models, facts = library("torchvision").models, config.facts
     image = image_arguments(config.interface, config.data_tokens)
     side, num_classes = image["sides"][0], config.interface.num_classes

@@ -1,1 +1,1 @@
-"""What tasks share: reading, tokenising, normalising and making data."""
+"""Shared by tasks: reading, tokenising, normalising and generating data."""

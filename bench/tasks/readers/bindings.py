@@ -1,4 +1,7 @@
-"""Items that bind keys to values in their first half and ask for the values in their second (arXiv 2312.04927, Sec. 3)."""
+"""Items that bind keys to values, then ask for the values.
+
+Source: arXiv 2312.04927, Sec. 3. The first half shows the pairs, the second half the queries.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,21 @@ import numpy as np
 from bench.tasks import IGNORED
 from bench.tasks.readers.generate import Array, Draw, Drawn, smallest_id_type
 
-ASKED = 2
-"""How often each key is asked about."""
+QUERIES_PER_KEY = 2
+"""Number of queries per key."""
 
 
 def bindings(*, num_tokens: int, keys: int, values: int) -> Draw:
-    """Items of `num_tokens` / 4 pairs and twice as many queries. Ids: values from 0, then keys."""
+    """Return a function that draws items of pairs and queries.
+
+    Items have `num_tokens` / 4 pairs and twice as many queries. Ids: values from 0, then keys.
+    """
     pairs = num_tokens // 4
 
     def draw(generator: np.random.Generator, num_items: int) -> Drawn:
         bound_keys = _distinct(generator, num_items, keys, pairs) + values
         bound_values = generator.integers(values, size=(num_items, pairs))
-        asked = generator.permuted(np.tile(np.arange(pairs), (num_items, ASKED)), axis=1)
+        asked = generator.permuted(np.tile(np.arange(pairs), (num_items, QUERIES_PER_KEY)), axis=1)
         inputs = np.empty((num_items, num_tokens), dtype=smallest_id_type(keys + values))
         inputs[:, 0 : 2 * pairs : 2] = bound_keys
         inputs[:, 1 : 2 * pairs : 2] = bound_values
@@ -31,6 +37,6 @@ def bindings(*, num_tokens: int, keys: int, values: int) -> Draw:
 
 
 def _distinct(generator: np.random.Generator, num_items: int, below: int, count: int) -> Array:
-    """`(num_items, count)`: numbers that differ within a row, every ordered choice equally likely."""
+    """Draw distinct numbers below `below`, `(num_items, count)`, every ordered choice equally likely."""
     shuffled = generator.permuted(np.tile(np.arange(below, dtype=np.int16), (num_items, 1)), axis=1)
     return shuffled[:, :count]

@@ -1,6 +1,7 @@
-"""Byte-level byte pair encoding by the `tokenizers` library, learned from the training texts and kept in the user's cache folder.
+"""Byte-level byte pair encoding by the `tokenizers` library.
 
-Source: Sennrich, Haddow and Birch, arXiv 1508.07909; on bytes as in GPT-2 (Radford et al. 2019). Ids start at 0; any text can be encoded.
+Source: Sennrich, Haddow and Birch, arXiv 1508.07909; on bytes as in GPT-2 (Radford et al. 2019). Ids start at 0, and any text can be encoded. The
+encoding is learned from the training texts and cached in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -11,30 +12,33 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.spec import RequestError
-from bench.tasks.readers.cache import remembered
+from bench.tasks.readers.cache import cached
 
 TEXTS_PER_BATCH = 1000
-"""An encoding holds much more than its ids: few at a time keep memory low."""
+"""Small batches limit memory: encodings hold much more than their ids."""
 
 
 def require_library() -> None:
-    """Raise RequestError where `tokenizers` is not installed."""
+    """Raise RequestError if `tokenizers` is not installed."""
     if importlib.util.find_spec("tokenizers") is None:
         raise RequestError("tokenizer bpe needs the library tokenizers, which is not installed", 'pip install "gmlp-bench[text]"')
 
 
 def learn(texts: Sequence[str], *, vocab_size: int) -> Any:
-    """A `tokenizers.Tokenizer` of at most `vocab_size` tokens, from the cache where these texts were learned from before."""
+    """Learn a `tokenizers.Tokenizer` from `texts`, or load it from the cache.
+
+    It has at most `vocab_size` tokens.
+    """
     require_library()
     import tokenizers
 
     key = {"texts": _digest(texts), "vocab_size": vocab_size, "tokenizers": tokenizers.__version__}
-    kept = remembered("bpe", key, lambda: {"tokenizer": _train(texts, vocab_size).to_str()})
-    return tokenizers.Tokenizer.from_str(kept["tokenizer"])
+    stored = cached("bpe", key, lambda: {"tokenizer": _train(texts, vocab_size).to_str()})
+    return tokenizers.Tokenizer.from_str(stored["tokenizer"])
 
 
 def encode(learned: Any, texts: Sequence[str], num_tokens: int) -> Iterator[list[int]]:
-    """The first `num_tokens` ids of each text, in turn."""
+    """Yield the first `num_tokens` ids of each text."""
     learned.enable_truncation(num_tokens)
     for start in range(0, len(texts), TEXTS_PER_BATCH):
         batch = [_encodable(text) for text in texts[start : start + TEXTS_PER_BATCH]]
@@ -51,7 +55,7 @@ def _train(texts: Sequence[str], vocab_size: int) -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        # special tokens would be found in the texts themselves: padding is added beside the vocabulary instead
+        # special tokens would also match inside the texts, so padding is added outside this vocabulary
         special_tokens=[],
         show_progress=False,
     )
@@ -63,7 +67,7 @@ def _digest(texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for text in texts:
         stored = _encodable(text).encode()
-        # with its length before each text, no two lists of texts give the same bytes
+        # the length prefix makes the digest differ for texts that are split differently
         digest.update(len(stored).to_bytes(8, "little") + stored)
     return digest.hexdigest()
 

@@ -1,6 +1,6 @@
-"""Points of a curve, half of them observed with noise, half asked for (Dive into Deep Learning, Sec. 11.2).
+"""Points of a curve: half observed with noise, half asked for.
 
-Imports no torch before data are drawn.
+Source: Dive into Deep Learning, Sec. 11.2. Imports no torch before data are drawn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 END = 5.0
-"""Points lie on [0, END)."""
+"""Points lie in [0, END)."""
 
 
 def curve(x: Array) -> Array:
@@ -23,7 +23,12 @@ def curve(x: Array) -> Array:
 
 
 def noisy_points(*, num_tokens: int, noise: float) -> Draw:
-    """Items of `num_tokens` vectors (x, y or 0, is y asked for); `noise` is its standard deviation."""
+    """Return a function that draws items of points.
+
+    Each item has `num_tokens` vectors (x, y or 0, 1 if y is asked for).
+
+    `noise`: standard deviation of the noise.
+    """
     from bench.tasks.readers.generate import Drawn
 
     half = num_tokens // 2

@@ -1,6 +1,7 @@
-"""Generates splits: the same bits at every call, no test item among the training ones; sequences whose second half asks for the first.
+"""Generate splits reproducibly, without test items in training.
 
-Imports no torch before data are drawn.
+Also holds the shared parts of the tasks copy and reverse, whose second half asks for the symbols of the first. Imports no torch before data are
+drawn.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from models.layers.options import Option
 
 Array = NDArray[Any]
 MAX_DRAWS = 100
-"""How often items are drawn again for those that the test split already holds."""
+"""Rounds of drawing replacements for training items that are also test items."""
 TEST_STREAM, TRAIN_STREAM = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """Items as arrays, shaped as in a `Split`."""
+    """Drawn items as arrays, shaped as in a `Split`."""
 
     inputs: Array
     targets: Array
@@ -35,26 +36,30 @@ class Drawn:
 
 
 Draw = Callable[[np.random.Generator, int], Drawn]
-"""(generator, number of items) -> items, drawn from that generator only."""
+"""(generator, number of items) -> items, drawn from that generator alone."""
 
 
 def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_learned: Draw | None = None) -> Splits:
-    """The splits of a generated task, sized by its options `items` and `test_items`.
+    """Generate a task's splits; the options `items` and `test_items` set their sizes.
 
-    `draw_learned`: how the items to learn from are drawn, where they are not drawn as the test items are.
+    The result depends only on the task's name, the number of tokens and the option `seed`. Test items are drawn first, so they do not depend on the
+    number of training items.
 
-    What is drawn depends on the task's name, the number of tokens and the option `seed` alone. Test items are drawn first: they do not depend on
-    how many are learned from.
-    Raises RequestError where there are too few different items.
+    `draw_learned`: how to draw training items, if differently from test items.
+
+    Raises RequestError if there are too few different items.
     """
     test = draw(_generator(choice, num_tokens, TEST_STREAM), choice.options["test_items"])
-    kept_out = {item.tobytes() for item in test.inputs}
-    train = _draw_others(choice, draw_learned or draw, _generator(choice, num_tokens, TRAIN_STREAM), kept_out)
+    test_items = {item.tobytes() for item in test.inputs}
+    train = _draw_train(choice, draw_learned or draw, _generator(choice, num_tokens, TRAIN_STREAM), test_items)
     return Splits(train=_split(train), test=_split(test))
 
 
 def smallest_id_type(vocab_size: int) -> type[np.uint8] | type[np.int16] | type[np.int32]:
-    """The most compact integers, of those that every operation of torch takes, for ids below `vocab_size`."""
+    """Return the smallest integer type for ids below `vocab_size`.
+
+    Only types that all torch operations accept are considered.
+    """
     if vocab_size <= 2**8:
         return np.uint8
     return np.int16 if vocab_size <= 2**15 else np.int32
@@ -65,25 +70,25 @@ def _generator(choice: TaskChoice, num_tokens: int, stream: int) -> np.random.Ge
     return np.random.default_rng((zlib.crc32(choice.name.encode()), num_tokens, stream, *((seed,) if seed else ())))
 
 
-def _draw_others(choice: TaskChoice, draw: Draw, generator: np.random.Generator, kept_out: set[bytes]) -> Drawn:
-    """Training items, drawn again in place of each that is kept out."""
+def _draw_train(choice: TaskChoice, draw: Draw, generator: np.random.Generator, test_items: set[bytes]) -> Drawn:
+    """Draw training items; replace those that are also test items."""
     missing, parts = choice.options["items"], []
     for _ in range(MAX_DRAWS):
         part = draw(generator, missing)
-        is_new = np.array([item.tobytes() not in kept_out for item in part.inputs])
-        parts.append(_chosen(part, is_new))
+        is_new = np.array([item.tobytes() not in test_items for item in part.inputs])
+        parts.append(_select(part, is_new))
         missing -= int(is_new.sum())
         if not missing:
-            return _joined(parts)
+            return _concatenate(parts)
     raise RequestError(f"task {choice.text} has too few different items to keep test items out of training", "raise --seq, or lower items")
 
 
-def _chosen(items: Drawn, mask: Array) -> Drawn:
+def _select(items: Drawn, mask: Array) -> Drawn:
     lengths = None if items.lengths is None else items.lengths[mask]
     return Drawn(inputs=items.inputs[mask], targets=items.targets[mask], lengths=lengths)
 
 
-def _joined(parts: list[Drawn]) -> Drawn:
+def _concatenate(parts: list[Drawn]) -> Drawn:
     lengths = [part.lengths for part in parts if part.lengths is not None]
     return Drawn(
         inputs=np.concatenate([part.inputs for part in parts]),
@@ -100,20 +105,26 @@ def _split(items: Drawn) -> Split:
 
 
 BLANK, SHIFTED = FORMS = ("blank", "shifted")
-"""What the second half reads: nothing, or the answers one token late, after a start symbol."""
+"""Input of the second half.
+
+Either blanks, or the answers one token late, after a start symbol.
+"""
 RECOLLECTION_OPTIONS = (*ITEMS_OPTIONS, Option("symbols", 16, low=2, high=4096), Option("form", BLANK, FORMS), Option("learn_up_to", 0))
 
 
-def recollection_info(choice: TaskChoice, *, what: str) -> TaskInfo:
-    """The facts of a task of this kind. Raises RequestError where there are too few different items, or options exclude each other."""
+def recollection_info(choice: TaskChoice, *, description: str) -> TaskInfo:
+    """Return the facts of the task copy or reverse.
+
+    Raises RequestError if there are too few different items, or if options exclude each other.
+    """
     symbols = choice.options["symbols"]
     shortest = fewest_tokens(choice, lambda n: symbols ** (n // 2), multiple=2, at_most=128, raise_option="symbols")
     is_shifted = _is_shifted(choice)
     return TaskInfo(
         name=choice.name,
-        summary=f"{what} in the second half, token by token" if is_shifted else f"{what} in the blank second half",
+        summary=f"{description} in the second half, token by token" if is_shifted else f"{description} in the blank second half",
         source="generated, the same at every call",
-        # no item to learn from is longer than those to be tested on
+        # training items must not be longer than test items
         reads=Sequences(vocab_size=_vocab_size(symbols, is_shifted), multiple=2, min_tokens=max(shortest, 2 * _learn_up_to(choice))),
         answers=TOKEN_CLASS,
         num_classes=symbols,
@@ -125,8 +136,7 @@ def recollection_info(choice: TaskChoice, *, what: str) -> TaskInfo:
 
 
 def recollection_splits(choice: TaskChoice, *, num_tokens: int, backwards: bool) -> Splits:
-    """Ids `(items, num_tokens)` and, in the second half, the symbols asked for: in the order shown, or backwards."""
-
+    """Generate ids `(items, num_tokens)` and the answers of the second half."""
     symbols, is_shifted = choice.options["symbols"], _is_shifted(choice)
 
     def drawn(longest: int) -> Draw:
@@ -137,9 +147,12 @@ def recollection_splits(choice: TaskChoice, *, num_tokens: int, backwards: bool)
 
 
 def recollection(*, num_tokens: int, symbols: int, backwards: bool, shifted: bool = False, up_to: int = 0) -> Draw:
-    """Items of random symbols, ids 0 to `symbols` - 1, and blanks, id `symbols`; where they are `shifted`, with the start symbol, `symbols` + 1.
+    """Return a function that draws items of random symbols and their answers.
 
-    `up_to`: items show 1 to so many symbols, each number as likely, then blanks; 0: all show half of `num_tokens`.
+    The first half shows the symbols; the second half has the answers. Ids: symbols 0 to `symbols` - 1, blank `symbols`, start symbol `symbols` + 1
+    (only if `shifted`).
+
+    `up_to`: items show 1 to `up_to` symbols, each number equally likely, then blanks; 0: all show `num_tokens` / 2.
     """
     half = num_tokens // 2
     place = np.arange(half)
@@ -161,7 +174,7 @@ def recollection(*, num_tokens: int, symbols: int, backwards: bool, shifted: boo
 
 
 def _vocab_size(symbols: int, is_shifted: bool) -> int:
-    """With the blank and, where there is one, the start symbol."""
+    """Count the symbols, the blank and, if shifted, the start symbol."""
     return symbols + 1 + is_shifted
 
 
@@ -170,7 +183,10 @@ def _is_shifted(choice: TaskChoice) -> bool:
 
 
 def _learn_up_to(choice: TaskChoice) -> int:
-    """The most symbols that an item to learn from shows; 0: half of its tokens. Raises RequestError where the form has no room for fewer."""
+    """Return the largest number of symbols that a training item shows.
+
+    0 means half of the tokens. Raises RequestError if the form does not support fewer.
+    """
     longest: int = choice.options["learn_up_to"]
     if longest and not _is_shifted(choice):
         needed = f"form={SHIFTED}"

@@ -1,4 +1,7 @@
-"""Image sets that torchvision reads: which files must be there, how a fault is told, and the splits with their normalisation. Imports no torch."""
+"""Image data sets that torchvision reads: required files, errors, splits.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ from models.layers.options import Option
 if TYPE_CHECKING:
     from torch import Tensor
 
-FAULTS = (OSError, EOFError, HTTPException, RuntimeError, ValueError, TypeError, LookupError, AssertionError, zlib.error)
-"""What torchvision and the libraries under it raise for files that are absent, torn or of another kind, and for downloads that fail."""
+READ_ERRORS = (OSError, EOFError, HTTPException, RuntimeError, ValueError, TypeError, LookupError, AssertionError, zlib.error)
+"""Errors of torchvision and its libraries for bad files or downloads."""
 
 ITEMS_OPTION = Option("items", 0)
-"""Of a set of which a part may be learned from: how many training images there are (0: all)."""
+"""Number of training images, for data sets that allow subsets; 0: all."""
 SUBSET_SEED = 0
-"""Subsets are the same at every call, and a smaller one lies within every larger one."""
+"""Makes subsets reproducible; a smaller subset lies within every larger one."""
 TORCHVISION_ADVICE = "You can use download=True to download it"
 
 
 def require_files(task: str, place: Place, folder: str, names: Sequence[str], *, endings: Sequence[str] = ("",)) -> None:
-    """Raise RequestError, naming the folder that is expected under the data root, where a file is absent and may not be downloaded.
+    """Raise RequestError if a file is missing and downloads are off.
 
-    A file may end in any of `endings`.
+    The message names the expected folder. A file may have any of `endings`.
     """
     expected = place.folder(task) / folder
     absent = [name for name in names if not any((expected / f"{name}{ending}").is_file() for ending in endings)]
@@ -42,32 +45,38 @@ def require_files(task: str, place: Place, folder: str, names: Sequence[str], *,
 
 
 @contextmanager
-def faults_told(task: str, place: Place, folder: str) -> Iterator[None]:
-    """Turn what a library raises for torn files or a failed download into a RequestError of one line."""
+def reading_errors(task: str, place: Place, folder: str) -> Iterator[None]:
+    """Turn errors from damaged files or failed downloads into a one-line RequestError."""
     expected = place.folder(task) / folder
     try:
         yield
     except RequestError:
         raise
-    except FAULTS as error:
-        done = "read or downloaded" if place.download else "read"
+    except READ_ERRORS as error:
+        attempted = "read or downloaded" if place.download else "read"
         reason = " ".join(str(error).split()).removesuffix(TORCHVISION_ADVICE).rstrip() or type(error).__name__
         raise RequestError(
-            f"task {task}: the data in {expected} cannot be {done}: {reason}",
-            f"delete {expected} and put a sound copy there, or add --download where there is a network",
+            f"task {task}: the data in {expected} cannot be {attempted}: {reason}",
+            f"delete {expected} and copy intact files there, or add --download if the network is available",
         ) from error
 
 
 def splits_of(task: str, train: Split, test: Split, validation: Split | None = None) -> Splits:
-    """The splits of a task with the mean and spread, `(channels,)`, of its uint8 training images taken as 0..1."""
-    from bench.tasks.readers.normalisation import remembered_statistics
+    """Join splits and the statistics of the training images.
 
-    mean, spread = remembered_statistics(task, train.inputs)
+    Mean and spread, `(channels,)`, describe the uint8 training images scaled to 0..1.
+    """
+    from bench.tasks.readers.normalisation import cached_statistics
+
+    mean, spread = cached_statistics(task, train.inputs)
     return Splits(train=train, test=test, validation=validation, mean=mean, spread=spread)
 
 
 def load_cifar(task: str, kind: str, place: Place, folder: str) -> Splits:
-    """Both splits of torchvision's `CIFAR10` or `CIFAR100`, checked against their published md5 sums, in stored order."""
+    """Load torchvision's `CIFAR10` or `CIFAR100` in stored order.
+
+    torchvision checks the files against the published md5 sums.
+    """
     import torch
     from torchvision import datasets
 
@@ -76,27 +85,33 @@ def load_cifar(task: str, kind: str, place: Place, folder: str) -> Splits:
         images: Tensor = torch.from_numpy(stored.data).permute(0, 3, 1, 2).contiguous()
         return Split(inputs=images, targets=torch.tensor(stored.targets, dtype=torch.int64))
 
-    with faults_told(task, place, folder):
+    with reading_errors(task, place, folder):
         train, test = split(is_train=True), split(is_train=False)
     return splits_of(task, train, test)
 
 
 def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
-    """The facts of the set with as many training images as asked for. Raises RequestError where they are not the same number of every class."""
+    """Return the data set's facts with the requested number of training images.
+
+    Raises RequestError if the number is not a multiple of the number of classes.
+    """
     items = choice.options["items"]
     if items > whole.num_train:
         raise RequestError(f"task {whole.name} has {whole.num_train} training images, not {items}", f"write {whole.name}+items=0")
     if items % whole.num_classes:
         below = max(whole.num_classes, items - items % whole.num_classes)
         raise RequestError(
-            f"option items of task {whole.name} is {items}; it must be a multiple of {whole.num_classes}, as many of each class",
+            f"option items of task {whole.name} is {items}; it must be a multiple of {whole.num_classes}, the same number for each class",
             f"write {whole.name}+items={below}",
         )
     return dataclasses.replace(whole, name=choice.text, num_train=items or whole.num_train)
 
 
 def subset_splits(choice: TaskChoice, whole: TaskInfo, splits: Splits) -> Splits:
-    """The splits with as many training images as asked for, drawn of each class; test images and normalisation stay those of the whole set."""
+    """Limit the splits to the requested number of training images.
+
+    Each class keeps the same number of images. Test images and normalisation stay unchanged. Raises RequestError if a class has too few images.
+    """
     num_items = choice.options["items"]
     if not num_items:
         return splits
@@ -110,7 +125,10 @@ def subset_splits(choice: TaskChoice, whole: TaskInfo, splits: Splits) -> Splits
 
 
 def balanced_subset(labels: Tensor, per_class: int) -> Tensor:
-    """Indices, in stored order, of `per_class` items of each class (all, where there are fewer), drawn from `SUBSET_SEED`."""
+    """Return indices of `per_class` random items of each class.
+
+    Indices are in stored order. A class with fewer items gives all of them. The draw depends on `SUBSET_SEED` alone.
+    """
     import torch
 
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(SUBSET_SEED))

@@ -1,6 +1,7 @@
-"""Hiding tokens to be told again, as BERT does (Devlin et al., arXiv 1810.04805, Sec. 3.1). Imports torch.
+"""Hide tokens for masked-token prediction, as BERT does.
 
-Of an item's real tokens, a share is asked for. Of those 80 % become the mask token, 10 % another token drawn at random, and 10 % stay as they are.
+Source: Devlin et al., arXiv 1810.04805, Sec. 3.1. A share of an item's real tokens must be predicted. Of these, 80 % become the mask token, 10 %
+another random token, and 10 % stay unchanged. Imports torch.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from bench.tasks import IGNORED, Split
 
 MASKED, REPLACED = 0.8, 0.1
 ITEMS_AT_ONCE = 1000
-"""Draws take some 40 bytes per token: made for a part of the items at a time."""
+"""Items per chunk: random draws take about 40 bytes per token."""
 
 
 def hide_tokens(split: Split, *, vocab_size: int, rate: int, seed: int) -> Split:
-    """The items with `rate` percent of their real tokens asked for (rounded, at least one); `vocab_size`, one id above the texts', is the mask token.
+    """Hide `rate` percent of each item's real tokens (rounded, at least one).
 
-    Targets: `(items, tokens)` int64, the token that was there, `IGNORED` elsewhere. Drawn once per item: equal for equal items, `rate` and `seed`.
+    The mask token's id is `vocab_size`, one above the largest id of the texts. Targets: the original token, `(items, tokens)` int64, and `IGNORED`
+    elsewhere. Tokens are drawn once per item: the same items, `rate` and `seed` give the same result. Raises ValueError for a split without lengths.
     """
     if split.lengths is None:
-        raise ValueError("hiding tokens needs the lengths of the items: padding is never asked for")
+        raise ValueError("hiding tokens needs the lengths of the items, because padding must not be hidden")
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.empty_like(split.inputs, dtype=torch.int16 if vocab_size <= torch.iinfo(torch.int16).max else torch.int32)
     targets = torch.empty_like(split.inputs, dtype=torch.int64)
@@ -35,8 +37,11 @@ def hide_tokens(split: Split, *, vocab_size: int, rate: int, seed: int) -> Split
 
 
 def choose_tokens(num_tokens: int, lengths: Tensor, rate: int, generator: torch.Generator) -> Tensor:
-    """`(items, tokens)` bool: in each item, `rate` percent of the first `lengths` tokens, rounded half up, at least one."""
-    # with double precision no two keys are equal in practice, so that the least ones are the same whatever finds them
+    """Choose `rate` percent of each item's first `lengths` tokens, `(items, tokens)` bool.
+
+    The number is rounded half up and at least one.
+    """
+    # double precision makes equal keys practically impossible, so any selection algorithm finds the same smallest keys
     keys = torch.rand(len(lengths), num_tokens, generator=generator, dtype=torch.float64)
     asked = torch.zeros_like(keys, dtype=torch.bool)
     num_asked = ((lengths * rate + 50) // 100).clamp(min=1)
@@ -46,9 +51,12 @@ def choose_tokens(num_tokens: int, lengths: Tensor, rate: int, generator: torch.
 
 
 def _hide(ids: Tensor, asked: Tensor, vocab_size: int, generator: torch.Generator) -> Tensor:
-    """The int32 ids with what is asked for masked, replaced or kept. Every position draws, so that the draws do not depend on the lengths."""
+    """Mask, replace or keep the chosen int32 ids.
+
+    Every position draws random numbers, so the draws do not depend on the lengths.
+    """
     fate = torch.rand(ids.shape, generator=generator)
-    # one of the other real tokens, 1 .. vocab_size - 1 without the one that is there
+    # another real token, uniform over 1 .. vocab_size - 1 without the current one
     other = torch.randint(1, vocab_size - 1, ids.shape, generator=generator, dtype=torch.int32)
     other = other + (other >= ids)
     hidden = torch.where(asked & (fate < MASKED), vocab_size, ids)

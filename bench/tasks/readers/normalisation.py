@@ -1,7 +1,8 @@
-"""Mean and standard deviation of each channel of a training split, in one pass that never holds a float copy of the whole set.
+"""Mean and standard deviation per channel of training images, in one pass.
 
-Moments of chunks are merged by the pairwise update of Chan, Golub and LeVeque ("Algorithms for computing the sample variance", The American
-Statistician 37, 1983, equations 2.1), which is Welford's (Technometrics 4, 1962) where a chunk is one item: no cancellation of large sums.
+The pass never holds a float copy of the whole set. It merges moments of chunks by the pairwise update of Chan, Golub and LeVeque ("Algorithms for
+computing the sample variance", The American Statistician 37, 1983, equations 2.1), which avoids cancellation of large sums. For chunks of one item it
+equals Welford's update (Technometrics 4, 1962).
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from torch import Tensor
 from bench.tasks.readers import cache
 
 CHUNK_VALUES = 2**22
-"""Values of one chunk: 32 MiB as float64, whatever the size of an image."""
+"""Values per chunk: 32 MiB as float64, for any image size."""
 WHITE = 255.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moments:
-    """Of `count` values per channel: their mean and the sum of their squared distances from it, both `(channels,)` float64."""
+    """Moments of `count` values per channel.
+
+    `mean`: `(channels,)` float64.
+    `squares`: sum of squared distances from the mean, `(channels,)` float64.
+    """
 
     count: int
     mean: Tensor
@@ -29,12 +34,15 @@ class Moments:
 
 
 def channel_statistics(images: Tensor, *, chunk_values: int = CHUNK_VALUES) -> tuple[Tensor, Tensor]:
-    """Mean and sample standard deviation, `(channels,)` float64, of uint8 images `(items, channels, side, side)` taken as 0..1.
+    """Return mean and sample standard deviation of uint8 images per channel.
 
-    A channel that is the same everywhere has spread 1, so that dividing by it changes nothing. Raises ValueError for other images, or none.
+    Both are `(channels,)` float64, of images scaled to 0..1.
+
+    `images`: `(items, channels, side, side)`. A constant channel gets standard deviation 1, so that dividing by it changes nothing. Raises ValueError
+    for images of another type or shape, or without values.
     """
     if images.dtype != torch.uint8 or images.dim() != 4 or not images.numel():
-        raise ValueError(f"statistics are of uint8 images (items, channels, side, side), found {images.dtype} {tuple(images.shape)}")
+        raise ValueError(f"statistics need uint8 images (items, channels, side, side), found {images.dtype} {tuple(images.shape)}")
     chunks = images.split(max(1, chunk_values // images[0].numel()))
     total = moments_of(chunks[0])
     for chunk in chunks[1:]:
@@ -44,7 +52,7 @@ def channel_statistics(images: Tensor, *, chunk_values: int = CHUNK_VALUES) -> t
 
 
 def moments_of(images: Tensor) -> Moments:
-    """The moments of one chunk of uint8 images, taken as 0..1."""
+    """Return the moments of one chunk of uint8 images scaled to 0..1."""
     values = images.to(torch.float64).div_(WHITE)
     mean = values.mean(dim=(0, 2, 3))
     squares = values.sub_(mean[:, None, None]).square_().sum(dim=(0, 2, 3))
@@ -52,7 +60,7 @@ def moments_of(images: Tensor) -> Moments:
 
 
 def merge(first: Moments, second: Moments) -> Moments:
-    """The moments of both sets together."""
+    """Return the moments of both sets together."""
     count = first.count + second.count
     step = second.mean - first.mean
     return Moments(
@@ -62,22 +70,23 @@ def merge(first: Moments, second: Moments) -> Moments:
     )
 
 
-def remembered_statistics(task: str, images: Tensor) -> tuple[Tensor, Tensor]:
-    """`channel_statistics` as float32, kept in the user's cache by the task's text and the sha256 of shape and all bytes of the images.
+def cached_statistics(task: str, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `channel_statistics` as float32, from the cache if possible.
 
-    Every byte is hashed, an eighth of the work of the statistics: no sample of a set shows that the rest is unchanged.
+    The cache key is the task's text and a sha256 of the images' shape and all bytes. Hashing takes an eighth of the time of the statistics; a hash of
+    a sample could miss changes elsewhere.
     """
 
     def compute() -> dict[str, list[float]]:
         mean, spread = channel_statistics(images)
         return {"mean": mean.tolist(), "spread": spread.tolist()}
 
-    value = cache.remembered("normalisation", {"task": task, "images": fingerprint(images)}, compute)
+    value = cache.cached("normalisation", {"task": task, "images": fingerprint(images)}, compute)
     return torch.tensor(value["mean"], dtype=torch.float32), torch.tensor(value["spread"], dtype=torch.float32)
 
 
 def fingerprint(images: Tensor) -> str:
-    """sha256 of the shape and the bytes of uint8 images on the CPU."""
+    """Return the sha256 of the shape and bytes of uint8 CPU images."""
     digest = hashlib.sha256(str(tuple(images.shape)).encode())
     digest.update(images.contiguous().numpy().data)
     return digest.hexdigest()

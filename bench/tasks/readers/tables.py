@@ -1,4 +1,7 @@
-"""Texts and labels from the columns of a table of the user's own, through pandas. Imports no torch."""
+"""Read texts and labels from columns of the user's table.
+
+Reads through pandas; imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,18 @@ COMPRESSED = (".gz", ".xz")
 SPLIT_COLUMN = "split"
 PARTS = ("train", "validation", "test")
 TEST_EVERY = 5
-"""Without a split column, the last of every five rows of a class, in stored order, is for testing: a rare class is learned rather than tested."""
-BROKEN = (ValueError, OSError, EOFError, lzma.LZMAError)
+"""Without a split column, every fifth row per class is for testing.
+
+It is the last of the five, so that a rare class is learned rather than tested.
+"""
+READ_ERRORS = (ValueError, OSError, EOFError, lzma.LZMAError)
 
 
 def read_text_table(path: Path, *, text_column: str, label_column: str) -> tuple[TextSplits, tuple[str, ...]]:
-    """The splits of a table, and its classes, sorted. Raises RequestError for what cannot be read, is missing or cannot be split."""
+    """Read a table's splits and its classes, sorted.
+
+    Raises RequestError if the file or a column is missing, unreadable, or cannot be split.
+    """
     table = _read(path)
     names = [_as_text(value) for value in _column(path, table, label_column)]
     texts = [_as_text(value) for value in _column(path, table, text_column)]
@@ -38,7 +47,7 @@ def read_text_table(path: Path, *, text_column: str, label_column: str) -> tuple
 
 
 def parts_by_class(labels: Sequence[int]) -> list[str]:
-    """`test` for every `TEST_EVERY`-th row of each class, `train` for the others."""
+    """Mark every `TEST_EVERY`-th row per class as `test`, others as `train`."""
     seen: Counter[int] = Counter()
     parts = []
     for label in labels:
@@ -57,38 +66,41 @@ def _read(path: Path) -> pd.DataFrame:
         return pd.DataFrame(list(read_json_lines(path, ())), dtype=object)
     try:
         table = _read_as(form, path)
-    except BROKEN as error:
+    except READ_ERRORS as error:
         raise RequestError(
-            f"{path} cannot be read as {form[1:]}: {error}", "write it again as UTF-8, with one header line in csv and tsv"
+            f"{path} cannot be read as {form[1:]}: {error}", "save it again as UTF-8, with one header line in csv and tsv"
         ) from error
     if form != ".parquet" and not isinstance(table.index, pd.RangeIndex):
         raise RequestError(
-            f"{path} has rows with more fields than its header has names", "name every column, or quote fields with separators"
+            f"{path} has rows with more fields than its header has names", "name every column, or quote fields that contain separators"
         )
     return table
 
 
 def format_of(path: Path) -> str:
-    """The ending that says how a table is written, compression aside. Raises RequestError for one that is unknown."""
+    """Return the file's ending without compression. Raises RequestError for an unknown one."""
     packed = path.suffix in COMPRESSED
     form = path.with_suffix("").suffix if packed else path.suffix
     if form not in FORMATS or (packed and form == ".parquet"):
         raise RequestError(
-            f"{path.name} ends in none of {', '.join(FORMATS)} (all but parquet also with {' or '.join(COMPRESSED)})",
+            f"{path.name} has an unknown ending; allowed: {', '.join(FORMATS)} (all but parquet also with {' or '.join(COMPRESSED)})",
             "write --task text:FILE",
         )
     return form
 
 
 def _read_as(form: str, path: Path) -> pd.DataFrame:
-    """Values as they are written: no guessing of numbers in texts, or of words that stand for nothing."""
+    """Read values literally.
+
+    Numbers and words that could mean a missing value are not converted.
+    """
     import pandas as pd
 
     if form == ".parquet":
         return pd.read_parquet(path)
     if form == ".csv":
         return pd.read_csv(path, dtype=str, keep_default_na=False)
-    # tab-separated files are mostly written without quoting: read as if quoted, one quotation mark could swallow many rows
+    # tsv files are mostly written without quoting: with quoting, one quotation mark could swallow many rows
     return pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
 
 
@@ -112,7 +124,7 @@ def _classes(path: Path, column: str, names: Sequence[str]) -> tuple[str, ...]:
     classes = set(names)
     if len(classes) < 2:
         raise RequestError(
-            f"{path}: the label column {column!r} holds {len(classes)} class(es), a task needs 2 or more", "add +label_column=NAME"
+            f"{path}: the label column {column!r} holds {len(classes)} class(es); a task needs at least 2", "add +label_column=NAME"
         )
     return tuple(sorted(classes, key=_by_number if all(map(_is_number, classes)) else str))
 

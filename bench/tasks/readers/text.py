@@ -1,4 +1,7 @@
-"""Reads lines of text and JSON, plain or compressed (gzip, xz), and makes labelled texts the splits of a task."""
+"""Read text and JSON lines; turn labelled texts into splits.
+
+Files may be plain or compressed (gzip, xz).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Texts and the class of each, in stored order."""
+    """Texts and their classes, in stored order."""
 
     texts: Sequence[str]
     labels: Sequence[int]
@@ -30,7 +33,10 @@ class Texts:
 
 @dataclass(frozen=True, kw_only=True)
 class TextSplits:
-    """The texts of a task; without `validation`, it is drawn from the training split."""
+    """The texts of a task's splits.
+
+    `validation`: None if validation items are drawn from the training split.
+    """
 
     train: Texts
     test: Texts
@@ -38,38 +44,47 @@ class TextSplits:
 
 
 def info_with_tokens(info: TaskInfo, choice: TaskChoice) -> TaskInfo:
-    """The facts with the vocabulary that the options ask for. Nothing is learned for it."""
+    """Return the facts with the requested vocabulary size, without learning a tokenizer."""
     return dataclasses.replace(info, reads=Sequences(vocab_size=require_tokens(choice.options)))
 
 
 def require_tokenizer(choice: TaskChoice) -> None:
-    """Raise RequestError where the tokenizer asked for cannot run here."""
+    """Raise RequestError if the requested tokenizer is not available."""
     require_tokens(choice.options)
     if choice.options["tokenizer"] == "bpe":
         byte_pairs.require_library()
 
 
 def require_files(task: str, folder: Path, names: Sequence[str], where: str) -> None:
-    """Raise RequestError, naming the folder and `where` the files can be had, for the first that is missing."""
+    """Raise RequestError for the first missing file.
+
+    The message names the folder; the hint is `where`, the source of the files.
+    """
     for name in names:
         if not (folder / name).is_file():
             raise RequestError(f"task {task} needs {' and '.join(names)} in {folder}; {name} is not there", where)
 
 
 def require_counts(info: TaskInfo, splits: TextSplits, folder: Path) -> None:
-    """Raise RequestError where a known data set does not have its known number of items: a part of it would pass for the whole."""
+    """Raise RequestError if a data set has an unexpected number of items.
+
+    Otherwise an incomplete copy would pass for the whole set.
+    """
     validation = len(splits.validation.texts) if splits.validation else 0
     found = (len(splits.train.texts), validation, len(splits.test.texts))
     expected = (info.num_train, info.num_validation, info.num_test)
     if found != expected:
         raise RequestError(
             f"task {info.name}: {folder} holds {found} items for training, validation and testing; the data set has {expected}",
-            "copy the files again; a set of your own is read by --task text:FILE",
+            "copy the files again; to read your own data, use --task text:FILE",
         )
 
 
 def to_splits(read: TextSplits, *, options: Mapping[str, OptionValue], num_tokens: int) -> Splits:
-    """The splits as token ids, `(items, num_tokens)`, with their lengths. What is learned is learned from the training texts."""
+    """Convert texts to token ids, `(items, num_tokens)`, with lengths.
+
+    The tokenizer learns from the training texts alone.
+    """
     from bench.tasks import Splits
 
     tokenise = learn_tokens(read.train.texts, options=options, num_tokens=num_tokens)
@@ -91,31 +106,37 @@ def _to_split(read: Texts, tokenise: Tokenise) -> Split:
 
 
 OPEN: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
-BROKEN = (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError)
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError)
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, without their ends. Raises RequestError for a file that cannot be read to its end."""
+    """Yield the lines of a UTF-8 file, without line ends.
+
+    Raises RequestError if reading fails.
+    """
     opened = OPEN.get(path.suffix, open)
     try:
         with opened(path, mode="rt", encoding="utf-8", newline="\n") as file:
             for line in file:
                 yield line.removesuffix("\n").removesuffix("\r")
-    except BROKEN as error:
+    except READ_ERRORS as error:
         raise RequestError(f"{path} cannot be read: {error}", "copy or unpack the file again") from error
 
 
 def read_json_lines(path: Path, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """The objects of a file, one per line, empty lines left out. Raises RequestError, naming the line, for what is none or lacks a field."""
+    """Yield the objects of a file, one per line; skip empty lines.
+
+    Raises RequestError, naming the line, for invalid JSON, another type or a missing field.
+    """
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         try:
             found = json.loads(line)
         except ValueError as error:
-            raise RequestError(f"{path} line {number} is no JSON: {error}", "copy the file again") from error
+            raise RequestError(f"{path} line {number} is not valid JSON: {error}", "copy the file again") from error
         if not isinstance(found, dict):
-            raise RequestError(f"{path} line {number} is no JSON object", "write one object per line")
+            raise RequestError(f"{path} line {number} is not a JSON object", "write one object per line")
         missing = [name for name in fields if name not in found]
         if missing:
             raise RequestError(f"{path} line {number} has no field {missing[0]!r}", f"each line needs the fields {', '.join(fields)}")

@@ -1,6 +1,7 @@
-"""Texts to token ids, cut and padded to one length. Ids start at 1: 0 is padding. Imports no torch.
+"""Convert texts to token ids, cut and padded to one length.
 
-`bytes` gives byte + 1 for every byte of the UTF-8 text. `bpe` gives byte pairs learned from the training texts, see `byte_pairs`.
+Ids start at 1; 0 is padding. `bytes`: byte + 1 for every byte of the UTF-8 text. `bpe`: byte pairs learned from the training texts, see `byte_pairs`.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -19,33 +20,36 @@ PADDING = 0
 TOKENIZERS = ("bytes", "bpe")
 DEFAULT_VOCAB_SIZE = 4096
 TOKEN_OPTIONS = (Option("tokenizer", "bytes", TOKENIZERS), Option("vocab_size", DEFAULT_VOCAB_SIZE))
-"""The options of every text task; `vocab_size` is for `bpe` only."""
+"""Options of every text task; `vocab_size` is for `bpe` only."""
 BYTE_VOCAB_SIZE = 257
-INSTEAD_OF_NOTHING = " "
-"""What an empty text is read as: an item has at least one token."""
+EMPTY_TEXT = " "
+"""Replaces an empty text, because an item has at least one token."""
 
 Ids = NDArray[Any]
 Tokenise = Callable[[Sequence[str]], tuple[Ids, NDArray[np.int64]]]
 
 
 def require_tokens(options: Mapping[str, Any]) -> int:
-    """The vocabulary size that the options ask for, padding included. Raises RequestError for options that cannot be met."""
+    """Return the requested vocabulary size, padding included. Raises RequestError for contradictory options."""
     size: int = options["vocab_size"]
     if options["tokenizer"] == "bpe":
         if size < BYTE_VOCAB_SIZE:
             raise RequestError(
-                f"vocab_size {size} is too small for bpe: padding and the 256 bytes are {BYTE_VOCAB_SIZE}", "write +vocab_size=4096"
+                f"vocab_size {size} is too small for bpe; at least {BYTE_VOCAB_SIZE}: padding and the 256 bytes", "write +vocab_size=4096"
             )
         return size
     if size != DEFAULT_VOCAB_SIZE:
         raise RequestError(
-            f"vocab_size {size} with tokenizer bytes, whose size is {BYTE_VOCAB_SIZE}", "add +tokenizer=bpe, or leave it out"
+            f"vocab_size {size} needs tokenizer bpe; tokenizer bytes has {BYTE_VOCAB_SIZE}", "add +tokenizer=bpe, or leave out vocab_size"
         )
     return BYTE_VOCAB_SIZE
 
 
 def learn_tokens(texts: Sequence[str], *, options: Mapping[str, Any], num_tokens: int) -> Tokenise:
-    """What turns texts into ids `(texts, num_tokens)`, int16 or int32, and their numbers of real tokens `(texts,)`. `texts`: the training ones."""
+    """Learn a tokenizer from the training texts; return a function.
+
+    The function returns ids `(texts, num_tokens)`, int16 or int32, and the number of real tokens per text, `(texts,)`.
+    """
     vocab_size = require_tokens(options)
     learned = byte_pairs.learn(texts, vocab_size=vocab_size - 1) if options["tokenizer"] == "bpe" else None
 
@@ -53,7 +57,7 @@ def learn_tokens(texts: Sequence[str], *, options: Mapping[str, Any], num_tokens
         if learned is None:
             items: Iterable[Ids] = map(byte_ids, texts)
         else:
-            pieces = byte_pairs.encode(learned, [text or INSTEAD_OF_NOTHING for text in texts], num_tokens)
+            pieces = byte_pairs.encode(learned, [text or EMPTY_TEXT for text in texts], num_tokens)
             items = (np.asarray(piece) + 1 for piece in pieces)
         return pad(items, num_items=len(texts), num_tokens=num_tokens, vocab_size=vocab_size)
 
@@ -61,13 +65,19 @@ def learn_tokens(texts: Sequence[str], *, options: Mapping[str, Any], num_tokens
 
 
 def byte_ids(text: str) -> Ids:
-    """Byte + 1 of every UTF-8 byte, int16; what UTF-8 cannot hold becomes a question mark."""
-    stored = (text or INSTEAD_OF_NOTHING).encode("utf-8", errors="replace")
+    """Return byte + 1 for every UTF-8 byte, int16.
+
+    Invalid characters become a question mark.
+    """
+    stored = (text or EMPTY_TEXT).encode("utf-8", errors="replace")
     return np.frombuffer(stored, dtype=np.uint8).astype(np.int16) + np.int16(1)
 
 
 def pad(items: Iterable[Ids], *, num_items: int, num_tokens: int, vocab_size: int) -> tuple[Ids, NDArray[np.int64]]:
-    """The first `num_tokens` ids of each item, padded at the end, and how many are real."""
+    """Cut and pad items to `num_tokens` ids.
+
+    Also returns the number of real ids of each item.
+    """
     dtype = np.int16 if vocab_size <= np.iinfo(np.int16).max else np.int32
     ids = np.full((num_items, num_tokens), PADDING, dtype=dtype)
     lengths = np.zeros(num_items, dtype=np.int64)

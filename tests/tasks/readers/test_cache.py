@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.tasks.readers.cache import cache_folder, entry_path, remembered
+from bench.tasks.readers.cache import cache_folder, cached, entry_path
 
 KEY = {"task": "made", "size": 3}
 
@@ -37,35 +37,35 @@ def entry() -> Path:
 
 
 def test_the_same_key_is_computed_once(compute: Computed) -> None:
-    assert remembered("kind", KEY, compute) == remembered("kind", dict(reversed(KEY.items())), compute) == {"answer": [0.1, 2], "time": 1}
+    assert cached("kind", KEY, compute) == cached("kind", dict(reversed(KEY.items())), compute) == {"answer": [0.1, 2], "time": 1}
     assert compute.times == 1
 
 
 def test_another_kind_or_key_is_computed_apart(compute: Computed) -> None:
     for kind, key in (("kind", KEY), ("other", KEY), ("kind", {**KEY, "size": 4})):
-        remembered(kind, key, compute)
+        cached(kind, key, compute)
     assert compute.times == 3
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"key": 1}', '{"value": {}}', '{"key": {"task": "made", "size": 3}, "value": 5}', "\x00"])
 def test_an_entry_that_cannot_be_read_is_computed_again_and_put_right(compute: Computed, text: str) -> None:
-    remembered("kind", KEY, compute)
+    cached("kind", KEY, compute)
     entry().write_text(text)
-    assert remembered("kind", KEY, compute)["time"] == 2
-    assert remembered("kind", KEY, compute)["time"] == 2
+    assert cached("kind", KEY, compute)["time"] == 2
+    assert cached("kind", KEY, compute)["time"] == 2
 
 
 def test_an_entry_of_another_key_under_the_same_name_is_not_served(compute: Computed) -> None:
-    remembered("kind", KEY, compute)
+    cached("kind", KEY, compute)
     stored = json.loads(entry().read_text())
     entry().write_text(json.dumps({**stored, "key": {**KEY, "size": 4}}))
-    assert remembered("kind", KEY, compute)["time"] == 2
+    assert cached("kind", KEY, compute)["time"] == 2
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(compute: Computed, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
-    assert remembered("kind", KEY, compute)["time"] == 1
-    assert remembered("kind", KEY, compute)["time"] == 2
+    assert cached("kind", KEY, compute)["time"] == 1
+    assert cached("kind", KEY, compute)["time"] == 2
 
 
 def test_the_folder_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,5 +83,5 @@ def test_a_user_without_a_home_does_without(compute: Computed, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "home", homeless)
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert remembered("kind", KEY, compute)["time"] == 1
-    assert remembered("kind", KEY, compute)["time"] == 2
+    assert cached("kind", KEY, compute)["time"] == 1
+    assert cached("kind", KEY, compute)["time"] == 2

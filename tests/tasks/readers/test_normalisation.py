@@ -1,4 +1,4 @@
-"""Mean and spread in one pass: exact at any chunking, remembered, and never those of other images."""
+"""Mean and spread in one pass: exact at any chunking, cached, and never those of other images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bench.tasks.readers import cache, normalisation
-from bench.tasks.readers.normalisation import channel_statistics, merge, moments_of, remembered_statistics
+from bench.tasks.readers.normalisation import cached_statistics, channel_statistics, merge, moments_of
 
 
 def made_images(items: int = 9, channels: int = 3, side: int = 4, seed: int = 0) -> Tensor:
@@ -92,7 +92,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 
 
 def test_statistics_are_computed_once_and_read_back_the_same(calls: list[Tensor]) -> None:
-    first, second = remembered_statistics("made", made_images()), remembered_statistics("made", made_images())
+    first, second = cached_statistics("made", made_images()), cached_statistics("made", made_images())
     assert len(calls) == 1
     assert torch.equal(first[0], second[0])
     assert torch.equal(first[1], second[1])
@@ -101,17 +101,17 @@ def test_statistics_are_computed_once_and_read_back_the_same(calls: list[Tensor]
 
 def test_one_changed_pixel_is_computed_again(calls: list[Tensor]) -> None:
     images = made_images()
-    before = remembered_statistics("made", images)[0]
+    before = cached_statistics("made", images)[0]
     images[-1, 0, -1, -1] ^= 255
-    assert not torch.equal(remembered_statistics("made", images)[0], before)
+    assert not torch.equal(cached_statistics("made", images)[0], before)
     assert len(calls) == 2
 
 
 def test_the_same_bytes_in_another_shape_or_task_are_computed_again(calls: list[Tensor]) -> None:
     images = made_images()
-    remembered_statistics("made", images)
-    remembered_statistics("made", images.view(3, 9, 4, 4))
-    remembered_statistics("other", images)
+    cached_statistics("made", images)
+    cached_statistics("made", images.view(3, 9, 4, 4))
+    cached_statistics("other", images)
     assert len(calls) == 3
 
 
@@ -122,10 +122,10 @@ def test_a_view_has_the_fingerprint_of_its_copy() -> None:
 
 
 def test_a_damaged_cache_is_computed_again(calls: list[Tensor], tmp_path: Path) -> None:
-    first = remembered_statistics("made", made_images())
+    first = cached_statistics("made", made_images())
     (entry,) = (tmp_path / cache.FOLDER).iterdir()
     entry.write_text(entry.read_text()[:40])
-    assert torch.equal(remembered_statistics("made", made_images())[0], first[0])
+    assert torch.equal(cached_statistics("made", made_images())[0], first[0])
     assert len(calls) == 2
-    remembered_statistics("made", made_images())
+    cached_statistics("made", made_images())
     assert len(calls) == 2

@@ -163,8 +163,8 @@ def test_byte_pairs_without_their_library_are_refused_with_what_to_install(monke
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"tokenizer": "bpe", "vocab_size": 256}, "padding and the 256 bytes are 257"),
-        ({"tokenizer": "bytes", "vocab_size": 1000}, "1000 with tokenizer bytes, whose size is 257"),
+        ({"tokenizer": "bpe", "vocab_size": 256}, "too small for bpe; at least 257"),
+        ({"tokenizer": "bytes", "vocab_size": 1000}, "vocab_size 1000 needs tokenizer bpe; tokenizer bytes has 257"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], said: str) -> None:
