@@ -88,7 +88,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     `folder`: the folder of the run to resume; None finds or creates one.
     """
     from bench.running.folder import ChosenFolder, choose_folder
-    from bench.running.runner import execute, finished, jobs_ahead
+    from bench.running.runner import execute, finished, jobs_to_run
     from bench.running.store import RunRecords, holds_records
 
     options = dataclasses.replace(options, exports=_exports_of(plan, options.exports))
@@ -102,7 +102,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         _conclude(finished(folder, records), options)
         return
     require_data_of(plan)
-    ahead = jobs_ahead(plan, folder, records, options.retry)
+    ahead = jobs_to_run(plan, folder, records, options.retry)
     if holds_records(folder):
         console.say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
     with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:

@@ -146,7 +146,7 @@ class JobProgress:
         self._bar.update(self._task, description=_escaped(self._job))
 
     @_ignoring_closed_terminal
-    def told(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Show a job's own progress message behind the job's name."""
         self._bar.update(self._task, description=_escaped(f"{self._job}: {text}"))
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_REPORT_S:

@@ -215,7 +215,7 @@ def _planned_steps(folder: Path, device: str) -> list[PlannedStep]:
     """
     from bench.planning.gpu_steps import STEPS, plan_step
     from bench.planning.jobs import estimated_job_seconds, jobs
-    from bench.running.runner import jobs_ahead
+    from bench.running.runner import jobs_to_run
     from bench.running.store import RunRecords
 
     found: list[PlannedStep] = []
@@ -225,7 +225,7 @@ def _planned_steps(folder: Path, device: str) -> list[PlannedStep]:
         try:
             plan = plan_step(step, device, command_line())
             records = RunRecords(run_folder)
-            ahead = jobs_ahead(plan, run_folder, records)
+            ahead = jobs_to_run(plan, run_folder, records)
         except RequestError as wrong:
             found.append(PlannedStep(step=step, folder=run_folder, plan=None, problem=str(wrong)))
             continue

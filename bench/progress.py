@@ -36,12 +36,12 @@ class Progress(Protocol):
     """Receives the progress of a run.
 
     `starting`: the job is about to run.
-    `told`: a message from the running job.
+    `message`: a message from the running job.
     `finished`: the job's outcome, and the estimated time left in seconds.
     """
 
     def starting(self, job: Job) -> None: ...
 
-    def told(self, text: str) -> None: ...
+    def message(self, text: str) -> None: ...
 
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None: ...

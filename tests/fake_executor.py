@@ -22,7 +22,7 @@ class Silent:
     def starting(self, job: Job) -> None:
         self.started.append(job)
 
-    def told(self, text: str) -> None:
+    def message(self, text: str) -> None:
         assert text
 
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:

@@ -126,11 +126,11 @@ def answer_to_all(answers: Collection[str], *, complete: bool = True) -> str:
     return SUPPORTED if complete and set(answers) == {SUPPORTED} else UNDECIDED
 
 
-def withheld(verdict: Verdict, doubt: str, *, quick: bool) -> Verdict:
+def withheld(verdict: Verdict, caveat: str, *, quick: bool) -> Verdict:
     """Leave undecided any answer that the run cannot give.
 
-    A quick run decides nothing; a run with a `doubt` decides nothing timed.
+    A quick run decides nothing; a run with a `caveat` decides nothing timed.
     """
-    if not verdict.decided or not (quick or (doubt and verdict.claim.timed)):
+    if not verdict.decided or not (quick or (caveat and verdict.claim.timed)):
         return verdict
-    return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{doubt} Otherwise: {verdict.answer}. {verdict.reason}".strip())
+    return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{caveat} Otherwise: {verdict.answer}. {verdict.reason}".strip())

@@ -85,7 +85,7 @@ class Effect:
 
     `estimate`: the difference arm - against, or the ratio arm / against. The bounds hold for all effects on the measure together (Bonferroni).
     `p_adjusted`: Holm's p-value; None for counts, which are exact.
-    `doubt`: why the effect may not hold for retrained models or repeated timings; empty if nothing is known against it.
+    `caveat`: why the effect may not hold for retrained models or repeated timings; empty if nothing is known against it.
     `spread`: the origin of the spread over seeds, `pooled over 19 variants` or `own`; empty if the bounds rest on no seeds.
     `own`: the estimate with bounds from the two arms' own spreads, if `estimate` has pooled spreads.
     `num_comparisons`: the number of effects in the Bonferroni correction; 1 for counts.
@@ -95,7 +95,7 @@ class Effect:
     measure: Measure
     estimate: Interval
     p_adjusted: float | None = None
-    doubt: str = ""
+    caveat: str = ""
     spread: str = ""
     own: Interval | None = None
     num_comparisons: int = 1
@@ -103,7 +103,7 @@ class Effect:
     @property
     def shown(self) -> bool:
         """Whether the data show an effect."""
-        return not self.doubt and not self.estimate.contains(self.neutral)
+        return not self.caveat and not self.estimate.contains(self.neutral)
 
     @property
     def neutral(self) -> float:
@@ -228,14 +228,14 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     first, second = (_scores_of(measure, observed.scores[cell_id]) for cell_id in contrast.cells)
     same_items = first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1
     num = min(len(first), len(second))
-    doubt = _doubt_of_seeds(num, observed.num_seeds)
+    caveat = _doubt_of_seeds(num, observed.num_seeds)
     parts, spread = None, ""
     if num >= MIN_SEEDS:
         both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
         parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
     elif not same_items:
         unknown = Interval(estimate=float(first.mean() - second.mean()), low=-math.inf, high=math.inf, num=num)
-        return Effect(contrast=contrast, measure=measure, estimate=unknown, p_adjusted=1.0, doubt=doubt)
+        return Effect(contrast=contrast, measure=measure, estimate=unknown, p_adjusted=1.0, caveat=caveat)
     test = compare_scores if same_items else unpaired_test
     difference, alone = test(first, second, level, parts), test(first, second, level) if parts and len(parts) == 1 else None
     return Effect(
@@ -244,7 +244,7 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
         estimate=Interval(estimate=difference.estimate, low=difference.low, high=difference.high, num=num),
         own=Interval(estimate=alone.estimate, low=alone.low, high=alone.high, num=num) if alone else None,
         p_adjusted=difference.p_value,
-        doubt=doubt,
+        caveat=caveat,
         spread=spread,
     )
 
@@ -276,7 +276,7 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
     num = min(len(first), len(second))
     if num < 1:
         return None
-    estimate, doubt = statistics.fmean(first) - statistics.fmean(second), _doubt_of_seeds(num, observed.num_seeds)
+    estimate, caveat = statistics.fmean(first) - statistics.fmean(second), _doubt_of_seeds(num, observed.num_seeds)
     half, own_half, p_value, spread = math.inf, None, 1.0, ""
     if num >= MIN_SEEDS:
         both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
@@ -289,7 +289,7 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
         return Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num).exp()
 
     own = None if own_half is None else within(own_half)
-    return Effect(contrast=contrast, measure=measure, estimate=within(half), own=own, p_adjusted=p_value, doubt=doubt, spread=spread)
+    return Effect(contrast=contrast, measure=measure, estimate=within(half), own=own, p_adjusted=p_value, caveat=caveat, spread=spread)
 
 
 def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
@@ -299,8 +299,8 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
     found = round_mean(logs)
     if found is None:
         return None
-    doubt = _doubt_of_answers(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
-    return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=found.p_value, doubt=doubt)
+    caveat = _doubt_of_answers(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
+    return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=found.p_value, caveat=caveat)
 
 
 def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:

@@ -30,7 +30,7 @@ class Evidence:
     `timings`: latency by cell and round.
     `usable`: ids of the cells that may enter a fit of times.
     `scores`: scores of trained models on the test items, by cell id.
-    `doubt`: why nothing timed may be decided; empty if it may.
+    `caveat`: why nothing timed may be decided; empty if it may.
     `quick`: a quick run, which decides nothing at all.
     """
 
@@ -38,7 +38,7 @@ class Evidence:
     timings: Timings
     usable: frozenset[str]
     scores: Mapping[str, Scores] = field(default_factory=dict)
-    doubt: str = ""
+    caveat: str = ""
     quick: bool = False
 
     def series(self, subject: str) -> list[Series]:

@@ -209,7 +209,7 @@ def _with_bounds(frame: pandas.DataFrame, axes: Axes) -> pandas.DataFrame:
         x=frame[axes.x].where(~matched, frame["budget"]),
         x_low=frame["latency_low_ms"] if timed else float("nan"),
         x_high=frame["latency_high_ms"] if timed else float("nan"),
-        x_doubtful=[axes.x == "train_s" or (timed and doubt) for doubt in unsure],
+        x_doubtful=[axes.x == "train_s" or (timed and caveat) for caveat in unsure],
         y=frame[axes.y],
         y_low=frame[f"{axes.y}_low"],
         y_high=frame[f"{axes.y}_high"],

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.analysis.peers import SHIPPED, LogRatios, Pair, Place, Row, Standing, is_empty, mean_of_logs
+from bench.analysis.peers import SHIPPED, LogRatios, Pair, PeerComparison, Place, Row, is_empty, mean_of_logs
 from bench.intervals import Interval
 from bench.running.timings import Timings
 
@@ -59,7 +59,7 @@ class _Logs:
     flops: float | None
 
 
-def kernel_shares(standing: Standing, timings: Timings) -> list[KernelShare]:
+def kernel_shares(standing: PeerComparison, timings: Timings) -> list[KernelShare]:
     """Return the shares of every peer, phase and dtype with both families.
 
     One per place, then the mean if there are several places.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bench import catalog
 from bench.analysis.claims import REFUTED, UNDECIDED, Estimate, Verdict, answer_to_all
-from bench.analysis.peers import OURS, Contender, Place, Standing
+from bench.analysis.peers import OURS, Contender, PeerComparison, Place
 from bench.analysis.predictions import answer_to, unanswered
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
@@ -42,7 +42,7 @@ def absent_arms(name: str, predictions: Sequence[Prediction], parts: Sequence[Pa
     return tuple(dict.fromkeys(side for side in named if side and side not in planned))
 
 
-def judge_target(prediction: Prediction, standing: Standing, absent: Sequence[str] = ()) -> Verdict:
+def judge_target(prediction: Prediction, standing: PeerComparison, absent: Sequence[str] = ()) -> Verdict:
     """Judge one target.
 
     On a grid other than the target's, a place of the target's grid can still refute it; nothing supports it. `absent`: see `absent_arms`.
@@ -68,14 +68,14 @@ def judge_target(prediction: Prediction, standing: Standing, absent: Sequence[st
     )
 
 
-def _every_cell(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
+def _every_cell(prediction: Prediction, standing: PeerComparison, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
     pairs = [pair for pair in standing.fastest if pair.place in places]
     answers: dict[Place | None, str] = {p.place: answer_to(prediction, p.joint) if p.joint else UNDECIDED for p in pairs}
     estimates = [Estimate(name=places_text([pair.place]), value=pair.joint, unit="ratio") for pair in pairs if pair.joint]
     return answers, estimates, [*_uncompared(len(pairs), len(places)), *_lost_peers(standing, places, absent)]
 
 
-def _mean(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
+def _mean(prediction: Prediction, standing: PeerComparison, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
     """Judge the geometric mean over all cells.
 
     A mean over some cells decides nothing, because the missing cells may be the bad ones. A missing peer can only have raised the mean.
@@ -88,7 +88,7 @@ def _mean(prediction: Prediction, standing: Standing, places: Sequence[Place], a
     return answers, [Estimate(name="", value=mean.ratio, unit="ratio")], lost
 
 
-def _output_errors(prediction: Prediction, standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
+def _output_errors(prediction: Prediction, standing: PeerComparison, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
     """Judge the output errors of all cells except the reference.
 
     Cells that were excluded because their answers differ are judged too.
@@ -111,7 +111,7 @@ def _uncompared(num: int, num_planned: int) -> list[str]:
     return [f"{num_planned - num} of {num_planned} configurations are not compared"] if num < num_planned else []
 
 
-def _lost_peers(standing: Standing, places: Sequence[Place], absent: Sequence[str]) -> list[str]:
+def _lost_peers(standing: PeerComparison, places: Sequence[Place], absent: Sequence[str]) -> list[str]:
     """Say at which places each peer is missing.
 
     Example: `timm is not compared at n = 17, batch 1`. A missing peer may be the fastest there. The peers of a part are all that any place has.

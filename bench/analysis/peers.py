@@ -138,7 +138,7 @@ class Mean:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class PeerComparison:
     """A run's comparison with peers.
 
     `places`: all planned places.
@@ -157,7 +157,7 @@ class Standing:
     excluded: tuple[Excluded, ...]
 
 
-def standing_of(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings) -> Standing | None:
+def compare_peers(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings) -> PeerComparison | None:
     """Compare our models with peers; None if the run has no peers.
 
     Only parts with the arm `BEST_ARM` count. `rows` is by cell id; arms are named `side` or `side, engine`. Cells whose outputs differ (`equal` is
@@ -175,7 +175,7 @@ def standing_of(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings
         return None
     pairs = [pair for place, found in contenders.items() for pair in _pairs(place, found, timings)]
     fastest = _with_joint_intervals([pair for place in contenders if (pair := _against_fastest(place, pairs, timings))])
-    return Standing(
+    return PeerComparison(
         places=tuple(contenders),
         contenders=contenders,
         pairs=tuple(pairs),

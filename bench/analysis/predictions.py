@@ -66,8 +66,8 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
     # a place where one arm diverged has no effect, yet must keep the prediction from being supported
     lost = [contrast.place for contrast in asked if contrast not in [effect.contrast for effect in found]]
     reasons = [f"{f'{place_text(place)}: ' if place else ''}{measure.title} is missing for one variant or both" for place in lost]
-    reasons += [effect.doubt for effect in found if effect.doubt]
-    answers = [UNDECIDED if effect.doubt else answer_to(prediction, effect.estimate) for effect in found]
+    reasons += [effect.caveat for effect in found if effect.caveat]
+    answers = [UNDECIDED if effect.caveat else answer_to(prediction, effect.estimate) for effect in found]
     if not reasons and len(set(answers)) > 1:
         by_answer = {answer: [effect for at, effect in zip(answers, found, strict=True) if at == answer] for answer in answers}
         reasons = [f"{answer} at {' and '.join(place_text(e.contrast.place) for e in members)}" for answer, members in by_answer.items()]

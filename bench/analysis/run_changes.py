@@ -30,7 +30,7 @@ class Change:
     """A value of one cell that differs between two runs.
 
     `p_adjusted`: Holm's p-value over all compared scores; None for counts.
-    `doubt`: why a difference in scores is not claimed; empty if it may be.
+    `caveat`: why a difference in scores is not claimed; empty if it may be.
     """
 
     cell_id: str
@@ -38,11 +38,11 @@ class Change:
     first: float
     second: float
     p_adjusted: float | None = None
-    doubt: str = ""
+    caveat: str = ""
 
     @property
     def shown(self) -> bool:
-        return not self.doubt and (self.p_adjusted is None or self.p_adjusted < 1 - LEVEL)
+        return not self.caveat and (self.p_adjusted is None or self.p_adjusted < 1 - LEVEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def compare_trained(first: StoredRun, second: StoredRun) -> ScoreComparison:
             first=float(scores[0][cell].scores.mean()),
             second=float(scores[1][cell].scores.mean()),
             p_adjusted=p_value,
-            doubt=_doubt(difference, [(scores[i][cell], run) for i, run in enumerate((first, second))]),
+            caveat=_caveat(difference, [(scores[i][cell], run) for i, run in enumerate((first, second))]),
         )
         for cell, difference, p_value in zip(cells, tested, adjusted, strict=True)
         if difference.estimate
@@ -120,7 +120,7 @@ def _lacks_seeds(scores: SeedScores, run: StoredRun) -> bool:
     return len(scores.seeds) < run.plan.settings.seeds
 
 
-def _doubt(difference: Difference, trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
+def _caveat(difference: Difference, trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
     if any(_lacks_seeds(scores, run) for scores, run in trained):
         return SEEDS_LOST
     return "" if difference.over_seeds else ONE_SEED

@@ -22,7 +22,7 @@ from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
 from bench.analysis.kernel_shares import KernelShare, kernel_shares
 from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
-from bench.analysis.peers import Standing, standing_of
+from bench.analysis.peers import PeerComparison, compare_peers
 from bench.analysis.predictions import judge_prediction
 from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
 from bench.analysis.ranking import Ranking, rank_latency
@@ -87,7 +87,7 @@ class Study:
         return {row["cell_id"]: row for row in row_values(self.frame)}
 
     @functools.cached_property
-    def doubt(self) -> str:
+    def caveat(self) -> str:
         """Why nothing timed may be decided; empty if it may."""
         if self.plan.settings.quick:
             return "A quick run decides nothing: it has few rounds and short limits."
@@ -103,7 +103,7 @@ class Study:
             timings=self.timings,
             usable=frozenset(usable_for_scaling(self.frame, self.timings.in_groups(GROWTH))["cell_id"]),
             scores={cell_id: found.scores for cell_id, found in self.scores.items()},
-            doubt=self.doubt,
+            caveat=self.caveat,
             quick=self.plan.settings.quick,
         )
 
@@ -213,12 +213,12 @@ class Study:
             else judge_prediction(prediction, self.contrasts, self.effects)
             for prediction in self.predictions
         ]
-        return [withheld(verdict, self.doubt, quick=self.plan.settings.quick) for verdict in found]
+        return [withheld(verdict, self.caveat, quick=self.plan.settings.quick) for verdict in found]
 
     @functools.cached_property
-    def peers(self) -> Standing | None:
+    def peers(self) -> PeerComparison | None:
         """Our models beside the peers'; None if the run has no peers."""
-        return standing_of(self.plan.parts, self.row_by_cell, self.timings) if self._has_arms else None
+        return compare_peers(self.plan.parts, self.row_by_cell, self.timings) if self._has_arms else None
 
     @functools.cached_property
     def kernel_shares(self) -> Sequence[KernelShare]:

@@ -42,9 +42,9 @@ def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Verdict]
     verdicts: list[Verdict] = []
     for claim in claims:
         if claim.kind == SURVIVES:
-            verdicts.append(withheld(judge_survival(claim, found), evidence.doubt, quick=evidence.quick))
+            verdicts.append(withheld(judge_survival(claim, found), evidence.caveat, quick=evidence.quick))
             continue
-        own = [withheld(verdict, evidence.doubt, quick=evidence.quick) for verdict in JUDGES[claim.kind](claim, evidence)]
+        own = [withheld(verdict, evidence.caveat, quick=evidence.quick) for verdict in JUDGES[claim.kind](claim, evidence)]
         absent = Verdict(claim=claim, about="", answer=UNDECIDED, reason=f"Not in this run. Needed: {claim.metric} of {claim.cells}.")
         found += own
         verdicts += _by_subject(own) or [absent]

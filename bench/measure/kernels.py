@@ -101,7 +101,7 @@ def spatial_kernel(cell: Cell, step: Step) -> str | None:
     def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         found[_formulation(module, arguments[0])] = None
 
-    gatings = [module for module in step.model.modules() if hasattr(module, "fused_refusal")]
+    gatings = [module for module in step.model.modules() if hasattr(module, "why_fused_unsupported")]
     if not gatings:
         return None
     hooks = [module.register_forward_pre_hook(note) for module in gatings]
@@ -130,8 +130,8 @@ def _run_one_sample(cell: Cell, step: Step) -> bool:
 
 def _formulation(gating: Any, tokens: Tensor) -> str:
     kernel = str(gating.effective_kernel(tokens))
-    refusal = "" if gating.kernel != "fused" or kernel == "fused" else gating.fused_refusal(tokens)
-    return f"{kernel} (not fused: {refusal})" if refusal else kernel
+    why_unsupported = "" if gating.kernel != "fused" or kernel == "fused" else gating.why_fused_unsupported(tokens)
+    return f"{kernel} (not fused: {why_unsupported})" if why_unsupported else kernel
 
 
 def _autocast(work: Workload) -> torch.autocast:

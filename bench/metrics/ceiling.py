@@ -151,7 +151,7 @@ def _kernels(device: str, dtype: torch.dtype) -> Mapping[str, Prepare]:
     from bench.measure.onednn import product
 
     found: dict[str, Prepare] = {TORCH_MM: _torch_mm}
-    if device != "cpu" or product.refusal():
+    if device != "cpu" or product.why_unsupported():
         return found
     if dtype == torch.float32:
         found |= {ONEDNN: _onednn_linear, PACKED: functools.partial(_onednn_linear, packs=True)}

@@ -47,7 +47,7 @@ def _fused(z: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor
 
 
 def _why_fused_unsupported(case: Case) -> str:
-    return fused.fused_refusal(device_type=case.device, dtype=PARAMETER_DTYPES[case.dtype])
+    return fused.why_fused_unsupported(device_type=case.device, dtype=PARAMETER_DTYPES[case.dtype])
 
 
 def _onednn(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

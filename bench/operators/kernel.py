@@ -51,4 +51,4 @@ def why_onednn_unsupported(case: Case) -> str:
 
     if case.device != "cpu" or case.dtype != "fp32":
         return f"oneDNN's products need fp32 on a CPU, not {case.dtype} on {case.device}"
-    return product.refusal()
+    return product.why_unsupported()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from bench import catalog
 from bench.measure.allocator import ALLOCATORS
-from bench.measure.engines import parse_engine, refusal
+from bench.measure.engines import parse_engine, why_unsupported
 from bench.measure.kernels import masks_attention
 from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, is_counted, uses_attention
 from bench.peers.names import OUTSIDE, parse_outside
@@ -23,7 +23,7 @@ from bench.planning.recipe import check_fits, check_recipe
 from bench.planning.request import Request, parse_task
 from bench.planning.same_width import policy_of, same_width
 from bench.planning.search import LENGTHS
-from bench.planning.sizing import SizedModel, resolve_models, sizing_of, ways_out
+from bench.planning.sizing import SizedModel, resolve_models, sizing_of, suggested_flags
 from bench.planning.timing import COMPARE, cell_groups
 from bench.planning.tuning import TUNING
 from bench.planning.values import MAX_COUNT, MAX_MEMORY, MAX_SIZE
@@ -197,7 +197,7 @@ def _hint(first: Skipped, requests: Iterable[Request]) -> str:
         if first.reason.endswith(HAS_SIZE)
         else "try larger --params or shorter --seq, or another width or number of heads"
     ]
-    ways += ["more --memory"] if any(request.climbs_batch or request.climbs_seq for request in requests) else []
+    ways += ["more --memory"] if any(request.sweeps_batch or request.sweeps_seq for request in requests) else []
     ways += ["--sizing free for less usual shapes"] if any(request.sizing == CANONICAL for request in requests) else []
     return ", or ".join(ways)
 
@@ -231,7 +231,7 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
     skipped: list[Skipped] = []
     suggestions: dict[tuple[int, int], str] = {}
     # a sweep without --seq finds its own lengths; resolving would add the own length of a published variant
-    has_lengths = bool(request.seq_lens) or not request.climbs_seq
+    has_lengths = bool(request.seq_lens) or not request.sweeps_seq
     for resolved in resolve_models(request) if has_lengths else ():
         if isinstance(resolved, Skipped):
             skipped.append(_with_suggestion(resolved, request, suggestions))
@@ -263,7 +263,7 @@ def _with_suggestion(skipped: Skipped, request: Request, known: dict[tuple[int, 
         return skipped
     place = skipped.seq_len, skipped.budget
     if place not in known:
-        known[place] = ways_out(request, *place) if len(known) < MAX_SUGGESTIONS else ""
+        known[place] = suggested_flags(request, *place) if len(known) < MAX_SUGGESTIONS else ""
     return replace(skipped, reason=f"{skipped.reason}; {known[place]} {HAS_SIZE}") if known[place] else skipped
 
 
@@ -491,7 +491,7 @@ def _why_unsupported(workload: Workload) -> str:
         return "--dtype tf32 needs a CUDA device, and the device is cpu"
     if workload.device == "cuda" and workload.attention in HALF_PRECISION_ATTENTION and workload.dtype in ("fp32", "tf32"):
         return f"--attention {workload.attention} takes no fp32 tensors on CUDA: use efficient or math, or --dtype bf16"
-    found = refusal(workload)
+    found = why_unsupported(workload)
     return f"--engine {workload.engine}: {found}" if found else ""
 
 

@@ -78,9 +78,9 @@ def sweeps_of(request: Request, expand: Expand, device: str, settings: Settings)
     There is one for each model, budget, phase, dtype, engine and attention kernel, and for each length (batch sweep) or batch size (length sweep).
     Raises RequestError if --memory is missing and the device's memory is unknown.
     """
-    if request.climbs_batch:
+    if request.sweeps_batch:
         yield from _batch_sweeps(request, expand, headroom_of(request, device), settings)
-    if request.climbs_seq:
+    if request.sweeps_seq:
         yield from _length_sweeps(request, expand, headroom_of(request, device), settings)
 
 

@@ -226,7 +226,7 @@ def to_request(flags: Flags) -> Request:
     request = Request(
         models=flags.models,
         seq_lens=tuple(n for n in flags.seq if isinstance(n, int)),
-        climbs_seq=MAX in flags.seq,
+        sweeps_seq=MAX in flags.seq,
         budgets=flags.params,
         match=flags.match,
         reference=flags.reference,
@@ -241,7 +241,7 @@ def to_request(flags: Flags) -> Request:
         engines=flags.engine,
         attentions=flags.attention,
         batch_sizes=tuple(size for size in flags.batch if isinstance(size, int)),
-        climbs_batch=MAX in flags.batch,
+        sweeps_batch=MAX in flags.batch,
         batch_tokens=flags.batch_tokens,
         accuracy_seq_lens=flags.accuracy_seq,
         memory_bytes=flags.memory,

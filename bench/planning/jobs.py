@@ -24,7 +24,7 @@ RETRIES = (FAILED, UNSTABLE, CORRUPTED)
 """Kinds of records that --retry measures again."""
 LATENCY = "latency"
 TIMED_OUT = "timed_out"
-HOPELESS = (TIMED_OUT, "out_of_memory")
+NEVER_RETRIED = (TIMED_OUT, "out_of_memory")
 """Statuses that later rounds do not retry."""
 CPU_FLOPS_PER_S = 6e10
 """Nominal rate of one CPU thread."""
@@ -87,7 +87,7 @@ def missing_jobs(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
     """
     found = {record.key: record.outcome for record in records}
     excluded = _not_retryable(records)
-    for batch in batches(job for job in jobs(plan, records) if hopeless_key(job) not in excluded):
+    for batch in batches(job for job in jobs(plan, records) if retry_key(job) not in excluded):
         if not _is_from_one_execution([found.get(job.key) for job in batch]):
             yield from batch
 
@@ -103,7 +103,7 @@ def _is_from_one_execution(outcomes: Sequence[Outcome | None]) -> bool:
 
 def _not_retryable(records: Sequence[Record]) -> set[tuple[str, str, bool, str]]:
     """Return the keys of jobs that no later round retries."""
-    return {hopeless_key(record) for record in records if record.outcome.status in HOPELESS}
+    return {retry_key(record) for record in records if record.outcome.status in NEVER_RETRIED}
 
 
 def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
@@ -141,7 +141,7 @@ def _waits_for_trials(job: Job, plan: Plan, records: Sequence[Record]) -> bool:
     return is_training and recipe_of(job.cell, plan, records) is None
 
 
-def hopeless_key(job: Job | Record) -> tuple[str, str, bool, str]:
+def retry_key(job: Job | Record) -> tuple[str, str, bool, str]:
     """Return the key that a job has in every round.
 
     The A/A control has a key of its own, so its failure does not affect the cell.
@@ -251,7 +251,7 @@ def further_rounds(plan: Plan, records: Sequence[Record], cell_ids: Container[st
     rounds = range(first, first + plan.settings.rounds)
     excluded = _not_retryable(records)
     found = [g for g in groups_of(plan, records) if any(member.cell.cell_id in cell_ids for member in g.members)]
-    return [j for repeat in rounds for j in _round(plan, (), found, repeat) if hopeless_key(j) not in excluded]
+    return [j for repeat in rounds for j in _round(plan, (), found, repeat) if retry_key(j) not in excluded]
 
 
 def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:

@@ -67,7 +67,7 @@ class Request:
     `metrics`: requested and implied metrics.
     `accuracy_seq_lens`: lengths to train at; empty for all.
     `batch_tokens`: tokens per batch, in place of `batch_sizes`.
-    `climbs_batch`, `climbs_seq`: whether to add a sweep up to the largest size that fits the memory.
+    `sweeps_batch`, `sweeps_seq`: whether to add a sweep up to the largest size that fits the memory.
     `memory_bytes`: memory that a sweep may fill; None for the memory of the device.
     `recipe`: the training recipe; None for the plan's.
     `trains`: whether models are trained on the task; if not, they only have its inputs and outputs.
@@ -91,8 +91,8 @@ class Request:
     batch_sizes: tuple[int, ...]
     accuracy_seq_lens: tuple[int, ...]
     batch_tokens: int | None
-    climbs_batch: bool
-    climbs_seq: bool
+    sweeps_batch: bool
+    sweeps_seq: bool
     memory_bytes: int | None
     recipe: Recipe | None = None
     trains: bool = True
@@ -105,7 +105,7 @@ class Request:
 def require_consistent(request: Request) -> None:
     """Raise RequestError if valid flags contradict each other."""
     _require_sizes(request.sizes)
-    if not (request.seq_lens or request.climbs_seq) and any(not m.is_published for m in request.models):
+    if not (request.seq_lens or request.sweeps_seq) and any(not m.is_published for m in request.models):
         raise RequestError("--seq is missing; only published models have a length", "try --seq 17,65,257")
     needing = [metric for metric in request.metrics if needs_task(metric)]
     if needing and not request.task:
@@ -119,11 +119,11 @@ def require_consistent(request: Request) -> None:
         raise RequestError(
             f"--accuracy-seq {stray[0]} is not among --seq {lengths}", f"try --accuracy-seq {request.seq_lens[0] if lengths else 17}"
         )
-    if request.memory_bytes and not (request.climbs_batch or request.climbs_seq):
+    if request.memory_bytes and not (request.sweeps_batch or request.sweeps_seq):
         raise RequestError("--memory needs --batch max or --seq max", "add --batch max, or leave --memory out")
-    if request.climbs_batch and request.climbs_seq:
+    if request.sweeps_batch and request.sweeps_seq:
         raise RequestError("--batch max and --seq max cannot be combined", "sweep one of them: try --batch max --seq 17,65,257")
-    if request.climbs_seq and request.task:
+    if request.sweeps_seq and request.task:
         raise RequestError(
             f"--seq max tries any length, but task {request.task} has fixed lengths", "leave --task out, or see: bench list tasks"
         )

@@ -41,7 +41,7 @@ def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Requ
 
     Empty if latency is not measured, cost is not matched, or the request is a sweep.
     """
-    if "latency" not in request.metrics or request.match not in MATCHED or request.climbs_batch or request.climbs_seq:
+    if "latency" not in request.metrics or request.match not in MATCHED or request.sweeps_batch or request.sweeps_seq:
         return {}
     groups: dict[tuple[int, int], dict[str, PlannedCell]] = {}
     for planned in cells:

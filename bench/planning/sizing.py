@@ -181,7 +181,7 @@ def _families(request: Request, n: int) -> list[ModelSpec]:
     return [_placeholder_model(wanted, request, n) for wanted in request.models if not (wanted.is_outside or wanted.variant)]
 
 
-def ways_out(request: Request, n: int, budget: int) -> str:
+def suggested_flags(request: Request, n: int, budget: int) -> str:
     """Suggest flags with which every family has a size at this length.
 
     They are the nearest depth, the nearest round budget, or both as alternatives; "" if neither exists.

@@ -25,7 +25,7 @@ from bench.report.sections.ablation_figures import draw_effects
 from bench.report.sections.answer import answer
 from bench.report.sections.curve_fits import fits_blocks
 from bench.report.sections.growth import draw_exponents, growth_blocks
-from bench.report.sections.peers import standing_blocks
+from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
 from bench.report.sections.roofline import draw_limits, draw_rooflines, limit_blocks
 from bench.report.sections.saturation import saturation_blocks
@@ -48,7 +48,7 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
     styles = series_styles([*frame["label"], *frame["model"]])
     sections: dict[str, tuple[Block, ...]] = {
         **_answer(study),
-        **_section("Beside the peers", standing_blocks(study)),
+        **_section("Beside the peers", peer_blocks(study)),
         **_effects(study),
         **({} if study.plan.question and study.plan.question.predictions else {"Which is faster": answer(study)}),
         "Can this machine be trusted?": _trust(study),
@@ -109,7 +109,7 @@ def _verdicts(study: Study) -> tuple[Block, ...]:
         "Undecided means that the data cannot say. Brackets name the attention kernel: auto is torch's choice, fused if possible; math is explicit "
         "attention, which stores the n x n scores. The last column links to the rows behind a verdict by cell_id."
     )
-    return (Paragraph(text=sentence(study.verdicts, study.doubt)), TableBlock(table=verdict_table(study.verdicts), caption=caption))
+    return (Paragraph(text=sentence(study.verdicts, study.caveat)), TableBlock(table=verdict_table(study.verdicts), caption=caption))
 
 
 def _other_conditions(study: Study) -> tuple[Block, ...]:

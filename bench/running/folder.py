@@ -100,7 +100,7 @@ def report_folder(run_folder: Path) -> Path:
 
 @contextlib.contextmanager
 def writing_to(
-    folder: Path, plan: Plan, facts: Mapping[str, Any], *, put_corrupt_aside: bool, records: RunRecords | None = None
+    folder: Path, plan: Plan, facts: Mapping[str, Any], *, move_corrupt: bool, records: RunRecords | None = None
 ) -> Iterator[RecordWriter]:
     """Yield the only writer of the folder.
 
@@ -112,7 +112,7 @@ def writing_to(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"cannot write the run folder {folder}: {error.strerror or error}", "choose another --out") from error
-    with RecordWriter(folder, put_corrupt_aside=put_corrupt_aside, records=records) as writer:
+    with RecordWriter(folder, move_corrupt=move_corrupt, records=records) as writer:
         _require_same_run(folder, plan, facts)  # check again: the lock now keeps other processes from changing it
         if _is_new(folder):
             start_run(folder, plan, facts)

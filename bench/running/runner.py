@@ -19,16 +19,16 @@ from bench.measure import environment
 from bench.planning.jobs import (
     CORRUPTED,
     FAILED,
-    HOPELESS,
+    NEVER_RETRIED,
     TIMED_OUT,
     UNSTABLE,
     batches,
     estimated_job_seconds,
     expected_jobs,
     further_rounds,
-    hopeless_key,
     is_complete,
     missing_jobs,
+    retry_key,
 )
 from bench.planning.tuning import TUNING, recipe_of, trial_ids
 from bench.progress import Progress, listening, tell
@@ -88,7 +88,7 @@ def execute(
     inspect = getattr(catalog.load("executors", executor), "inspect_environment", environment.inspect_environment)
     facts = inspect(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
     interrupted = False
-    with writing_to(folder, plan, facts, put_corrupt_aside=CORRUPTED in retry, records=records) as writer:
+    with writing_to(folder, plan, facts, move_corrupt=CORRUPTED in retry, records=records) as writer:
         try:
             _Execution(plan=plan, folder=folder, facts=facts, writer=writer, progress=progress, stop=stop).run(executor, retry)
         except KeyboardInterrupt:
@@ -128,7 +128,7 @@ def untrainable(plan: Plan, records: Sequence[Record]) -> list[Cell]:
     return [cell for cell in cells if tried >= set(trial_ids(cell, plan)) and recipe_of(cell, plan, records) is None]
 
 
-def jobs_ahead(plan: Plan, folder: Path, records: RunRecords, retry: Sequence[str] = ()) -> list[Job]:
+def jobs_to_run(plan: Plan, folder: Path, records: RunRecords, retry: Sequence[str] = ()) -> list[Job]:
     """Return the known jobs that `execute` would run in a folder.
 
     A new folder needs every job of the plan. `retry`: as in `execute`.
@@ -166,7 +166,7 @@ class _Execution:
             records = [record for record in records if not is_failure(record)]
         with (
             catalog.load("executors", executor).Executor() as runner,
-            listening(self.progress.told),
+            listening(self.progress.message),
             ceilings_noted(self.folder, lambda: short_ceilings(runner, self.plan))
             if needs_short_ceilings(self.plan)
             else contextlib.nullcontext(),
@@ -201,8 +201,8 @@ class _Execution:
                 continue
             for job, _, outcome in pairs:
                 records.append(self._store(job, outcome))
-                if outcome.status in HOPELESS:
-                    not_retryable.add(hopeless_key(job))
+                if outcome.status in NEVER_RETRIED:
+                    not_retryable.add(retry_key(job))
                 estimates.done(job, outcome)
                 self.progress.finished(job, outcome, left_s=estimates.left_s())
         if self._postponed:
@@ -220,7 +220,7 @@ class _Execution:
         unit: tuple[Any, ...] = ()
         scratch = str((self.folder / SCRATCH).resolve())
         for planned in batches(queue):
-            batch = tuple(job for job in planned if hopeless_key(job) not in not_retryable)
+            batch = tuple(job for job in planned if retry_key(job) not in not_retryable)
             for job in planned:
                 if job not in batch:
                     estimates.done(job, None)

@@ -124,16 +124,16 @@ class RecordWriter:
 
     On entering it unpacks packed files and cuts off an incomplete last line, which a killed run leaves.
 
-    `put_corrupt_aside`: first move unreadable lines to `records.corrupt`; all other lines keep their bytes.
+    `move_corrupt`: first move unreadable lines to `records.corrupt`; all other lines keep their bytes.
     `num_corrupt`: how many lines were moved.
     `records`: the folder's records, including those appended.
 
     Raises RequestError on entering if the folder cannot be written or another process writes to it.
     """
 
-    def __init__(self, folder: Path, *, put_corrupt_aside: bool = False, records: RunRecords | None = None) -> None:
+    def __init__(self, folder: Path, *, move_corrupt: bool = False, records: RunRecords | None = None) -> None:
         self._path = folder / RECORDS
-        self._put_corrupt_aside = put_corrupt_aside
+        self._put_corrupt_aside = move_corrupt
         self.num_corrupt = 0
         self.records = records or RunRecords(folder)
 

@@ -1,7 +1,7 @@
 """Fused spatial gating normalises, mixes and gates tokens in one kernel.
 
 It computes u * (W norm(v) + b) (arXiv 2105.08050, Sec. 2.1). A small kernel computes the statistics of the norm first; no other
-intermediate result is written. If the kernel cannot run, `fused_refusal` says why, and the caller uses a formulation in plain torch.
+intermediate result is written. If the kernel cannot run, `why_fused_unsupported` says why, and the caller uses a formulation in plain torch.
 Importing this module needs no Triton.
 """
 
@@ -27,7 +27,9 @@ ALIGNMENT = 16
 MAX_REASON = 300
 
 
-def fused_refusal(*, device_type: str, dtype: torch.dtype, gating: str = "spatial", num_matrices: int = 1, toeplitz: bool = False) -> str:
+def why_fused_unsupported(
+    *, device_type: str, dtype: torch.dtype, gating: str = "spatial", num_matrices: int = 1, toeplitz: bool = False
+) -> str:
     """Return why the fused kernel cannot run; empty if it can.
 
     `dtype`: of the tokens. Weights, and the addend of the gate, may have another type of DTYPES; loading converts them, as autocast would
@@ -70,7 +72,7 @@ def kernel_failure(
 def _failure(
     device: torch.device, dtype: torch.dtype, weight_dtype: torch.dtype, n: int, channels: int, has_norm: bool, trains: bool
 ) -> str:
-    n, channels = smallest_alike(n, dtype.itemsize), smallest_alike(channels, dtype.itemsize)
+    n, channels = smallest_equivalent_size(n, dtype.itemsize), smallest_equivalent_size(channels, dtype.itemsize)
     try:
         with _disable_current_modes(), torch.no_grad():
             for is_full in (False, True):
@@ -114,7 +116,7 @@ def _launch(
         torch.cuda.synchronize(device)
 
 
-def smallest_alike(size: int, num_bytes: int) -> int:
+def smallest_equivalent_size(size: int, num_bytes: int) -> int:
     """Return the smallest size that compiles to the same kernels as `size`.
 
     `size`: tokens or channels; the result has the same tile side and alignment.
@@ -147,7 +149,7 @@ def fused_spatial_gating(
 
     All inputs but `valid` get gradients; second derivatives are not supported. Raises ValueError if the kernel cannot run.
     """
-    if reason := fused_refusal(device_type=z.device.type, dtype=z.dtype):
+    if reason := why_fused_unsupported(device_type=z.device.type, dtype=z.dtype):
         raise ValueError(f"fused spatial gating cannot run: {reason}")
     from models.kernels.spatial_gating_operator import forward
 

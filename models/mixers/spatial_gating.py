@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.kernels.availability import HAS_TRITON
-from models.kernels.fused_spatial_gating import OPERATOR, fused_refusal, fused_spatial_gating, kernel_failure
+from models.kernels.fused_spatial_gating import OPERATOR, fused_spatial_gating, kernel_failure, why_fused_unsupported
 from models.layers.cost import Cost, N, Term, constant, layer_norm
 from models.layers.padding import zero_padding
 from models.layers.shape import require_divisible, require_one_of, require_positive
@@ -130,7 +130,7 @@ class Config:
 
     `width`: channels in; gating=spatial returns half as many, the other forms return all.
     `heads`: number of spatial matrices.
-    `kernel`: formulation of the product. `fused` includes normalisation and gate; where it cannot run (`SpatialGating.fused_refusal`),
+    `kernel`: formulation of the product. `fused` includes normalisation and gate; where it cannot run (`SpatialGating.why_fused_unsupported`),
         `auto` takes over. `auto` never chooses `fused`, which was not measured on a GPU.
     `gating`: `spatial`, u * f(v) over two halves; `linear`, f(Z); `additive`, Z + f(Z); `multiplicative`, Z * f(Z) (Sec. 2.1).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies all matrices to every channel and averages the results,
@@ -240,7 +240,7 @@ class SpatialGating(nn.Module):
 
     def effective_kernel(self, tokens: Tensor) -> str:
         """Return the formulation used for these tokens, `(batch, n, width)`."""
-        return FUSED if self.kernel == FUSED and not self.fused_refusal(tokens) else self._projection_kernel(tokens)
+        return FUSED if self.kernel == FUSED and not self.why_fused_unsupported(tokens) else self._projection_kernel(tokens)
 
     def _projection_kernel(self, v: Tensor) -> str:
         if self.kernel in KERNELS:
@@ -255,7 +255,7 @@ class SpatialGating(nn.Module):
             channels=self.channels // self.groups,
         )
 
-    def fused_refusal(self, tokens: Tensor) -> str:
+    def why_fused_unsupported(self, tokens: Tensor) -> str:
         """Return why the fused kernel cannot run; empty if it can.
 
         `tokens`: `(batch, n, width)`. The first tokens of each kind trigger a trial run (`kernel_failure`).
@@ -263,7 +263,7 @@ class SpatialGating(nn.Module):
         device = tokens.device.type
         if device in CHOOSING_DEVICES and torch.is_autocast_enabled(device) and tokens.dtype != torch.get_autocast_dtype(device):
             return f"the tokens are not {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}, the type of autocast"
-        reason = fused_refusal(
+        reason = why_fused_unsupported(
             device_type=device, dtype=tokens.dtype, gating=self.gating, num_matrices=len(self.weights), toeplitz=self.toeplitz
         )
         if reason:

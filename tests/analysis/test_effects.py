@@ -335,23 +335,23 @@ def test_an_arm_that_lost_a_seed_is_doubtful_and_leaves_the_others_pooled() -> N
     values = perplexities(np.random.default_rng(15))
     values["c0"] = values["c0"][:2]
     found = effects(part, observed(rows, seed_values={"perplexity": values}))
-    assert (found[0].doubt, found[0].spread, found[0].shown) == (
+    assert (found[0].caveat, found[0].spread, found[0].shown) == (
         "only 2 of 3 seeds have a result",
         "own and pooled over 19 variants",
         False,
     )
-    assert {(effect.doubt, effect.spread) for effect in found[1:]} == {("", "pooled over 19 variants")}
+    assert {(effect.caveat, effect.spread) for effect in found[1:]} == {("", "pooled over 19 variants")}
 
 
 def test_a_perplexity_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
-    for first, num_seeds, doubt in (
+    for first, num_seeds, caveat in (
         ((9.0, 9.01), 3, "only 2 of 3 seeds have a result"),
         ((9.0,), 3, "only 1 of 3 seeds have a result"),
         ((9.0,), 1, "one seed: other seeds may differ"),
     ):
         part, seen = two_arms(seed_values={"perplexity": {"a": first, "b": (14.0, 14.01, 14.02)}}, num_seeds=num_seeds)
         found = one(part, seen, "perplexity")
-        assert (found.doubt, found.shown) == (doubt, False)
+        assert (found.caveat, found.shown) == (caveat, False)
     assert (found.estimate.low, found.estimate.high, found.p_adjusted) == (0.0, math.inf, 1.0)
 
 
@@ -367,9 +367,9 @@ def test_accuracy_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
     shown = one(*two_arms(scores={"a": better, "b": worse}), "accuracy")
     lost = one(*two_arms(scores={"a": better[:2], "b": worse}), "accuracy")
     single = one(*two_arms(scores={"a": better[:1], "b": worse[:1]}, num_seeds=1), "accuracy")
-    assert (shown.shown, shown.doubt) == (True, "")
-    assert (lost.shown, lost.doubt) == (False, "only 2 of 3 seeds have a result")
-    assert (single.shown, single.doubt) == (False, "one seed: other seeds may differ")
+    assert (shown.shown, shown.caveat) == (True, "")
+    assert (lost.shown, lost.caveat) == (False, "only 2 of 3 seeds have a result")
+    assert (single.shown, single.caveat) == (False, "one seed: other seeds may differ")
     assert not any(effect.estimate.contains(0.0) for effect in (shown, lost, single))
 
 
@@ -392,7 +392,7 @@ def test_single_seeds_on_other_data_have_an_estimate_and_no_bounds() -> None:
     found = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "y"}, num_seeds=1), "accuracy")
     assert (found.estimate.low, found.estimate.estimate, found.estimate.high) == (-math.inf, 0.25, math.inf)
     assert (found.p_adjusted, found.shown) == (1.0, False)
-    assert found.doubt
+    assert found.caveat
 
 
 def test_times_are_paired_by_round() -> None:
@@ -417,7 +417,7 @@ def test_times_are_compared_per_sample() -> None:
 def test_too_few_rounds_show_nothing() -> None:
     timings = {"a": {0: 2.0, 1: 2.0}, "b": {0: 1.0, 1: 1.0}}
     found = one(*two_arms(timings=Timings(timings)), "latency_ms")
-    assert (found.doubt, found.shown) == ("2 rounds are too few", False)
+    assert (found.caveat, found.shown) == ("2 rounds are too few", False)
     part, seen = two_arms(timings=Timings({"a": {0: 2.0}, "b": {0: 1.0}}))
     assert effects(part, seen) == []
 
@@ -451,9 +451,9 @@ def test_every_measure_has_its_estimator() -> None:
     assert {effect.measure.name for effect in effects(part, seen)} == set(MEASURES) - held_to_a_bound
 
 
-@pytest.mark.parametrize(("equal", "doubt"), [(False, "outputs of new differ"), (True, ""), (None, "")])
-def test_times_of_unequal_answers_are_doubted_and_named(equal: bool | None, doubt: str) -> None:
+@pytest.mark.parametrize(("equal", "caveat"), [(False, "outputs of new differ"), (True, ""), (None, "")])
+def test_times_of_unequal_answers_are_doubted_and_named(equal: bool | None, caveat: str) -> None:
     timings = {"a": {0: 2.0, 1: 2.1, 2: 2.0, 3: 2.1}, "b": {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}}
     part, seen = two_arms(new_row={"equal": equal}, timings=Timings(timings))
     effect = one(part, seen, "latency_ms")
-    assert (effect.doubt, effect.shown) == (doubt, not doubt)
+    assert (effect.caveat, effect.shown) == (caveat, not caveat)

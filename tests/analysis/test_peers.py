@@ -14,7 +14,7 @@ from ablations.peers import ABLATION, BATCHES, LENGTHS, targets
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Verdict, withheld
 from bench.analysis.kernel_shares import kernel_shares
 from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
-from bench.analysis.peers import BEST_ARM, SHIPPED, Standing, both_with, standing_of
+from bench.analysis.peers import BEST_ARM, SHIPPED, PeerComparison, both_with, compare_peers
 from bench.intervals import Interval
 from bench.running.timings import Timings
 from bench.serialize import from_json, to_json
@@ -70,12 +70,12 @@ class Made:
             planned.append(PlannedArm(name=arm, cells=tuple(ids)))
         self.part = Part(name=name, match="none", batching="", cells=tuple(self.rows), arms=tuple(planned), baseline=BEST_ARM)
 
-    def standing(self) -> Standing:
+    def standing(self) -> PeerComparison:
         return standing_with(self)
 
 
-def standing_with(*made: Made) -> Standing:
-    found = standing_of([one.part for one in made], {k: v for one in made for k, v in one.rows.items()}, timings_with(*made))
+def standing_with(*made: Made) -> PeerComparison:
+    found = compare_peers([one.part for one in made], {k: v for one in made for k, v in one.rows.items()}, timings_with(*made))
     assert found is not None
     return found
 
@@ -99,7 +99,7 @@ CELLS, MEAN, OUTPUTS = range(3)
 """The targets of a part, in the order of `ablations.peers.targets`."""
 
 
-def judged(standing: Standing, target: int, *, places: tuple[tuple[int, int], ...] = PLACES, absent: Sequence[str] = ()) -> Verdict:
+def judged(standing: PeerComparison, target: int, *, places: tuple[tuple[int, int], ...] = PLACES, absent: Sequence[str] = ()) -> Verdict:
     """As in the ablation, but for the places of these runs."""
     place = standing.places[0]
     return judge_target(dataclasses.replace(targets(place.part, place.phase)[target], places=places), standing, absent)
@@ -323,15 +323,15 @@ def test_unknown_errors_leave_equality_open() -> None:
 def test_a_run_without_our_best_engine_has_no_standing() -> None:
     made = Made()
     bare = dataclasses.replace(made.part, arms=made.part.arms[1:], baseline="timm")
-    assert standing_of([bare], made.rows, Timings(made.timings)) is None
-    assert standing_of([], {}, Timings()) is None
+    assert compare_peers([bare], made.rows, Timings(made.timings)) is None
+    assert compare_peers([], {}, Timings()) is None
 
 
 def test_a_cell_of_two_arms_stands_once() -> None:
     """Where eager itself is the best engine, ours is one cell under two names."""
     made = Made()
     ours = dataclasses.replace(made.part.arms[0], cells=made.part.arms[1].cells)
-    standing = standing_of([dataclasses.replace(made.part, arms=(*made.part.arms[1:], ours))], made.rows, Timings(made.timings))
+    standing = compare_peers([dataclasses.replace(made.part, arms=(*made.part.arms[1:], ours))], made.rows, Timings(made.timings))
     assert standing is not None
     kinds = [pair.kind for pair in standing.pairs if (pair.peer, pair.place.seq_len) == ("timm", 17)]
     assert kinds == [SHIPPED, both_with("eager")]

@@ -21,22 +21,22 @@ def interval(low: float, high: float) -> Interval:
     return Interval(estimate=(low + high) / 2, low=low, high=high, num=3)
 
 
-def effect(low: float, high: float, measure: str = "accuracy", doubt: str = "", **changes: Any) -> Effect:
+def effect(low: float, high: float, measure: str = "accuracy", caveat: str = "", **changes: Any) -> Effect:
     names = {"part": PART, "arm": ARM, "against": AGAINST, "place": {}, "seq_len": 16, "first": "a", "second": "b", **changes}
-    return Effect(contrast=Contrast(**names), measure=MEASURES[measure], estimate=interval(low, high), p_adjusted=0.5, doubt=doubt)
+    return Effect(contrast=Contrast(**names), measure=MEASURES[measure], estimate=interval(low, high), p_adjusted=0.5, caveat=caveat)
 
 
-def at(seq_len: int, low: float, high: float, measure: str = "accuracy", doubt: str = "") -> Effect:
+def at(seq_len: int, low: float, high: float, measure: str = "accuracy", caveat: str = "") -> Effect:
     cells = {"first": f"a{seq_len}", "second": f"b{seq_len}"}
-    return effect(low, high, measure, doubt, place={"seq_len": float(seq_len)}, seq_len=seq_len, **cells)
+    return effect(low, high, measure, caveat, place={"seq_len": float(seq_len)}, seq_len=seq_len, **cells)
 
 
 def predicted(expected: str, by: float = 0.0, **fields: Any) -> Prediction:
     return Prediction(**{"part": PART, "arm": ARM, "against": AGAINST, "expected": expected, "by": by, **fields})
 
 
-def judged(prediction: Prediction, *effects: Effect, doubt: str = "", quick: bool = False) -> Verdict:
-    return withheld(judge_prediction(prediction, [found.contrast for found in effects], effects), doubt, quick=quick)
+def judged(prediction: Prediction, *effects: Effect, caveat: str = "", quick: bool = False) -> Verdict:
+    return withheld(judge_prediction(prediction, [found.contrast for found in effects], effects), caveat, quick=quick)
 
 
 def test_a_place_that_was_lost_is_not_forgotten() -> None:
@@ -152,24 +152,24 @@ def test_effects_of_other_things_do_not_answer(changed: dict[str, Any]) -> None:
 
 
 def test_a_doubtful_effect_decides_nothing_and_says_why() -> None:
-    outcome = judged(predicted("higher"), effect(*SURE, doubt="one seed: other seeds may differ"))
+    outcome = judged(predicted("higher"), effect(*SURE, caveat="one seed: other seeds may differ"))
     assert (outcome.answer, outcome.reason) == (UNDECIDED, "one seed: other seeds may differ")
-    mixed = judged(predicted("higher"), at(16, *SURE, doubt="only 2 of 3 seeds have a result"), at(64, *AGAINST_IT))
+    mixed = judged(predicted("higher"), at(16, *SURE, caveat="only 2 of 3 seeds have a result"), at(64, *AGAINST_IT))
     assert mixed.answer == REFUTED
 
 
 def test_a_quick_run_decides_nothing_at_all() -> None:
     for measure, bounds in (("accuracy", SURE), ("latency_ms", (1.1, 1.2)), ("params", (1.5, 1.5))):
-        outcome = judged(predicted("higher", measure=measure), effect(*bounds, measure=measure), doubt=QUICK, quick=True)
+        outcome = judged(predicted("higher", measure=measure), effect(*bounds, measure=measure), caveat=QUICK, quick=True)
         assert (outcome.answer, outcome.reason) == (UNDECIDED, f"{QUICK} Otherwise: supported.")
-    assert judged(predicted("higher"), effect(*OPEN), doubt=QUICK, quick=True).reason == ""
+    assert judged(predicted("higher"), effect(*OPEN), caveat=QUICK, quick=True).reason == ""
 
 
 def test_a_noisy_machine_decides_nothing_that_is_timed() -> None:
-    timed = judged(predicted("lower", measure="latency_ms"), effect(1.1, 1.2, "latency_ms"), doubt=NOISY)
+    timed = judged(predicted("lower", measure="latency_ms"), effect(1.1, 1.2, "latency_ms"), caveat=NOISY)
     assert (timed.answer, timed.reason) == (UNDECIDED, f"{NOISY} Otherwise: refuted.")
-    assert judged(predicted("higher"), effect(*SURE), doubt=NOISY).answer == SUPPORTED
-    assert judged(predicted("higher", measure="flops"), effect(2.0, 2.0, "flops"), doubt=NOISY).answer == SUPPORTED
+    assert judged(predicted("higher"), effect(*SURE), caveat=NOISY).answer == SUPPORTED
+    assert judged(predicted("higher", measure="flops"), effect(2.0, 2.0, "flops"), caveat=NOISY).answer == SUPPORTED
 
 
 def test_a_bound_of_its_own_is_met_by_an_interval_that_touches_it() -> None:

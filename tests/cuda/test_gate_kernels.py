@@ -35,7 +35,7 @@ def test_no_kernel_fails_where_it_is_tried(n: int, dtype: torch.dtype, trains: b
     module = build(Config(seq_len=n, width=1536, kernel="fused")).to("cuda", dtype)
     tokens = torch.randn(2, n, 1536, device="cuda", dtype=dtype)
     with torch.set_grad_enabled(trains):
-        assert module.fused_refusal(tokens) == ""
+        assert module.why_fused_unsupported(tokens) == ""
 
 
 def test_one_item_of_many_tokens_holds_one_matrix() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from bench import numbers
-from bench.analysis.peers import Pair, Standing, both_with
+from bench.analysis.peers import Pair, PeerComparison, both_with
 from bench.spec import FASTEST_PEER
 from tests.docs.reading import Figures, interval_text, outcomes, ratio_of_cells, row, rows, run, span, table
 
@@ -14,7 +14,7 @@ PEERS_BEFORE = "2026-11-22_cpu_peers"
 TITLES = {"gmlp": "gMLP", "vit": "ViT", "transformer": "Transformer"}
 
 
-def standing(name: str = PEERS) -> Standing:
+def standing(name: str = PEERS) -> PeerComparison:
     found = run(name).peers
     assert found is not None
     return found

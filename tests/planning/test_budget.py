@@ -23,7 +23,7 @@ from bench.planning.budget import (
     match,
     nearest_heads,
 )
-from bench.planning.sizing import SizedModel, resolve_models, ways_out
+from bench.planning.sizing import SizedModel, resolve_models, suggested_flags
 from bench.spec import CANONICAL, FREE, SIZING_RULES, ModelSpec, RequestError, Skipped
 from models.layers.cost import Cost
 from models.layers.shape import Interface, Shape
@@ -217,13 +217,13 @@ def test_the_nearest_of_too_small_a_budget_is_named() -> None:
 def test_a_budget_far_above_what_the_length_needs_is_found() -> None:
     """Six blocks have 6.3 M weights of n^2 at n = 1025."""
     request = parse_request(models="gmlp", seq="1025", params="250k", sizing=CANONICAL)
-    assert ways_out(request, 1025, 250_000) == "--params 8M"
+    assert suggested_flags(request, 1025, 250_000) == "--params 8M"
 
 
 @pytest.mark.parametrize("rule", SIZING_RULES)
 def test_what_has_no_size_names_the_flags_that_give_one(rule: str) -> None:
     request = parse_request(models="gmlp,vit", seq="513", params="1M", sizing=rule)
-    text = ways_out(request, 513, 1_000_000)
+    text = suggested_flags(request, 513, 1_000_000)
     depth, params = (part.split()[-1] for part in text.split(" or "))
     for flags in ({"params": "1M", "depth": depth}, {"params": params}):
         sized = list(resolve_models(parse_request(models="gmlp,vit", seq="513", sizing=rule, **flags)))

@@ -216,8 +216,8 @@ def test_counts_and_scores_are_compared_too(tmp_path: Path, answer: Answer) -> N
     assert answer("diff", first, second, "--fail-if", "params>1")[0] == 1
 
 
-@pytest.mark.parametrize(("seeds", "lost", "doubt"), [(1, False, "one seed: other seeds may differ"), (3, True, "seeds were lost")])
-def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: bool, doubt: str, tmp_path: Path, answer: Answer) -> None:
+@pytest.mark.parametrize(("seeds", "lost", "caveat"), [(1, False, "one seed: other seeds may differ"), (3, True, "seeds were lost")])
+def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: bool, caveat: str, tmp_path: Path, answer: Answer) -> None:
     flags: dict[str, Any] = {"metrics": "params,accuracy", "task": "digits", "seq": "17", "seeds": seeds}
     first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
     lines = (second / RECORDS).read_bytes().splitlines(keepends=True)
@@ -227,7 +227,7 @@ def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: 
         (second / RECORDS).write_bytes(b"".join(line for line in lines if line not in last_seed))
     code, out, _ = answer("diff", first, second, "--json", "--fail-if", "accuracy<0.9")
     changes = [change for change in json.loads(out)["changes"] if change["column"] == "accuracy"]
-    assert [(change["doubt"], change["shown"]) for change in changes] == [(doubt, False)] * 2
+    assert [(change["doubt"], change["shown"]) for change in changes] == [(caveat, False)] * 2
     assert all(change["p_adjusted"] < 0.05 for change in changes)
     assert code == int(lost)  # a seed that diverged is a result, and no better one
 

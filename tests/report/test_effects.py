@@ -100,7 +100,7 @@ def text(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> dict[str, Any]:
+def message(folder: Path) -> dict[str, Any]:
     """The verdicts, and the effects from their own file."""
     found: dict[str, Any] = json.loads((folder / "verdicts.json").read_text())
     effects: dict[str, Any] = json.loads((folder / "effects.json").read_text())

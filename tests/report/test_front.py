@@ -212,7 +212,7 @@ def test_seeds_scored_on_different_items_are_refused() -> None:
             good if job.metric != "accuracy" or job.repeat else Outcome(status="measured", values=good.values, samples={"correct": (1.0,)})
         )
 
-    with pytest.raises(RequestError, match="not on the same"):
+    with pytest.raises(RequestError, match="different numbers of test items"):
         item_scores_of(stored(planned(), uneven))
 
 

@@ -21,7 +21,7 @@ from bench.report.charts.style import figure_style
 from bench.report.document import Block, Document, FigureBlock, Paragraph, Section, TableBlock
 from bench.report.markdown import to_markdown
 from bench.report.sections.ablation import question_blocks
-from bench.report.sections.peers import standing_blocks, standing_json
+from bench.report.sections.peers import peer_blocks, peer_json
 from bench.report.sections.verdicts import verdicts_json
 from bench.report.write import write_report
 from bench.spec import Part, PlannedArm, PlannedCell, Question
@@ -111,7 +111,7 @@ def made(
 
 def section_of(data: Study) -> tuple[Block, ...]:
     with figure_style():
-        return standing_blocks(data)
+        return peer_blocks(data)
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,8 @@ def section(found: tuple[Block, ...]) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(study: Study) -> dict[str, Any]:
-    standing: dict[str, Any] = standing_json(study)["standing"]
+def message(study: Study) -> dict[str, Any]:
+    standing: dict[str, Any] = peer_json(study)["standing"]
     return standing
 
 
@@ -242,4 +242,4 @@ def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path
 
 def test_other_runs_have_no_such_section(make_data: MakeData) -> None:
     other = make_data(models=("gmlp",), lengths=(17,))
-    assert (section_of(other), standing_json(other)) == ((), {})
+    assert (section_of(other), peer_json(other)) == ((), {})

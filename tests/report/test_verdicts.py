@@ -47,7 +47,7 @@ def test_the_sentence_says_what_was_decided_and_no_more() -> None:
 
 
 def test_a_quick_run_says_that_it_decides_nothing() -> None:
-    text = sentence(judged(quick=True, doubt="A quick run."), "A quick run.")
+    text = sentence(judged(quick=True, caveat="A quick run."), "A quick run.")
     assert text == "This run decides none of the claims about quadratic cost; the table says what each claim needs."
 
 
@@ -114,12 +114,12 @@ def test_json_holds_every_claim_with_its_figures(make_data: MakeData) -> None:
 
 def test_noise_and_quickness_reach_the_evidence(make_data: MakeData) -> None:
     noisy = {"cell": "x", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
-    for data, quick, doubt in (
+    for data, quick, caveat in (
         (make_data(), False, ""),
         (make_data(quick=True), True, "A quick run decides nothing"),
         (make_data(control=noisy), False, "The A/A control leaves out 1"),
     ):
         found = data.evidence
         assert found.quick is quick
-        assert found.doubt.startswith(doubt)
-        assert bool(found.doubt) is bool(doubt)
+        assert found.caveat.startswith(caveat)
+        assert bool(found.caveat) is bool(caveat)

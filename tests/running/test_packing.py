@@ -19,7 +19,7 @@ from bench.files import LEAST_DICTIONARY_BYTES, pack, packed_path, unpack, write
 from bench.planning.flags import read_flags
 from bench.progress import listening
 from bench.running.folder import choose_folder
-from bench.running.runner import execute, jobs_ahead
+from bench.running.runner import execute, jobs_to_run
 from bench.running.store import (
     RECORDS,
     RecordWriter,
@@ -170,7 +170,7 @@ def test_a_corrupt_line_of_a_packed_file_is_named_with_its_file(run: Path) -> No
         read_records(run / RECORDS)
     assert "--retry corrupt" in raised.value.hint
     assert len(read_records(run / RECORDS, skip_corrupt=True)) == 2
-    with RecordWriter(run, put_corrupt_aside=True) as writer:
+    with RecordWriter(run, move_corrupt=True) as writer:
         assert writer.num_corrupt == 1
     assert read_records(run / RECORDS) == [made_record(0), made_record(1)]
 
@@ -209,7 +209,7 @@ def test_a_complete_run_is_packed_and_an_unfinished_one_is_not(plan: Plan, tmp_p
         first = (folder / RECORDS).read_bytes().splitlines(keepends=True)[0]
         (folder / RECORDS).write_bytes(first)
     assert not choose_folder(plan, folder, today).complete
-    assert len(jobs_ahead(plan, folder, RunRecords(folder))) == 1
+    assert len(jobs_to_run(plan, folder, RunRecords(folder))) == 1
     assert execute(plan, folder, Silent(), executor="inline").complete
     assert names(folder) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}
     assert (content_of(folder / RECORDS) or b"").startswith(first)
@@ -223,7 +223,7 @@ def test_a_packed_run_is_gone_on_with(plan: Plan, tmp_path: Path) -> None:
         first = (folder / RECORDS).read_bytes().splitlines(keepends=True)[0]
         (folder / RECORDS).write_bytes(first)
         writer.pack()
-    assert len(jobs_ahead(plan, folder, RunRecords(folder))) == 1
+    assert len(jobs_to_run(plan, folder, RunRecords(folder))) == 1
     assert len(execute(plan, folder, Silent(), executor="inline").stored.records) == 2
     assert (content_of(folder / RECORDS) or b"").startswith(first)
 

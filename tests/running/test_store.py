@@ -243,7 +243,7 @@ def test_a_later_line_of_the_same_job_takes_the_place_of_the_earlier(tmp_path: P
 def test_corrupt_lines_are_put_aside_as_they_are(tmp_path: Path) -> None:
     bad = b"\x00\xff no record\r"
     (tmp_path / RECORDS).write_bytes(line_of(record(0)) + bad + b"\n" + line_of(record(1)) + b"torn")
-    with RecordWriter(tmp_path, put_corrupt_aside=True) as writer:
+    with RecordWriter(tmp_path, move_corrupt=True) as writer:
         assert writer.num_corrupt == 1
         with pytest.raises(RequestError, match="another process"), RecordWriter(tmp_path):
             pass

@@ -1,7 +1,11 @@
-"""How a model is executed: one engine per file, chosen as `name+option=value`. This is the contract; it imports no torch.
+"""An engine executes a model. One engine per file, chosen as `name+option=value`.
 
-An engine's file holds `Config` (its options, a frozen dataclass), `refusal(config, workload)`, why it cannot run a workload (empty: it can), and
-`prepare(model, data, config, *, trains)`. `HIDES_OPERATORS` says that what it runs is not visible to torch's dispatch modes, operator by operator.
+This module is the contract and imports no torch. The file of an engine holds:
+
+`Config`: the options, as a frozen dataclass.
+`why_unsupported(config, workload)`: why the engine cannot run a workload; empty if it can.
+`prepare(model, data, config, *, trains)`: the model, ready to run, as a `Prepared`.
+`HIDES_OPERATORS`: whether torch's dispatch modes cannot see the single operators.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ Facts = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
-    """An engine and its options, as typed: `compile+mode=max-autotune`."""
+    """An engine and its options, such as `compile+mode=max-autotune`."""
 
     name: str
     options: tuple[tuple[str, OptionValue], ...] = ()
@@ -44,9 +48,14 @@ def _as_it_is(call: Call) -> Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A model ready to run. `forward` takes the place of the model; `wrap` is put around a whole step, which in training holds the backward and the
-    optimizer too. `facts`, asked for after the first step: columns that say what really ran, `engine_effective` among them. `replays`: CUDA
-    graphs are replayed, whose memory was allocated when they were recorded; `is_graph`: a whole step is the replay of one."""
+    """A model ready to run.
+
+    `forward`: replaces the model.
+    `wrap`: wraps a whole step, which in training includes the backward pass and the optimizer.
+    `facts`: read after the first step; columns on the kernels that really ran, `engine_effective` among them.
+    `replays`: CUDA graphs are replayed; their memory was allocated when they were recorded.
+    `is_graph`: a whole step is one graph.
+    """
 
     forward: Callable[[Tensor], Tensor]
     wrap: Callable[[Call], Call] = _as_it_is
@@ -59,13 +68,16 @@ class Engine(Protocol):
     HIDES_OPERATORS: bool
     Config: Callable[..., Any]
 
-    def refusal(self, config: Any, workload: Workload) -> str: ...
+    def why_unsupported(self, config: Any, workload: Workload) -> str: ...
 
     def prepare(self, model: nn.Module, data: Tensor, config: Any, *, trains: bool) -> Prepared: ...
 
 
 def parse_engine(text: str) -> EngineChoice:
-    """An entry of `--engine`; options at their default are left out, and the others are in one order."""
+    """Parse an entry of `--engine`.
+
+    Options at their default are dropped and the others sorted, so that equal engines have equal names.
+    """
     name, *settings = text.split("+")
     catalog.require("engines", name)
     known = catalog.options(name, "engines")
@@ -83,10 +95,10 @@ def config_of(choice: EngineChoice) -> Any:
     return catalog.load("engines", choice.name).Config(**dict(choice.options))
 
 
-def refusal(workload: Workload) -> str:
-    """Why the workload's engine cannot run it here; empty where it can."""
+def why_unsupported(workload: Workload) -> str:
+    """Return why the engine cannot run this workload here; empty if it can."""
     choice = parse_engine(workload.engine)
-    return str(catalog.load("engines", choice.name).refusal(config_of(choice), workload))
+    return str(catalog.load("engines", choice.name).why_unsupported(config_of(choice), workload))
 
 
 def hides_operators(engine: str) -> bool:

@@ -39,7 +39,7 @@ class Config:
         require_one_of("mode", self.mode, MODES)
 
 
-def refusal(config: Config, workload: Workload) -> str:
+def why_unsupported(config: Config, workload: Workload) -> str:
     if config.freeze and workload.phase == "train":
         return "freeze=true makes the weights constants, so it needs --phase infer"
     return ""

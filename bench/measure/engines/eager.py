@@ -25,7 +25,7 @@ class Config:
     channels_last: bool = False
 
 
-def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
+def why_unsupported(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
     return ""
 
 

@@ -26,7 +26,7 @@ class Config:
     """This engine has no options."""
 
 
-def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
+def why_unsupported(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
     return "" if workload.device == "cuda" else "CUDA graphs need --device cuda"
 
 

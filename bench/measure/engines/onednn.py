@@ -34,7 +34,7 @@ class Config:
     split: bool = True
 
 
-def refusal(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
+def why_unsupported(config: Config, workload: Workload) -> str:  # noqa: ARG001  # the signature of every engine
     if workload.device != "cpu":
         return "it needs --device cpu"
     if workload.dtype == "bf16" and workload.phase == "train":
@@ -57,7 +57,7 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
     from bench.measure.onednn.rewrite import rewrite
     from bench.measure.onednn.site import Choices
 
-    if reason := product.refusal(data.dtype):
+    if reason := product.why_unsupported(data.dtype):
         raise RuntimeError(f"engine onednn cannot run: {reason}")
     sites: dict[int, list[Site]] = {}  # by the size of the batch piece that they process
     choices = Choices()

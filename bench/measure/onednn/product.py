@@ -20,7 +20,7 @@ A longer inner dimension does not fit the caches.
 """
 
 
-def refusal(dtype: torch.dtype = torch.float32) -> str:
+def why_unsupported(dtype: torch.dtype = torch.float32) -> str:
     """Say why these products are unavailable; empty if they are available."""
     if not torch.backends.mkldnn.is_available():
         return "this build of torch has no oneDNN"

@@ -62,7 +62,7 @@ def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
     numbers_of = {effect.measure.title: effect.num_comparisons for effect in estimated}
     corrected = ", ".join(f"{num} of {title}" for title, num in numbers_of.items())
     spreads = ", ".join(dict.fromkeys(effect.spread for effect in estimated if effect.spread))
-    doubts = "; ".join(dict.fromkeys(effect.doubt for effect in effects if effect.doubt))
+    doubts = "; ".join(dict.fromkeys(effect.caveat for effect in effects if effect.caveat))
     sentences = (
         f"{part.name}: every variant against {part.baseline}. Costs are ratios to it; qualities have 95 % t-intervals over seeds.",
         f"Intervals of differences and of time ratios hold for all comparisons of this run together ({corrected})." if corrected else "",
@@ -137,7 +137,7 @@ def effects_json(effects: Sequence[Effect]) -> list[dict[str, Any]]:
             "own_low": effect.own and effect.own.low,
             "own_high": effect.own and effect.own.high,
             "shown": effect.shown,
-            "doubt": effect.doubt,
+            "doubt": effect.caveat,
             "cells": list(effect.contrast.cells),
         }
         for effect in effects
@@ -178,7 +178,7 @@ def _effect(
             effect = dataclasses.replace(effect, estimate=effect.own) if effect and effect.own else None
         if effect is None:
             return "", None
-        mark = "" if effect.p_adjusted is None or name in COSTS or effect.doubt else (", shown" if effect.shown else f", {NO_EFFECT}")
+        mark = "" if effect.p_adjusted is None or name in COSTS or effect.caveat else (", shown" if effect.shown else f", {NO_EFFECT}")
         return f"{interval_text(effect.estimate, effect.measure.unit)}{mark}", effect.estimate.estimate
 
     return form

@@ -9,7 +9,7 @@ from typing import Any
 from bench import numbers
 from bench.analysis.diff import LATENCY, ORDER, TwoRuns, Verdict
 from bench.analysis.latency_tests import NOT_COMPARABLE, CellComparison
-from bench.analysis.run_changes import value_of
+from bench.analysis.run_changes import Change, value_of
 from bench.report.document import Block, Bullets, Document, Paragraph, Section, TableBlock
 from bench.report.tables import Table
 
@@ -40,12 +40,18 @@ def json_of(found: TwoRuns, verdict: Verdict | None = None) -> dict[str, Any]:
         "differing": {key: list(values) for key, values in found.differing.items()},
         "cells": [_cell_json(c, found) for c in found.cells],
         "families": [dataclasses.asdict(f) for f in found.families],
-        "changes": [{"name": found.names[c.cell_id], "shown": c.shown, **dataclasses.asdict(c)} for c in found.changes],
+        "changes": [_change_json(c, found) for c in found.changes],
         "untested": {found.names[cell]: reason for cell, reason in found.trained.untested.items()},
         "fail_if": verdict.bound.text if verdict else None,
         "failing": list(verdict.failing) if verdict else [],
         "num_judged": verdict.num_judged if verdict else None,
     }
+
+
+def _change_json(change: Change, found: TwoRuns) -> dict[str, Any]:
+    fields = dataclasses.asdict(change)
+    fields["doubt"] = fields.pop("caveat")
+    return {"name": found.names[change.cell_id], "shown": change.shown, **fields}
 
 
 def _cell_json(comparison: CellComparison, found: TwoRuns) -> dict[str, Any]:
@@ -91,7 +97,7 @@ def changes_table(found: TwoRuns) -> Table:
             f"{c.first:g}",
             f"{c.second:g}",
             "" if c.p_adjusted is None else numbers.p_value(c.p_adjusted),
-            "" if c.shown else f"not claimed ({c.doubt})" if c.doubt else "no difference shown",
+            "" if c.shown else f"not claimed ({c.caveat})" if c.caveat else "no difference shown",
         )
         for c in found.changes
     ]

@@ -1,6 +1,6 @@
 """Compare our models with peers, the models of other people.
 
-A run without peers has no such section. In code the comparison is a standing (`bench.analysis.peers.Standing`), and a place is one
+A run without peers has no such section. In code the comparison is a standing (`bench.analysis.peers.PeerComparison`), and a place is one
 combination of part, length, batch size and workload.
 """
 
@@ -13,7 +13,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peers import SHIPPED, Contender, Mean, Pair, Place, Standing, both_with, is_empty
+from bench.analysis.peers import SHIPPED, Contender, Mean, Pair, PeerComparison, Place, both_with, is_empty
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
@@ -49,7 +49,7 @@ SHARES_CAPTION = (
 EXCLUDED_CAPTION = "These configurations enter no ratio and no mean, because their answers differ or their measurements are incomplete."
 
 
-def standing_blocks(study: Study) -> tuple[Block, ...]:
+def peer_blocks(study: Study) -> tuple[Block, ...]:
     """Return summary, figures and tables; () without peers.
 
     Call inside `style.figure_style`.
@@ -57,11 +57,11 @@ def standing_blocks(study: Study) -> tuple[Block, ...]:
     standing = study.peers
     if standing is None:
         return ()
-    figures = draw_standing(standing, study.frame)
-    return (Paragraph(text=summary(standing)), *figures, *_tables(standing, study.kernel_shares, study.doubt))
+    figures = draw_peers(standing, study.frame)
+    return (Paragraph(text=summary(standing)), *figures, *_tables(standing, study.kernel_shares, study.caveat))
 
 
-def summary(standing: Standing) -> str:
+def summary(standing: PeerComparison) -> str:
     """State each part's geometric mean, and how often ours is faster.
 
     The mean is over the fastest peer of each place. The number counts fp32 alone, if the run has fp32.
@@ -77,11 +77,11 @@ def summary(standing: Standing) -> str:
     return f"{lead} Ours is shown to take less time in {shown} of {len(pairs)} configurations (Holm)."
 
 
-def _tables(standing: Standing, shares: Sequence[KernelShare], doubt: str) -> tuple[Block, ...]:
+def _tables(standing: PeerComparison, shares: Sequence[KernelShare], caveat: str) -> tuple[Block, ...]:
     """Return the tables with rows."""
     found = (
         (mean_table(standing.means), MEANS_CAPTION),
-        (cell_table(standing.fastest), " ".join(filter(None, (CELLS_CAPTION, doubt)))),
+        (cell_table(standing.fastest), " ".join(filter(None, (CELLS_CAPTION, caveat)))),
         (pair_table(standing.pairs), " ".join((PAIRS_CAPTION, *differences(standing)))),
         (share_table(shares), SHARES_CAPTION),
         (excluded_table(standing), EXCLUDED_CAPTION),
@@ -100,7 +100,7 @@ CAPTION = (
 )
 
 
-def draw_standing(standing: Standing, frame: pandas.DataFrame) -> Iterator[FigureBlock]:
+def draw_peers(standing: PeerComparison, frame: pandas.DataFrame) -> Iterator[FigureBlock]:
     """Draw ratios against n with a panel per model, phase and batch.
 
     `frame`: prepared rows. Call inside `style.figure_style`.
@@ -132,7 +132,7 @@ def _missing(pairs: Sequence[Pair]) -> tuple[str, ...]:
     return tuple(f"{p.place.part}, n = {p.place.seq_len}, batch {p.place.batch_size}, {p.peer}: fewer than two rounds" for p in lost)
 
 
-def standing_json(study: Study) -> dict[str, Any]:
+def peer_json(study: Study) -> dict[str, Any]:
     """Return the comparison for `verdicts.json`; {} without peers.
 
     Unknown ratios have no numbers.
@@ -229,7 +229,7 @@ def pair_table(pairs: Sequence[Pair]) -> Table:
     return _table(("part", "n", "batch", "peer", *kinds, "output error"), rows)
 
 
-def differences(standing: Standing) -> list[str]:
+def differences(standing: PeerComparison) -> list[str]:
     """Write one sentence per peer that was changed to compare answers.
 
     The sentence names the components removed for the comparison; timed peers keep them.
@@ -254,7 +254,7 @@ def share_table(shares: Sequence[KernelShare]) -> Table:
     return _table(headers, rows)
 
 
-def excluded_table(standing: Standing) -> Table:
+def excluded_table(standing: PeerComparison) -> Table:
     rows = [(*_place_values(lost.place), lost.contender.side, lost.contender.engine, lost.reason) for lost in standing.excluded]
     return _table(("part", "n", "batch", "side", "engine", "why"), rows)
 

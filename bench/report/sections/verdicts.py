@@ -19,12 +19,12 @@ ONE_WIDTH = "shape"
 """The policy of matching with the same width at every n."""
 
 
-def sentence(verdicts: Sequence[Verdict], doubt: str = "") -> str:
+def sentence(verdicts: Sequence[Verdict], caveat: str = "") -> str:
     """Answer the decided claims on quadratic cost in a few sentences.
 
-    The sentences cover growth, speed and accuracy. `doubt`: why times support no claim; leaves out everything timed.
+    The sentences cover growth, speed and accuracy. `caveat`: why times support no claim; leaves out everything timed.
     """
-    timed = () if doubt else (_time(verdicts), _hidden_quadratic(verdicts), _speed(verdicts))
+    timed = () if caveat else (_time(verdicts), _hidden_quadratic(verdicts), _speed(verdicts))
     texts = (_growth(verdicts), *timed, _quality(verdicts))
     return " ".join(filter(None, texts)) or (
         "This run decides none of the claims about quadratic cost; the table says what each claim needs."
@@ -87,7 +87,7 @@ def verdicts_json(study: Study) -> dict[str, Any]:
         "created": study.plan.created,
         "command": study.plan.command,
         "quick": study.plan.settings.quick,
-        "answer": answer_sentence(study.outcomes) or sentence(study.verdicts, study.doubt),
+        "answer": answer_sentence(study.outcomes) or sentence(study.verdicts, study.caveat),
         "verdicts": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.verdicts],
         "predictions": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.outcomes],
     }

@@ -72,10 +72,10 @@ def test_nothing_but_what_cannot_run_is_a_wrong_request() -> None:
 
 def test_what_runs_on_a_gpu_only_is_planned_for_one() -> None:
     assert {p.cell.workload.engine for p in plan(device="cuda", engine="graph,eager", dtype="tf32").cells} == {"graph", "eager"}
-    assert "needs --device cpu" in engines.refusal(Workload(engine="onednn", device="cuda"))
-    assert "fp32 or bf16" in engines.refusal(Workload(engine="onednn", dtype="bf16-autocast"))
-    assert "--phase infer" in engines.refusal(Workload(engine="onednn", dtype="bf16", phase="train"))
-    assert not engines.refusal(Workload(engine="onednn", dtype="bf16"))
+    assert "needs --device cpu" in engines.why_unsupported(Workload(engine="onednn", device="cuda"))
+    assert "fp32 or bf16" in engines.why_unsupported(Workload(engine="onednn", dtype="bf16-autocast"))
+    assert "--phase infer" in engines.why_unsupported(Workload(engine="onednn", dtype="bf16", phase="train"))
+    assert not engines.why_unsupported(Workload(engine="onednn", dtype="bf16"))
 
 
 def test_every_engine_says_whether_it_hides_operators() -> None:
@@ -93,7 +93,7 @@ def never_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "fastest", lambda candidates, *_: list(candidates)[-1])
 
 
-@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
 @pytest.mark.usefixtures("never_torch")
 @pytest.mark.parametrize("phase", ["infer", "train"])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -110,7 +110,7 @@ def test_a_model_computes_the_same_by_onednn(family: str, phase: str) -> None:
     assert "1 graph, 0 graph breaks" in facts["engine_effective"]
 
 
-@pytest.mark.skipif(bool(product.refusal(torch.bfloat16)), reason=product.refusal(torch.bfloat16))
+@pytest.mark.skipif(bool(product.why_unsupported(torch.bfloat16)), reason=product.why_unsupported(torch.bfloat16))
 @pytest.mark.usefixtures("never_torch")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_computes_the_same_by_onednn_in_bf16(family: str) -> None:
@@ -124,7 +124,7 @@ def test_a_model_computes_the_same_by_onednn_in_bf16(family: str) -> None:
     assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max()
 
 
-@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
 def test_causal_and_plain_attention_of_equal_sizes_choose_apart() -> None:
     torch._dynamo.reset()
     eager, cell = cells(models="encoder_decoder", seq="514", batch="1", engine="eager,onednn", input="tokens")
@@ -132,7 +132,7 @@ def test_causal_and_plain_attention_of_equal_sizes_choose_apart() -> None:
     torch.testing.assert_close(step.call(), build_step(eager, seed=3).call(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
 def test_a_batch_whose_samples_share_statistics_is_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_ROWS", 17)
     monkeypatch.setattr(pieces, "HANDICAP", 1e9)
@@ -158,7 +158,7 @@ class Chunked(torch.nn.Module):
         return torch.nn.functional.linear(input=mixed[:, 0], weight=second)
 
 
-@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
 @pytest.mark.usefixtures("never_torch")
 @torch.no_grad()
 def test_weights_made_in_every_call_are_not_packed_and_named_tensors_are_left_alone() -> None:
@@ -169,7 +169,7 @@ def test_weights_made_in_every_call_are_not_packed_and_named_tensors_are_left_al
     assert prepared.facts()["engine_effective"].startswith("linear: 1 onednn;")
 
 
-@pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
 @pytest.mark.usefixtures("never_torch")
 def test_attention_by_onednn_is_recorded() -> None:
     torch._dynamo.reset()

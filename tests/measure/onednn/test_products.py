@@ -16,7 +16,7 @@ from bench.measure.onednn.product import INNER_CHUNK, linear
 from bench.measure.onednn.rewrite import PackedLinear
 from bench.measure.onednn.shared_matrix import shared_matrix_product, with_bias
 
-pytestmark = pytest.mark.skipif(bool(product.refusal()), reason=product.refusal())
+pytestmark = pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
 TOLERANCE = 1e-5
 
 
@@ -64,7 +64,7 @@ def test_attention_of_the_strided_heads_of_one_projection() -> None:
     torch.testing.assert_close(attention(query, key, value, 8**-0.5), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(bool(product.refusal(torch.bfloat16)), reason=product.refusal(torch.bfloat16))
+@pytest.mark.skipif(bool(product.why_unsupported(torch.bfloat16)), reason=product.why_unsupported(torch.bfloat16))
 @pytest.mark.parametrize("score_bytes", [1, 3 * 33 * 33 * 2, attention_module.SCORE_BYTES])
 def test_attention_in_bf16_some_heads_at_a_time(score_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_module, "SCORE_BYTES", score_bytes)

@@ -144,7 +144,7 @@ def test_a_backward_that_cannot_be_launched_is_noticed_before_the_forward(monkey
     found = call(tokens)
     found.sum().backward()
     assert_close_to_largest(found, expected, 1e-5)
-    assert module.fused_refusal(tokens) == "out of resource: shared memory, Required: 294912, Hardware limit: 232448."
+    assert module.why_fused_unsupported(tokens) == "out of resource: shared memory, Required: 294912, Hardware limit: 232448."
     assert module.effective_kernel(tokens) == gating("auto").effective_kernel(tokens) != "fused"
     with torch.no_grad():  # which needs no backward
         assert module.effective_kernel(tokens) == "fused"
@@ -337,7 +337,7 @@ def test_under_autocast_weights_stay_as_they_are() -> None:
     module, tokens = gating("fused"), torch.randn(2, 17, 48)
     exact = gating("linear").double()(tokens.bfloat16().double())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert "autocast" in module.fused_refusal(tokens)
+        assert "autocast" in module.why_fused_unsupported(tokens)
         found = module(tokens.bfloat16())
     found.sum().backward()
     assert found.dtype == torch.bfloat16

@@ -29,7 +29,7 @@ print("torch.utils.flop_counter" in sys.modules)  # which takes its time, and im
 from models.kernels import spatial_gating_operator
 module, tokens = build(Config(seq_len=5, width=8, kernel="fused")), torch.randn(2, 5, 8)
 module(tokens).sum().backward()
-print(module.fused_refusal(tokens))
+print(module.why_fused_unsupported(tokens))
 """
 
 
@@ -42,7 +42,7 @@ def _triton(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_triton")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_nothing_forbids_the_default_gate_on_cuda(dtype: torch.dtype) -> None:
-    assert fused.fused_refusal(device_type="cuda", dtype=dtype) == ""
+    assert fused.why_fused_unsupported(device_type="cuda", dtype=dtype) == ""
 
 
 @pytest.mark.usefixtures("_triton")
@@ -58,12 +58,12 @@ def test_nothing_forbids_the_default_gate_on_cuda(dtype: torch.dtype) -> None:
     ],
 )
 def test_what_forbids_it_is_said(changed: dict[str, Any], reason: str) -> None:
-    assert fused.fused_refusal(**RUNS | changed) == reason
+    assert fused.why_fused_unsupported(**RUNS | changed) == reason
 
 
 def test_without_triton_that_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "HAS_TRITON", False)
-    assert fused.fused_refusal(**RUNS) == "Triton is not installed"
+    assert fused.why_fused_unsupported(**RUNS) == "Triton is not installed"
 
 
 @pytest.mark.usefixtures("_triton")
@@ -77,7 +77,7 @@ def test_the_module_falls_back_and_answers_the_same(options: dict[str, Any], rea
     randomise(reference)
     module.load_state_dict(reference.state_dict())
     tokens = torch.randn(2, 9, 16)
-    assert reason in module.fused_refusal(tokens)
+    assert reason in module.why_fused_unsupported(tokens)
     assert module.effective_kernel(tokens) == reference.effective_kernel(tokens) != "fused"
     assert_close_to_largest(module(tokens), reference(tokens), 1e-6)
 
@@ -97,7 +97,7 @@ def test_the_module_asks_with_its_own_options(monkeypatch: pytest.MonkeyPatch, o
     monkeypatch.setattr(fused, "IS_INTERPRETED", True)  # then a CPU will do
     monkeypatch.setattr(spatial_gating, "kernel_failure", lambda *_: "")
     module, tokens = build(Config(seq_len=9, width=16, kernel="fused", **options)), torch.randn(2, 9, 16)
-    assert module.fused_refusal(tokens) == reason
+    assert module.why_fused_unsupported(tokens) == reason
     assert (module.effective_kernel(tokens) == "fused") is (reason == "")
 
 
@@ -130,7 +130,7 @@ def test_kernels_that_cannot_be_launched_are_replaced_and_named(monkeypatch: pyt
     module.load_state_dict(reference.state_dict())
     tokens = torch.randn(2, 9, 16)
     assert torch.equal(module(tokens), reference(tokens))
-    reason = module.fused_refusal(tokens)
+    reason = module.why_fused_unsupported(tokens)
     assert reason
     assert "\n" not in reason
     assert module.effective_kernel(tokens) == reference.effective_kernel(tokens)
@@ -140,7 +140,7 @@ def test_kernels_that_cannot_be_launched_are_replaced_and_named(monkeypatch: pyt
 def test_small_sizes_stand_for_large_ones(num_bytes: int) -> None:
     """The same side of a tile, and a multiple of 16 or not."""
     for size in (2, 16, 17, 24, 33, 64, 65, 196, 256, 257, 768, 1025, 4096, 4097, 65_537):
-        small = fused.smallest_alike(size, num_bytes)
+        small = fused.smallest_equivalent_size(size, num_bytes)
         assert small <= min(size, 128)
         assert (size - small) % 16 == 0
         assert tiles_of_product(small, small, num_bytes) == tiles_of_product(size, size, num_bytes)
