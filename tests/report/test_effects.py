@@ -100,7 +100,7 @@ def text(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def message(folder: Path) -> dict[str, Any]:
+def verdicts_json(folder: Path) -> dict[str, Any]:
     """The verdicts, and the effects from their own file."""
     found: dict[str, Any] = json.loads((folder / "verdicts.json").read_text())
     effects: dict[str, Any] = json.loads((folder / "effects.json").read_text())
@@ -160,12 +160,12 @@ def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spr
     assert "own spread" not in later
 
 
-def test_intervals_are_wider_than_each_alone(told: dict[str, Any], make_data: MakeData) -> None:
+def test_intervals_are_wider_than_each_alone(verdicts_json: dict[str, Any], make_data: MakeData) -> None:
     data = made(make_data)
-    (found,) = [e for e in told["effects"] if (e["measure"], e["arm"], e["place"]) == ("accuracy", "vit", {"seq_len": 17.0})]
+    (found,) = [e for e in verdicts_json["effects"] if (e["measure"], e["arm"], e["place"]) == ("accuracy", "vit", {"seq_len": 17.0})]
     first, second = (data.scores[cell].scores for cell in found["cells"])
     alone = two_way_test(first, second)
-    num = len([e for e in told["effects"] if e["measure"] == "accuracy"])
+    num = len([e for e in verdicts_json["effects"] if e["measure"] == "accuracy"])
     together = two_way_test(first, second, 1 - 0.05 / num)
     assert num == 3 * len(LENGTHS)  # two arms against the baseline, and the pair that a prediction names
     assert found["low"] == pytest.approx(together.low)
@@ -195,17 +195,17 @@ def test_kernels_of_one_model_have_its_exponent_of_flops_both(make_data: MakeDat
     assert re.fullmatch(r"1\.\d\d", texts[0])
 
 
-def test_the_verdicts_hold_predictions_and_effects(told: dict[str, Any]) -> None:
-    assert [(p["about"], p["scope"], p["answer"]) for p in told["predictions"]] == [
+def test_the_verdicts_hold_predictions_and_effects(verdicts_json: dict[str, Any]) -> None:
+    assert [(p["about"], p["scope"], p["answer"]) for p in verdicts_json["predictions"]] == [
         ("vit against gmlp", {"part": TRAINED}, "supported"),
         ("transformer against vit", {"part": TRAINED}, "supported"),
         ("vit against gmlp", {"part": TRAINED}, "undecided"),
     ]
-    assert set(told["predictions"][0]) == set(told["verdicts"][0])
-    assert told["answer"].startswith("Of 3 predictions: 2 supported")
-    assert {e["measure"] for e in told["effects"]} >= {"accuracy", "latency_ms", "params", "flops", "activation_bytes"}
-    assert {e["p_adjusted"] for e in told["effects"] if e["measure"] == "params"} == {None}
-    assert all(e["low"] <= e["estimate"] <= e["high"] for e in told["effects"])
+    assert set(verdicts_json["predictions"][0]) == set(verdicts_json["verdicts"][0])
+    assert verdicts_json["answer"].startswith("Of 3 predictions: 2 supported")
+    assert {e["measure"] for e in verdicts_json["effects"]} >= {"accuracy", "latency_ms", "params", "flops", "activation_bytes"}
+    assert {e["p_adjusted"] for e in verdicts_json["effects"] if e["measure"] == "params"} == {None}
+    assert all(e["low"] <= e["estimate"] <= e["high"] for e in verdicts_json["effects"])
 
 
 def test_a_figure_is_drawn_for_parts_with_effects_alone(folder: Path) -> None:

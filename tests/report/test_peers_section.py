@@ -131,7 +131,7 @@ def section(found: tuple[Block, ...]) -> str:
 
 
 @pytest.fixture(scope="module")
-def message(study: Study) -> dict[str, Any]:
+def peers_json(study: Study) -> dict[str, Any]:
     standing: dict[str, Any] = peer_json(study)["standing"]
     return standing
 
@@ -177,16 +177,16 @@ def test_engines_stand_side_by_side(section: str) -> None:
     assert [float(text.split("[")[0]) for text in line.split("|")[3:6]] == pytest.approx([0.45, 0.95, 0.75], abs=0.01)
 
 
-def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section: str, told: dict[str, Any]) -> None:
+def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section: str, peers_json: dict[str, Any]) -> None:
     assert lines_with(section, "lucidrains", "outputs differ: output error 3.0e-01")
-    assert [(found["whose"], found["n"], found["batch_size"]) for found in told["excluded"]] == [("lucidrains", 17, 1)]
-    mean = next(m for m in told["means"] if (m["part"], m["peer"], m["kind"]) == ("gMLP, infer", "lucidrains", "best engine / as shipped"))
+    assert [(found["whose"], found["n"], found["batch_size"]) for found in peers_json["excluded"]] == [("lucidrains", 17, 1)]
+    mean = next(m for m in peers_json["means"] if (m["part"], m["peer"], m["kind"]) == ("gMLP, infer", "lucidrains", "best engine / as shipped"))
     assert mean["cells"] == 5
 
 
-def test_kernel_and_architecture_are_told_apart(told: dict[str, Any]) -> None:
+def test_kernel_and_architecture_are_told_apart(peers_json: dict[str, Any]) -> None:
     """As shipped 1.5; ours 1.5 * 0.5 / 0.45; so kernels come to 0.9 of it, less than nothing."""
-    mean = next(share for share in told["kernel_shares"] if "n" not in share and share["phase"] == "infer")
+    mean = next(share for share in peers_json["kernel_shares"] if "n" not in share and share["phase"] == "infer")
     assert mean["peer"] == "timm"
     assert mean["as_shipped"]["estimate"] == pytest.approx(1.5, rel=0.02)
     assert mean["ours"]["estimate"] == pytest.approx(1.5 * 0.5 / 0.45, rel=0.02)
