@@ -180,7 +180,9 @@ def test_engines_stand_side_by_side(section: str) -> None:
 def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section: str, peers_json: dict[str, Any]) -> None:
     assert lines_with(section, "lucidrains", "outputs differ: output error 3.0e-01")
     assert [(found["whose"], found["n"], found["batch_size"]) for found in peers_json["excluded"]] == [("lucidrains", 17, 1)]
-    mean = next(m for m in peers_json["means"] if (m["part"], m["peer"], m["kind"]) == ("gMLP, infer", "lucidrains", "best engine / as shipped"))
+    mean = next(
+        m for m in peers_json["means"] if (m["part"], m["peer"], m["kind"]) == ("gMLP, infer", "lucidrains", "best engine / as shipped")
+    )
     assert mean["cells"] == 5
 
 
