@@ -7,13 +7,13 @@ The encoder-decoder spends about half of the FLOPs, because each token passes ha
 encoder-decoder with Bahdanau attention is linear in n except for its n^2 / 4 scores. It also learns to reverse at these
 lengths, but each step takes longer.
 
-On inputs longer than the training inputs no model is exact: attention cannot use sinusoidal positions that it has not
-learned from. The recurrent model counts by its state and loses less. Part "shorter to longer" trains on sources of 1 to 12
+On inputs longer than the training inputs no model is exact: attention cannot use sinusoidal positions absent from training.
+The recurrent model counts with its state and loses less. Part "shorter to longer" trains on sources of 1 to 12
 symbols and tests on 16.
 
 The curve y = 2 sin x + x^0.8 is a regression task. Nadaraya-Watson regression averages the observations near x; its learned
 form can choose how near. A Transformer encoder, with 57,000 parameters against none or one, learns the curve itself, which
-is the same in every item, and beats both. Scores are R2; differences are of the mean squared error.
+is the same in every item, and beats both. Scores are R2; differences are in mean squared error.
 
 Source: arXiv 1706.03762, Sec. 3 (encoder-decoder); arXiv 1409.0473 (additive attention); Dive into Deep Learning, Sec. 11.2
 (curve), 11.4 and 11.7.

@@ -6,14 +6,14 @@ that torch picks by default, without a fused gate or packed weights. With the sa
 same.
 
 Before timing, weights are copied from one side to the other, and outputs (in training also gradients) are compared; a configuration with different
-answers is left out and named. On a CPU, models have width 192 and depth 2. At depth 2, the embedding, the head and the cost of a call weigh more than
-at depth 6. Both sides in eager mode, and both with our engine, are shown without a target: they separate the effects of code and engine. In bf16,
-torch's own products already use oneDNN, so peers are also timed with our engine there.
+answers is left out and reported. On a CPU, models have width 192 and depth 2. At depth 2, the embedding, the head and the cost of a call weigh more
+than at depth 6. Both sides in eager mode, and both with our engine, are shown without a target: they separate the effects of code and engine.
+In bf16, torch's own products already use oneDNN, so peers are also timed with our engine there.
 
 Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
 torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).
 
-Cost: about an hour on one thread of a CPU; a GPU about three, most of it compiling, not run yet; --quick three minutes on a CPU.
+Cost: about an hour on one CPU thread; about three on a GPU, mostly compiling (not run yet); three minutes with --quick on a CPU.
 """
 
 import dataclasses

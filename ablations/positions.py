@@ -17,7 +17,7 @@ from bench.spec import Ablation, Arm, Grid, Prediction
 
 IMAGES, MEMORY = "digits", "copy"
 COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32", "sizing": "free"}
-"""Sizing is free so that attention and gMLP can be equal in size.
+"""Sizing is free so that attention and gMLP can match in size.
 
 Canonical sizes of the two families never have both equal width and equal parameters.
 """

@@ -11,7 +11,7 @@ Transformer is post-norm and gMLP pre-norm.
 The bag of words is a metaformer with the mixer identity and without positions: tokens are embedded, each passes the blocks
 alone, and their mean is classified.
 
-Source: arXiv 2105.08050, Sec. 4 (masked language modelling, Table 3 and 6; aMLP); arXiv 2011.04006 (text as bytes, ListOps).
+Source: arXiv 2105.08050, Sec. 4 (masked language modelling, Tables 3 and 6; aMLP); arXiv 2011.04006 (text as bytes, ListOps).
 
 Cost: four hours on one CPU thread; six on a GPU (not run yet); both with data (needs --data-root). Two minutes with --quick
 on a CPU, less without data.

@@ -1,13 +1,13 @@
 """What does each token mixer cost, and how far does it reach?
 
-Prediction: One block is compared with its mixer exchanged, at equal parameters. Attention, spatial gating, additive and
-kernel attention combine n x n pairs and reach every token in one step. A GRU is linear in n, but takes n steps one after
+Prediction: One block is compared with each mixer in turn, at equal parameters. Attention, spatial gating, additive and
+kernel attention combine all n x n pairs and reach every token in one step. A GRU is linear in n, but takes n steps one after
 another, through which its state must keep the requested symbols. Windows and convolutions are linear in n, and reach as far
 as they are wide.
 
 Copying from n / 2 tokens away (task copy; the distance grows with n) is solved by the mixers that reach that far and by no
-other. Windows of 16 solve it while one window holds all tokens, where they equal attention. Convolutions of 9 copy only from
-up to 4 tokens away. The mean and no mixing never solve it. Causal attention always does, because the requested symbols lie
+others. Windows of 16 solve it while one window holds all tokens, where they equal attention. Convolutions of 9 copy from at
+most 4 tokens away. The mean and no mixing never solve it. Causal attention always does, because the requested symbols lie
 in the past. Associative recall, which finds tokens by content, needs two blocks, so this ablation only tests memory of
 positions.
 
@@ -31,7 +31,7 @@ LENGTHS = f"{SHORT},{MIDDLE},{LONG}"
 
 
 def arm(name: str, mixer: str, work: str, steps: str, path: str, attention: str = "auto") -> Arm:
-    """Return the variant of one mixer, with its row of the textbook table.
+    """Return one mixer's variant, with its row of the textbook table.
 
     Symbols: n tokens of width d; windows or kernels of k.
     """

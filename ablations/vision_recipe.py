@@ -2,8 +2,8 @@
 
 Prediction: A ViT of 80k parameters has no built-in notion of neighbouring patches, and learns little of it from a few
 thousand photographs. The ingredients that provide it help most: first a convolutional stem, then flips and shifts of the
-images, then a convolutional teacher. Mixing images (Mixup, CutMix) prevents overfitting, which so small a model hardly shows
-in so short a training: it costs accuracy. RandAugment and erasing change little. Small patches help, but halving their side
+images, then a convolutional teacher. Mixing images (Mixup, CutMix) prevents overfitting, which such a small model hardly
+shows in such a short run: it costs accuracy. RandAugment and erasing change little. Small patches help, but halving their side
 makes four times as many tokens. A constant learning rate without warm-up loses a little. Larger batches at the same rate
 lose by taking fewer steps. Dropout loses accuracy in the body and hardly any in the head; a hidden layer in the head changes
 nothing. Two blocks are as good as four; eight are too narrow. Strong weight decay costs nothing with weak augmentation, and

@@ -141,10 +141,10 @@ class DecoderBlock(nn.Module):
 class EncoderDecoder(nn.Module):
     """Encode the source and decode the target in one teacher-forced pass.
 
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens.
 
-    Source tokens answer from the encoder and target tokens from the decoder. A target token reads the whole source, itself and earlier
-    target tokens. `blocks` holds the encoder's blocks, then the decoder's.
+    The encoder answers source tokens, the decoder target tokens. A target token reads the whole source, itself and earlier target tokens.
+    `blocks` holds the encoder's blocks, then the decoder's.
     """
 
     def __init__(self, config: Config) -> None:
@@ -198,9 +198,9 @@ class EncoderDecoder(nn.Module):
     def decode(self, target: Tensor, memory: Tensor, valid: Tensor | None = None, memory_valid: Tensor | None = None) -> Tensor:
         """Decode the target into the head's input, `(batch, target tokens, width)`.
 
-        `target`: ids or patches, as many tokens as the model has.
+        `target`: ids or patches, floor(n / 2) tokens.
 
-        The answer at token t does not depend on later tokens, so a target that is written token by token may hold anything there.
+        The answer at token t does not depend on later tokens: when decoding token by token, these may hold anything.
         """
         tokens, valid = masked_half(self.embedding.target(target), valid)
         for block in self.blocks[self.depth :]:
@@ -225,7 +225,7 @@ def cost(config: Config) -> Cost:
     """Return the cost of `EncoderDecoder`.
 
     The halves have ceil(n / 2) and floor(n / 2) tokens, so the polynomials hold for every n of the same parity. Causal self-attention
-    counts in full, as both counters do.
+    is counted in full, as by both counters.
     """
     shape, interface, width, n = config.shape, config.interface, config.shape.width, config.shape.seq_len
     feed_forward = _within_sub_layer(feed_forward_cost(width, shape.ffn_width), "feed_forward", width)

@@ -21,7 +21,7 @@ from models.mixers import attention, identity, spatial_gating
 IDENTITY = "identity"
 GATINGS = (IDENTITY, *spatial_gating.GATINGS)
 MIXING_OPTIONS = ("spatial_heads", "tiny_attention", "head_mix", "weight_init", "bias_init", "gate_norm", "toeplitz")
-"""Options without effect if no tokens are mixed."""
+"""Options that must keep their defaults with gating=identity."""
 NOMINAL_FFN_RATIO = 6
 USES_HEADS = False
 REFERENCE_OPTIONS = {"kernel": "linear"}
@@ -39,14 +39,14 @@ class Config:
     """Sizes and options of gMLP.
 
     `pool`: `cls` (a class token) or `mean`.
-    `spatial_heads`: spatial matrices in each block, by default one per group of channels.
-    `tiny_attention`: width of a single-head attention that is added to the gate, aMLP (0: none).
+    `spatial_heads`: number of spatial matrices in each block (see `head_mix`).
+    `tiny_attention`: width of the single-head attention added to the gate, as in aMLP (0: none).
     `activation_after`: apply GELU after the last projection of each block.
     `head_hidden`: width of a hidden layer in the head (0: none).
     `kernel`: formulation of the spatial projection.
     `gating`: form of the gate; see below.
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies every matrix to all channels and averages the results.
-    `weight_init`: standard deviation of the initial W (`1e-6`, `1e-3`, `0.05`), or `default`, torch's for a linear layer of n inputs.
+    `weight_init`: standard deviation of the initial W (`1e-6`, `1e-3`, `0.05`), or `default`, torch's for a linear layer with n inputs.
     `bias_init`: initial b, 0 or 1.
     `gate_norm`: apply LayerNorm before W.
     `toeplitz`: W is constant along its diagonals, 2 n - 1 weights (App. C).
@@ -59,7 +59,7 @@ class Config:
     - `additive`: Z + f(Z).
     - `multiplicative`: Z * f(Z).
     - `identity`: Z, a plain feed-forward block of the same ffn_width: the control for token mixing. Use it with pool=mean, because a class
-        token that never meets another token gives the same answer to every input.
+        token that reads no other token gives the same answer for every input.
 
     Raises ValueError for an unknown value, an ffn_width that does not split, or a mixing option with gating=identity.
     """
@@ -167,7 +167,7 @@ def _identity_config(config: Config) -> identity.Config:
 class GMLP(nn.Module):
     """Classify a sequence, or each token, with gMLP.
 
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens. By default there are no
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens. By default there are no
     position embeddings, because the spatial matrices already depend on position.
     """
 

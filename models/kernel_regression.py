@@ -1,6 +1,6 @@
 """Kernel regression predicts Gaussian-weighted means of observed values.
 
-Nadaraya 1964, Watson 1964; "Dive into Deep Learning", Sec. 11.2. It is attention before the name: the answer at x is the sum over observed
+Nadaraya 1964, Watson 1964; "Dive into Deep Learning", Sec. 11.2. It is an early form of attention: the answer at x is the sum over observed
 (x_i, y_i) of K((x - x_i) / h) y_i, divided by the sum of K((x - x_i) / h), with K the Gaussian. Its only parameter, if any, is the
 bandwidth h.
 
@@ -35,7 +35,7 @@ class Config:
     """Options of kernel regression.
 
     `bandwidth`: `fixed`, or `learned`, starting at `bandwidth_percent`.
-    `bandwidth_percent`: h in hundredths of the unit of x, at least 10. With a smaller h, almost only the nearest point would count, and
+    `bandwidth_percent`: h in hundredths of a unit of x, at least 10. With a smaller h, almost only the nearest point would count, and
         gradients would vanish.
 
     Raises ValueError for an invalid option, or an interface other than points (x, y, query flag) with one number per token.
@@ -73,8 +73,9 @@ def _require_points(interface: Interface) -> None:
 class KernelSmoothing(nn.Module):
     """Predict the weighted mean of the observed values at every token.
 
-    `(batch, n, channels)` -> `(batch, n, 1)`. An observed token counts in its own mean. The weights are a softmax of -(x - x_i)^2 / 2 h^2,
-    which equals the quotient but does not become 0 / 0 far from all points. The answer is 0 for an item without observed tokens.
+    `(batch, n, channels)` -> `(batch, n, 1)`. An observed token counts towards its own mean. The weights are a softmax of
+    -(x - x_i)^2 / 2 h^2, which equals the quotient but does not become 0 / 0 far from all points. The answer is 0 for an item without
+    observed tokens.
     """
 
     log_bandwidth: Tensor
@@ -105,7 +106,7 @@ class KernelSmoothing(nn.Module):
     def _weights(self, points: Tensor, observed: Tensor) -> Tensor:
         """Return the weights, `(batch, n, n)`.
 
-        They are equal over all tokens if none is observed, so that no row is 0 / 0.
+        If no token is observed, all weights are equal, so that no row is 0 / 0.
         """
         x = points[..., 0] / self.log_bandwidth.exp()
         scores = -0.5 * (x[:, :, None] - x[:, None]).square()

@@ -1,4 +1,4 @@
-"""MetaFormer is the pre-norm encoder with any token mixer replacing attention.
+"""MetaFormer is an encoder with any token mixer in place of attention.
 
 Yu et al., arXiv 2111.11418, Sec. 3.1.
 """
@@ -36,7 +36,7 @@ FORMULATIONS = ("native", "reference")
 BLOCK_FIELDS = ("seq_len", "width", "heads", "out_width")
 """Fields of a mixer's `Config` that the block sets.
 
-They are not options here: the residual adds equal widths, and the heads come from `Shape`.
+They are not mixer options: the residual needs equal widths, and `Shape` gives the heads.
 """
 
 
@@ -75,9 +75,9 @@ RESIDUALS = {
 class Config:
     """Sizes and options of a MetaFormer.
 
-    `pool`: `mean`, or `cls` (a class token). With mixer=identity the class token never meets another token and gives the same answer to
-        every input.
-    `mixer`: a file of `models/mixers` that keeps the width, optionally with its own options: `window_attention:window=8`.
+    `pool`: `mean`, or `cls` (a class token). With mixer=identity the class token reads no other token and gives the same answer for every
+        input.
+    `mixer`: a mixer in `models/mixers` that keeps the width, optionally with its own options: `window_attention:window=8`.
     `reach`: `window` or `kernel_size` of a mixer that has one (0: the mixer's default).
     `positions`: `learned`, `none` or `sinusoidal`.
     `convolution`: formulation of a depthwise convolution; all give the same answers.
@@ -85,9 +85,9 @@ class Config:
     `residual`: `pre`, `post`, `inner` or `none` (`RESIDUALS`). A final norm follows the blocks, except with `post`.
     `activation`: `gelu` or `relu`, in the feed-forward layers.
     `head_hidden`: width of a hidden layer in the head (0: none).
-    `formulation`: `reference` uses the mixer's formulation that FLOP counters see completely.
+    `formulation`: `native`, or `reference`, the mixer's formulation that FLOP counters see completely.
 
-    Raises ValueError for an unknown or invalid option, also of the mixer.
+    Raises ValueError for an unknown or invalid option, including the mixer's.
     """
 
     shape: Shape
@@ -202,7 +202,7 @@ class MixerBlock(nn.Module):
 class MetaFormer(nn.Module):
     """Classify a sequence, or each token, with a MetaFormer.
 
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens.
     """
 
     def __init__(self, config: Config) -> None:

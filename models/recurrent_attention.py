@@ -65,8 +65,8 @@ class Config:
     """Sizes and options of the recurrent encoder-decoder.
 
     `shape.depth`: layers in each of encoder and decoder, with `shape.width` units per layer.
-    `shape.ffn_width`: hidden width of the head, in place of the paper's deep output (App. A.2.2), which is as wide as the state. The head
-        is wide because size matching adjusts it: with two layers of units per depth, models of neighbouring widths are far apart in size.
+    `shape.ffn_width`: hidden width of the head, which replaces the paper's deep output (App. A.2.2; as wide as the state). The head is
+        wide so that adjusting it can match sizes: with two layers of units per depth, neighbouring widths differ too much in size.
     `shape.heads`: unused.
     `pool`: `mean`, over the valid tokens of both halves.
     `target_vocab`: number of ids in the target (0: as many as in the source).
@@ -167,9 +167,9 @@ class RecurrentDecoder(nn.Module):
 class RecurrentAttention(nn.Module):
     """Encode the source and decode the target in one teacher-forced pass.
 
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens.
 
-    Source tokens answer from the encoder's states and target tokens from the decoder's, which start from the encoder's last states.
+    The encoder's states answer source tokens, the decoder's states target tokens. The decoder starts from the encoder's last states.
     """
 
     def __init__(self, config: Config) -> None:
@@ -239,7 +239,7 @@ def cost(config: Config) -> Cost:
     """Return the cost of `RecurrentAttention`.
 
     The halves have ceil(n / 2) and floor(n / 2) tokens, so the polynomials hold for every n of the same parity. A layer of units takes 3
-    (inputs + width) x width multiply-adds per token. Attention takes source x target x 2 width, the only term in n^2, with about n^2 / 4
+    (inputs + width) x width multiply-adds per token. Attention takes source x target x 2 width, the only part in n^2, with about n^2 / 4
     pairs.
     """
     shape, interface, width, n = config.shape, config.interface, config.shape.width, config.shape.seq_len
@@ -258,7 +258,7 @@ def cost(config: Config) -> Cost:
 
 
 def _attention_cost(width: int, seq_len: int) -> Cost:
-    """Return the cost of attention, in the number of target tokens."""
+    """Return the cost of attention in terms of target tokens."""
     source = num_source(seq_len)
     return additive_score_cost(width, width, width, queries=N, keys=source) + Cost((Term(name="weighted_sum", macs=N * source * width),))
 

@@ -82,7 +82,7 @@ class PostNormBlock(nn.Module):
 class TransformerEncoder(nn.Module):
     """Classify a sequence, or each token, with a Transformer encoder.
 
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens. The last block already ends
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens. The last block already ends
     in a norm, so no norm follows the blocks.
     """
 

@@ -1,6 +1,6 @@
 """ViT is the pre-norm attention encoder with a class token.
 
-Positions are learned (Dosovitskiy et al., arXiv 2010.11929; DeiT, arXiv 2012.12877).
+By default, positions are learned (Dosovitskiy et al., arXiv 2010.11929; DeiT, arXiv 2012.12877).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PreNormBlock(nn.Module):
 class VisionTransformer(nn.Module):
     """Classify a sequence, or each token, with ViT.
 
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with `output` tokens.
+    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens.
     """
 
     def __init__(self, config: Config) -> None:

@@ -62,7 +62,7 @@ NOT_NUMBERS = ("score_name",)
 def measure(job: Job) -> Measurement:
     """Train the cell's model with the job's recipe and score it.
 
-    Test items are scored once. The seed is the settings' seed plus the repeat. The record of the first seed also holds how the model mixed tokens
+    Test items are scored once. The seed is the settings' seed plus the repeat. The record of the first seed also holds the model's token mixing
     before and after training (`bench.training.weight_maps`), and the fit of a curve (`bench.training.curve_fits`).
 
     Raises RequestError if the model's seq_len does not fit the task or the data are missing, ValueError if the model was built for another task or
@@ -98,7 +98,7 @@ def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
 
 
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
-    """Return cost, data and validation score of a training.
+    """Return cost, data and validation score of a training run.
 
     `train_flops`: model FLOPs of forward and backward over all epochs. A teacher's training is included in `train_s` and `train_flops`; its answers
     in every epoch are included in `train_flops`.
@@ -135,7 +135,8 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
 
     Intervals of accuracies are clipped to 0..1; intervals are None for a single seed. Times are medians, because a busy machine skews means.
 
-    For tasks with a class per token, and None in records without them:
+    For tasks with a class per token; None in records without them:
+
     `exact_accuracy`: share of test items with every answer right.
     `perplexity`: `exp` of the cross-entropy per answer on the test items, without label smoothing. Mean and interval over seeds are computed before
     `exp`. None if answers are generated.
@@ -167,7 +168,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
 def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
     """Build the untrained model and load its data.
 
-    Both depend on the seed alone, also when a training resumes.
+    Both depend on the seed alone, even when training resumes.
     """
     import torch
 

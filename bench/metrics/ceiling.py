@@ -6,7 +6,7 @@ They show whether a step is bound by computation, bandwidth or launches.
                           oneDNN's linear layer and takes the faster: on AMD, oneDNN is faster by a factor of two in fp32
     ceiling_bytes_per_s   bytes read and written per second by a copy between two arrays much larger than the last cache, as STREAM counts
                           them (McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", 1995)
-    ceiling_launch_s      seconds per operator in a long chain of tiny operators (adding 1 to 16 numbers, called from Python): a step of k
+    ceiling_launch_s      seconds per operator in a long chain of tiny operators (adding 1 to each of 16 numbers, called from Python): a step of k
                           operators can hardly take less than k times as long
     ceiling_kernel        the fastest product: `torch.mm`, `oneDNN` or `oneDNN packed`; None in older records, which timed torch.mm alone
     ceiling_products      FLOPs per second of each kernel at the cheapest shape, which even a short measurement includes

@@ -23,7 +23,7 @@ REPEAT: Repeat = "once"
 COLUMNS = ("output_error", "gradient_error", "equal_to", "equal", "differences")
 NOT_NUMBERS = ("equal_to", "equal", "differences")
 FP32_TOLERANCES, LOW_TOLERANCES = (1e-5, 1e-4), (3e-2, 1e-1)
-"""Allowed relative differences of (outputs, gradients), in fp32 and lower dtypes.
+"""Allowed relative differences of (outputs, gradients), in fp32 and below.
 
 Differences are a share of the largest value.
 """
@@ -50,7 +50,7 @@ class Answers:
 class Comparison:
     """A reference for a step's outputs and gradients.
 
-    `prepare`: brings the step's model to the reference's weights.
+    `prepare`: gives the step's model the reference's weights.
     `by_name`: renames the reference's gradients to the step's parameter names.
     `differences`: parts removed from a peer for the comparison but present when it is timed, in words.
     """
@@ -174,7 +174,7 @@ def _with_eager(cell: Cell) -> Comparison:
 
 
 def _placed(reference: nn.Module, cell: Cell) -> nn.Module:
-    """Bring the reference to the cell's precision and phase, as `build_step` does."""
+    """Set the reference to the cell's precision and phase, as `build_step` does."""
     from bench.measure.step import PARAMETER_DTYPES, cast
 
     cast(reference, PARAMETER_DTYPES[cell.workload.dtype])
@@ -184,7 +184,7 @@ def _placed(reference: nn.Module, cell: Cell) -> nn.Module:
 def _found(step: Step, cell: Cell) -> Answers:
     """Return the results of the step.
 
-    In the infer phase these are the results of the second timed call. An engine may record the first call and replay it afterwards.
+    In the infer phase these are the results of the second call, because an engine may record the first and replay it afterwards.
     """
     if cell.workload.phase == "train":
         return _answers(step.forward, _own_model(cell.model, step.model), step.data, cell)

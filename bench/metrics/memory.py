@@ -13,7 +13,7 @@
     memory_source       `live_storages` (CPU), `cuda_allocator`, `cuda_reserved` (replayed graphs), `rss` (compiled on CPU), or `predicted`
     moved_bytes         bytes that all operators of the step read and write if nothing stays in a cache. Each operator counts each distinct storage
                         that it reads, and each that it writes, once, at most at the size of the views it receives. Traffic inside a kernel does not
-                        count; an embedding table counts whole, however few rows are looked up
+                        count; an embedding table counts in full, however few rows are read
     num_operators       operators of the step that compute, without views and allocations. Each is at least one launch
 
 The parts peak at different moments and need not add up to the peak. In `train`, the step starts by dropping the previous step's gradients. On CUDA,
@@ -126,9 +126,8 @@ def predict(cell: Cell) -> StepCounts:
 def rough_bound_bytes(cell: Cell) -> int:
     """Return an upper bound on a step's memory, without building the model.
 
-    Sums `STATE_COPIES` of the fp32 parameters, two input batches and, per block, `TENSORS_PER_BLOCK` tensors of each of the shapes `(batch, n,
-    width)`,
-    `(batch, n, ffn_width)` and `(batch, heads, n, n)`. `infer` holds one block's tensors at a time.
+    Sums `STATE_COPIES` of the fp32 parameters, two input batches and, per block, `TENSORS_PER_BLOCK` tensors of each of the shapes
+    `(batch, n, width)`, `(batch, n, ffn_width)` and `(batch, heads, n, n)`. `infer` holds one block's tensors at a time.
     """
     from bench.measure.model import cost_of
 

@@ -1,7 +1,4 @@
-"""Trained parameters, counted and compared with the closed form.
-
-Parameters are counted on the built model.
-"""
+"""Trained parameters of the built model, compared with the closed form."""
 
 from __future__ import annotations
 

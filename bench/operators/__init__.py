@@ -7,7 +7,7 @@ A kernel's answer is checked against float64; kernels with right answers are the
     projection   W v + b over tokens, the product inside that gate         n^2 channels
     attention    softmax(Q K^T / sqrt(head width)) V, no projections       2 n^2 channels, for any number of heads
 
-Imports no torch, because requests, tables and figures work without it. `bench.operators.gate` and `bench.operators.attention` do.
+This module imports no torch, because requests, tables and figures work without it; `kernel`, `gate`, `attention` and `compare` do.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Case:
         return self.flops() + (self._product_flops() if recomputes_scores and self.phase == BACKWARD else 0)
 
     def num_bytes(self) -> int:
-        """Return the bytes that one call must move at least.
+        """Return the fewest bytes that one call must move.
 
         Every input is read once and the output written once. Backward also reads the output's gradient and writes the inputs' gradients.
         """
@@ -104,7 +104,7 @@ class Case:
 class Row:
     """One kernel at one case: a row of the table.
 
-    The fields are the columns (docs/columns.md), None if not measured. Only samples.jsonl holds `seconds`, per call, one per block.
+    The fields are the columns (docs/columns.md), None if not measured. `seconds` (per call, one per block) is only in samples.jsonl.
     """
 
     operator: str

@@ -20,7 +20,7 @@ from bench.operators import Case
 from bench.operators.kernel import Kernel, Operator, runs_anywhere, why_onednn_unsupported
 
 QUERIES = 4096
-"""Number of queries for which the formula computes scores at once."""
+"""Number of queries whose scores the formula computes at once."""
 
 
 def _inputs(case: Case) -> tuple[Tensor, ...]:
@@ -32,7 +32,7 @@ def _inputs(case: Case) -> tuple[Tensor, ...]:
 
 
 def _formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Compute attention by the formula, a few queries at a time.
+    """Compute attention by the formula, `QUERIES` queries at a time.
 
     Each step handles one head of one sample. Recomputes scores for the gradient, so that no `(n, n)` matrix is kept.
     """
@@ -77,7 +77,7 @@ def _onednn(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _cuda_only(case: Case) -> str:
-    return "" if case.device == "cuda" else f"torch supports it on CUDA alone; the device is {case.device}"
+    return "" if case.device == "cuda" else f"torch supports it on CUDA only; the device is {case.device}"
 
 
 def _torch_kernel(backend: str) -> Kernel:

@@ -1,6 +1,6 @@
 """Compare the kernels of one case in one process.
 
-Answers are checked first. Kernels are then timed in blocks of random order.
+Answers are checked first. Kernels are then timed once per block, in random order.
 """
 
 from __future__ import annotations
@@ -187,10 +187,7 @@ def _warm_call_s(call: Call, stopwatch: Stopwatch) -> float:
 
 
 def _burst(call_s: float, stopwatch: Stopwatch) -> int:
-    """Return calls per sample.
-
-    Enough calls to fill `MIN_BURST_S` and to limit the timer's share.
-    """
+    """Return calls per sample, to fill `MIN_BURST_S` and limit the timer's share."""
     return max(1, math.ceil(max(MIN_BURST_S, stopwatch.overhead_s / Rules().timer_share) / max(call_s, 1e-9)))
 
 

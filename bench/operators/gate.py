@@ -23,9 +23,9 @@ Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def _inputs(case: Case) -> tuple[Tensor, ...]:
-    """Draw normal floats, with W scaled to preserve size.
+    """Draw normal floats, with W scaled to keep the product's size.
 
-    The product is then about as large as its input. Weights near zero, as at the start of training, would hide errors in the product.
+    Weights near zero, as at the start of training, would hide errors in the product.
     """
     dtype = PARAMETER_DTYPES[case.dtype]
     tokens, weight, *others = (torch.randn(shape) for shape in case.shapes)

@@ -21,7 +21,7 @@ class Kernel:
     """One implementation of an operator.
 
     `prepare`: returns the function from inputs to output.
-    `why_unsupported`: reason why it cannot run a case; empty if it can.
+    `why_unsupported`: returns why it cannot run a case; empty if it can.
     `context`: entered around calls.
     `recomputes_scores`: whether its backward computes attention's scores again.
     """
@@ -37,7 +37,7 @@ class Operator:
     """An operator with its kernels.
 
     `inputs`: draws inputs on the current default device, in the case's dtype.
-    `formula`: reference from the same inputs in float64 to the answer.
+    `formula`: reference that computes the answer from the same inputs in float64.
     """
 
     inputs: Callable[[Case], tuple[Tensor, ...]]

@@ -38,7 +38,7 @@ class OperatorRequest:
 
     `kernels`: by operator; the others are compared with the first.
     `tokens`: tokens per call, over the batch.
-    `blocks`: times that each kernel is timed.
+    `blocks`: how often each kernel is timed.
     `cold`: flush the GPU's L2 cache before each call.
     """
 

@@ -85,10 +85,10 @@ def compare_here(case: Case, kernels: Sequence[str], request: OperatorRequest) -
 
 
 class Worker:
-    """A process that compares one case after the other.
+    """A process that compares one case after another.
 
-    If it dies, or a case takes longer than `CASE_LIMIT_S`, only that case's rows are lost. The next case then gets a fresh process, and also after a
-    failed kernel, which may have left the device unusable.
+    If it dies, or a case takes longer than `CASE_LIMIT_S`, only that case's rows are lost. The next case then gets a fresh process. So does the
+    case after a failed kernel, which may have left the device unusable.
     """
 
     def __init__(self, request: OperatorRequest) -> None:

@@ -7,7 +7,7 @@
                  reads a model's sizes
     counted      counts the cost of a model without a closed form
     timm, torchvision, g_mlp_pytorch, vit_pytorch, torch_nn
-                 one file per library: its model at the sizes of ours, built as shipped. The function has the name of the family that it is a peer of
+                 one file per library: its models at the sizes of ours, built as shipped by a function named after the architecture
     counterpart  maps a peer to our equal model, and copies weights
 
 A module named after `python:` may hold, besides its factories, `READS = "images"` if its models accept only images, and `COUNTERPARTS`

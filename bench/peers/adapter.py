@@ -1,6 +1,6 @@
-"""Adapter from our models' call to an outside model.
+"""Adapter that lets an outside model be called like ours.
 
-It folds patches back to images and refuses padding.
+It folds patches back into images and refuses padding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Adapter(nn.Module):
 
     It maps `(batch, data tokens, patch_dim)` to its answers.
 
-    `folds`: channels and patch side of the images to fold patches to; None to pass data unchanged.
+    `folds`: channels and patch side of the images to fold patches into; None to pass data unchanged.
     """
 
     takes_padding = False

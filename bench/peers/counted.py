@@ -99,8 +99,7 @@ def sample_of(interface: Interface, data_tokens: int) -> Tensor:
 def build_on_device(build: Callable[[], nn.Module]) -> nn.Module:
     """Build a model on the default device.
 
-    If that fails on `meta`, builds it on the CPU and moves it. Some models read values of tensors while they are built, which `meta` tensors do not
-    have.
+    If that fails on `meta`, builds it on the CPU and moves it: some models read tensor values while they are built, and `meta` tensors have none.
     """
     try:
         return build()
@@ -112,7 +111,7 @@ def build_on_device(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 class _AttentionCalls(TorchFunctionMode):
-    """Detects calls of `scaled_dot_product_attention`, also from torch's own attention layer."""
+    """Detects calls of `scaled_dot_product_attention`, including torch's own attention layer's."""
 
     def __init__(self) -> None:
         super().__init__()

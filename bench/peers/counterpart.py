@@ -19,9 +19,9 @@ GATE_STD = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Counterpart:
-    """One of our families, with options to equal a peer.
+    """One of our families, with options that make it equal a peer.
 
-    `pairs`: from the depth, our parameter names -> the peer's. Shapes match except for dimensions of size one and flattening.
+    `pairs`: function of the depth: our parameter names -> the peer's. Shapes match except for dimensions of size one and flattening.
     `epsilon`: epsilon of our LayerNorms in the comparison, except those with `epsilon_except` in their name.
     `absent`: endings of our parameters that the peer lacks; they are zero in the comparison.
     `removed`: modules of the peer that our model lacks; the identity replaces them in the comparison, but not when timed.
@@ -60,7 +60,7 @@ def prepare_peer(peer: nn.Module, counterpart: Counterpart) -> None:
 def copy_weights(model: nn.Module, peer: nn.Module, counterpart: Counterpart, depth: int, channels: int) -> None:
     """Copy our weights to the peer.
 
-    Raises ValueError if a parameter of either model has no counterpart: equal outputs would then be luck.
+    Raises ValueError if a parameter of either model has no counterpart: equal outputs would then be a coincidence.
     """
     ours, theirs = dict(model.named_parameters()), dict(peer.named_parameters())
     pairs = counterpart.pairs(depth)
@@ -76,7 +76,7 @@ def copy_weights(model: nn.Module, peer: nn.Module, counterpart: Counterpart, de
 def as_theirs(tensor: Tensor, name: str, counterpart: Counterpart, channels: int) -> Tensor:
     """Convert our parameter to the peer's order of pixels and channels.
 
-    Gradients are converted alike.
+    Gradients are converted the same way.
     """
     if not (counterpart.pixels_first and name == PROJECTION):
         return tensor
@@ -87,7 +87,7 @@ def as_theirs(tensor: Tensor, name: str, counterpart: Counterpart, channels: int
 def redraw(model: nn.Module, seed: int = 0) -> None:
     """Redraw every parameter at random, so that no output is trivially equal.
 
-    Fresh models often answer zero, because their heads start at zero, or barely mix tokens. Norms are drawn around one, spatial weights and head
+    Fresh models often answer zero, because their heads start at zero, or barely mix tokens. Norms are drawn around one; spatial weights and head are
     small, so that the signal neither vanishes nor explodes over the depth.
     """
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""lucidrains' gMLP, at any sizes, as shipped.
+"""lucidrains' gMLP, at any size, as shipped.
 
 Source: Wang, github.com/lucidrains/g-mlp-pytorch. The gate is an einsum; einops cuts the patches.
 """

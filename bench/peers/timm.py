@@ -1,4 +1,4 @@
-"""timm's models, at any sizes, as shipped.
+"""timm's models, at any size, as shipped.
 
 Source: Wightman, github.com/huggingface/pytorch-image-models. A strided convolution cuts the patches.
 """
@@ -24,9 +24,12 @@ PUBLISHED = {
     **{f"{name}_{size}_patch16_224": COUNTERPARTS["vit"] for name in ("deit", "vit") for size in ("tiny", "small", "base")},
     **{f"mixer_{size}_224": COUNTERPARTS["mixer"] for size in ("s16", "s32", "b16", "b32", "l16", "l32")},
 }
-"""Published models that are such peers, by name."""
+"""Counterparts of published models, by name."""
 HALF = 0.5
-"""Added to widths, because timm takes them as ratios and rounds down."""
+"""Added to widths, because timm takes them as ratios and rounds down.
+
+Also the mixer's ratio of hidden tokens to width.
+"""
 
 
 def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
@@ -43,7 +46,7 @@ def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, n
 def mixer(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
     """Build MLP-Mixer as in `mixer_s16_224`: mean pooling.
 
-    Token MLPs have half the width as hidden width.
+    The hidden width of token MLPs is half the width.
     """
     return _mixer(seq_len, width, depth, patch_dim, num_classes, mlp_ratio=(HALF, (ffn_width + HALF) / width))
 

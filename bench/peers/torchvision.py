@@ -1,4 +1,4 @@
-"""torchvision's vision transformer, at any sizes, as shipped.
+"""torchvision's vision transformer, at any size, as shipped.
 
 It uses a strided convolution, torch's own attention layer and square images.
 """
@@ -15,7 +15,7 @@ from models.layers.shape import image_sides, num_data_tokens, patch_of
 READS = "images"
 COUNTERPARTS = {"vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=torchvision_vit, epsilon=VISION_EPSILON)}
 PUBLISHED = {f"vit_{name}": COUNTERPARTS["vit"] for name in ("b_16", "b_32", "l_16", "l_32", "h_14")}
-"""Published models that are such peers, by name."""
+"""Counterparts of published models, by name."""
 
 
 def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""lucidrains' ViT, at any sizes, as shipped.
+"""lucidrains' ViT, at any size, as shipped.
 
 Source: Wang, github.com/lucidrains/vit-pytorch. Attention is explicit; einops cuts the patches.
 """
@@ -28,7 +28,7 @@ COUNTERPARTS = {
 
 
 def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
-    """Build `ViT` with our heads, a class token and learned positions.
+    """Build `ViT` with the given heads, a class token and learned positions.
 
     With one head, it has no projection after attention.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DATA_VARIABLE = "BENCH_DATA"
 """Environment variable with the data folder; `--data-root` sets it for a run."""
 DOWNLOAD_VARIABLE = "BENCH_DOWNLOAD"
-"""Environment variable that allows downloads into the data folder if 1.
+"""Environment variable that, if 1, allows downloads into the data folder.
 
 `--download` sets it for a run.
 """
@@ -93,7 +93,7 @@ class Task(Protocol):
 
 
 def place_named() -> Place:
-    """Return the place that the environment names."""
+    """Return the place set by environment variables."""
     return Place(data_root=os.environ.get(DATA_VARIABLE, ""), download=os.environ.get(DOWNLOAD_VARIABLE) == "1")
 
 

@@ -1,4 +1,4 @@
-"""Facts of a task without its data; names of tasks.
+"""Task facts that need no data; parsing of task names.
 
 Imports no torch.
 """

@@ -1,6 +1,6 @@
 """Associative recall: key-value pairs, then keys to be answered with values.
 
-Source: Arora et al., "Zoology" (arXiv 2312.04927), Sec. 3 (multi-query associative recall). As there, an item asks for several keys. Unlike there,
+Source: Arora et al., "Zoology" (arXiv 2312.04927), Sec. 3 (multi-query associative recall). As there, an item asks for several keys; unlike there,
 queries fill the second half, and every key is asked for exactly twice. One item of n = 8 data tokens, two pairs (A to D: keys; digits: values; .: no
 question):
 
@@ -11,7 +11,7 @@ Keys differ within an item, and values are uniform and independent of them. A mo
 1 / `values`. A model that mixes tokens but cannot bind a value to its key may still know which values occur, and is right about once in n / 4: at
 small n, more often than chance.
 
-Options: `items` and `test_items`, numbers of items to draw; `seed`, selects another draw; `keys`, number of different keys, at least n / 4;
+Options: `items` and `test_items`, numbers of items to draw; `seed`, which selects the draw; `keys`, number of different keys, at least n / 4;
 `values`, number of different values. Ids: values from 0, then keys. Test items never occur in training.
 """
 

@@ -8,7 +8,7 @@ Each answer lies n / 2 tokens back. One item of n = 8 data tokens (b: blank, .: 
 Symbols are uniform and independent, so a model without token mixing scores exactly chance, 1 / `symbols`. Every token moves by the same distance: a
 fixed matrix over positions solves the task, and so does attention to positions.
 
-`form=shifted` (default `blank`) turns the task into sequence generation, as an encoder-decoder or a causal model does it. The second half then reads
+`form=shifted` (default `blank`) turns the task into sequence generation, as encoder-decoders and causal models do it. The second half then reads
 the answers one token late, after a start symbol (s), and test items are scored on the tokens that the model generates (`bench.training.decoding`):
 
     tokens    3  0  7  7  s  3  0  7
@@ -17,7 +17,7 @@ the answers one token late, after a start symbol (s), and test items are scored 
 With `learn_up_to=2`, training items show 1 or 2 symbols, each number equally likely, and their answers at the start of the second half (tokens
 3 0 b b s 3 0 b, answers 3 0). Test items keep the full length, longer than any training item. 0: training items have the full length too.
 
-Options: `items` and `test_items`, numbers of items to draw; `symbols`, number of different symbols; `seed`, selects another draw; `form`;
+Options: `items` and `test_items`, numbers of items to draw; `symbols`, number of different symbols; `seed`, which selects the draw; `form`;
 `learn_up_to`. Test items never occur in training.
 """
 

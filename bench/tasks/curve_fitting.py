@@ -12,7 +12,7 @@ asks for y without noise:
 Every item has the same curve, so a model can memorise the curve and ignore the observed points: the task checks that regression works, not that
 tokens mix. The score is R2, the share of variance explained, not an accuracy: 0 for always answering the mean, 1 for the exact curve.
 
-Options: `items` and `test_items`, numbers of items to draw; `seed`, selects another draw; `noise_percent`, standard deviation of the noise in
+Options: `items` and `test_items`, numbers of items to draw; `seed`, which selects the draw; `noise_percent`, standard deviation of the noise in
 hundredths. Test items never occur in training.
 """
 

@@ -104,7 +104,7 @@ def _require_same_classes(choice: TaskChoice, counts: Mapping[str, Mapping[str, 
     for split, of_class in counts.items():
         empty = [name for name, num_images in of_class.items() if not num_images]
         if empty:
-            raise RequestError(f"--task {choice.text}: class {empty[0]} of {split} holds no image ({', '.join(EXTENSIONS)})", LAYOUT)
+            raise RequestError(f"--task {choice.text}: class {empty[0]} of {split} has no images ({', '.join(EXTENSIONS)})", LAYOUT)
         differing = sorted(learned ^ set(of_class))
         if differing:
             raise RequestError(f"--task {choice.text}: train and {split} differ in classes: {', '.join(differing)}", LAYOUT)

@@ -1,7 +1,7 @@
 """50,000 film reviews, negative or positive (IMDb), 2 classes.
 
 Source: Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011: 25,000 reviews for training and 25,000, of other films, for testing.
-Read as bytes, at 1,024 to 4,096 tokens, this is the Text task of Long Range Arena (arXiv 2011.04006, Sec. 2.2.2). We found no published gMLP result
+As bytes, with 1,024 to 4,096 tokens, this is the Text task of Long Range Arena (arXiv 2011.04006, Sec. 2.2.2). We found no published gMLP result
 for it. Reads `imdb/train.jsonl` and `imdb/test.jsonl` (or `.jsonl.xz`, `.jsonl.gz`; fields label, text), or the original folder `aclImdb`. Both give
 the same items in the same order: by class, then by text. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
 """

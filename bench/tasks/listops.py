@@ -10,7 +10,7 @@ Operations: MIN, MAX, MED (median; for an even number of arguments the mean of t
 uniform between n / 2 and n. A uniform guess is right once in 10. Classes are not equally frequent, because MIN and MAX favour the extremes: always
 answering the most frequent class, 0 or 9, is right for 15 to 16 % (measured on 20,000 items at n = 64 and at n = 1,024).
 
-Options: `items` and `test_items`, numbers of items to draw; `seed`, selects another draw; `depth`, largest number of nested levels, the digit
+Options: `items` and `test_items`, numbers of items to draw; `seed`, which selects the draw; `depth`, largest number of nested levels, the digit
 included; `arguments`, largest number of arguments of an operation. Test items never occur in training.
 """
 

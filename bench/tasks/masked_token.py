@@ -81,7 +81,7 @@ def text_task(choice: TaskChoice) -> TaskChoice:
 
 
 def _facts(nested: TaskChoice) -> tuple[TaskInfo, int]:
-    """The facts of the text task, and its vocabulary size."""
+    """Return the text task's facts and vocabulary size."""
     facts: TaskInfo = catalog.load("tasks", nested.name).info(nested)
     assert isinstance(facts.reads, Sequences)
     assert facts.answers == CLASS

@@ -1,13 +1,13 @@
 """Random augmentation of a whole batch of training images.
 
 crop         pad by 4 zero pixels (black for uint8 images), then crop back at a random offset per image
-flip         mirror half of the images left to right
+flip         mirror each image left to right with probability 0.5
 randaugment  two random operations at a magnitude of 0 to 30, by default 9 (Cubuk et al. 2019, arXiv:1909.13719), drawn per chunk of the batch
 erasing      blank a random box (Zhong et al. 2017, arXiv:1708.04896), drawn per chunk of the batch
 mixup        blend each image and its label with the neighbour's (Zhang et al. 2017, arXiv:1710.09412), alpha 0.8
-cutmix       replace a box of each image by the neighbour's, and mix labels alike (Yun et al. 2019, arXiv:1905.04899), alpha 1.0
+cutmix       replace a box of each image by the neighbour's, and mix labels in proportion (Yun et al. 2019, arXiv:1905.04899), alpha 1.0
 
-Augmentation runs on the device of the images. Every random number comes from torch's global CPU generator, whatever the device: a training resumed
+Augmentation runs on the device of the images. Every random number comes from torch's global CPU generator, whatever the device: training resumed
 from a checkpoint continues exactly, and CPU and GPU see the same random numbers.
 """
 
@@ -28,7 +28,7 @@ PADDING = 4
 NUM_CHUNKS = 8
 """Chunks per batch for RandAugment and erasing.
 
-torchvision draws once per call.
+Each gets its own draw, because torchvision draws once per call.
 """
 RANDAUGMENT_OPERATIONS, RANDAUGMENT_MAGNITUDE, MAX_MAGNITUDE = 2, 9, 30
 MIXUP_ALPHA, CUTMIX_ALPHA = 0.8, 1.0
@@ -36,7 +36,7 @@ MIXUP_ALPHA, CUTMIX_ALPHA = 0.8, 1.0
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The augmentations `names`; without names, both functions return their input.
+    """Augmentations before and after normalising; without names, images stay unchanged.
 
     `names`: from `bench.spec.AUGMENTATIONS`.
     `num_classes`: width of mixed labels.
@@ -111,7 +111,7 @@ def per_chunk(change: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     return torch.cat([change(chunk) for chunk in images.chunk(NUM_CHUNKS)])
 
 
-# torchvision's transforms take a second to import, so only augmentations that need them import them
+# torchvision's transforms take a second to import, so they are imported only where needed
 
 
 @functools.cache

@@ -52,7 +52,7 @@ class PlainItems(Dataset[tuple[Any, ...]]):
 def plain_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: str) -> float:
     """Return the seconds of one epoch of the plain loop.
 
-    It collates item by item in a DataLoader, uses AdamW's defaults, and reads loss and accuracy after every batch.
+    It collates item by item in a DataLoader, decays all parameters alike, and reads loss and accuracy after every batch.
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     loader = DataLoader(PlainItems(data.learned.to("cpu"), data.reader.to("cpu")), batch_size=recipe.batch_size, shuffle=True)

@@ -1,4 +1,4 @@
-"""Checkpoint of a training: everything that its exact continuation needs."""
+"""Checkpoint of a training run: everything needed to continue it exactly."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ EVERY_S = 30.0
 
 @dataclass(kw_only=True)
 class Checkpoint:
-    """File that holds the state of one or several trainings.
+    """File that holds the state of one or several training runs.
 
-    `identity`: must match the stored one to resume. Another model, recipe, seed, number of threads or torch version starts anew.
+    `identity`: must match the stored one to resume. Another model, recipe, data set, seed, number of threads or torch version starts over.
     `every_s`: seconds between two saves.
-    `part`: name of this training, if several run in sequence and share the file.
-    `finished`: states of the earlier trainings in the file, by name.
+    `part`: name of this run, if several share the file in sequence.
+    `finished`: states of the earlier runs in the file, by name.
     """
 
     path: Path
@@ -37,9 +37,9 @@ class Checkpoint:
     _saved_at: float = field(default_factory=time.monotonic)
 
     def part_of(self, part: str, finished: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Return the same checkpoint for the training named `part`.
+        """Return the same checkpoint for the run named `part`.
 
-        `finished`: states of the earlier trainings, by name.
+        `finished`: states of the earlier runs, by name.
         """
         return dataclasses.replace(self, part=part, finished=finished or {})
 
@@ -57,14 +57,14 @@ class Checkpoint:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, lambda temporary: _save(content, temporary))
         except OSError as error:
-            tell(f"no checkpoint could be written ({error.strerror or error}); after an interruption, this training would start anew")
+            tell(f"could not write a checkpoint ({error.strerror or error}); if interrupted, this training run would start over")
             return False
         return True
 
     def read(self) -> dict[str, Any] | None:
         """Return the state to resume from, or None.
 
-        None if the file is absent, unreadable or of another training. Loads tensors and plain data only. Deletes temporary files left by a process
+        None if the file is absent, unreadable or of another run. Loads tensors and plain data only. Deletes temporary files left by a process
         that died while saving.
         """
         for partial in self.path.parent.glob(f".{self.path.name}.*.tmp"):

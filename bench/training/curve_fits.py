@@ -43,7 +43,7 @@ def encode_fit(fit: Fit | None) -> dict[str, list[float]]:
 
 
 def decode_fit(record: Record) -> Fit | None:
-    """Return the fit stored in a training's record, or None.
+    """Return the fit stored in a training record, or None.
 
     Records of other tasks, of older versions and of seeds other than the first hold no fit.
     """

@@ -1,4 +1,4 @@
-"""Data of one training: training, validation and test items."""
+"""Data of one training run: training, validation and test items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.training.reading import Examples, Reader, build_reader, examples_of, 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """Data of one training, as stored or cut into patches.
+    """Data of one training run, as stored or cut into patches.
 
     `learned`, `held_out`, `test`: training, validation and test items.
     `reader`: converts their batches to the model's input.

@@ -1,7 +1,7 @@
 """Score a model on a split, decoding greedily if it generates.
 
-Source: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), Sec. 3.1: the model is auto-regressive, so each step reads the symbols that it
-generated before. Any model that answers at every token can be decoded: it is called once per generated token, on whole sequences.
+Source: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), Sec. 3.1: the model is auto-regressive, so each step reads the symbols
+generated so far. Any model that answers at every token can be decoded: it is called once per generated token, on whole sequences.
 """
 
 from __future__ import annotations

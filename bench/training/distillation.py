@@ -22,8 +22,8 @@ TEACHER_PART, STUDENT_PART = "teacher", "student"
 TEACHER_RECIPE = Recipe(batch_size=64, learning_rate=3e-3, label_smoothing=0.0)
 """The teacher's recipe, equal for every student except for epochs and precision.
 
-Students therefore differ only in themselves. Label smoothing is off, because it removes information that a student could learn from the teacher's
-answers (Mueller et al. 2019, arXiv:1906.02629).
+Label smoothing is off, because it removes information that a student could learn from the teacher's answers (Mueller et al. 2019,
+arXiv:1906.02629).
 """
 TEACHER_AUGMENT = ("crop", "flip")
 
@@ -40,7 +40,7 @@ def train_with_teacher(
 ) -> TrainResult:
     """Run `bench.training.loop.train`, after training a teacher if the recipe has one.
 
-    Both trainings share the checkpoint.
+    Both share the checkpoint.
     """
     if recipe.teacher == NO_TEACHER:
         return train(model, data, recipe, seed=seed, device=device, checkpoint=checkpoint, scores_test=scores_test)
@@ -58,7 +58,7 @@ def train_teacher(
     of the checkpoint. Test items are not used. Raises ValueError if the data are not images, DivergedError as training does.
     """
     if data.reader.patch_side is None:
-        raise ValueError("a teacher must be given images; these data have none")
+        raise ValueError("a teacher needs images; these data have none")
     channels, side = image_size(data.learned.inputs, data.reader.patch_side)
     torch.manual_seed(seed)
     network = ConvolutionalNetwork(channels, data.num_classes).to(device)

@@ -31,11 +31,11 @@ A single sample may have more.
 
 @torch.no_grad()
 def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict[str, tuple[LayerMixing, ...]]:
-    """Return how a model's mixers mix tokens, by kind and layer.
+    """Return the token mixing of a model's mixers, by kind and layer.
 
-    Layers are in running order. A mixer's kind is its file name; positions are a kind with one layer. Attention weights are means over the first test
-    items of full length. Only mixers with `token_weights` that mix the whole sequence are included; mixers of half sequences are not. Empty if no
-    item has full length or the model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode; weights and random states stay unchanged.
+    Layers are in execution order. A mixer's kind is its file name; positions are a kind with one layer. Attention weights are means over the first
+    test items of full length. Only mixers with `token_weights` that mix the whole sequence are included; mixers of half sequences are not. Empty if
+    no item has full length or the model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode; weights and random states stay unchanged.
     """
     lengths = data.test.lengths
     whole = torch.arange(len(data.test)) if lengths is None else (lengths >= layout.num_data_tokens).nonzero()[:, 0]
@@ -67,7 +67,7 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
 
 @torch.no_grad()
 def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit | None:
-    """Fit the first test item.
+    """Return the model's predictions for the first test item, with its points.
 
     None if an answer is not finite. The task must ask for values at tokens; `regression` holds the indices of x and y in their vectors. Leaves the
     model in evaluation mode.

@@ -28,10 +28,7 @@ from bench.training.teacher import TrainedTeacher, distillation_loss
 from models.layers.dropout import set_dropout
 
 EXPLODED = 10.0
-"""Factor over the first step's loss that counts as divergence.
-
-It applies to the mean loss of an epoch.
-"""
+"""Divergence limit: an epoch's mean loss over the first step's."""
 MESSAGE_EVERY_S = 1.0
 
 
@@ -66,9 +63,9 @@ class DivergedError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """Result of a training, with scores of the weights that it kept.
+    """Result of a training run, with scores of the kept weights.
 
-    The weights come from the epoch with the best validation score, the later one if equal.
+    The weights come from the epoch with the best validation score, the last of equal ones.
 
     `data_id`: digest of the task's data.
     `num_learned`: number of training items.
@@ -104,8 +101,8 @@ def train(
 ) -> TrainResult:
     """Train `model` in place, keep its best weights, and score it.
 
-    `seed`: decides the order of items, dropout and augmentation. On a CPU with a fixed number of threads, the same seed and initial weights give
-    the same bits, also if the run is interrupted and resumes from its `checkpoint`.
+    `seed`: determines the order of items, dropout and augmentation. On a CPU with a fixed number of threads, the same seed and initial weights give
+    the same bits, even if the run is interrupted and resumes from its `checkpoint`.
     `scores_test`: whether to score the test items, once, with the best weights.
     `teacher`: required if the recipe has a teacher (`bench.training.distillation` trains it).
 
@@ -138,9 +135,9 @@ def train(
 
 
 class Training:
-    """One training in progress.
+    """One training run in progress.
 
-    `state` holds everything that its continuation depends on, except the teacher, which is finished.
+    `state` holds everything needed to continue, except the teacher, which is already trained.
 
     `step`: number of optimizer steps so far.
     `message_prefix`: first words of each progress message.
@@ -222,10 +219,7 @@ class Training:
             return score(self.model, examples, self.data.reader, self.data.answers, self.forward, self.data.generation)
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the exact continuation depends on.
-
-        The state consists of tensors and plain data.
-        """
+        """Return everything needed to continue exactly, as tensors and plain data."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),

@@ -113,7 +113,7 @@ def _exact(items: Tensor) -> float:
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> float:
     """Return the mean for outputs `(tokens, classes)` and targets `(tokens,)`.
 
-    Adds up in double precision, because there may be millions of tokens.
+    Sums in double precision, because there may be millions of tokens.
     """
     return float(F.cross_entropy(outputs.float(), targets, reduction="none").double().mean())
 

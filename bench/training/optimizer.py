@@ -26,8 +26,8 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
 def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return (decayed, not decayed) parameters.
 
-    Weights that multiply their input are decayed. Not decayed are vectors (biases, norms, spatial biases), embedding tables, and tensors with a
-    leading axis of one (class token, positions).
+    Weights that multiply their input are decayed. Vectors (biases, norms, spatial biases), embedding tables, and tensors of three or more axes
+    with a leading one of size 1 (class token, positions) are not.
     """
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     decayed: list[nn.Parameter] = []

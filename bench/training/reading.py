@@ -49,7 +49,7 @@ class Reader:
     augmentation: Augmentation | None = None
 
     def learn(self, examples: Examples) -> Batch:
-        """Return a training batch, augmented if the recipe says so."""
+        """Return a training batch, with the augmentation, if any."""
         if self.patch_side is None or self.augmentation is None or examples.inputs.ndim != 4:
             return self.read(examples)
         images = self._normalise(self.augmentation.before(examples.inputs))
@@ -78,9 +78,9 @@ class Reader:
         return replace(self, mean=mean, spread=spread)
 
     def _normalise(self, images: Tensor) -> Tensor:
-        """Normalise images to mean 0 and spread 1.
+        """Normalise images by the training split's mean and spread.
 
-        Returns float32 `(batch, channels, side, side)`; mean and spread are of the training split.
+        Returns float32 `(batch, channels, side, side)`.
         """
         scaled = images if images.is_floating_point() else images.float().div_(PIXEL_SCALE)
         if self.mean is None or self.spread is None:
@@ -174,7 +174,7 @@ def cut_patches(images: Tensor, patch_side: int) -> Tensor:
 
 
 def join_patches(patches: Tensor, channels: int) -> Tensor:
-    """Join patches to images.
+    """Join patches into images.
 
     `(items, patches, channels * patch_side**2)` -> `(items, channels, side, side)`.
 

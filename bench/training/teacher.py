@@ -60,12 +60,12 @@ class ConvolutionalNetwork(nn.Module):
 class TrainedTeacher:
     """A trained teacher and its cost.
 
-    FLOPs count matrix products (also convolutions), two per multiply-add.
+    FLOPs count matrix products and convolutions, two per multiply-add.
 
     `accuracy`: on validation items.
     `flops`: forward pass of one item.
     `train_flops`: whole training of the teacher.
-    `train_s`: seconds of the training.
+    `train_s`: seconds of that training.
     `state`: final training state, see `Training.state`.
     """
 

@@ -25,10 +25,7 @@ STATES = ("start", "trained")
 MEASURES = ("line", "grid")
 """Kinds of shift invariance: along the line, and on the grid."""
 MAX_SIDE = 64
-"""Largest number of blocks per side of a stored matrix.
-
-The class token comes on top.
-"""
+"""Most blocks per side of a stored matrix, besides the class token."""
 MAX_MATRICES = 64
 """Largest number of matrices in a record, without positions.
 
@@ -96,7 +93,7 @@ class Mixing:
 def reduce_layer(matrices: Matrices, layout: TokenLayout, *, measured: bool) -> LayerMixing:
     """Reduce the matrices of one layer, `(heads, n, n)`, for storage.
 
-    The class token's row and column do not count in the shift invariance.
+    Shift invariance excludes the class token's row and column.
 
     `measured`: whether to compute shift invariance.
     """
@@ -152,7 +149,7 @@ def encode_mixing(
 
 
 def decode_mixing(record: Record) -> tuple[Mixing, ...]:
-    """Read the matrices from a training's record.
+    """Read the matrices from a training record.
 
     Empty for older records and later seeds.
     """
@@ -187,8 +184,8 @@ def shift_invariance(matrix: NDArray[np.floating], *, side: int | None = None) -
     Shares are of squared Frobenius norms, after subtracting the mean entry. The nearest Toeplitz matrix holds the mean of each diagonal. With `side`,
     tokens lie row by row on a square grid of that side, and the mean is over pairs with the same offset (down, across).
 
-    1: the matrix is a convolution. `noise_share`: it is noise. None for a constant matrix, because nothing remains after subtracting the mean. Raises
-    ValueError for a matrix that is not square, or tokens that do not fill the grid.
+    A convolution gives 1, independent noise about `noise_share`. None for a constant matrix, because nothing remains after subtracting the mean.
+    Raises ValueError for a matrix that is not square, or tokens that do not fill the grid.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"shift invariance needs a square matrix, not one of shape {matrix.shape}")
@@ -217,7 +214,7 @@ def noise_share(num_tokens: int, *, side: int | None = None) -> float:
 
 @functools.lru_cache(maxsize=2)
 def _offsets(num_tokens: int, side: int | None) -> NDArray[np.int64]:
-    """Return the number of each entry's offset, `(num_tokens ** 2,)`."""
+    """Return the index of each entry's offset, `(num_tokens ** 2,)`."""
     _require_grid(num_tokens, side)
     token = np.arange(num_tokens)
     if side is None:

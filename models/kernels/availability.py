@@ -7,7 +7,7 @@ import os
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-"""Triton reads this variable at import.
+"""Whether kernels run on the CPU, slowly, for tests.
 
-If it is 1, kernels run slowly on CPU, for tests.
+Triton reads the environment variable at import.
 """

@@ -1,8 +1,8 @@
 """Fused spatial gating normalises, mixes and gates tokens in one kernel.
 
-It computes u * (W norm(v) + b) (arXiv 2105.08050, Sec. 2.1). A small kernel computes the statistics of the norm first; no other
-intermediate result is written. If the kernel cannot run, `why_fused_unsupported` says why, and the caller uses a formulation in plain torch.
-Importing this module needs no Triton.
+It computes u * (W norm(v) + b) (arXiv 2105.08050, Sec. 2.1). A small kernel computes the statistics of the norm first. No other
+intermediate result is written, except the gate for training. If the kernel cannot run, `why_fused_unsupported` says why, and the caller
+uses a formulation in plain torch. Importing this module needs no Triton.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def kernel_failure(
     and `channels`, for which Triton compiles the same program: one item first, then two with padding and an addend.
 
     Modes that count or meter operators do not see the trial, tracing treats the result as a constant, and fake tensors skip the trial.
-    Out-of-memory errors are raised, because they are not failures of a kernel. A fault that arrives after the launch makes CUDA unusable
-    for every formulation.
+    Out-of-memory errors are raised, because they are not failures of a kernel. A later, asynchronous fault makes CUDA unusable for every
+    formulation.
     """
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         return ""
@@ -138,7 +138,7 @@ def fused_spatial_gating(
     extra: Tensor | None = None,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """Gate z by the fused kernel: u * (W norm(v) + b).
+    """Gate z with the fused kernel: u * (W norm(v) + b).
 
     `z`: `(batch, n, 2 channels)`, the halves u and v; may be strided. The result is `(batch, n, channels)`, of the same type.
     `weight`: W, `(n, n)`.

@@ -1,6 +1,6 @@
 """Register fused spatial gating as two torch operators.
 
-They have shapes, FLOPs and a gradient, so that compilation, FLOP counters and memory meters see them. Importing this module needs no
+They declare shapes, FLOPs and a gradient, so that compilation, FLOP counters and memory meters see them. Importing this module needs no
 Triton; running the operators does. They do not check their arguments: `fused_spatial_gating` does.
 
 For its gradient, the forward stores the gate, b n c entries. The plain formulation also stores norm(v), twice as many entries. Recomputing

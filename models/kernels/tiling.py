@@ -63,7 +63,7 @@ def tile_of_side(size: int, largest: tuple[int, ...] = WIDE) -> int:
 def num_slices(num_tiles: int, batch: int, num_processors: int) -> int:
     """Return the number of batch slices that are summed in parallel.
 
-    There are enough programs for all processors, but at most one slice per item. All slices together hold at most PROGRAMS_PER_PROCESSOR x
-    `num_processors` tiles, or one slice: no matrix per item is written.
+    There are at most as many slices as items. Together they have at most PROGRAMS_PER_PROCESSOR x `num_processors` tiles, unless a single
+    slice has more. A large batch thus fills all processors without a matrix per item.
     """
     return max(1, min(batch, PROGRAMS_PER_PROCESSOR * num_processors // num_tiles))

@@ -1,1 +1,1 @@
-"""The parts that all families share: sizes, cost, embedding, feed-forward, head."""
+"""Parts that families share: sizes, cost, embedding, feed-forward, head."""

@@ -43,7 +43,7 @@ class AdditiveScore(nn.Module):
 
         `(batch, queries, query_width)` and `(batch, keys, hidden)` -> `(batch, queries, keys)`.
         """
-        # (batch, queries, keys, hidden): the sum inside tanh does not factor, so every pair is stored; in place, to store it only once
+        # (batch, queries, keys, hidden): the sum inside tanh does not factor, so every pair is stored; tanh_ stores it only once
         pairs = (self.query(queries)[:, :, None] + projected_keys[:, None]).tanh_()
         scores: Tensor = self.combine(pairs).squeeze(-1)
         return scores

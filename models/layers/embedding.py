@@ -103,7 +103,7 @@ def sinusoidal_positions(seq_len: int, width: int) -> Tensor:
 def embedding_cost(shape: Shape, interface: Interface, *, pool: str, positions: str, stem: str = "linear") -> Cost:
     """Return the cost of `Embedding`.
 
-    Data needs no gradient, so the projection's backward is one product, not two. Looking up ids takes no product.
+    Data needs no gradient, so the projection's backward is one product, not two. Looking up ids takes no multiply-adds.
     """
     data_tokens: Polynomial = N + constant(-1) if pool == "cls" else N
     width = shape.width

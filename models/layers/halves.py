@@ -92,7 +92,7 @@ def target_interface(interface: Interface, target_vocab: int) -> Interface:
 
 
 def halves_embedding_cost(shape: Shape, interface: Interface, *, positions: str, target_vocab: int = 0) -> Cost:
-    """Return the embeddings' cost, in the number of target tokens (see `in_tokens`)."""
+    """Return the embeddings' cost in terms of target tokens (see `in_tokens`)."""
     source = embedding_cost(shape, interface, pool=NO_POOL, positions=positions)
     target = embedding_cost(shape, target_interface(interface, target_vocab), pool=NO_POOL, positions=positions)
     return of_source(source, shape.seq_len).within("source") + target.within("target")

@@ -1,6 +1,6 @@
 """The head turns tokens into logits.
 
-It pools the tokens, unless every token answers, and applies a linear layer, optionally after a hidden one.
+It pools the tokens, unless each is classified, and applies a linear layer, optionally after a hidden one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from models.layers.shape import NO_POOL
 class Head(nn.Module):
     """Pool tokens and classify them.
 
-    `(batch, n, width)` -> `(batch, num_classes)`, or `(batch, n, num_classes)` with `pool` none. Dropout applies to the classifier's input.
+    `(batch, n, width)` -> `(batch, num_classes)`, or `(batch, n, num_classes)` with pool=none. Dropout applies to the classifier's input.
 
     `pool`: `cls` takes the class token (the first), `mean` averages valid tokens, `none` classifies every token.
     `hidden`: width of a hidden layer with GELU (0: none).

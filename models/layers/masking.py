@@ -16,7 +16,7 @@ def length_mask(lengths: Tensor, num_keys: int) -> Tensor:
     Integer lengths `(batch,)` -> `(batch, 1, num_keys)`, or `(batch, queries)` -> `(batch, queries, num_keys)`. To add a dimension for
     heads: `length_mask(...)[:, None]`.
 
-    Raises ValueError for lengths of another rank or that are not integers.
+    Raises ValueError unless lengths are integers with one or two dimensions.
     """
     if lengths.dim() not in (1, 2):
         raise ValueError(f"lengths must be one per item or one per query, (batch,) or (batch, queries), not {tuple(lengths.shape)}")

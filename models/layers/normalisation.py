@@ -29,7 +29,7 @@ class BatchNorm(nn.Module):
     """Normalise each channel over the valid tokens of the batch.
 
     `(batch, n, width)` -> the same (arXiv 1502.03167, Sec. 3); evaluation uses the running statistics. Equals `torch.nn.BatchNorm1d` on
-    `(tokens, width)`, with the parameters of a LayerNorm.
+    `(tokens, width)`; has a scale and a shift per channel, like LayerNorm.
     """
 
     running_mean: Tensor
@@ -51,7 +51,7 @@ class BatchNorm(nn.Module):
         return F.batch_norm(flat, means, variances, self.weight, self.bias, self.training, MOMENTUM, EPSILON).view_as(tokens)
 
     def _over_valid(self, tokens: Tensor, valid: Tensor) -> Tensor:
-        """Normalise over valid tokens only, in training, at 32 bits or more.
+        """Normalise over valid tokens only, in training, in fp32 or wider.
 
         Indexing by `valid` would synchronise the device to learn the number of tokens, so padding is zeroed instead.
         """

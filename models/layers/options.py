@@ -1,6 +1,6 @@
 """Declare options and read them from text such as `option=value`.
 
-Families, mixers, engines, tasks and recipes all use it. Imports no torch.
+Families, mixers, engines, tasks and recipes use these. Imports no torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RequestError(ValueError):
 class Option:
     """An option: its name, default and allowed values.
 
-    `default`: the default; every value has its type.
+    `default`: its type is the type of all values.
     `words`: allowed values of a text, or allowed members of a tuple. A tuple is typed `a+b`, stored in this order. Empty: any text.
     `low`, `high`: bounds of a number, inclusive.
     `above_low`: whether a number must exceed `low`.

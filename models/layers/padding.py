@@ -27,7 +27,7 @@ def zero_padding(tokens: Tensor, valid: Tensor) -> Tensor:
 
 
 def readable(valid: Tensor) -> Tensor:
-    """Make items that consist of padding only readable.
+    """Mark every token of an item as readable if all are padding.
 
     `(items, tokens)` -> the same. The softmax over such an item would otherwise be NaN; no valid token reads it.
     """

@@ -83,9 +83,9 @@ def gru_step(input_gates: Tensor, state_gates: Tensor, state: Tensor) -> Tensor:
 
 
 def initialise_gru(gru: nn.GRU | nn.GRUCell) -> None:
-    """Initialise a GRU as every linear layer: Xavier-uniform weights, zero biases.
+    """Initialise a GRU like a linear layer: Xavier-uniform weights, zero biases.
 
-    Each gate is drawn by itself.
+    Each gate is drawn separately.
     """
     for name, parameter in gru.named_parameters():
         if name.startswith("weight"):

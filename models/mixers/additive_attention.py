@@ -1,4 +1,4 @@
-"""Additive attention weighs tokens by a small network of query and key.
+"""Additive attention weighs tokens with a small network of query and key.
 
 Every token reads every other one (Bahdanau et al., arXiv 1409.0473, App. A.1.2).
 """

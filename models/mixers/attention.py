@@ -31,8 +31,8 @@ class Config:
     `causal`: a token reads only itself and earlier tokens.
     `scaling`: factor of the scores: `sqrt`, 1 / sqrt(head width); `none`, 1; `learned`, one factor per head that starts at the factor of
         `sqrt`.
-    `mask`: `none` passes no mask unless tokens are padded. `sample` and `query` pass a mask that allows the same keys, to measure its cost:
-        a row of valid keys per sample, or `(n, n)` from a valid length per query.
+    `mask`: `none` passes no mask unless tokens are padded. `sample` and `query` pass a mask that changes no answer, to measure its cost:
+        one row of valid keys per sample, or `(n, n)` from a valid length per query.
 
     Raises ValueError for an unknown value, or if the heads do not divide the inner width.
     """
@@ -63,7 +63,6 @@ class Config:
 
     @property
     def root_scale(self) -> float:
-        """The factor 1 / sqrt(head width)."""
         return 1 / math.sqrt(self.inner // self.heads)
 
 
@@ -156,8 +155,8 @@ def cost(config: Config) -> Cost:
     Scores (query x key) and their product with the values each take n^2 x inner multiply-adds, whatever the number of heads. A fused kernel
     recomputes the scores in its backward.
 
-    Causal attention counts in full, as both counters do, although half of its scores are zero. A fused causal kernel may skip that half,
-    and then does less work than this count.
+    Causal attention is counted in full, as by both counters, although half of its weights are zero. A fused causal kernel may skip that
+    half and do less work than this count.
     """
     pairs = N * N * config.inner
     scales = constant(config.heads if config.scaling == "learned" else 0)

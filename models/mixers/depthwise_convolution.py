@@ -19,7 +19,6 @@ from models.layers.padding import zero_padding
 from models.layers.shape import require_one_of, require_positive
 
 REACH = "kernel_size"
-"""`Config` field with the number of tokens that each token reads."""
 REFERENCE_OPTIONS = {"convolution": "products"}
 
 

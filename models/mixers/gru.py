@@ -1,6 +1,6 @@
 """A GRU mixes tokens through a state, token by token.
 
-Its cost is linear in n (arXiv 1409.1259). In the terms of Vaswani et al. (arXiv 1706.03762, Table 1), recurrence takes n d^2 products, n
+Its cost is linear in n (arXiv 1409.1259). In the terms of Vaswani et al. (arXiv 1706.03762, Table 1), recurrence takes n d^2 operations, n
 sequential steps and a path of length n.
 """
 
@@ -16,7 +16,6 @@ from models.layers.recurrence import gru_cost, initialise_gru, run_gru, run_gru_
 from models.layers.shape import require_divisible, require_one_of, require_positive
 
 STEPWISE = True
-"""The reference takes one token after another."""
 REFERENCE_OPTIONS = {"recurrence": "products"}
 RECURRENCES: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"native": run_gru, "products": run_gru_in_products}
 """Equivalent formulations of the recurrence.
@@ -49,7 +48,6 @@ class Config:
 
     @property
     def causal(self) -> bool:
-        """True if no token reads a later one."""
         return not self.bidirectional
 
     @property

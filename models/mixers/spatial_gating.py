@@ -101,9 +101,9 @@ See `models.kernels.fused_spatial_gating`. `KERNELS` compute the product alone.
 """
 KERNEL_NAMES = ("auto", *KERNELS, FUSED)
 CHOOSING_DEVICES = ("cpu", "cuda")
-"""Devices for which `auto` chooses a formulation; elsewhere it is `linear`.
+"""Devices for which `auto` chooses a formulation.
 
-That includes `meta`, on which FLOPs are counted and autocast does not exist.
+Elsewhere it is `linear`, also on `meta`, where FLOPs are counted and autocast does not exist.
 """
 
 
@@ -140,7 +140,7 @@ class Config:
     `gate_norm`: apply LayerNorm to v.
     `toeplitz`: W is constant along each diagonal.
 
-    Raises ValueError for an unknown value, or if the heads, or the two halves, do not divide the width.
+    Raises ValueError for an unknown value, or if the width does not split into halves and groups.
     """
 
     seq_len: int
@@ -176,7 +176,7 @@ class Config:
 
     @property
     def channels(self) -> int:
-        """Channels that W mixes, which is also the output width."""
+        """Number of channels that W mixes, and the output width."""
         return self.width // 2 if self.form.splits else self.width
 
     @property
@@ -232,7 +232,7 @@ class SpatialGating(nn.Module):
         return torch.cat(mixed, dim=-1)
 
     def token_weights(self, tokens: Tensor) -> Tensor:  # noqa: ARG002  # the contract of mixers
-        """Return the matrices W, `(groups, n, n)`, whatever the tokens.
+        """Return the matrices W, `(groups, n, n)`, for any tokens.
 
         Each acts on one group of channels.
         """
@@ -291,8 +291,8 @@ class SpatialGating(nn.Module):
 def toeplitz_matrix(diagonals: Tensor) -> Tensor:
     """Build a matrix that is constant along each diagonal.
 
-    `(2 n - 1,)` -> `(n, n)`, without an index per entry. The main diagonal comes first, then the diagonals by distance from it, each time
-    the one below before the one above. The leading entries thus form the vector of a model with fewer tokens.
+    `(2 n - 1,)` -> `(n, n)`, without an index per entry. The vector holds the main diagonal first, then the others by distance from it,
+    below before above. Its leading entries are thus the vector of a model with fewer tokens.
     """
     # sorted by column minus row, from the lower left to the upper right corner; row i is the slice of length n that starts at n - 1 - i
     in_order = torch.cat((diagonals[1::2].flip(0), diagonals[::2]))

@@ -19,7 +19,6 @@ from models.layers.padding import readable, zero_padding
 from models.layers.shape import require_divisible, require_positive
 
 REACH = "window"
-"""`Config` field with the number of tokens that each token reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ class Config:
 class WindowAttention(nn.Module):
     """Self-attention within blocks of tokens.
 
-    `(batch, n, width)` -> `(batch, n, width)`, with the same parameters as `attention` of this width and these heads.
+    `(batch, n, width)` -> `(batch, n, width)`, with the same parameters as `attention` of equal width and heads.
 
     All full blocks go through one call, and the remaining tokens form a shorter block in a second call. Nothing is padded, and nothing is
     masked without `valid`, so fused kernels remain available and no product is wasted.

@@ -21,8 +21,8 @@ from bench.spec import MEASURED
 
 ON_CPU = {
     (GATE, "fused"): "the device is cpu",
-    (ATTENTION, "efficient"): "CUDA alone",
-    (ATTENTION, "cudnn"): "CUDA alone",
+    (ATTENTION, "efficient"): "CUDA only",
+    (ATTENTION, "cudnn"): "CUDA only",
 }
 NO_MEMORY = "CUDA out of memory. Tried to allocate 20.00 GiB"
 SMALL = Case(operator=PROJECTION, phase=FORWARD, n=17, batch=2, channels=8)

@@ -270,7 +270,7 @@ def test_a_disk_that_refuses_is_told_and_training_goes_on(tmp_path: Path) -> Non
     told: list[str] = []
     with listening(told.append):
         assert not checkpoint.save_if_due(lambda: {"step": 1})
-    assert "no checkpoint could be written" in told[0]
+    assert "could not write a checkpoint" in told[0]
     assert checkpoint.read() is None
 
 

@@ -108,7 +108,7 @@ def test_what_is_wrong_with_a_folder_is_named(folder: Path, tmp_path: Path) -> N
     save(folder / "test/fox/x.png", (0, 0, 0))
     assert refusal(f"images:{folder}").endswith("train and test differ in classes: fox")
     (folder / "train/fox").mkdir()
-    assert "class fox of train holds no image" in refusal(f"images:{folder}")
+    assert "class fox of train has no images" in refusal(f"images:{folder}")
 
 
 def test_a_folder_without_test_images_is_refused(folder: Path) -> None:

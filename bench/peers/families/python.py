@@ -1,6 +1,6 @@
 """`python:package.module:factory`: a model built by the user's function.
 
-The function receives those sizes that its parameters name.
+The function receives the sizes that its parameters name.
 """
 
 from __future__ import annotations
@@ -147,9 +147,9 @@ def _function(factory: str) -> Callable[..., object]:
 
 @functools.cache
 def _module(name: str) -> ModuleType:
-    """Import the user's module, also from the current folder.
+    """Import the user's module; the current folder is searched too.
 
-    Raises RequestError for any error of the import.
+    Raises RequestError if importing fails.
     """
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())  # last, so that it shadows no other module

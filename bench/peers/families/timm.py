@@ -30,7 +30,7 @@ REFERENCE_OPTIONS: dict[str, str] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PublishedConfig):
-    """Config of a model of timm, by timm's name."""
+    """Config of a timm model, by timm's name."""
 
     def __post_init__(self) -> None:
         require_images(f"timm:{self.model}", self.interface)
@@ -87,7 +87,7 @@ def facts_of(model: str) -> Facts:
     patches, side = getattr(embedding, "num_patches", None), getattr(embedding, "patch_size", None)
     if not isinstance(patches, int) or not isinstance(side, (int, tuple)):
         raise RequestError(
-            f"timm:{model} does not cut images into patches, so it has no seq_len", "name a model of tokens, such as timm:gmlp_s16_224"
+            f"timm:{model} does not cut images into patches, so it has no seq_len", "name a model that does, such as timm:gmlp_s16_224"
         )
     num_extra = int(getattr(built, "num_prefix_tokens", 0))
     return Facts(
@@ -130,7 +130,7 @@ def _attribute(owner: Any, path: str) -> Any:
 def _create(config: Config) -> nn.Module:
     """Build the model, passing only arguments that differ from the published ones.
 
-    Not every model of timm accepts every argument.
+    Not every timm model accepts every argument.
     """
     facts, image = config.facts, image_arguments(config.interface, config.data_tokens)
     changes: dict[str, Any] = {}

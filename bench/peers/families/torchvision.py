@@ -26,7 +26,7 @@ REFERENCE_OPTIONS: dict[str, str] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PublishedConfig):
-    """Config of a model of torchvision, by torchvision's name; images are square."""
+    """Config of a torchvision model, by torchvision's name; images are square."""
 
     def __post_init__(self) -> None:
         require_images(f"torchvision:{self.model}", self.interface)

@@ -11,7 +11,6 @@ from bench.tasks import IGNORED
 from bench.tasks.readers.generate import Array, Draw, Drawn, smallest_id_type
 
 QUERIES_PER_KEY = 2
-"""Number of queries per key."""
 
 
 def bindings(*, num_tokens: int, keys: int, values: int) -> Draw:

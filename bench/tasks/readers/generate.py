@@ -22,7 +22,7 @@ from models.layers.options import Option
 
 Array = NDArray[Any]
 MAX_DRAWS = 100
-"""Rounds of drawing replacements for training items that are also test items."""
+"""Maximum number of draws until no training item is a test item."""
 TEST_STREAM, TRAIN_STREAM = 0, 1
 
 
@@ -45,7 +45,7 @@ def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_lea
     The result depends only on the task's name, the number of tokens and the option `seed`. Test items are drawn first, so they do not depend on the
     number of training items.
 
-    `draw_learned`: how to draw training items, if differently from test items.
+    `draw_learned`: draws training items; by default `draw`.
 
     Raises RequestError if there are too few different items.
     """

@@ -26,7 +26,7 @@ READ_ERRORS = (OSError, EOFError, HTTPException, RuntimeError, ValueError, TypeE
 ITEMS_OPTION = Option("items", 0)
 """Number of training images, for data sets that allow subsets; 0: all."""
 SUBSET_SEED = 0
-"""Makes subsets reproducible; a smaller subset lies within every larger one."""
+"""Makes subsets reproducible; every larger subset contains the smaller ones."""
 TORCHVISION_ADVICE = "You can use download=True to download it"
 
 

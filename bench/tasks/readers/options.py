@@ -13,9 +13,9 @@ from models.layers.options import Option
 
 ITEMS_OPTIONS = (Option("items", 20_000, low=1), Option("test_items", 2_000, low=1), Option("seed", 0))
 MIN_VARIETY = 2
-"""Required ratio of different items to drawn items.
+"""Minimum ratio of different items to drawn items.
 
-A larger number of different items allows test items to be kept out of training.
+Enough must differ to keep test items out of training.
 """
 
 

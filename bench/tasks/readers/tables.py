@@ -92,7 +92,7 @@ def format_of(path: Path) -> str:
 def _read_as(form: str, path: Path) -> pd.DataFrame:
     """Read values literally.
 
-    Numbers and words that could mean a missing value are not converted.
+    Numbers, and words that could mean a missing value, are not converted.
     """
     import pandas as pd
 

@@ -46,7 +46,7 @@ def require_tokens(options: Mapping[str, Any]) -> int:
 
 
 def learn_tokens(texts: Sequence[str], *, options: Mapping[str, Any], num_tokens: int) -> Tokenise:
-    """Learn a tokenizer from the training texts; return a function.
+    """Return a tokenising function, learned from the training texts.
 
     The function returns ids `(texts, num_tokens)`, int16 or int32, and the number of real tokens per text, `(texts,)`.
     """
