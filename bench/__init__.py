@@ -1,4 +1,4 @@
-"""Measure what token mixing costs and buys at matched size."""
+"""Measure the costs and benefits of token mixing at matched size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load(*runs: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
     """Return the table of one or more runs, built from their records.
 
     One row per configuration (a cell); docs/columns.md describes the columns, which depend on the run's metrics. Runs are given
-    one by one or in a list; the keys that must agree between runs are checked.
+    one by one or in a list; the keys that must agree between runs are compared.
 
     Example: bench.load("results/2026-11-20_cpu_main_job").query("seq_len == 257")[["model", "latency_ms"]]
 

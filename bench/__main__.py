@@ -1,6 +1,6 @@
 """Start the program: `bench`, `gmlp-bench` and `python -m bench`.
 
-`models` and `ablations` are common names of packages. Nothing is imported that needs them until they are known to belong to this
+`models` and `ablations` are common package names. Nothing that needs them is imported before they are known to belong to this
 `bench`.
 """
 
@@ -22,7 +22,7 @@ def main() -> None:
         sys.exit(2)
     from bench import cli
 
-    atexit.register(gc.freeze)  # skips the garbage collection of remaining objects at exit
+    atexit.register(gc.freeze)  # skip garbage collection of the remaining objects at exit
     cli.main()
 
 

@@ -361,9 +361,9 @@ def report(
 def index(
     folder: Annotated[Path, typer.Argument(help="Folder that holds the runs.", metavar="FOLDER")] = Path("results"),
 ) -> None:
-    """Write README.md of a folder of runs.
+    """List the runs of a folder in its README.md.
 
-    It lists question, answer, host and allocator of each run, and whether a later run supersedes it (notes.json).
+    Shows question, answer, host and allocator of each run, and whether a later run supersedes it (notes.json).
     """
     from bench.report.result_index import write_index
 
@@ -387,7 +387,9 @@ def compare(
     """
     if other:
         if x or y:
-            raise RequestError(f"--{'x' if x else 'y'} needs a single run; two runs are compared in all that they measured", "leave it out")
+            raise RequestError(
+                f"--{'x' if x else 'y'} needs a single run; two runs are compared in everything they measured", "leave it out"
+            )
         console.say("to compare two runs, use: bench diff A B")
         diff([str(run), other], fail_if=fail_if, markdown=markdown, out=out, as_json=as_json)
         return
@@ -408,7 +410,7 @@ def diff(
         str | None,
         typer.Option(
             "--fail-if",
-            help="Exit 1 if a ratio, second over first, is shown to pass this bound: 'latency_ms>1.05'. Runs also have params, flops, "
+            help="Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
             "peak_memory_bytes and accuracy.",
             metavar="BOUND",
         ),
@@ -510,7 +512,7 @@ def env(
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure the best rates that this device reaches now.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the facts about machine and software that runs store.
+    """Show the facts that a run stores about machine and software.
 
     With --calibrate, measures the device's ceilings instead.
     """
@@ -550,7 +552,7 @@ def _run_command(arguments: list[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of stdout has gone, so no message could reach it
+        sys.stderr.close()  # the reader of stdout is gone, so no message could reach it
         return EXIT_FAILED
     except OSError as failed:
         console.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}")

@@ -34,10 +34,10 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
 
     `words`: two revisions, then flags of `bench run`.
     `run_command`: the click command of `bench run`, which parses these flags.
-    `fail_if`: a bound such as "latency_ms>1.05"; None for none.
+    `fail_if`: a condition such as "latency_ms>1.05"; None for none.
     `form`: `text`, `markdown` or `json`.
 
-    Writes `code.json` to `out`, or to a new folder in results/. Exits 1 if a configuration failed or is shown to pass `fail_if`.
+    Writes `code.json` to `out`, or to a new folder in results/. Exits 1 if a configuration failed, or `fail_if` is shown to hold for one.
     After an interrupt it answers from the finished rounds and exits 130. Raises RequestError for a wrong request.
     """
     bound = _parse_bound(fail_if)
@@ -58,7 +58,7 @@ def _parse_bound(text: str | None) -> Bound | None:
 def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
     """Return the plan of a request to `bench run`, for latency only.
 
-    Raises RequestError for flags about the execution or the output of a run.
+    Raises RequestError for flags about the execution or output of a run.
     """
     values = run_command.make_context("bench run", list(request)).params
     names = {field.name for field in dataclasses.fields(Flags)}

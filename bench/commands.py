@@ -51,7 +51,7 @@ class RunOptions:
     out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", "Output", named_path)] = None
     retry: Annotated[
         tuple[str, ...],
-        flag("Repeat failed jobs, unstable latencies (as many rounds again) or corrupt records.", "LIST", parse=several_of(RETRIES)),
+        flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", parse=several_of(RETRIES)),
     ] = ()
     exports: Annotated[
         tuple[str, ...],
@@ -116,7 +116,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
 def write_report_of(runs: Sequence[Path], out: Path | None, *, every_figure: bool) -> Path:
     """Write the report and tables of merged runs; return the page's path.
 
-    They go to `out`, or to the usual place of a single run. Raises RequestError for several runs without `out`.
+    They go to `out`, or to a single run's usual place. Raises RequestError for several runs without `out`.
     """
     from bench.analysis.study import study
     from bench.running.folder import report_folder
@@ -205,7 +205,7 @@ def show_or_measure(plan: Plan, options: RunOptions) -> None:
 def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
     """Answer questions one after the other, then list their results.
 
-    A question that cannot be answered here is reported, and the others go on. With --json, the list is the only document on stdout;
+    A question that cannot be answered here is reported, and the others follow. With --json, the list is the only document on stdout;
     in a dry run it is the list of plans.
     """
     from bench.planning.ablation import plan_ablation
@@ -313,7 +313,7 @@ def _conclude(result: RunResult, options: RunOptions) -> None:
 def _exports_of(plan: Plan, programs: tuple[str, ...]) -> tuple[str, ...]:
     """Return the programs for which the run will have data to export.
 
-    The others need training curves, and this plan trains nothing; a message names them.
+    The others need training curves, which this plan does not make; a message names them.
     """
     from bench.spec import is_trained
 

@@ -31,10 +31,7 @@ CONTROL_CHARACTERS = {code: None for code in (*range(0x20), 0x7F, *range(0x80, 0
 
 
 def _without_control_characters(text: str) -> str:
-    """Remove control characters.
-
-    Text from records or from other programs must not control the terminal.
-    """
+    """Remove control characters, so that text cannot control the terminal."""
     return text.translate(CONTROL_CHARACTERS)
 
 
@@ -45,7 +42,7 @@ def print_json(data: Any) -> None:
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] | None = None, title: str = "") -> None:
     """Print a plain table with its title to stdout.
 
-    The table is as wide as its content if stdout is not a terminal. A row of empty headers is not shown.
+    The table is at most MIN_WIDTH characters wide if stdout is not a terminal. If all headers are empty, they are not shown.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -108,8 +105,8 @@ def _ignoring_closed_terminal(method: Callable[P, None]) -> Callable[P, None]:
 class JobProgress:
     """Shows the progress of a run.
 
-    On a terminal: a bar. Elsewhere: a line every PLAIN_REPORT_S seconds. In both, a failure is shown at once, and a
-    configuration's latency when its last round is done.
+    On a terminal: a bar. Elsewhere: a line every PLAIN_REPORT_S seconds. In both cases a failure is shown at once, and
+    a configuration's latency after its last round.
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:

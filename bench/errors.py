@@ -20,8 +20,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def one_line(error: BaseException) -> str:
     """Return the first non-empty line of the message, shortened.
 
-    An error without a message yields the name of its type. Characters that cannot be encoded (from file names) become question marks,
-    because they could not be written to a file.
+    An error without a message yields the name of its type. Characters that cannot be encoded (from file names) become question marks.
     """
     text = str(error).encode(errors="replace").decode()
     lines = [line.strip() for line in text.splitlines() if line.strip()]

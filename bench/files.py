@@ -1,6 +1,6 @@
 """Write whole files atomically, and pack them with xz.
 
-A file is written to a temporary name beside the target and then renamed, so that a reader never sees half a file.
+A file is written to a temporary name beside the target and then renamed, so that a reader never sees a partial file.
 """
 
 from __future__ import annotations

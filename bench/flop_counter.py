@@ -25,7 +25,7 @@ import models.kernels.spatial_gating_operator  # noqa: F401  # registers the FLO
 from models.layers.cost import FLOPS_PER_MAC
 
 with warnings.catch_warnings():
-    # importing fvcore scripts a function, for which torch warns of deprecation
+    # importing fvcore scripts a function, for which torch gives a deprecation warning
     warnings.simplefilter("ignore", FutureWarning)
     warnings.simplefilter("ignore", DeprecationWarning)
     try:
@@ -39,7 +39,7 @@ _MATRIX_WORK = re.compile(
     r"(?:^|_)(?:[a-z0-9]*(?:mm|mv|matmul|dot|linear|einsum|rnn|gru|lstm|fft)|conv(?!ert)[a-z0-9]*|attention|transformer|cdist|pdist|inner"
     r"|matrix_(?:exp|power)|linalg(?!.*norm)|cov|corrcoef|inverse|solve|cholesky)(?:_|$)"
 )
-"""Whole words in an operator's name that indicate matrix work.
+"""Ends of words in an operator's name that indicate matrix work.
 
 `mm` matches in `addmm` but not in `gamma`; `linear` does not match in `bilinear2d`, an upsampling.
 """
@@ -157,7 +157,7 @@ def _interpolate(points: Sequence[tuple[int, int]], n: int) -> Fraction:
 
 @contextlib.contextmanager
 def fused_encoder_path_disabled() -> Iterator[None]:
-    """Disable torch's fused attention and encoder layers, which neither counter sees."""
+    """Disable torch's fused attention and encoder layers, invisible to both counters."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -1,7 +1,7 @@
 """Run `bench gpu`: a pass of several steps within a time budget.
 
-Each step is an ordinary run in its own folder. The budget is spent in slices, one per call. A ledger in the folder of the pass keeps the time
-spent.
+Each step is an ordinary run in its own folder. The budget is spent in slices, one per call. A ledger in the folder of the pass records the
+time spent.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Slice:
                     console.say(f"packed: {packed} ({size / 2**20:.1f} MiB)")
                     if size > MAX_PACKED_BYTES:
                         console.say(
-                            f"WARNING: it is larger than {MAX_PACKED_BYTES / 2**20:.0f} MiB; if that is too large, pack single steps"
+                            f"WARNING: it is larger than {MAX_PACKED_BYTES / 2**20:.0f} MiB; if that is too large, pack its steps separately"
                         )
                 self._note(started_at)
         self._tell_end(slice_minutes, interrupted=stop.requested)
@@ -168,7 +168,7 @@ class _Slice:
     def _write_reports(self, stop: Stop) -> None:
         """Write the reports of complete steps while time allows.
 
-        For the others, print the command that writes the report.
+        Without time left, print the command that writes a report.
         """
         from bench.running.folder import report_folder
 
@@ -199,7 +199,6 @@ class _Slice:
 
 
 def _finished(steps: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
-    """Yield the complete steps."""
     from bench.planning.jobs import is_complete
     from bench.running.store import RunRecords, holds_records
 

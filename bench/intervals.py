@@ -50,7 +50,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """Return Student's t-interval of the mean; None below two values."""
+    """Return Student's t-interval of the mean; None for fewer than two values."""
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)
@@ -88,10 +88,10 @@ class RoundMean:
 
 
 def round_mean(logs: Sequence[float]) -> RoundMean | None:
-    """Return the trimmed mean of log-ratios; None below two rounds.
+    """Return the trimmed mean of log-ratios; None for fewer than two rounds.
 
     Of every seven rounds the highest and the lowest are left out: in 1 to 2 % of pairs of equal processes, one process is 1.2 to
-    1.7 times slower for its whole life (docs/decisions/0020). Below seven rounds all are kept. The interval follows Tukey and
+    1.7 times slower for its whole life (docs/decisions/0020). With fewer than seven rounds, all are kept. The interval follows Tukey and
     McLaughlin (1963): Student's t with the winsorized variance and n - 2 g - 1 degrees of freedom, with g rounds left out at each
     end.
     """
@@ -115,7 +115,7 @@ def trimmed_rounds(num: int) -> int:
 def ratio_over_rounds(logs: Sequence[float], level: float = LEVEL) -> Interval | None:
     """Return the ratio and its bounds, from log-ratios by round.
 
-    See `round_mean`. None below two rounds.
+    See `round_mean`. None for fewer than two rounds.
     """
     found = round_mean(logs)
     return found.interval(level).exp() if found else None
@@ -124,7 +124,7 @@ def ratio_over_rounds(logs: Sequence[float], level: float = LEVEL) -> Interval |
 def geometric_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
     """Return the geometric mean with its t-interval on the log scale.
 
-    For positive values with multiplicative noise. None below two values.
+    For positive values with multiplicative noise. None for fewer than two values.
     """
     interval = mean_interval([math.log(v) for v in values], level)
     return interval.exp() if interval else None
@@ -133,8 +133,8 @@ def geometric_interval(values: Sequence[float], level: float = LEVEL) -> Interva
 def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], level: float = LEVEL) -> Interval | None:
     """Return the geometric mean of paired ratios with its t-interval.
 
-    Each pair comes from one round, so that a slowdown of the whole round cancels. None below two pairs. Raises ValueError for
-    unequal lengths.
+    Each pair comes from one round, so that a slowdown of the whole round cancels. None for fewer than two pairs. Raises
+    ValueError for unequal lengths.
     """
     if len(numerators) != len(denominators):
         raise ValueError(f"pairs need equal lengths, not {len(numerators)} and {len(denominators)}")
@@ -161,7 +161,7 @@ def drifts(values: Sequence[float]) -> bool:
     """Return whether values steadily rise or fall over the rounds.
 
     True if the rank correlation is significant (p < 0.01) and the fitted change from the first round to the last (Theil-Sen slope
-    on the log scale) exceeds half of `MAX_STABLE_WIDTH`. Always false below four rounds.
+    on the log scale) exceeds half of `MAX_STABLE_WIDTH`. Always false for fewer than four rounds.
     """
     if len(values) < 4:
         return False
@@ -177,7 +177,7 @@ def drifts(values: Sequence[float]) -> bool:
 def is_stable(values: Sequence[float]) -> bool | None:
     """Return whether the rounds neither drift nor spread.
 
-    The spread is too wide if the interval is wider than 10 %. None for a single round.
+    They spread if the interval is wider than 10 %. None for a single round.
     """
     interval = geometric_interval(values)
     if interval is None:

@@ -17,7 +17,7 @@ TIME_UNITS = ((1e-3, 1e-6, "ns"), (1.0, 1e-3, "us"), (1e3, 1.0, "ms"), (math.inf
 """Each unit's upper bound and size (both in ms), and name."""
 
 LARGEST_PLAIN, LARGEST_FIXED = 1e15, 1e6
-"""From these on, numbers are shown in powers of ten.
+"""From these on, numbers are shown in scientific notation.
 
 LARGEST_FIXED applies to numbers with an interval: a bound may have three hundred digits.
 """
@@ -36,7 +36,7 @@ def is_empty(value: Any) -> bool:
 def significant(value: float, digits: int = DIGITS) -> str:
     """Round to `digits` significant digits, keeping trailing zeros: 4.20, 12.3, 123.
 
-    Powers of ten appear only from 10^15 on.
+    Scientific notation is used only from 10^15 on.
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
@@ -108,7 +108,7 @@ def fraction(value: Any, low: Any = None, high: Any = None) -> str:
 def ratio(value: Any, low: Any = None, high: Any = None) -> str:
     """Format as 1.42 [1.38, 1.46].
 
-    A narrow interval gets three decimals: 1.002 [0.990, 1.014]. An interval that excludes nothing, as of two rounds among many
+    A narrow interval gets three decimals: 1.002 [0.990, 1.014]. An interval that excludes nothing, as with two rounds and many
     comparisons, is shown as "interval open".
     """
     if is_empty(value):

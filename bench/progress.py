@@ -1,6 +1,6 @@
 """Pass progress messages from a running job to its runner.
 
-Messages are dropped without a listener.
+They are dropped if nobody listens.
 """
 
 from __future__ import annotations

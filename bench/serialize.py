@@ -42,7 +42,7 @@ def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _is_unused(added: dataclasses.Field[Any], value: Any) -> bool:
-    """Return whether a field that older plans lack is at its default."""
+    """Return whether a field that older files lack has its default value."""
     return bool(added.metadata.get("added_later")) and getattr(value, added.name) == added.default
 
 
@@ -63,7 +63,7 @@ def _polynomial(kind: type, data: Any) -> Polynomial:
 
 
 def _reject_unknown(kind: Any, data: Any) -> None:
-    """Raise ValueError if the data have a field that its dataclass lacks."""
+    """Raise ValueError for a field that the dataclass lacks."""
     names, parts = _names_and_parts(kind)
     for entry in data if isinstance(data, (list, tuple)) else (data,):
         if entry is None or not names:
@@ -102,5 +102,5 @@ def content_id(value: Any) -> str:
 
 
 def id_of_text(text: str) -> str:
-    """Hash a text to 12 hexadecimal digits."""
+    """Hash text to 12 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

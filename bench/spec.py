@@ -70,7 +70,10 @@ MUST_AGREE = (
     "operating_system",
     "code_version",
 )
-"""Runs must agree in these environment facts to be continued or merged."""
+"""Environment facts that must agree to continue or merge runs.
+
+`bench.measure.hosts` adapts them for known hosts.
+"""
 SAME_MACHINE = ("cpu_model", "num_cores", "threads", "allocator", "gpu")
 """Times of two runs are comparable only if these environment facts agree."""
 
@@ -99,7 +102,6 @@ class ModelSpec:
 
     @functools.cached_property
     def canonical(self) -> str:
-        """Return the model's canonical JSON."""
         return canonical_json(self)
 
 
@@ -177,7 +179,6 @@ class Sizing:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """Return the sum of the terms."""
         return Cost(self.terms)
 
     @property
@@ -323,7 +324,7 @@ MEASURES = {
 FASTEST_PEER, EVERY_ARM = "the fastest peer", "every arm"
 """Sides of a prediction that are not a single arm.
 
-The fastest peer is the peer of least median time at each length and batch size; every arm means all arms of the part.
+The fastest peer is the one with the shortest median time at each length and batch size; every arm means all arms of the part.
 """
 
 
@@ -341,7 +342,7 @@ class Prediction:
     `because`: the reason.
     `at_most`: a bound on the ratio or error itself, instead of `by`.
     `mean`: whether `at_most` bounds the geometric mean over `places`.
-    `places`: (seq_len, batch size) pairs that the bound is for; a run of other pairs cannot support it.
+    `places`: (seq_len, batch size) pairs that the bound covers; a run of other pairs cannot support it.
 
     Raises ValueError if `expected` is unknown or `by` is negative.
     """
@@ -506,12 +507,12 @@ class Recipe:
     `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast.
     `compile`: whether torch.compile is used.
     `magnitude`: strength of RandAugment, 0 to 30.
-    `teacher`: the network that is trained first and then distilled from (arXiv 2012.12877, Sec. 3).
+    `teacher`: the network that is trained first, and then distilled (arXiv 2012.12877, Sec. 3).
     `distillation`: learn from the teacher's softened outputs (`soft`) or from its decisions (`hard`).
     `distillation_weight`: share of the loss that comes from the teacher.
-    `teacher_epochs`: epochs that the teacher is trained for.
+    `teacher_epochs`: training epochs of the teacher.
 
-    Raises ValueError if a word is not among the allowed ones.
+    Raises ValueError for an unknown word.
     """
 
     epochs: int = 10
@@ -543,7 +544,7 @@ class Recipe:
         for name in self.augment:
             require_one_of("augment", name, AUGMENTATIONS)
         if not self.dropout_at:
-            raise ValueError(f"dropout_at must name at least one of {', '.join(DROPOUT_PLACES)}; dropout=0 drops nowhere")
+            raise ValueError(f"dropout_at must name at least one of {', '.join(DROPOUT_PLACES)}; dropout=0 disables dropout")
         for place in self.dropout_at:
             require_one_of("dropout_at", place, DROPOUT_PLACES)
         require_one_of("teacher", self.teacher, TEACHERS)
@@ -551,7 +552,6 @@ class Recipe:
 
     @functools.cached_property
     def canonical(self) -> str:
-        """Return the recipe's canonical JSON."""
         return canonical_json(self)
 
 

@@ -24,7 +24,7 @@ VECTOR_FLAGS = frozenset(
 The first line holds x86 flags (`flags` of /proc/cpuinfo), the second ARM flags (`Features`).
 """
 CAPS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY")
-"""Environment variables that forbid libraries some vector instructions.
+"""Environment variables that deny libraries some vector instructions.
 
 A CPU with such a cap counts as another CPU type.
 """
@@ -79,7 +79,7 @@ def _type(facts: Mapping[str, Any]) -> str | None:
 def _fields(cpuinfo: str) -> dict[str, str]:
     """Return the known fields of the first processor.
 
-    The first value of a name counts: some ARM kernels append fields that all processors share after the last one.
+    The first value of a name counts: after the last processor, some ARM kernels append fields that all share.
     """
     found: dict[str, str] = {}
     for line in cpuinfo.splitlines():
@@ -103,7 +103,7 @@ def _arm_revision(fields: Mapping[str, str]) -> str | None:
 
 
 def cache_bytes(folder: Path) -> dict[str, int] | None:
-    """Return the size in bytes of each data cache.
+    """Return the size in bytes of each data or unified cache.
 
     `folder` is the kernel's description of one processor's caches. Keys are L1d, L2 and so on. None if the folder is missing or
     unreadable.

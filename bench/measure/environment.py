@@ -80,7 +80,7 @@ def environment_id(facts: Mapping[str, Any]) -> str:
 def resolve_device(wanted: str) -> str:
     """Resolve `auto` to `cuda` or `cpu`.
 
-    `cuda` requires a GPU that both NVML and torch see. Raises RequestError if `cuda` is asked for and cannot be used.
+    `cuda` requires a GPU that both NVML and torch see. Raises RequestError if `cuda` is requested but cannot be used.
     """
     if wanted == "cpu":
         return "cpu"
@@ -92,7 +92,7 @@ def resolve_device(wanted: str) -> str:
             raise RequestError(
                 "--device cuda needs the package nvidia-ml-py, which is not installed", "pip install nvidia-ml-py"
             ) from error
-        raise RequestError("--device cuda was asked for, but this machine has no CUDA GPU that torch can use", "try --device cpu")
+        raise RequestError("--device cuda was requested, but this machine has no CUDA GPU that torch can use", "try --device cpu")
     return "cuda" if present else "cpu"
 
 
@@ -106,7 +106,7 @@ def num_cores() -> int:
 def boot() -> str | None:
     """Return a short hash of the kernel's boot id.
 
-    It is equal in all runs until the machine restarts. The id itself is never stored.
+    It stays the same until the machine restarts. The id itself is never stored.
     """
     found = _first_line(BOOT_ID)
     return hashlib.sha256(found.encode()).hexdigest()[:8] if found else None
@@ -224,7 +224,7 @@ def _first_visible_gpu(pynvml: Any) -> Any:
 
 
 def code_facts() -> dict[str, Any]:
-    """Return the program's version, git revision and whether its files are changed.
+    """Return version, git revision, and whether there are uncommitted changes.
 
     Without git, the revision comes from GMLP_BENCH_REVISION or from the file REVISION beside the packages, and `git_dirty` is
     None.
@@ -280,7 +280,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
     if not (folder / ".git").exists():
         return None
-    # git refuses a checkout of another user; trusting its configuration is no riskier than running its code
+    # git refuses another user's checkout; trusting its configuration is no riskier than running its code
     command = ["git", "--no-optional-locks", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

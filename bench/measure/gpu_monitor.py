@@ -1,6 +1,6 @@
 """Monitor the GPU during a measurement.
 
-NVML is read several times a second for clocks, throttling, power and temperature. Imports no torch.
+NVML is read about 20 times a second for clocks, throttling, power and temperature. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.measure.environment import visible_gpu
 INTERVAL_S = 0.05
 """Seconds between readings.
 
-Each takes NVML well under a millisecond, in which other threads run.
+NVML takes well under a millisecond per reading; other threads run meanwhile.
 """
 WATCHED = ("gpu_clock_mhz", "gpu_memory_clock_mhz", "gpu_throttle_reasons", "gpu_power_w", "gpu_temperature_c")
 Readings = list[Mapping[str, Any]]

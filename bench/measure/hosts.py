@@ -1,7 +1,7 @@
 """Compare two hosts by the facts of their environments.
 
-A host is known if its processor type and its version of the timed code are on record. Ceilings are the rates that a host reaches
-at best, measured at the start and at the end of a run.
+A host is known if its processor type and its version of the timed code are on record. Ceilings are the best rates that a
+host reaches, measured at the start and at the end of a run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Pairs = dict[str, tuple[Any, Any]]
 CODE = "code_version"
 HOST_KEYS = ("cpu_type", "gpu_type", "work_version")
 KNOWN_MUST_AGREE = (*(key for key in MUST_AGREE if key != CODE), *HOST_KEYS)
-"""As MUST_AGREE, for known hosts.
+"""Like MUST_AGREE, for known hosts.
 
 `work_version`, a hash of the timed code, replaces the version of all code.
 """
@@ -35,9 +35,9 @@ GIB = 2**30
 
 
 def host_type(facts: Facts) -> str | None:
-    """Name the processor type that was measured; None if unknown.
+    """Name the type of the measured processor; None if unknown.
 
-    The GPU's type if the device is cuda, else the CPU's.
+    It is the GPU's type if the device is cuda, else the CPU's.
     """
     return gpu_type(facts) if facts.get("device") == "cuda" else facts.get("cpu_type")
 
@@ -61,7 +61,7 @@ def is_known(facts: Facts) -> bool:
 def identity(facts: Facts) -> dict[str, Any]:
     """Return the facts that identify an environment.
 
-    A known host is identified by KNOWN_MUST_AGREE, an unknown one by MUST_AGREE, as older records are.
+    A known host is identified by KNOWN_MUST_AGREE. An unknown one is identified by MUST_AGREE, as in older records.
     """
     return {key: facts.get(key) for key in (KNOWN_MUST_AGREE if is_known(facts) else MUST_AGREE)}
 
@@ -122,7 +122,7 @@ def changed_ceilings(first: Mapping[str, float], second: Mapping[str, float]) ->
 def furthest_apart(hosts: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:
     """Return the ceiling that differs most between any two hosts.
 
-    The result is its name, lower and higher rate; None if no ceiling has changed.
+    The result is its name, the lower rate and the higher; None if no ceiling has changed.
     """
     found = [(name, pair) for one, other in combinations(hosts, 2) for name, pair in changed_ceilings(one, other).items()]
     if not found:

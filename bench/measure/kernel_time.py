@@ -1,8 +1,8 @@
 """Time the CUDA kernels of a call by replaying its CUDA graph.
 
-Neither Python nor kernel launches are in the time. Warm: the call is recorded several times in one graph (or its graph replayed
-several times in a row), and the time divided by their number. Cold: the L2 cache is overwritten before each replay, outside the
-timed span; the replay is enqueued while the device is still overwriting, so the time includes no launch either. triton.testing
+The time includes neither Python nor kernel launches. Warm: the call is recorded several times in one graph (or its graph replayed
+several times in a row), and the time is divided by that number. Cold: the L2 cache is overwritten before each replay, outside the
+timed span; the replay is enqueued while the device is still overwriting, so this time includes no launch either. triton.testing
 uses the same two methods in `do_bench_cudagraph` and `do_bench`. Imports no torch.
 """
 
@@ -72,7 +72,7 @@ def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool =
 def _calls_per_graph(call: Callable[[], object]) -> int:
     """Return the number of calls that fill GRAPH_S.
 
-    It follows from the time of one call with launches, an upper bound on the time of its kernels.
+    The number is estimated from one call timed with its launches, which takes at least as long as its kernels.
     """
     import torch
 

@@ -1,6 +1,6 @@
 """Find the kernels and the precision that a step really used.
 
-Kernels: of scaled_dot_product_attention and of gMLP's spatial projection. Precision: of matrix products.
+The kernels are those of scaled_dot_product_attention and of gMLP's spatial projection; the precision is that of matrix products.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FUSED_KERNELS = {
 }
 EXPLICIT = "math"
 UNKNOWN = "unknown"
-"""The extra forward pass that finds the kernel ran out of memory."""
+"""Name of a kernel whose detection ran out of memory."""
 
 
 class _FusedKernels(TorchDispatchMode):
@@ -50,9 +50,9 @@ class _FusedKernels(TorchDispatchMode):
 def attention_kernel(cell: Cell, step: Step) -> str:
     """Name the attention kernel that the step uses.
 
-    One more forward pass of one sample, by the uncompiled model in the configuration's phase, shows it; a compiled model makes
-    the same choice at trace time. `math` means explicit products, `none` a model without attention, UNKNOWN that the pass did not
-    fit in memory.
+    It is detected in one more forward pass of one sample, by the uncompiled model in the configuration's phase; a compiled model
+    makes the same choice at trace time. `math` means explicit products, `none` a model without attention, UNKNOWN that the pass did
+    not fit in memory.
     """
     work = cell.workload
     if work.attention == NO_ATTENTION:
@@ -92,8 +92,8 @@ class _MaskDetector(TorchFunctionMode):
 def spatial_kernel(cell: Cell, step: Step) -> str | None:
     """Name the formulation of the spatial projection that the step uses.
 
-    One more forward pass of one sample, by the uncompiled model, shows it. If the fused kernel was asked for but not used, the
-    reason is appended. None for models without spatial gating; UNKNOWN if the pass did not fit in memory. An engine may still
+    It is detected in one more forward pass of one sample, by the uncompiled model. If the fused kernel was requested but not used,
+    the reason is appended. None for models without spatial gating; UNKNOWN if the pass did not fit in memory. An engine may still
     compute the projection with other products (`engine_effective`).
     """
     found: dict[str, None] = {}

@@ -70,7 +70,7 @@ class Traffic:
 class StepCounts:
     """Peak memory and traffic of a steady step.
 
-    `building`: predictions only: most bytes live at once before the first step, when half-precision weights are still in fp32.
+    `building`: peak of live bytes before the first step, when half-precision weights are still in fp32; 0 unless predicted.
     """
 
     live: LiveBytes
@@ -128,7 +128,7 @@ class Ledger:
         self._mark_peak()
 
     def close(self) -> None:
-        """Stop counting, and forget the storages that still live."""
+        """Stop counting, and forget the storages that are still live."""
         for entry in self._live.values():
             entry.finalizer.detach()
         self._live.clear()
@@ -224,7 +224,7 @@ def _tensors(values: Any) -> list[Tensor]:
 def watch(step: Step) -> Iterator[Watch]:
     """Track a step's memory and traffic within the block.
 
-    The ledger starts with the storages that live already: weights, gradients, optimizer state and the batch. A gradient counts as
+    The ledger starts with the storages that are already live: weights, gradients, optimizer state and the batch. A gradient counts as
     an activation until it is accumulated into its parameter.
     """
     ledger = _ledger_of(step)

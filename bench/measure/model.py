@@ -52,7 +52,7 @@ def build_model(model: ModelSpec) -> nn.Module:
 def build_reference(model: ModelSpec) -> nn.Module:
     """Build the formulation that the FLOP counters can count.
 
-    Faster kernels are tied to it by tests of equal outputs.
+    Tests check that faster kernels give equal outputs.
     """
     family = family_of(model.family)
     module: nn.Module = family.build(config_of(model, **family.REFERENCE_OPTIONS))
@@ -81,7 +81,7 @@ def can_generate(model: ModelSpec) -> bool:
 def generating_models() -> tuple[str, ...]:
     """Return the models that can generate, as `--models` takes them.
 
-    They are families that read a source and a target, and mixers that are causal or have that option.
+    They are families that read a source and a target, and mixers that are causal or can be.
     """
     families = [name for name in catalog.names("families") if _is_generating(catalog.load("families", name))]
     mixers = [name for name in mixer_names() if hasattr(catalog.load("mixers", name).Config, "causal")]
@@ -95,7 +95,7 @@ def _is_generating(family: ModuleType) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def dropping_places_of(model: ModelSpec) -> tuple[str, ...]:
-    """Return the places where a recipe's dropout can act, without making weights."""
+    """Return the places where dropout can act, without making weights."""
     with torch.device("meta"):
         return dropping_places(build_model(model))
 

@@ -37,7 +37,7 @@ class Step:
 
     `call`: runs one step: a forward without gradient (`infer`), or forward, backward and AdamW step (`train`).
     `forward`: the model as its engine runs it.
-    `facts`: after a step, returns columns that name what the engine really ran.
+    `facts`: after a step, returns columns on the kernels that really ran.
     `replays`, `is_graph`: see `bench.measure.engines.Prepared`.
     """
 
@@ -120,7 +120,7 @@ def set_product_precision(dtype: str) -> None:
 def synthetic_batch(cell: Cell) -> tuple[Tensor, Tensor]:
     """Return random data and labels on the current default device.
 
-    Data: normal floats `(batch, data tokens, patch_dim)`; for images `(batch, channels, height, width)`; for tokens ids `(batch,
+    Data: normal floats `(batch, data tokens, patch_dim)`; for images `(batch, channels, height, width)`; for tokens, ids `(batch,
     data tokens)`. Labels: one per item or, for models that answer per token, one per token.
     """
     tokens = num_data_tokens_of(cell.model)
@@ -139,8 +139,8 @@ def _synthetic_data(interface: Interface, batch: int, tokens: int, dtype: torch.
 def _optimizer(model: nn.Module, device: str) -> torch.optim.Optimizer:
     """Return fused AdamW; on CUDA it is capturable for every engine.
 
-    Kernel times come from recording any step as a CUDA graph. torch warns of capturable steps that are not recorded, though the
-    kernel is the same.
+    Kernel times come from recording any step as a CUDA graph. torch warns about capturable steps that are not recorded, though
+    the kernel is the same.
     """
     warnings.filterwarnings("ignore", message=UNRECORDED_STEP)
     # an explicit group may be empty, whereas AdamW refuses an empty list of parameters

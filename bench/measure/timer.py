@@ -1,7 +1,7 @@
 """Time one callable in one process. Imports no torch.
 
-`time_call` warms up until times are steady and samples until the median is known; `BurstTimer` times one burst whenever asked. On
-CPU the wall clock is read, on GPU CUDA events and the wall clock.
+`time_call` warms up until times are steady and samples until the median is known; `BurstTimer` times one burst whenever asked. A
+CPU is timed by the wall clock, a GPU by CUDA events and the wall clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Rules:
     `precision`: relative half-width of the median's interval at which sampling stops.
     `timer_share`: largest part of a sample spent on reading the timer.
     `warmup_tolerance`: relative difference of two neighbouring windows that counts as steady.
-    `min_warmup_s`: least time of warming up, in which a GPU leaves its idle clocks.
+    `min_warmup_s`: shortest warm-up, in which a GPU leaves its idle clocks.
     """
 
     sample_s: float = 1.0

@@ -118,7 +118,7 @@ def narrowed(grids: Sequence[Grid], asked: Narrowing) -> tuple[Grid, ...]:
 
 
 def _grids_named(grids: Sequence[Grid], wanted: Sequence[str]) -> Sequence[Grid]:
-    """Return the grids of these names; all without names."""
+    """Return the grids with these names; all if no name is given."""
     names = tuple(grid.name for grid in grids)
     if strays := [name for name in wanted if name not in names]:
         raise catalog.unknown("value of --part:", strays[0], tuple(map(repr, names)), "bench ablate NAME --dry-run")
@@ -131,9 +131,9 @@ def _list_flags(asked: Narrowing) -> dict[str, str]:
 
 
 def _skipped_by_narrowing(grids: Sequence[Grid], asked: Narrowing) -> Iterator[Skipped]:
-    """Yield a skipped combination per length of arms that the selection empties.
+    """Yield a skipped combination per length of each arm that is lost.
 
-    Such an arm has its own lengths or batch sizes, and none of them was selected.
+    A lost arm has its own lengths or batch sizes, none of them selected.
     """
     own = _list_flags(asked)
     for grid in grids:
@@ -152,7 +152,7 @@ def _is_selected(grid: Grid, asked: Narrowing) -> bool:
 def _narrowed_arm(arm: Arm, own: Mapping[str, str]) -> Arm | None:
     """Return an arm with the selected entries of its own lists.
 
-    None if no entry of a list is selected.
+    None if one of its lists has no selected entry.
     """
     kept = {key: [entry for entry in entries(arm.flags[key]) if entry in entries(text)] for key, text in own.items() if key in arm.flags}
     if not all(kept.values()):
@@ -243,7 +243,7 @@ def _require_known(name: str, ablation: Ablation) -> None:
 def _recipe(parts: Sequence[PartRequest]) -> Recipe:
     """Return the recipe of the first baseline that is trained.
 
-    Rows of cells with another recipe name the differences from it.
+    Rows of cells with another recipe list their differences from it.
     """
     baselines = [part.arms[part.baseline] for part in parts]
     return next((request.recipe for request in baselines if request.task and request.recipe), Recipe())
@@ -276,7 +276,7 @@ def _request(texts: Mapping[str, str], flags: Flags) -> Request:
 def _why_data_missing(part: PartRequest) -> str:
     """Return why a part cannot run here, if data are missing.
 
-    The reason names the first missing data set that it trains on; "" if none is missing.
+    The reason names its first missing data set; "" if none is missing.
     """
     for request in part.requests:
         if request.task and any(needs_task(metric) for metric in request.metrics):
@@ -288,7 +288,7 @@ def _why_data_missing(part: PartRequest) -> str:
 
 
 def _skipped_models(part: PartRequest, reason: str) -> Iterator[Skipped]:
-    """Yield every model and length of a part as skipped."""
+    """Yield a skipped combination per model and length of a part."""
     for request in part.requests:
         for model in request.models:
             for n in request.seq_lens:

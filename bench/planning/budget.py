@@ -90,7 +90,7 @@ class Match:
 class NoMatch:
     """No shape meets the target.
 
-    `nearest`: the shape of least error; None if no shape could be built.
+    `nearest`: the shape with the smallest error; None if no shape could be built.
     """
 
     reason: str
@@ -106,10 +106,10 @@ class _Unbuildable:
 
 
 def match(model: ModelSpec, target: Target, *, rule: str = FREE, heads: int | None = None, width: int | None = None) -> Match | NoMatch:
-    """Search the shape nearest to nominal that meets the target.
+    """Find the shape nearest to nominal that meets the target.
 
-    Length and depth come from `model.shape`; its other sizes are ignored. Both widths are multiples of 8. If no canonical shape meets the target,
-    ffn_width may be any multiple of 2. Widths at which the model cannot be built are left out.
+    Length and depth come from `model.shape`; its other sizes are ignored. Width and ffn_width are multiples of 8. If no canonical shape meets
+    the target, ffn_width may be any multiple of 2. Widths at which the model cannot be built are left out.
 
     `rule`: CANONICAL or FREE.
     `heads`: the number of heads; by default it follows the width.
@@ -171,9 +171,9 @@ def narrowest_shape(model: ModelSpec, heads: int | None = None) -> Shape:
 
 
 def _width_independent(search: _Search, grain: int) -> Match | NoMatch | None:
-    """Return the result for a model of constant size at every width.
+    """Return the result if cost does not depend on width; else None.
 
-    The search would not end for it. None for any other model.
+    The search would not end for such a model.
     """
     width, target = _round_up(NOMINAL_HEAD_WIDTH, grain), search.target
     small, large = (_ends(search, wide, ONE_HEAD) for wide in (width, 2 * width))
@@ -204,7 +204,7 @@ def nominal_shape(model: ModelSpec, *, width: int, heads: int | None, ffn_width:
 def nearest_heads(width: int) -> int:
     """Return the number of heads nearest in ratio to width / 32.
 
-    Heads have a multiple of 8 channels if the width is one, because fused kernels prefer that.
+    If the width is a multiple of 8, so are the channels of a head, because fused kernels prefer that.
     """
     groups = width // GRAIN if width % GRAIN == 0 else width
     divisors = [h for h in range(1, groups + 1) if groups % h == 0]
@@ -331,7 +331,7 @@ def _is_too_wide(found: list[_Sizes | _Unbuildable], width: int, search: _Search
 def _candidates_at(width: int, search: _Search) -> Iterator[_Sizes | _Unbuildable]:
     """Yield the candidates at one width.
 
-    They are the least and the largest ffn_width, and the best between. Only the least is yielded if it already exceeds the target.
+    They have the smallest and largest ffn_width, and the best ones between. Only the smallest is yielded if it already exceeds the target.
     """
     heads = search.heads_of(width)
     ends = _ends(search, width, heads) if heads else None
@@ -370,7 +370,7 @@ def _first_width(search: _Search, grain: int) -> int:
 
 
 def _ends(search: _Search, width: int, heads: int) -> tuple[_Sizes, _Sizes] | None:
-    """Return the sizes of least and of largest ffn_width at a width.
+    """Return the sizes with the smallest and largest ffn_width at a width.
 
     None if no multiple of the grain lies in the rule's range.
     """
@@ -381,7 +381,7 @@ def _ends(search: _Search, width: int, heads: int) -> tuple[_Sizes, _Sizes] | No
 
 
 def _between(search: _Search, smallest: _Sizes, largest: _Sizes) -> Iterator[_Sizes]:
-    """Yield the best ffn_widths between the ends of a width.
+    """Yield the best ffn_widths between the two ends.
 
     Cost is affine in ffn_width at a fixed width, so the exact solution is known. Yields the multiples of the grain on both sides of it, and the
     one nearest to nominal within the tolerance.

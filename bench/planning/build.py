@@ -57,7 +57,7 @@ HAS_SIZE = "has a size"
 MAX_SUGGESTIONS = 6
 """Number of infeasible (length, budget) pairs with suggested flags.
 
-Each suggestion takes some hundred searches.
+Each suggestion takes about a hundred searches.
 """
 ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
 """Environment variable that lets plan files name functions of any package."""
@@ -93,7 +93,6 @@ class PartRequest:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """Return the requests of all arms."""
         return tuple(self.arms.values())
 
 
@@ -129,7 +128,7 @@ def build_plan_of_parts(
     """Build one plan of several parts.
 
     A cell in several parts is measured once, for the metrics of all.
-    `left_out`: combinations that were skipped before; they are listed with the others.
+    `left_out`: combinations skipped earlier, listed with the others.
     Raises RequestError if nothing in any part is feasible.
     """
     if recipe.precision == "tf32" and device != "cuda":
@@ -230,7 +229,7 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
     cells: dict[str, PlannedCell] = {}
     skipped: list[Skipped] = []
     suggestions: dict[tuple[int, int], str] = {}
-    # a sweep without --seq finds its own lengths; resolving would add the own length of a published variant
+    # `--seq max` alone finds its own lengths; resolving would add a published variant's own length
     has_lengths = bool(request.seq_lens) or not request.sweeps_seq
     for resolved in resolve_models(request) if has_lengths else ():
         if isinstance(resolved, Skipped):
@@ -255,7 +254,7 @@ def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) 
 
 
 def _with_suggestion(skipped: Skipped, request: Request, known: dict[tuple[int, int], str]) -> Skipped:
-    """Add flags that have a size to the reason.
+    """Append flags that give a size to the reason.
 
     `known`: a cache of suggested flags by (length, budget); this function adds to it.
     """
@@ -292,7 +291,7 @@ def check_plan(plan: Plan, source: str, *, is_own_run: bool = False) -> None:
     """Raise RequestError if this program cannot run a plan from a file.
 
     Words must be known, models must build, and costs must equal the ones that this version computes.
-    `is_own_run`: the plan comes from the folder of a run, so its request was typed here; only then may it name functions of any package.
+    `is_own_run`: the plan comes from the folder of a run, so its request was typed here and may name functions of any package.
     """
     for model in {planned.cell.model for planned in plan.cells}:
         _require_allowed_factory(model, source, is_own_run)
@@ -326,7 +325,7 @@ def _require_allowed_factory(model: ModelSpec, source: str, is_own_run: bool) ->
     if dict(parse_outside(entry)) != dict(model.options):
         text = f"{source}: the options of {model.name} differ from {entry}"
         raise RequestError(text, "write a new one with: bench plan ... --out FILE")
-    is_known = factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # `library` imports any module that it is given
+    is_known = factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # `library` imports any module
     if factory and not (is_known or is_own_run or os.environ.get(ALLOW_FACTORIES) == "1"):
         raise RequestError(
             f"{source} wants to import and call {factory}", f"if you trust it: {ALLOW_FACTORIES}=1 bench run --plan {source}"
@@ -336,7 +335,7 @@ def _require_allowed_factory(model: ModelSpec, source: str, is_own_run: bool) ->
 def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
     """Raise RequestError if a model cannot learn a task with this recipe.
 
-    Otherwise the mistake would show only after training, or never.
+    Otherwise the mistake would show only after training, if at all.
     """
     if info_of(task).generation and not can_generate(model):
         raise RequestError(
@@ -352,7 +351,7 @@ def _require_dropping_places(model: ModelSpec, recipe: Recipe) -> None:
     if absent := [place for place in recipe.dropout_at if place not in places]:
         there = "+".join(places)
         raise RequestError(
-            f"--recipe dropout={recipe.dropout:g} at {absent[0]}: {model.name} drops {f'only at {there}' if there else 'nowhere'}",
+            f"--recipe dropout={recipe.dropout:g} at {absent[0]}: {model.name} has {f'dropout only at {there}' if there else 'no dropout'}",
             f"try dropout_at={there} in --recipe" if there else "leave dropout out of --recipe",
         )
 
@@ -362,12 +361,12 @@ def _require_parts(plan: Plan) -> None:
     known = {planned.cell.cell_id for planned in plan.cells}
     for part in plan.parts:
         if strays := [cell_id for cell_id in part.cells if cell_id not in known]:
-            raise ValueError(f"its part {part.name!r} holds the cell {strays[0]!r}, which it does not plan")
+            raise ValueError(f"its part {part.name!r} holds the cell {strays[0]!r}, which is not in the plan")
         if strays := [cell_id for arm in part.arms for cell_id in arm.cells if cell_id not in part.cells]:
             raise ValueError(f"an arm of its part {part.name!r} holds the cell {strays[0]!r}, which is not in the part")
     for sweep in plan.ladders:
         if strays := [cell_id for cell_id in sweep.cells if cell_id not in known]:
-            raise ValueError(f"a sweep holds the cell {strays[0]!r}, which it does not plan")
+            raise ValueError(f"a sweep holds the cell {strays[0]!r}, which is not in the plan")
         _require_range("memory_bytes", min(sweep.memory_bytes, sweep.peak_bytes), MAX_MEMORY)
 
 
@@ -458,7 +457,7 @@ def _unsupported(sized: SizedModel, request: Request, device: str) -> Iterator[S
 
 
 def _unsupported_in_sweeps(request: Request, device: str) -> Iterator[Skipped]:
-    """Yield unsupported workloads of a request with a length sweep only.
+    """Yield the unsupported workloads of `--seq max` alone.
 
     Each model is checked at the first length of the sweep.
     """

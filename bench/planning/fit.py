@@ -1,7 +1,7 @@
 """Plan sweeps of batch size or length, as far as memory allows.
 
 Batch sizes are 1, 4, 16, ...; lengths are 17, 65, 257, ... A size fits if the predicted peak of building the model and of one step does; the
-prediction uses fake tensors and runs nothing. Lengths are tried step by step up to the first that does not fit. Batch sizes are tried at both
+prediction uses fake tensors and runs nothing. Lengths are tried in growing order. Batch sizes are tried at both
 ends, because their peak is affine: weights are constant and activations grow per sample. `narrow` then finds the largest that fits with few
 predictions, each of which takes about a second for 30 layers.
 """
@@ -37,9 +37,9 @@ It is below the share at which the metric `memory` predicts instead of measuring
 GIB = 2**30
 BATCHES = tuple(4**k for k in range(MAX_SIZE.bit_length()) if 4**k <= MAX_SIZE)
 SECONDS_PER_TOKEN = 4e-3
-"""Estimated prediction time per layer, if tokens are processed one by one.
+"""Estimated prediction time per token and layer of a stepwise model.
 
-Its operators run on fake tensors, in Python, several times per token.
+The operators run on fake tensors, in Python, several times per token.
 """
 MAX_PREDICTION_S = 10.0
 """Do not predict a step whose prediction takes longer."""
@@ -106,8 +106,8 @@ def headroom_of(request: Request, device: str) -> Headroom:
 def peak_bytes(cell: Cell) -> int:
     """Predict the peak bytes of building a model and of a step.
 
-    Models are built in fp32 whatever their dtype, and every engine is predicted as eager. Without a GPU, a GPU's step is predicted on the CPU
-    with the attention kernel that the CPU chooses, unless it is `math`, which every device has. Raises UnpredictableError.
+    Models are built in fp32 whatever their dtype, and every engine is predicted as eager. Without a GPU, a GPU's step is predicted on the CPU:
+    with attention `math` if requested, else with the kernel that the CPU chooses. Raises UnpredictableError.
     """
     work, device = cell.workload, _predicted_device(cell.workload.device)
     attention = work.attention if device == work.device or work.attention == "math" else "auto"
@@ -160,7 +160,7 @@ def _length_sweeps(request: Request, expand: Expand, headroom: Headroom, setting
 def _single(request: Request) -> Iterator[Request]:
     """Split a request into one per model and budget.
 
-    A model that no budget sizes gives one request.
+    A published model, or one with a given width, gives one request.
     """
     for model in request.models:
         has_budget = not (model.is_published or request.sizes.width)
@@ -174,7 +174,7 @@ class _Climb:
 
     `axis`: `batch` or `seq`.
     `at`: returns the cells at a size.
-    `place`: index of this workload's cell among them.
+    `place`: index of this workload's cell among those.
     `steps`: sizes to try, in growing order.
     `grows`: whether the peak grows with the size. If so, the search ends at the first step that is infeasible or does not fit; if not, it tries
         all steps. A model that processes tokens one by one always ends at the first length that takes too long.
@@ -272,7 +272,7 @@ class _Climb:
     def _peak(self, size: int) -> int:
         """Return the predicted peak bytes at a size.
 
-        Weights that exceed the memory are returned alone: a lower bound that needs no prediction.
+        If the weights alone exceed the memory, return only their bytes: a lower bound that needs no prediction.
         """
         weights = _weight_bytes(self._cell(size))
         return weights if weights > self.headroom.num_bytes else peak_bytes(self._cell(size).cell)

@@ -1,4 +1,4 @@
-"""The flags of `run` and `plan`, and their conversion.
+"""Declare the flags of `run` and `plan`, and convert them.
 
 They become a request, settings and a recipe. Imports no torch.
 """
@@ -77,7 +77,7 @@ SEQ_HELP = (
 SIZING_HELP = "Shapes to try: canonical (heads of 32 to 64 channels, ffn_width within 25 % of nominal) or free."
 ALLOCATOR_HELP = "keep: jobs keep freed memory for their next step; system: the system allocator's default."
 LIMIT_HELP = "Time limit of one job (default: 60; on CUDA 180; with --quick 20; training 3600)."
-MARGIN_HELP = "Two times are equal if their ratio is shown to lie within 1 + margin; 0.03 is 3 %."
+MARGIN_HELP = "Two times are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin; 0.03 is 3 %."
 
 
 def _engine(text: str) -> str:
@@ -135,7 +135,12 @@ class Flags:
     ] = None
     memory: Annotated[
         int | None,
-        flag("Memory that max may fill, such as 24GiB (default: 80 % of the device's, which can vary).", "SIZE", WORKLOAD, values.memory),
+        flag(
+            "Memory that a max sweep may fill, such as 24GiB (default: 80 % of the device's, which can vary).",
+            "SIZE",
+            WORKLOAD,
+            values.memory,
+        ),
     ] = None
     device: Annotated[str, flag("auto, cpu or cuda.", "DEVICE", WORKLOAD, one_of(("auto", *DEVICES)))] = "auto"
     threads: Annotated[int | None, count("CPU threads of a job (default: half of the cores).", WORKLOAD)] = None
@@ -307,7 +312,7 @@ def to_recipe(flags: Flags) -> Recipe:
 
 
 def announce_data_root(flags: Flags) -> None:
-    """Set the environment variables that lead workers to the data.
+    """Set the environment variables that point workers to the data.
 
     A plan does not name the folder, because it can run on other machines.
     """

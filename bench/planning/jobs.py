@@ -116,7 +116,7 @@ def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
-    """Return whether every job has an outcome or is not retried."""
+    """Return whether no job is missing."""
     return not any(True for _ in missing_jobs(plan, records))
 
 
@@ -155,7 +155,7 @@ def shared_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
 
 
 def _shared_id(metric: str, cell: Cell, plan: Plan) -> str:
-    """Return the id of a shared measurement; "" without sharing."""
+    """Return the id of a shared measurement; "" if not shared."""
     shared_by = _shared_by(metric)
     return _id_of(tuple(shared_by(cell, plan.settings).items())) if shared_by else ""
 
@@ -211,7 +211,7 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
 def _warm_seconds(step_s: float, sample_s: float) -> float:
     """Estimate the warm-up, in seconds.
 
-    It has STEPS_PER_VISIT steps; slow steps end it earlier, after two steps and half of the sampling time.
+    It has STEPS_PER_VISIT steps; slow steps end it earlier, after two steps plus half of the sampling time.
     """
     return min(STEPS_PER_VISIT * step_s, 2 * step_s + sample_s / 2)
 
@@ -237,15 +237,15 @@ def estimated_visit_seconds(planned: PlannedCell, settings: Settings) -> float:
 def nominal_flops_per_s(device: str, dtype: str) -> float:
     """Return a nominal rate in FLOPs per second.
 
-    On a CPU, it is the rate of one thread, whatever the dtype. On CUDA, it is the rate of an H100.
+    On a CPU, it is the rate of one thread, whatever the dtype. On CUDA, it is a share of an H100's peak.
     """
     return CPU_FLOPS_PER_S if device == "cpu" else CUDA_SHARE * CUDA_PEAK_FLOPS_PER_S[dtype]
 
 
 def further_rounds(plan: Plan, records: Sequence[Record], cell_ids: Container[str]) -> list[Job]:
-    """Return as many further rounds of the timing groups of these cells.
+    """Return another set of rounds for these cells' timing groups.
 
-    The rounds are numbered after the existing ones. Members that timed out or ran out of memory are left out.
+    There are as many as planned, numbered after the existing ones. Members that timed out or ran out of memory are left out.
     """
     first = max((record.repeat for record in records if record.metric == LATENCY), default=-1) + 1
     rounds = range(first, first + plan.settings.rounds)

@@ -60,9 +60,7 @@ class Sizes:
 class Request:
     """A validated request for measurements; most fields are flags.
 
-    `seq_lens`: sequence lengths; empty for published variants at their own length.
-    `budgets`: parameter budgets.
-    `match`: the matching policy.
+    `seq_lens`: sequence lengths; empty for published models at their own length, or for a length sweep alone.
     `reference`: the family whose FLOPs the others meet under the policy `flops`.
     `metrics`: requested and implied metrics.
     `accuracy_seq_lens`: lengths to train at; empty for all.

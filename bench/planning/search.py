@@ -1,4 +1,4 @@
-"""Search the largest length or batch size of a sweep.
+"""Find the largest length or batch size of a sweep.
 
 A length is feasible if the model has a size there. Sizes matched to a budget change with n, and some lengths have none, because widths and
 ffn_widths come in steps. So the search tries growing steps first, and then narrows the gap between the last that fits and the next.
@@ -63,7 +63,7 @@ def lengths_of(request: Request) -> tuple[int, ...]:
 def longest_sized(at: SizedAt, steps: tuple[int, ...]) -> int | None:
     """Return the longest feasible length found, up to MAX_SIZE.
 
-    None if no step, nor a length slightly below one, is feasible.
+    None if no step is feasible, nor any length slightly below one.
     """
     near = {n: found for n in steps if (found := _sized_near(at, n, 1))}
     if not near:
@@ -102,9 +102,6 @@ def narrow(
 
 
 def _sized_near(at: SizedAt, n: int, low: int) -> int | None:
-    """Return a feasible size at or slightly below `n`, above `low`.
-
-    None if there is none.
-    """
+    """Return a feasible size at or slightly below `n`, but above `low`."""
     offsets = (0, *(2**k for k in range((n // BACK_SHARE).bit_length())))
     return next((n - back for back in offsets if n - back > low and not isinstance(at(n - back), Skipped)), None)

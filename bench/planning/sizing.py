@@ -48,9 +48,9 @@ class SizedModel:
 
 
 def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
-    """Yield every model at every length and budget, in request order.
+    """Yield every model at every length and budget.
 
-    Raises RequestError if options or given sizes cannot be built.
+    Models keep the order of the request; lengths grow if a budget sets the sizes. Raises RequestError if options or given sizes cannot be built.
     """
     for wanted in request.models:
         if wanted.is_outside:
@@ -106,7 +106,7 @@ def _resolve_given(wanted: ModelRequest, request: Request, n: int) -> SizedModel
 
 
 def _checked(model: ModelSpec) -> SizedModel:
-    """Return a model whose sizes the user chose.
+    """Return a model with given or published sizes.
 
     Raises RequestError if it cannot be built.
     """
@@ -172,7 +172,7 @@ def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMat
 def has_sizes(request: Request, n: int, budget: int) -> bool:
     """Return whether every family meets this budget at this length.
 
-    Models that no budget sizes are ignored.
+    Models from outside and published variants are ignored.
     """
     return all(isinstance(_sized_for(model, request, budget), Match) for model in _families(request, n))
 
@@ -238,11 +238,9 @@ def _scope(request: Request) -> str | None:
 
 
 def _placeholder_model(wanted: ModelRequest, request: Request, n: int) -> ModelSpec:
-    """Return the model at length n, with placeholders for most sizes.
+    """Return the model at length n, with placeholders for its widths.
 
-    Only the depth is the request's.
-
-    Raises RequestError if no sizes suit its options.
+    Depth and heads come from the request. Raises RequestError if no sizes suit its options.
     """
     model = ModelSpec(
         name=wanted.name,

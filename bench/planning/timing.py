@@ -1,6 +1,6 @@
 """Plan interleaved timing: the groups, their bursts and their blocks.
 
-In a timing group, configurations take turns. A burst is a number of calls of one configuration; a block has one burst of each.
+In a timing group, configurations take turns. A burst is a series of calls of one configuration; a block has one burst of each.
 There are two kinds of group:
 
 - `compare`: configurations of equal length, batch, phase, dtype, device and task that differ in model, kernel or engine.
@@ -29,7 +29,7 @@ MIN_GROWTH = 3
 BURST_S = 0.02
 """Target time of a burst.
 
-It is long against the timer and the switch between processes, and short enough that other work on the machine affects all members alike.
+It is long compared with the timer and a switch between processes, and so short that other work on the machine affects all members alike.
 """
 SETTLE_S = {"cpu": 0.0, "cuda": 0.005}
 """Time of uncounted calls after the first call of a burst.
@@ -43,7 +43,7 @@ They refill their caches in less than a hundredth of their time.
 """
 MIN_BLOCKS, MAX_BLOCKS = 5, 25
 LONG_S, MIN_LONG_BLOCKS = 12.0, 3
-"""MIN_BLOCKS may fall to MIN_LONG_BLOCKS if they would take longer than LONG_S."""
+"""If MIN_BLOCKS blocks would take longer than LONG_S, MIN_LONG_BLOCKS suffice."""
 GROUP_LIMIT_S = 60.0
 """Limit on all bursts of one group in one round.
 
@@ -146,7 +146,7 @@ def compared_lengths(plan: Plan) -> dict[str, int]:
 
 
 def home_groups(records: Sequence[Record]) -> dict[str, str]:
-    """Return the group that a cell's latency comes from, by id.
+    """Return the group that each cell's latency comes from, by cell id.
 
     A `compare` group takes precedence over a `growth` group.
     """
@@ -224,8 +224,8 @@ def _fitting(
 ) -> Iterator[TimingGroup]:
     """Yield the group, or parts of it that fit the memory.
 
-    The parts are pairs of the first member with each other member, and a pair of the `second` cell with its control. A member of a pair that
-    does not fit runs alone.
+    The parts are pairs of the first member with each other member, and a pair of the `second` cell with its control. If a pair
+    does not fit, its other member runs alone.
     """
     control = [(second, True)] if second else []
     everyone = [*((cell, False) for cell in cells), *control]

@@ -14,7 +14,7 @@ from bench.spec import MEASURED, Cell, Plan, Recipe, Record, base_recipe, traini
 
 TUNING = "tuning"
 LEARNING_RATE_SPREAD = 8.0
-"""Trials span the recipe's learning rate divided and multiplied by this."""
+"""Trials span this factor below and above the recipe's learning rate."""
 TRIAL_SEED_OFFSET = 1_000_000
 """Offset of the one seed that all trials share.
 

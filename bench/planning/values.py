@@ -1,4 +1,4 @@
-"""Declare flags, and read lists, words, parameter counts and memory sizes.
+"""Declare flags; parse lists, words, parameter counts and memory sizes.
 
 Parsers take text and raise RequestError if it is not allowed. Imports no torch.
 """
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable[[str], Any] | None = None, **more: Any) -> Any:
     """Return a command-line flag.
 
-    `panel`: the heading of the help under which it appears.
+    `panel`: the help heading under which it appears.
     `parse`: converts its text and raises RequestError; None leaves it to typer.
     """
 
@@ -161,9 +161,9 @@ def plugin(kind: str) -> Callable[[str], str]:
 
 
 def whole_number(low: int = 1, high: int = MAX_SIZE, *, or_max: bool = False) -> Callable[[str], Any]:
-    """Return a parser of a whole number within bounds, or of `max`.
+    """Return a parser of a whole number within bounds.
 
-    `or_max`: whether `max` is allowed.
+    `or_max`: whether `max` is also allowed.
     """
 
     def parse(text: str) -> int | str:

@@ -1,6 +1,6 @@
 """Measure the ceilings of this device, alone or around a run.
 
-Ceilings are the highest rates reached: FLOP/s of a matrix product, bytes/s of a copy.
+Ceilings are the best values reached: FLOP/s of a matrix product, bytes/s of a copy, seconds of a launch.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def measure_ceilings(device: str, threads: int, dtypes: Sequence[str] = DTYPES) 
 def needs_short_ceilings(plan: Plan) -> bool:
     """Return whether a run of the plan needs short ceilings.
 
-    It does on a CPU if any metric repeats its measurement, as every metric of time does. On CUDA a process takes seconds to start, so
-    the ceilings measured in the rounds must do.
+    It does on a CPU if any metric is measured more than once. On CUDA a process takes seconds to start, so the ceilings measured in
+    the rounds must suffice.
     """
     return plan.cells[0].cell.workload.device == "cpu" and any(catalog.load("metrics", metric).REPEAT != "once" for metric in plan.metrics)
 

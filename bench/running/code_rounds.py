@@ -43,9 +43,9 @@ def measure_code(run: CodeRun, codes: Sequence[Code], path: Path, stop: Stop) ->
 
 
 def _steps(run: CodeRun, codes: Sequence[Code]) -> Iterator[tuple[CodeRun, bool]]:
-    """Yield the growing run, and whether it is complete.
+    """Yield the run after each step, and whether it is complete.
 
-    One step is a pilot or a round of one cell. A cell that failed is not measured again.
+    A step is a pilot or a round of one cell. A cell that failed is not measured again.
     """
     settings = run.plan.settings
     cells = [planned.cell for planned in run.plan.cells]
@@ -85,7 +85,7 @@ def _cell_round(cell: Cell, repeat: int, run: CodeRun, codes: Sequence[Code]) ->
 def _group_of(cell: Cell, run: CodeRun) -> TimingGroup:
     """Return the group of both revisions and the control.
 
-    Without the control if three processes do not fit in memory.
+    The control is left out if three processes do not fit in memory.
     """
     values = run.pilots[cell.cell_id].values
     pilot = Pilot(call_s=values["call_s"], peak_bytes=values.get("peak_bytes"), available_bytes=values.get("available_bytes"))

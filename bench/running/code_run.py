@@ -16,7 +16,7 @@ SCHEMA = 1
 FIRST, SECOND, CONTROL = "first", "second", "control"
 """Processes of a round: first revision, second revision, first revision again."""
 NAMES = {FIRST: "A", SECOND: "B", CONTROL: "control"}
-"""The names shown to the user."""
+"""Names shown to the user."""
 
 
 @dataclass(frozen=True, kw_only=True)

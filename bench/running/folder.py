@@ -1,6 +1,6 @@
 """Choose, guard and annotate the folder of a run.
 
-Facts noted at the start and end of a run: ceilings of the host, its load, and the executors used.
+It notes the host's ceilings at the start and end of a run, and at its end the load and the executors used.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def choose_folder(plan: Plan, out: Path | None, today: datetime.date, *, again: 
 
     `out`: exactly this folder. Without it, the folder of an unfinished run of the same plan in results/, from any day; otherwise a new
     folder results/<date>_<device>_<name>.
-    `again`: some of its jobs are to be measured again, so a complete run counts as unfinished.
+    `again`: some jobs will be measured again, so a complete run counts as unfinished.
     """
     if out:
         return _chosen(out, plan, again=again)
@@ -104,7 +104,7 @@ def writing_to(
 ) -> Iterator[RecordWriter]:
     """Yield the only writer of the folder.
 
-    A new folder gets plan and environment. `facts`: the environment of this process. Raises RequestError, and creates nothing, if the
+    A new folder gets a plan and an environment. `facts`: the environment of this process. Raises RequestError, and creates nothing, if the
     folder holds another run, or a run from another machine, software or code.
     """
     _require_same_run(folder, plan, facts)
@@ -124,8 +124,7 @@ def writing_to(
 def note_end(folder: Path, executor: str, load: float | None) -> None:
     """Note the load at the end and the executors used.
 
-    The load reveals a busy machine.
-    `load`: one-minute average in processes; None if unknown.
+    `load`: one-minute average in processes, which reveals a busy machine; None if unknown.
     """
     executors = sorted({*read_environment(folder).get("executors", ()), executor})
     _note(folder, {"executors": executors, "load_at_end": load})

@@ -41,7 +41,7 @@ class Member(Protocol):
     def burst(self) -> None: ...
 
     def end(self) -> None:
-        """Set the outcome of all bursts."""
+        """Set the outcome, from all bursts."""
 
     def processor_s(self) -> float | None:
         """Return the processor time of its process in seconds; None if unknown."""
@@ -83,7 +83,7 @@ def starting_order(members: Sequence[Member]) -> list[Member]:
 def _generator(job: Job, purpose: str) -> random.Random:
     """Return the random generator of a round.
 
-    An even round and the next one have equal generators. The second reverses every order, so that the effect of an order cancels.
+    An even round and the next one have equal generators. The second reverses every order, so that effects of the order cancel.
     """
     return random.Random(f"{job.settings.seed}/{job.group}/{purpose} {job.repeat // 2}")
 

@@ -21,7 +21,7 @@ from bench.spec import MEASURED, Part, Plan, Record, RequestError
 
 
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
-    """Return one run with the cells and records of all.
+    """Return one run with the cells and records of all runs.
 
     Its folder is the first run's. A cell timed by several runs has the rounds of all of them. Raises RequestError naming the first key
     in which two runs differ.
@@ -36,7 +36,7 @@ def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
 def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
     """Return the rows of the merged run.
 
-    Each cell keeps the status from its own runs. A metric that a cell's own run did not ask for does not count as missing. A failure in
+    Each cell keeps the status from its own runs. Metrics that its own runs did not request do not count as missing. A failure in
     any run stays visible.
     """
     rows = rows_of(merge_runs(runs))
@@ -76,7 +76,7 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
         cells=tuple(cells[cell_id] for cell_id in _unique(p.cell.cell_id for plan in plans for p in plan.cells)),
         skipped=_unique(skipped for plan in plans for skipped in plan.skipped),
         settings=dataclasses.replace(plans[0].settings, rounds=sum(map(_num_rounds, runs))),
-        # empty means all lengths, so one such plan makes the result all lengths
+        # empty means all lengths, so if any is empty, the result is empty
         accuracy_seq_lens=_unique(n for found in lengths for n in found) if all(lengths) else (),
         parts=tuple(part for run in runs for part in _parts(run)),
         ladders=_unique(sweep for plan in plans for sweep in plan.ladders),

@@ -19,16 +19,16 @@ LEDGER = "pass.json"
 REBUILT = ("report", "checkpoints")
 """Folders of a run omitted from the packed file.
 
-`bench report` rebuilds reports, and checkpoints matter only on this machine.
+`bench report` rebuilds reports; checkpoints are of use only on this machine.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """One call of the pass.
+    """One call of `bench gpu`.
 
     `started_at`: ISO 8601.
-    `seconds`: how long it took.
+    `seconds`: its duration.
     """
 
     started_at: str

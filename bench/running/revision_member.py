@@ -29,7 +29,7 @@ class Code:
     """The code of one revision.
 
     `tree`: folder with its packages.
-    `compiled`: folder for the code that torch.compile makes of its models.
+    `compiled`: folder for the compiled code of its models.
     """
 
     tree: Path

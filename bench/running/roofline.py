@@ -28,7 +28,7 @@ ID_BYTES = 8
 TOKEN_TABLE, CLASS_TOKEN = "token_embedding", "class_token"
 """Last words of the names of two cost terms.
 
-The table is read only in some rows; the token is added to the data.
+Only some rows of the table are read; the class token is not part of the data.
 """
 UPDATE_PASSES = 8
 """Passes of AdamW over the bytes of the weights.
@@ -84,7 +84,7 @@ def roofline_of(planned: PlannedCell, latencies: Sequence[Record], ceilings: Seq
     """Return the values of `COLUMNS`, empty without ceilings.
 
     Each latency is paired with the ceilings of its own round. The share is the geometric mean over these rounds, with a 95 % t-interval
-    on the log scale (empty for a single round); `roofline_ms` is their median.
+    on the log scale (empty for a single round); `roofline_ms` is the median of the least times.
     """
     moved = compulsory_bytes(planned)
     by_round = {record.repeat: record.outcome.values for record in ceilings}

@@ -47,7 +47,7 @@ ROUND = "round"
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """The state of a run after one start of the program.
+    """The state of a run when this process stops measuring.
 
     `stored`: the plan, environment and records on disk.
     `complete`: true unless the run was interrupted.
@@ -78,7 +78,7 @@ def execute(
 
     `retry` names the jobs to measure again:
     `failed`: jobs without a measurement, together with the jobs they take turns with; new outcomes replace the old ones.
-    `unstable`: cells with unstable latency, and the cells they take turns with, get as many rounds again. Earlier rounds stay.
+    `unstable`: cells with unstable latency, and the cells they take turns with, get the planned number of rounds again. Earlier rounds stay.
     Intervals may then miss their level, because the data chose the number of rounds.
     `corrupt`: unreadable lines are moved aside and their jobs run again.
 
@@ -116,7 +116,7 @@ def finished(folder: Path, records: RunRecords | None = None) -> RunResult:
 def is_failure(record: Record) -> bool:
     """Return whether the record's outcome leaves its job unmeasured.
 
-    A trial of a learning rate that diverged is a result, not a failure.
+    A learning-rate trial that diverged is a result, not a failure.
     """
     return record.outcome.status != MEASURED and not (record.metric == TUNING and record.outcome.status == DIVERGED)
 
@@ -142,7 +142,7 @@ def jobs_to_run(plan: Plan, folder: Path, records: RunRecords, retry: Sequence[s
 
 @dataclass(frozen=True, kw_only=True)
 class _Execution:
-    """One start of the program on one folder.
+    """Runs jobs and stores their outcomes in one folder.
 
     `facts`: the environment, stored with each record.
     `_postponed`: jobs that a stop request or the time limit left unmeasured.
@@ -159,7 +159,7 @@ class _Execution:
     def run(self, executor: str, retry: Sequence[str]) -> None:
         """Run all missing jobs, then the additional rounds of unstable cells.
 
-        Some jobs become known only after others: trainings need the learning rate that won its trials. So repeat until none is missing.
+        Some jobs become known only after others: trainings need the learning rate that won its trials. So it repeats until no job is missing.
         """
         records = list(self.writer.records.read())
         if FAILED in retry:
@@ -242,7 +242,7 @@ class _Execution:
                 self.stop.at_once = first.recipe is not None  # a training resumes from its checkpoint, so nothing is lost
             expected = [estimates.expected_s(job) for job in batch]
             total = math.fsum(expected)
-            # each job has its own limit, so divide the time left by expected duration
+            # each job has its own limit, so share the time left in proportion to expected durations
             shares = [seconds / total if total else 1 / len(batch) for seconds in expected]
             yield tuple(
                 dataclasses.replace(job, scratch=scratch, settings=_settings_within(left_s * share, job))
@@ -272,7 +272,7 @@ def _settings_within(left_s: float, job: Job) -> Settings:
 def _unit_of_work(job: Job) -> tuple[Any, ...]:
     """Return a key for the work that a stop request lets finish.
 
-    The unit is a whole round for a metric measured in rounds, and the single job otherwise.
+    The unit is a whole round for a metric measured in rounds, and a single job otherwise.
     """
     if catalog.load("metrics", job.metric).REPEAT == ROUND:
         return (ROUND, job.repeat)
@@ -280,7 +280,7 @@ def _unit_of_work(job: Job) -> tuple[Any, ...]:
 
 
 def _further_rounds(plan: Plan, stored: StoredRun) -> list[Job]:
-    """Return jobs that double the rounds of unstable cells' groups."""
+    """Return another set of rounds for unstable cells' groups."""
     rows = rows_of(stored)
     unstable = set(rows.loc[rows["latency_stable"].eq(False), "cell_id"]) if "latency_stable" in rows else set()
     return further_rounds(plan, stored.records, unstable) if unstable else []

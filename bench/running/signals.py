@@ -60,7 +60,7 @@ class Stop:
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == HANG_UP:
             _discard_output(self._terminals)
-            if self.requested:  # system and shell both report one lost terminal
+            if self.requested:  # the kernel and the shell both report a lost terminal
                 return
         if self.requested:
             if not self.urgent:

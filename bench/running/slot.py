@@ -23,7 +23,7 @@ from bench.spec import Job
 RAN_ON = "ran_on"
 """The outcome's value with the job's node, and on CUDA its GPU."""
 FACTS = "facts"
-"""The request for the environment of the slot."""
+"""The request for the slot's environment."""
 
 
 def main(threads: str, device: str, allocator: str, node: str) -> None:

@@ -1,7 +1,7 @@
 """Read and write a run's folder: plan.json, environment.json and records.jsonl.
 
-records.jsonl has one line per outcome, appended and fsynced by one process. Each line ends with a CRC-32 checksum, so a line is read
-exactly as it was written or rejected. If a job runs again, its new line replaces the old one for readers; the old one stays in the
+records.jsonl has one line per outcome, appended and fsynced by one process. Each line ends with a CRC-32 checksum, so a line is either
+read exactly as it was written, or rejected. If a job runs again, its new line replaces the old one for readers; the old one stays in the
 file.
 
 In a complete run, plan and records are packed (records.jsonl.xz). Readers accept either form; a writer unpacks first. A run killed
@@ -36,9 +36,9 @@ ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
 NOTES = "notes.json"
 """The file with notes on runs, beside their folders.
 
-Its keys are folder names, its values have:
+Its keys are folder names. Its values have:
 `superseded_by`: the run that replaces this one.
-`part`: which part of it is replaced; if absent, all of it.
+`part`: the replaced part; if absent, all of it.
 `why`: the reason.
 `question`, `answer`: for runs without these in their own files.
 """
@@ -133,7 +133,7 @@ class RecordWriter:
 
     def __init__(self, folder: Path, *, move_corrupt: bool = False, records: RunRecords | None = None) -> None:
         self._path = folder / RECORDS
-        self._put_corrupt_aside = move_corrupt
+        self._move_corrupt = move_corrupt
         self.num_corrupt = 0
         self.records = records or RunRecords(folder)
 
@@ -188,7 +188,7 @@ class RecordWriter:
             write_bytes(plan, content)
             packed_path(plan).unlink(missing_ok=True)
         *lines, incomplete = b"".join(content for _, content in _contents(self._path)).split(b"\n")
-        corrupt = [line for line in lines if not _is_record(line)] if self._put_corrupt_aside else []
+        corrupt = [line for line in lines if not _is_record(line)] if self._move_corrupt else []
         if corrupt:
             self.num_corrupt = len(corrupt)
             with open(self._path.with_name(CORRUPT), "ab", buffering=0) as aside:

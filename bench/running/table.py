@@ -92,8 +92,8 @@ def _all_rows(run: StoredRun) -> pd.DataFrame:
 def references_of(plan: Plan) -> dict[str, str]:
     """Map each cell id to its reference, the denominator of its `ratio`.
 
-    Among the cells compared with it, a cell of equal budget is preferred, then the baseline of its part, then the first in the plan.
-    References themselves are not in the map.
+    Among the cells of equal budget that it is compared with, the reference is the part's baseline, else the first in the plan. References
+    themselves are not in the map.
     """
     baselines = {cell_id for part in plan.parts for arm in part.arms if arm.name == part.baseline for cell_id in arm.cells}
     budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
@@ -133,8 +133,8 @@ def not_numbers(plan: Plan) -> set[str]:
 def control_of(run: StoredRun) -> dict[str, Any] | None:
     """Return the A/A control: one cell timed in two processes.
 
-    It is a ratio with its interval. None if no cell was measured twice. The level is 99.9 % if the two took turns, and 99 % in runs of
-    older versions, which timed one cell after the other.
+    It is a ratio with its interval. None if no cell was timed twice. The confidence level is 99.9 % if the two took turns, and 99 % in runs of
+    older versions, which timed one process after the other.
     """
     groups = {record.group for record in run.records if record.control}
     timings = timings_of([record for record in run.records if record.group in groups], with_control=True)
@@ -190,7 +190,7 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
         records = [record for record in training_records(run, planned) if _item_scores(record)]
         if records:
             model, task = planned.cell.model, planned.cell.workload.task
-            # pooling decides how many of the n tokens are data, and with them which data a task generates
+            # pooling decides how many of the n tokens are data, and so which data a task generates
             pool = model.interface.pooling(str(dict(model.options).get("pool", "")))
             data = data_by_reading[task, model.shape.seq_len, pool]
             data |= {

@@ -16,7 +16,7 @@ from bench.planning.timing import home_groups
 from bench.spec import MEASURED, Record
 
 CONTROL_MARK = "/control"
-"""Suffix of a cell id: the control's second process."""
+"""Suffix of a cell id that marks the control's second process."""
 _Session = tuple[str, int]
 """Group and round."""
 
@@ -54,7 +54,7 @@ class Timings(Mapping[str, Mapping[int, float]]):
         """Return the times of each cell in rounds common to all.
 
         Times are in ms, by round. Ratios between them are medians over the blocks of one group. If several groups hold all cells, the
-        group with most rounds is used; if none does, the plain times of the rounds.
+        group with the most rounds is used; if none does, the plain times of the rounds.
         """
         sessions = self._common_sessions(cell_ids)
         if not sessions:
@@ -93,7 +93,7 @@ class Timings(Mapping[str, Mapping[int, float]]):
     def _common_sessions(self, cell_ids: Sequence[str]) -> list[_Session]:
         """Return the group and rounds that timed all the cells together.
 
-        Of several groups, the one with most rounds.
+        Of several groups, the one with the most rounds is used.
         """
         if len(cell_ids) < 2:
             return []

@@ -53,11 +53,10 @@ class Turns:
         self._advance(lambda: next(self._steps))
 
     def burst(self) -> None:
-        """Run one burst."""
         self._advance(lambda: self._steps.send(True))
 
     def end(self) -> None:
-        """Produce the outcome of all bursts."""
+        """Set the outcome, from all bursts."""
         self._advance(lambda: self._steps.send(False))
 
     def _advance(self, step: Callable[[], None]) -> None:

@@ -199,7 +199,7 @@ def test_what_is_named_as_able_to_generate_is_planned() -> None:
 def test_dropout_where_a_model_has_none_is_refused_when_planned() -> None:
     trained = {"task": "digits", "metrics": "params,accuracy"}
     recipe = "dropout=0.1,dropout_at=attention"
-    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp drops only at embedding") as refused:
+    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp has dropout only at embedding") as refused:
         with_recipe(recipe, models="vit,gmlp", **trained)
     assert refused.value.hint == "try dropout_at=embedding+residual+head in --recipe"
     assert with_recipe(refused.value.hint.split()[1].join(("dropout=0.1,", "")), models="vit,gmlp", **trained).cells
@@ -215,12 +215,12 @@ def with_recipe(recipe: str, **flags: Any) -> Plan:
 
 def test_a_model_that_drops_nowhere_is_told_so() -> None:
     flags = {"models": "kernel_regression", "width": "8", "seq": "16", "params": "1M", "task": "curve_fitting"}
-    with pytest.raises(RequestError, match=r"dropout=0.1 at embedding: kernel_regression drops nowhere"):
+    with pytest.raises(RequestError, match=r"dropout=0.1 at embedding: kernel_regression has no dropout"):
         with_recipe("dropout=0.1", **flags)
 
 
 def test_an_own_recipe_that_drops_where_its_model_has_nothing_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp drops"):
+    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp has dropout only"):
         of_arms(plain={}, bad={"models": "gmlp", "recipe": "dropout=0.1,dropout_at=attention"})
 
 
@@ -229,7 +229,7 @@ def test_a_plan_that_was_read_is_held_to_what_can_be_trained(tmp_path: Any) -> N
     data["recipe"] |= {"dropout": 0.1, "dropout_at": ["residual"]}
     check_plan(parse_plan(data, tmp_path), "plan.json")
     data["recipe"]["dropout_at"] = ["attention"]
-    with pytest.raises(RequestError, match=r"cannot be run: --recipe dropout=0.1 at attention: gmlp drops"):
+    with pytest.raises(RequestError, match=r"cannot be run: --recipe dropout=0.1 at attention: gmlp has dropout only"):
         check_plan(parse_plan(data, tmp_path), "plan.json")
 
 
@@ -437,7 +437,7 @@ def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:
 def test_a_part_that_holds_a_stray_cell_is_refused() -> None:
     plan = of_parts(a={"seq": "17"}, b={"seq": "65"})
     stray = dataclasses.replace(plan.parts[0], cells=("nowhere",))
-    with pytest.raises(RequestError, match="holds the cell 'nowhere', which it does not plan"):
+    with pytest.raises(RequestError, match="holds the cell 'nowhere', which is not in the plan"):
         check_plan(dataclasses.replace(plan, parts=(stray,)), "x")
 
 

@@ -5,7 +5,7 @@ This module is the contract and imports no torch. The file of an engine holds:
 `Config`: the options, as a frozen dataclass.
 `why_unsupported(config, workload)`: why the engine cannot run a workload; empty if it can.
 `prepare(model, data, config, *, trains)`: the model, ready to run, as a `Prepared`.
-`HIDES_OPERATORS`: whether torch's dispatch modes cannot see the single operators.
+`HIDES_OPERATORS`: whether torch's dispatch modes cannot see individual operators.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Prepared:
 
     `forward`: replaces the model.
     `wrap`: wraps a whole step, which in training includes the backward pass and the optimizer.
-    `facts`: read after the first step; columns on the kernels that really ran, `engine_effective` among them.
+    `facts`: after the first step, returns columns on the kernels that really ran, `engine_effective` among them.
     `replays`: CUDA graphs are replayed; their memory was allocated when they were recorded.
     `is_graph`: a whole step is one graph.
     """
@@ -96,7 +96,7 @@ def config_of(choice: EngineChoice) -> Any:
 
 
 def why_unsupported(workload: Workload) -> str:
-    """Return why the engine cannot run this workload here; empty if it can."""
+    """Return why the engine cannot run a workload; empty if it can."""
     choice = parse_engine(workload.engine)
     return str(catalog.load("engines", choice.name).why_unsupported(config_of(choice), workload))
 

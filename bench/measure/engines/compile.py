@@ -1,6 +1,6 @@
 """Run the model with torch.compile (inductor).
 
-The engine records the number of graphs that the model was cut into, and the number of graph breaks.
+It reports the number of graphs that the model was cut into, and the number of graph breaks.
 """
 
 from __future__ import annotations
@@ -75,11 +75,7 @@ def _options(config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Graphs:
-    """Graphs and graph breaks counted by torch.compile.
-
-    `num_graphs`: distinct graphs.
-    `num_breaks`: graph breaks.
-    """
+    """Distinct graphs and graph breaks counted by torch.compile."""
 
     num_graphs: int
     num_breaks: int

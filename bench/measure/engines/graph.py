@@ -58,7 +58,7 @@ def record(call: Callable[[], Any], num_calls: int = 1) -> Callable[[], Any]:
     """Record `num_calls` calls in one CUDA graph; return its replay.
 
     The replay returns the last call's result, in the same memory every time. Raises RuntimeError for a call that synchronises
-    with the device, or does anything else that a graph cannot hold.
+    with the device, or does anything else that cannot be recorded.
     """
     import torch
 

@@ -59,7 +59,7 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
 
     if reason := product.why_unsupported(data.dtype):
         raise RuntimeError(f"engine onednn cannot run: {reason}")
-    sites: dict[int, list[Site]] = {}  # by the size of the batch piece that they process
+    sites: dict[int, list[Site]] = {}  # by the size of the piece of the batch that they process
     choices = Choices()
 
     def backend(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 """Scaled dot-product attention by oneDNN products.
 
-In fp32 one head of one sample is computed after another, with gradients; in bf16 several heads at a time, without.
+In fp32, with gradients, heads are computed one by one; in bf16, without gradients, several at a time.
 
 torch's fused kernel on a CPU multiplies small blocks by MKL. From about a hundred tokens on, two large products per head and the
 softmax between them are faster, although they write the scores of one head, `(n, n)`. The scores are not kept: the backward pass

@@ -20,12 +20,9 @@ That is a few megabytes at the widths of these models.
 """
 REPEATS = 2
 ENOUGH_S = 0.5
-"""Time spent on timing after which no further repeat starts."""
+"""Seconds of timing after which no further repeat starts."""
 HANDICAP = 0.97
-"""Largest relative time at which pieces are used.
-
-Relative to the time of the whole batch.
-"""
+"""Pieces are used up to this share of the whole batch's time."""
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -87,7 +84,7 @@ class Pieces:
 def joins_samples(model: nn.Module) -> bool:
     """Return whether a sample's result depends on its batch in training.
 
-    Batch normalisation does so, and keeps statistics; a piece would have statistics of its own.
+    Batch normalisation does so, and keeps statistics; a piece would have its own statistics.
     """
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 

@@ -2,7 +2,7 @@
 
 The graph holds torch's functions, as torch.compile's front end passes it to a backend. A site is a call with several
 implementations, the fastest of which stays (`bench.measure.onednn.site`). Sites replace linear layers, attention without mask and
-dropout, and products of one matrix with every sample. Other calls stay. The rewritten graph runs operator by operator, under
+dropout, and products of one matrix and every sample. Other calls stay. The rewritten graph runs operator by operator, under
 autograd where gradients are taken.
 """
 
@@ -27,7 +27,7 @@ ONEDNN, PACKED = "onednn", "packed"
 HELD = ("placeholder", "get_attr")
 """Nodes that supply a tensor from outside, such as a weight.
 
-A tensor that each call computes would have to be packed in each call.
+A tensor computed in each call would have to be packed in each call.
 """
 LINEAR, ATTENTION, SHARED_MATRIX = "linear", "attention", "shared matrix"
 SHORTEST_ATTENTION = 96
@@ -179,7 +179,7 @@ def _takes_tensors_by_place(node: fx.Node) -> bool:
 def _is_replaced(*tensors: Tensor) -> bool:
     """Return whether oneDNN may process these tensors.
 
-    All must be on a CPU, and in fp32, or in bf16 without gradients: in bf16, a gradient's sum over rows would be rounded at every
+    All must be on a CPU, in fp32, or in bf16 without gradients: in bf16, a gradient's sum over rows would be rounded at every
     chunk.
     """
     if any(tensor.device.type != "cpu" for tensor in tensors):

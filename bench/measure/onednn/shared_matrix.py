@@ -1,4 +1,4 @@
-"""Multiply one matrix with every sample as a single oneDNN product.
+"""Multiply one matrix by every sample in a single oneDNN product.
 
 gMLP's spatial projection, W v, has this form.
 """
@@ -17,7 +17,7 @@ from bench.measure.onednn.product import product
 class _SharedMatrix(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, matrix: Tensor, data: Tensor) -> Tensor:
-        # tokens first makes the channels of all samples the columns of one matrix
+        # with tokens first, the channels of all samples are the columns of one matrix
         columns = data.transpose(0, 1).contiguous()
         context.save_for_backward(matrix, columns)
         return _matrix_times(matrix, columns)
@@ -52,7 +52,7 @@ def _matrix_gradient(out: Tensor, columns: Tensor) -> Tensor:
 
 
 def shared_matrix_product(matrix: Tensor, data: Tensor) -> Tensor:
-    """Multiply the matrix with each sample.
+    """Multiply the matrix by each sample.
 
     Shapes: `(m, n)`, `(batch, n, c)` -> `(batch, m, c)`. The samples of the result are not contiguous.
     """

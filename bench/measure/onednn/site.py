@@ -15,14 +15,14 @@ from torch import Tensor
 ORIGINAL = "torch"
 MAX_REPEATS = 30
 ENOUGH_S = 0.1
-"""Time for timing one implementation.
+"""Seconds of timing per implementation.
 
 Small calls are repeated many times, large ones twice.
 """
 HANDICAP = 1.02
 """Margin in favour of the replacement.
 
-torch's own implementation stays only if the best other one takes more than this multiple of its time.
+torch's own implementation stays only if the fastest other one takes more than this multiple of its time.
 """
 CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2**-5}
 """Largest accepted difference from torch's own result, by dtype.
@@ -85,7 +85,7 @@ def fastest(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...]
             took = _seconds(candidates[name], arguments, named)
             best[name] = min(best[name], took)
             spent += took
-        if number and spent > ENOUGH_S * len(candidates):  # the first turn is the warm-up; it may count, because only the minimum is used
+        if number and spent > ENOUGH_S * len(candidates):  # the first turn is the warm-up; it may count, because only the minimum matters
             break
     original = best.pop(ORIGINAL)
     if not best or min(best.values()) > HANDICAP * original:

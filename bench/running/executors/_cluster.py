@@ -30,7 +30,7 @@ from bench.tasks import DATA_VARIABLE
 
 OWN = "local"
 OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-"""Variables that restrict Ray to this machine.
+"""Environment variables that keep Ray on this machine.
 
 Set before Ray is imported: bind to the loopback interface alone, send no usage reports.
 """
@@ -60,7 +60,7 @@ class Slot:
 
     `actor`: handle of the Ray actor that runs the jobs.
     `node`: id of its node.
-    `needs`: the resources that it takes of the node, in Ray's terms.
+    `needs`: the node's resources that it takes, in Ray's terms.
     `facts`: its environment; empty until it has answered.
     """
 

@@ -250,7 +250,7 @@ def processor_s(pid: int) -> float | None:
 def shared_process(job: Job) -> Unit | None:
     """Return the key of the jobs that share this job's process.
 
-    GPU jobs of one configuration share a process within a round; so do its jobs that are measured once. This saves seconds of CUDA
+    GPU jobs of one configuration share a process within a round; so do those measured once. This saves seconds of CUDA
     setup per job. None on a CPU, and for a training: each job has its own process.
     """
     repeat: str = catalog.load("metrics", job.metric).REPEAT
@@ -268,7 +268,7 @@ def _wait(process: Any, receive: Connection, limit: float, whole_limit: float | 
 
     Returns an outcome, or None from a member of a timing group that completed its turn.
     `limit`: seconds to wait.
-    `whole_limit`: the job's whole limit, named in the reason, if `limit` is only the rest of it.
+    `whole_limit`: the job's whole limit, named in the reason, if `limit` is only its remainder.
     """
     deadline = time.monotonic() + limit
     try:

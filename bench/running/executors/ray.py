@@ -40,7 +40,7 @@ from bench.serialize import to_json
 from bench.spec import Job, Outcome, RecordKey, RequestError
 
 MAX_LOSSES = 3
-"""A job that loses so many workers is given up."""
+"""A job that loses this many workers is given up."""
 POLL_S = 5.0
 """Seconds between two checks for nodes that joined the cluster."""
 LOST = "lost_workers"
@@ -215,7 +215,7 @@ class _Pool:
     def _poll_possible_slots(self, *, wait_s: float = 0.0) -> SlotSpecs:
         """Return the possible slots found since the last call.
 
-        Empty without an answer. The cluster is queried every POLL_S seconds, or at once if `wait_s` is set; then wait so long for the
+        Empty if there is no answer yet. The cluster is queried every POLL_S seconds, or at once if `wait_s` is set, waiting that long for the
         answer. The query runs in a thread, because it blocks if the head of the cluster is gone.
         """
         if wait_s:
