@@ -3,13 +3,13 @@
 Claims come from `bench.analysis.quadratic_claims` or are predictions of the plan. A judge finds the relevant intervals; `answer_of` then answers
 supported, refuted or undecided. Intervals hold jointly for the comparisons that a reader would choose from, so the correction depends on the kind:
 
-- gMLP's speed beside ViT's: Bonferroni over the lengths of one scope. The claim is about every length of a scope; other scopes do not answer it.
-- Predictions: Bonferroni over all effects on one measure in the run, because a reader scans the effects of all variants.
-- Targets beside the peers: Bonferroni over every cell of the run. The geometric mean of a part has one plain 95 % interval.
+- gMLP's speed against ViT's: Bonferroni over the lengths of one scope. The claim is about every length of a scope; other scopes do not answer it.
+- Predictions: Bonferroni over all effects on one measure in the run, because a reader compares all of them.
+- Targets against the peers: Bonferroni over every cell of the run. The geometric mean of a part has one plain 95 % interval.
 - Fits to n and differences in accuracy: plain 95 % intervals.
 
-The ranking (`bench.analysis.ranking`) names the fastest of many models, so it corrects for all pairs of the table. No claim does that; one pair may
-therefore be decided by a claim and undecided in the ranking.
+The ranking (`bench.analysis.ranking`) names the fastest of many models, so it corrects for all pairs of the table. A pair may therefore be decided
+by a claim but open in the ranking.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def answer_to_all(answers: Collection[str], *, complete: bool = True) -> str:
 
 
 def withheld(verdict: Verdict, caveat: str, *, quick: bool) -> Verdict:
-    """Leave undecided any answer that the run cannot give.
+    """Make an answer undecided if the run may not decide it.
 
     A quick run decides nothing; a run with a `caveat` decides nothing timed.
     """

@@ -28,7 +28,7 @@ MIN_ROUNDS = 2
 class CellAnswer:
     """One cell under revisions A and B.
 
-    `num_rounds`: rounds with a time of both.
+    `num_rounds`: rounds in which both were timed.
     `latency_ms`, `first_call_ms`: medians over rounds of A and of B; None if not measured.
     `failed`: the revision that was not measured, with status and reason.
     `ratio`: time of B over time of A with its plain 95 % interval; None below two rounds.
@@ -116,7 +116,7 @@ def require_latency(bound: Bound) -> Bound:
 def answer(run: CodeRun) -> CodeAnswer:
     """Compare A and B cell by cell.
 
-    A cell that failed in either revision shows its rounds but decides nothing.
+    A cell that failed in either revision decides nothing; its measured rounds are still shown.
     """
     names = cell_names(rows_of(StoredRun(folder=Path(), plan=run.plan, environment=run.environment, records=())))
     rounds: dict[str, list[CellRound]] = {planned.cell.cell_id: [] for planned in run.plan.cells}
@@ -154,7 +154,7 @@ def _cell_answer(
 def _log_ratios(rounds: Sequence[CellRound], member: str) -> list[float]:
     """Return the log ratios of a member's time over the first member's.
 
-    One per round in which both were measured: the median over blocks.
+    There is one per round in which both were measured: the median over blocks.
     """
     bursts = {
         ("", done.repeat): {name: outcome.samples["wall_ms"] for name, outcome in done.outcomes.items() if outcome.status == MEASURED}
@@ -164,6 +164,6 @@ def _log_ratios(rounds: Sequence[CellRound], member: str) -> list[float]:
 
 
 def _medians(rounds: Sequence[CellRound], value: str) -> tuple[float | None, float | None]:
-    outcomes = [[done.outcomes[member] for done in rounds] for member in (FIRST, SECOND)]
-    first, second = ([float(outcome.values[value]) for outcome in of if outcome.status == MEASURED] for of in outcomes)
+    by_member = [[done.outcomes[member] for done in rounds] for member in (FIRST, SECOND)]
+    first, second = ([float(found.values[value]) for found in outcomes if found.status == MEASURED] for outcomes in by_member)
     return statistics.median(first) if first else None, statistics.median(second) if second else None

@@ -1,6 +1,6 @@
 """Find the sequence lengths at which two models cost the same.
 
-Costs are compared by their closed forms, and as measured: a crossing is where the log ratio of two series changes sign.
+Costs are closed forms or measurements. Measured costs cross where the log ratio of two series changes sign.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bench.spec import Plan
 from models.layers.cost import Cost, Polynomial
 
 SHORTEST = 2
-"""The least n considered."""
+"""The smallest n considered."""
 SAME_ROOT = 1e-9
 MEASURED = (LATENCY, ACTIVATIONS, PEAK)
 SCOPES = {"blocks": "blocks", "whole model": None}
@@ -111,7 +111,7 @@ class ClosedCrossing:
 class PairCrossing:
     """The measured crossings of two series.
 
-    The series differ only in the model or the model's attention kernel. `scope`: the keys of the first series (`bench.analysis.series.SERIES_KEYS`).
+    The series differ only in model and attention kernel. `scope`: the keys of the first series (`bench.analysis.series.SERIES_KEYS`).
     """
 
     first: str
@@ -215,7 +215,7 @@ def _positive_roots(difference: Polynomial) -> list[float]:
 def measured_pairs(shaped: Sequence[Series], timings: Timings) -> list[PairCrossing]:
     """Compare the measured costs of series with equal scope.
 
-    Pairs contain gMLP, or one model under two attention kernels. `shaped`: series of one shape.
+    A pair contains gMLP, or one model under two attention kernels. `shaped`: series that keep one shape.
     """
     pairs = list(_pairs(shaped))
     found = []
@@ -243,7 +243,7 @@ def _pairs(shaped: Sequence[Series]) -> Iterator[tuple[Series, Series]]:
 def _paired_times(pair: tuple[Series, Series], timings: Timings) -> list[pandas.DataFrame]:
     """Return both series' times per sample at their common lengths.
 
-    At each length, the two cells are paired by round on their own.
+    Each length pairs its two cells by round, independently of other lengths.
     """
     rows = [{int(row["seq_len"]): row for row in row_values(series.rows)} for series in pair]
     found: tuple[list[Any], list[Any]] = ([], [])
@@ -258,8 +258,8 @@ def measured_crossovers(first: pandas.DataFrame, second: pandas.DataFrame, names
     """Find the crossings of the mean log ratio of two series.
 
     Both have the columns `n`, `round`, `value`. Between lengths, the ratio is linear in log n. Only common rounds and lengths are used, and the
-    longer of twins. The bounds of a crossing are where the pointwise 95 % band crosses zero. Straight lines between lengths make the band no
-    narrower than the band of the interpolated ratio.
+    longer of twins. The bounds of a crossing are where the pointwise 95 % band crosses zero. The band is interpolated linearly too, so it is never
+    too narrow between lengths.
     """
     pair = log_ratios(first, second, exact=exact)
     if len(pair.lengths) < 2:
@@ -313,7 +313,7 @@ def crossovers_of(lengths: Sequence[int], middle: Matrix, half: Matrix, names: t
 def _zero(lengths: Sequence[int], line: Matrix, k: int) -> float | None:
     """Return the n between two lengths where the line crosses 0.
 
-    The lengths are number k and k + 1; the line is linear in log n. None if it keeps its sign, as a bound does at an open end.
+    The line is linear in log n from length k to length k + 1. None if it keeps its sign, as a bound does at an open end.
     """
     start, end = float(line[k]), float(line[k + 1])
     if start == end or start * end > 0:

@@ -1,6 +1,6 @@
 """Compare two runs of the same cells.
 
-The result says which cells became faster or slower, which cannot be compared, which counts and scores changed, and which fail a bound.
+Lists the cells that became faster or slower, that cannot be compared, whose counts or scores changed, and that fail a bound.
 """
 
 from __future__ import annotations
@@ -108,18 +108,18 @@ class TwoRuns:
     def judge(self, bound: Bound) -> Verdict:
         """Find the cells that fail a bound.
 
-        Latencies fail by one-sided tests against the bound, scores if a difference is shown and the ratio is beyond, counts if the ratio is beyond.
-        A cell of both runs fails too if only the first run has the value.
+        A latency fails if a one-sided test shows its ratio beyond the bound, a score if its difference is shown and its ratio is beyond, a count if
+        its ratio is beyond. A cell in both runs also fails if only the first run has the value.
         """
-        passed = self._past(bound)
-        failing = [f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}" for cell, ratio in passed.items()]
+        beyond = self._beyond(bound)
+        failing = [f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}" for cell, ratio in beyond.items()]
         lost = [f"{self.names[cell]}: {bound.column} missing ({status} in the second run)" for cell, status in self._lost(bound.column)]
         return Verdict(bound=bound, failing=(*failing, *lost), num_judged=self._num_judged(bound.column) + len(lost))
 
-    def _past(self, bound: Bound) -> dict[str, float]:
+    def _beyond(self, bound: Bound) -> dict[str, float]:
         if bound.column == LATENCY:
-            past = cells_past(self.cells, bound.value, above=bound.above)
-            return {c.cell_id: c.ratio for c in past if c.ratio is not None}
+            found = cells_past(self.cells, bound.value, above=bound.above)
+            return {c.cell_id: c.ratio for c in found if c.ratio is not None}
         ratios = {c.cell_id: c.second / c.first for c in self.changes if c.column == bound.column and c.shown and c.first}
         return {cell: ratio for cell, ratio in ratios.items() if bound.is_passed_by(ratio)}
 
@@ -162,7 +162,7 @@ def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
     rows = ({row["cell_id"]: row for row in row_values(tables[0])}, {row["cell_id"]: row for row in row_values(tables[1])})
     if not rows[0].keys() & rows[1].keys():
         raise RequestError(
-            f"{first.folder} and {second.folder} have no cell in common{_nearest(*rows)}",
+            f"{first.folder} and {second.folder} have no configuration in common{_nearest(*rows)}",
             f"run the same request twice: bench run --plan {first.folder} --out NEW",
         )
     timings = [times_of(run) for run in (first, second)]

@@ -30,8 +30,6 @@ MIN_ROUNDS = 3
 """Rounds needed to claim an effect on latency."""
 Spreads = Mapping[tuple[str, str], SeedSpread]
 """Spread over seeds by part and cell id."""
-
-
 COSTS = ("params", "flops", "latency_ms", "activation_bytes", "train_flops")
 QUALITIES = ("accuracy", "exact_accuracy", "score", "perplexity")
 
@@ -85,8 +83,8 @@ class Effect:
 
     `estimate`: the difference arm - against, or the ratio arm / against. The bounds hold for all effects on the measure together (Bonferroni).
     `p_adjusted`: Holm's p-value; None for counts, which are exact.
-    `caveat`: why the effect may not hold for retrained models or repeated timings; empty if nothing is known against it.
-    `spread`: the origin of the spread over seeds, `pooled over 19 variants` or `own`; empty if the bounds rest on no seeds.
+    `caveat`: why the effect is not claimed; empty if it may be.
+    `spread`: the origin of the spread over seeds, `pooled over 19 variants` or `own`; empty if no seeds enter the bounds.
     `own`: the estimate with bounds from the two arms' own spreads, if `estimate` has pooled spreads.
     `num_comparisons`: the number of effects in the Bonferroni correction; 1 for counts.
     """
@@ -188,7 +186,7 @@ def _is_empty(value: Any) -> bool:
 def _spreads(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
     """Return the spread over seeds of every compared cell.
 
-    Spreads are pooled, if possible, over the cells of a part at one place.
+    If possible, spreads are pooled over the cells of a part at one place.
     """
     found: dict[tuple[str, str], SeedSpread] = {}
     for part in dict.fromkeys(contrast.part for contrast in contrasts):
@@ -205,7 +203,7 @@ def _spreads(measure: Measure, contrasts: Sequence[Contrast], observed: Observat
 
 
 def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Sequence[float]:
-    """Return one number per seed; none if the measure was not taken.
+    """Return one number per seed; empty if not measured.
 
     The number is the mean score of the items, or the logarithm of a value that is compared as a ratio.
     """
@@ -228,7 +226,7 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     first, second = (_scores_of(measure, observed.scores[cell_id]) for cell_id in contrast.cells)
     same_items = first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1
     num = min(len(first), len(second))
-    caveat = _doubt_of_seeds(num, observed.num_seeds)
+    caveat = _seed_caveat(num, observed.num_seeds)
     parts, spread = None, ""
     if num >= MIN_SEEDS:
         both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
@@ -249,8 +247,8 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     )
 
 
-def _doubt_of_seeds(num: int, planned: int) -> str:
-    """Say why the seeds support no claim; empty if they do.
+def _seed_caveat(num: int, planned: int) -> str:
+    """Say why the seeds support no claim; empty if they support one.
 
     A single seed has no spread. A missing seed matters because it may have diverged.
     """
@@ -270,13 +268,13 @@ def _scores_of(measure: Measure, scores: Scores) -> Scores:
 def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
     """Estimate the ratio of geometric means over seeds.
 
-    A t-test on the log scale: Student's with a shared spread, else Welch's (1947).
+    The t-test is on the log scale: Student's with a shared spread, else Welch's (1947).
     """
     first, second = (_seed_results(measure, cell_id, observed) for cell_id in contrast.cells)
     num = min(len(first), len(second))
     if num < 1:
         return None
-    estimate, caveat = statistics.fmean(first) - statistics.fmean(second), _doubt_of_seeds(num, observed.num_seeds)
+    estimate, caveat = statistics.fmean(first) - statistics.fmean(second), _seed_caveat(num, observed.num_seeds)
     half, own_half, p_value, spread = math.inf, None, 1.0, ""
     if num >= MIN_SEEDS:
         both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
@@ -299,11 +297,11 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
     found = round_mean(logs)
     if found is None:
         return None
-    caveat = _doubt_of_answers(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
+    caveat = _output_caveat(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
     return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=found.p_value, caveat=caveat)
 
 
-def _doubt_of_answers(contrast: Contrast, observed: Observations) -> str:
+def _output_caveat(contrast: Contrast, observed: Observations) -> str:
     """Name the arms whose outputs were compared and differ.
 
     Models with different outputs do different work, so their times decide nothing.

@@ -40,7 +40,7 @@ class LocalExponent:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalExponents:
-    """The exponents of a series, or the reason to have none.
+    """The exponents of a series.
 
     `refused`: why there are none, and which lengths or rounds to add.
     """
@@ -53,7 +53,7 @@ class LocalExponents:
 class TwinRatio:
     """Cost per token at length n, relative to length n - 1.
 
-    `ratio`: above 1, the odd length costs more than its one extra token.
+    `ratio`: above 1, the extra token costs more than an average one.
     `refused`: why `ratio` is None.
     """
 

@@ -54,16 +54,16 @@ NUMBER_COLUMNS = (
 
 
 def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFrame:
-    """Return a copy with all columns, in the given row order.
+    """Return a copy with all columns, ordered by part if given.
 
     Texts become str ("" if empty), numbers float (NaN if empty), flags True, False or None.
 
     Added columns:
     `label`: the model, with the attention kernel if the model ran with several.
-    `size`: the budget, or the matching policy, or `own size`.
+    `size`: the budget, with the matching policy if several are used; else the one-width policy or `own size`.
     `batching`: the batch size, or how the batch follows n.
 
-    A cell in several parts of the plan has one row in each; `cells` reduces them to one row per cell.
+    A cell in several parts of the plan has one row in each; `cells` keeps one.
     """
     frame = by_part(rows.reset_index(drop=True), parts)
     # dtype object: pandas' string dtype would copy every string

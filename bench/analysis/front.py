@@ -21,9 +21,9 @@ METRIC_OF = {"params": "params", "flops": "flops", "latency_ms": "latency", "tra
 """The allowed values of x, and the metric that measures each."""
 QUALITIES = ("accuracy", "score")
 DIFFERENCE_UNITS = {"accuracy": "accuracy", "score": "-MSE"}
-"""The unit of score differences, which is the unit of the items.
+"""The unit of score differences, which are means over test items.
 
-For a score such as R2 the items have minus the squared error.
+Under a score such as R2, each item scores minus its squared error.
 """
 EXACT = ("params", "flops")
 SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
@@ -32,7 +32,7 @@ SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
 It is twice the tolerance of a budget.
 """
 CLOCK_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
-"""Workload columns that affect latency; they agree within a figure."""
+"""Workload columns that affect latency; all points of a figure share them."""
 GROUP = ("task", "seq_len", "budget", "match")
 """Models are compared if they agree in these columns."""
 
@@ -101,8 +101,8 @@ def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> Co
 def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:
     """Return one row per trained model, sorted by task, length and budget.
 
-    The prepared table with `label`, and `x` and `y` with bounds. Several cells may share a training: the first in plan order with a known x
-    represents it. For a latency, all rows come from one workload, the first that was timed.
+    Adds `x` and `y` with bounds to the prepared table; `label` is the model. Several cells may share a training: the first in plan order with a
+    known x represents it. Latencies all come from one workload, the first that was timed; rows timed otherwise have no x.
 
     If parameters were matched and the budget covers the whole model, `x` for params is the budget, so that matched models have equal x. `x_doubtful`
     marks an x of unknown error. Raises RequestError if x or y was not measured, or if fewer than two models were trained.
@@ -152,7 +152,7 @@ def equally_large(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
     """Name the models that were to be trained but have no result.
 
-    No row of `trained_rows` shows them.
+    `trained_rows` has no row for them.
     """
     planned = {p.cell.cell_id for p in plan.cells if is_trained(p.cell, plan)}
     frame = prepare(rows)
@@ -172,8 +172,8 @@ def unmeasured(rows: pandas.DataFrame) -> tuple[str, ...]:
 
 def on_front(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Return the rows on the front, by x within each length."""
-    standing = rows[rows["front"].notna() & ~rows["front"].isin([OFF, PERHAPS_OFF])]
-    return standing.sort_values(["task", "seq_len", "x", "y"], kind="stable")
+    members = rows[rows["front"].notna() & ~rows["front"].isin([OFF, PERHAPS_OFF])]
+    return members.sort_values(["task", "seq_len", "x", "y"], kind="stable")
 
 
 def _require_values(frame: pandas.DataFrame, axes: Axes) -> None:
@@ -209,7 +209,7 @@ def _with_bounds(frame: pandas.DataFrame, axes: Axes) -> pandas.DataFrame:
         x=frame[axes.x].where(~matched, frame["budget"]),
         x_low=frame["latency_low_ms"] if timed else float("nan"),
         x_high=frame["latency_high_ms"] if timed else float("nan"),
-        x_doubtful=[axes.x == "train_s" or (timed and caveat) for caveat in unsure],
+        x_doubtful=[axes.x == "train_s" or (timed and is_unsure) for is_unsure in unsure],
         y=frame[axes.y],
         y_low=frame[f"{axes.y}_low"],
         y_high=frame[f"{axes.y}_high"],

@@ -16,7 +16,7 @@ from bench.analysis.scaling import Decomposition, QuadraticAnswer, answer_quadra
 from bench.analysis.series import Series, counted_samples, latency_samples
 from bench.running.timings import Timings
 
-ONCE = "Measured once per cell: a fit needs several rounds."
+ONCE = "Measured once per configuration: a fit needs several rounds."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Growth:
 class Fits:
     """Samples of series and fits to them, each computed once.
 
-    Claims are thus judged on the fits that the report shows. `usable`: ids of the cells that may enter a fit of times.
+    The report therefore shows the very fits that claims are judged on. `usable`: ids of the cells that may enter a fit of times.
     """
 
     def __init__(self, timings: Timings, usable: Collection[str]) -> None:

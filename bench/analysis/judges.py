@@ -41,7 +41,7 @@ Row = Mapping[str, Any]
 def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
     """Judge whether gMLP is faster, per length and over each scope.
 
-    The verdict on a whole scope has `n` None. Intervals carry Bonferroni's correction over the lengths of the scope.
+    The verdict on a whole scope has no `n`. Intervals carry Bonferroni's correction over the lengths of the scope.
     """
     found = []
     for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
@@ -49,7 +49,7 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
         by_length = [_speed_at(claim, label, scope, first, second, evidence, level) for first, second in pairs]
         lengths = {answer: [str(at.n) for at in by_length if at.answer == answer] for answer in SPEED_WORDS}
         where = "; ".join(f"{SPEED_WORDS[answer]} at n = {', '.join(there)}" for answer, there in lengths.items() if there)
-        doubts = dict.fromkeys(at.reason for at in by_length if not at.decided and at.reason != RATIO_REASONS[UNDECIDED])
+        other_reasons = dict.fromkeys(at.reason for at in by_length if not at.decided and at.reason != RATIO_REASONS[UNDECIDED])
         policy = str(scope.get("match", ""))
         unmatched = SHAPE_ONLY if policy == "shape" else (WIDTH_ONLY if is_one_width(policy) else "")
         whole = Verdict(
@@ -57,7 +57,7 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
             about=label,
             scope=scope,
             answer=UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length]),
-            reason=" ".join(filter(None, (unmatched, f"{FIRST} is {where}.", *doubts))),
+            reason=" ".join(filter(None, (unmatched, f"{FIRST} is {where}.", *other_reasons))),
             estimates=tuple(
                 Estimate(name=f"{estimate.name} at n = {by_length[-1].n}", value=estimate.value, unit=estimate.unit)
                 for estimate in by_length[-1].estimates
@@ -208,7 +208,7 @@ def _growth(claim: Claim, series: Series, evidence: Evidence) -> Verdict:
 
 
 def judge_hidden(claim: Claim, evidence: Evidence) -> list[Verdict]:
-    """Judge up to which n the quadratic term stays below 10 %."""
+    """Judge whether some length has a quadratic share below 10 %."""
     found = []
     for series in evidence.series(claim.subject):
         answer, reason, crossing = _hidden_answer(_fit(claim, series, evidence), shortest=series.lengths[0])

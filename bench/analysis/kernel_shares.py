@@ -1,6 +1,6 @@
 """Split attention's speed advantage into kernels and architecture.
 
-It needs one run that timed both families as shipped and as built here.
+One run must have timed both families, as shipped and as built here.
 
 log(gMLP / ViT, as a peer ships them) = log(gMLP / ViT, ours with the best engines) + log(the rest). The first term, a ratio between the best
 implementations of both, is attributed to the architecture, and the rest to the kernels. Better kernels than the best built here may exist.
@@ -18,7 +18,7 @@ from bench.running.timings import Timings
 
 GATING, ATTENTION = "gmlp", "vit"
 TWINS = 1
-"""The largest difference in length that a class token makes."""
+"""A class token makes lengths differ by at most this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +59,12 @@ class _Logs:
     flops: float | None
 
 
-def kernel_shares(standing: PeerComparison, timings: Timings) -> list[KernelShare]:
+def kernel_shares(comparison: PeerComparison, timings: Timings) -> list[KernelShare]:
     """Return the shares of every peer, phase and dtype with both families.
 
-    One per place, then the mean if there are several places.
+    Each place has one; several places also have a mean.
     """
-    shipped = [pair for pair in standing.pairs if pair.kind == SHIPPED]
+    shipped = [pair for pair in comparison.pairs if pair.kind == SHIPPED]
     groups: dict[tuple[str, str, str], list[_Logs]] = {}
     for pair in shipped:
         if pair.place.family == GATING and (other := _counterpart(pair, shipped)):
@@ -75,7 +75,7 @@ def kernel_shares(standing: PeerComparison, timings: Timings) -> list[KernelShar
 def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
     """Return the same peer's ViT at the same place.
 
-    Its length may differ by a class token. Of several, the closest length counts, then the first part of the plan.
+    Its length may differ by a class token. Of several, the closest in length is taken, then the first in the plan.
     """
     place = pair.place
     found = [

@@ -6,7 +6,7 @@ Satterthwaite, and Holm's correction for the number of cells. A rank test would 
 
 Moderated variances: Smyth 2004, "Linear models and empirical Bayes methods", Sec. 6. Seven rounds determine the spread of one cell poorly, and a
 variance that is small by chance would look like a finding. A scaled inverse chi-squared prior is fitted to the variances of all cells, by the
-moments of their logarithms; each cell's own estimate is drawn towards it.
+moments of their logarithms; each cell's own estimate is shrunk towards it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Difference:
     def p_value_past(self, ratio: float, *, above: bool) -> float:
         """Return the one-sided p-value for a ratio on or inside the bound.
 
-        `above`: whether ratios above the bound, rather than below it, are beyond.
+        `above`: ratios above the bound are beyond it; otherwise ratios below.
         """
         beyond = self.estimate - math.log(ratio)
         _, p_value = t_test(beyond, self.parts, LEVEL)
@@ -143,7 +143,7 @@ def compare_families(
 ) -> Iterator[FamilyComparison]:
     """Yield one comparison per family of cells.
 
-    Compared cells of the family must share at least two rounds in each run. `families`: by cell id.
+    A family needs two rounds in each run that all its compared cells share. `families`: the family of each cell, by id.
     """
     by_family: dict[str, list[str]] = {}
     for comparison in compared:
@@ -168,7 +168,7 @@ def _too_few_rounds(first: Readings, second: Readings) -> str:
 def _mean_variances(logs: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
     """Return the moderated variance of each cell's mean.
 
-    Each comes with degrees of freedom; the prior is fitted to all cells.
+    Each comes with its degrees of freedom. The prior is fitted to all cells.
     """
     variances = {cell: statistics.variance(values) for cell, values in logs.items()}
     prior = prior_of(list(variances.values()), [len(values) - 1 for values in logs.values()])
@@ -188,12 +188,12 @@ def _means_by_round(cells: Sequence[Readings]) -> list[float]:
 MIN_SAMPLES = 3
 """The least number of variances to fit a prior to."""
 MAX_DEGREES = 1e6
-"""Stands for infinite degrees of freedom of the prior.
+"""Stands for infinite degrees of freedom.
 
-They are infinite if the variances differ no more than by chance.
+A prior has them if the variances differ no more than by chance.
 """
 SMALLEST_SHARE = 1e-6
-"""The least variance, as a share of the median variance.
+"""The smallest variance used, as a share of the median variance.
 
 A coarse clock may give equal readings, whose variance is zero.
 """

@@ -22,7 +22,7 @@ from bench.spec import FASTEST_PEER, MEASURED, Part
 OURS = "ours"
 BEST_ARM = "ours, best engine"
 SHIPPED = "best engine / as shipped"
-"""The kind of pair in the targets.
+"""The kind of pair that the targets are about.
 
 Ours runs with its best engine; the peer runs eager, as a user gets it.
 """
@@ -197,7 +197,7 @@ def is_empty(value: Any) -> bool:
 def mean_ratio(pairs: Sequence[Pair]) -> Interval | None:
     """Return the geometric mean ratio over pairs.
 
-    It is computed round by round, with a t-interval over the rounds that have every pair. None below two such rounds.
+    Each round that has every pair gives one mean; the t-interval is over these rounds. None below two.
     """
     return mean_of_logs([pair.logs for pair in pairs])
 
@@ -223,9 +223,9 @@ def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[Place, list[Contend
 
 
 def _place(part: Part, row: Row, rows: Mapping[str, Row]) -> Place:
-    """Return the place of a row; its family is ours.
+    """Return the place of a row, with our name for its family.
 
-    The peer's cell may give the family another name.
+    The peer's cell may use another.
     """
     best = next(arm for arm in part.arms if arm.name == BEST_ARM)
     family = next((str(rows[cell_id]["family"]) for cell_id in best.cells if cell_id in rows), "")
@@ -272,7 +272,7 @@ def _pair(place: Place, kind: str, ours: Contender, theirs: Contender, timings: 
 def _against_fastest(place: Place, pairs: Sequence[Pair], timings: Timings) -> Pair | None:
     """Return the pair against the peer with the smallest median.
 
-    The smallest of several medians is slightly underestimated: an error against us, never for us.
+    The smallest of several medians is slightly too low, a bias against ours.
     """
     shipped = [pair for pair in pairs if pair.place == place and pair.kind == SHIPPED]
     return min(shipped, key=lambda pair: statistics.median(timings[pair.theirs.cell_id].values()), default=None)

@@ -35,7 +35,7 @@ EQUAL_MARGIN = 0.03
 LEAST_VARIANCE = 1e-12
 """The least variance of a mean log ratio.
 
-It is a standard error of one in a million; identical rounds would otherwise have infinite weight.
+It means a standard error of 1e-6; identical rounds would otherwise have infinite weight.
 """
 NAME_KEYS = ("engine", "size", "phase", "dtype", "batch_size", "task")
 """Columns shown in a pair's name if they vary within the run."""
@@ -51,7 +51,7 @@ CONVENIENCE = "The host types are a convenience sample, so the intervals hold fo
 class Host:
     """A machine between two boots.
 
-    `type`: of the CPU, or of the GPU on CUDA.
+    `type`: the type of the CPU, or of the GPU on CUDA.
     """
 
     type: str
@@ -80,7 +80,7 @@ class Estimate:
 class TypeEstimate:
     """One pair of cells on one host type.
 
-    `num_machines` counts boots.
+    `num_machines`: the number of boots.
     """
 
     host_type: str
@@ -167,7 +167,7 @@ def host_of(environment: Mapping[str, Any]) -> Host | None:
 def pool_runs(runs: Sequence[StoredRun]) -> Pool:
     """Pool runs of one request.
 
-    Raises RequestError if the runs are too few, quick, duplicated, from unknown hosts, or differ in work or request.
+    Raises RequestError if the runs are too few, quick, capped, duplicated, from unknown hosts, differ in work or request, or have no timed pair.
     """
     hosts = _hosts_of(runs)
     _require_one_request(runs)
@@ -198,8 +198,8 @@ def pool_runs(runs: Sequence[StoredRun]) -> Pool:
 def pairs_of(run: StoredRun) -> list[Pair]:
     """Pair every cell with its reference.
 
-    In a part with arms the reference is the baseline's cell at the same place, plus pairs named by predictions. Elsewhere it is the cell in the
-    column `ratio_to`. Cells whose outputs were compared and differ are left out.
+    In a part with arms the reference is the baseline's cell at the same place; pairs that predictions name are added. Elsewhere it is the cell in
+    the column `ratio_to`. Cells whose outputs were compared and differ are left out.
     """
     rows = {row["cell_id"]: row for row in row_values(cells(prepare(rows_of(run)))) if is_empty(row.get("equal")) or bool(row["equal"])}
     pairs = [*_pairs_of_arms(run.plan, rows), *_pairs_of_groups(run.plan, rows)]
@@ -304,11 +304,11 @@ def _by_type(by_run: Sequence[Estimate | None], hosts: Sequence[Host]) -> Iterat
 
 
 def _limit_of(found: PooledPair) -> str:
-    """Say which of pooled ratio and prediction interval exist, and why."""
+    """Say whether the ratio is pooled and has a prediction interval."""
     num = len(found.types)
     types = f"{num} host type{'s' if num > 1 else ''}"
     if num < MIN_TYPES_POOLED:
-        return f"Nothing is pooled from {types}: a random-effects model needs {MIN_TYPES_POOLED}. Estimates are listed by type."
+        return f"Nothing is pooled over {types}: a random-effects model needs {MIN_TYPES_POOLED}. Estimates are listed by type."
     if num < MIN_TYPES_PREDICTED:
         return f"No prediction interval from {types}: it needs {MIN_TYPES_PREDICTED}."
     return f"Pooled over {types} by a random-effects model (Paule-Mandel, Hartung-Knapp); the prediction interval is for one new type."
@@ -347,7 +347,7 @@ def _text(key: str, value: Any) -> str:
 def _hosts_of(runs: Sequence[StoredRun]) -> list[Host]:
     """Return the host of each run.
 
-    Raises RequestError if hosts are unknown or the runs were measured differently.
+    Raises RequestError for fewer than two runs, and if a run is quick or capped, its host is unknown, or its work differs.
     """
     if len(runs) < 2:
         raise RequestError(f"{len(runs)} run cannot be pooled", "name two or more: bench pool RUN RUN... (make replicate measures one)")

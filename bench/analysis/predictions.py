@@ -20,7 +20,7 @@ def claim_of(prediction: Prediction) -> Claim:
     measure = MEASURES[prediction.measure]
     if prediction.at_most is not None:
         bound = f"{measure.title}{' ratio' if measure.is_ratio else ''} at most {prediction.at_most:g}"
-        text = f"geometric mean of {bound}" if prediction.mean else f"{bound} in every cell"
+        text = f"geometric mean of {bound}" if prediction.mean else f"{bound} in every configuration"
     else:
         by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
         more = f" within {by}" if prediction.expected == EQUAL else (f" by more than {by}" if prediction.by else "")
@@ -30,7 +30,7 @@ def claim_of(prediction: Prediction) -> Claim:
 
 
 def unanswered(prediction: Prediction, reason: str) -> Verdict:
-    """Return an undecided verdict, from which every other verdict starts."""
+    """Return an undecided verdict; the judges replace its fields."""
     about = " against ".join(filter(None, (prediction.arm, prediction.against)))
     return Verdict(claim=claim_of(prediction), about=about, scope={"part": prediction.part}, answer=UNDECIDED, reason=reason)
 

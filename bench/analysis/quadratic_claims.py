@@ -1,6 +1,6 @@
 """List the claims about quadratic cost as data.
 
-Each claim states, before anything is measured, which result would support it and which would refute it.
+Each claim states in advance which result would support it and which would refute it.
 """
 
 from __future__ import annotations

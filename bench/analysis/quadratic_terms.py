@@ -1,6 +1,6 @@
-"""Split a plan's closed-form FLOPs by power of n.
+"""Split closed-form FLOPs by power of n, and find the n^2 terms.
 
-The module also says which terms hold the quadratic part. It reads polynomials and builds no model.
+Reads polynomials and builds no model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def flops_by_degree(plan: Plan) -> pandas.DataFrame:
     """Return one row per cell and power of n.
 
     Columns: the coefficient, and the FLOPs (forward, one sample) at the cell's n. The latter add up to the cell's FLOPs. Degrees 0 to 2 are always
-    present. The constant may be negative: beside a class token, the patch projection processes n - 1 patches, not n.
+    present. The constant may be negative: with a class token, the patch projection processes n - 1 patches, not n.
     """
     found = []
     for planned in _in_closed_form(plan):

@@ -113,7 +113,7 @@ def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[
 def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Yield the values and rows of each group with equal keys.
 
-    Rows without a value are left out. Plain dicts, because one frame for each of many small groups would be slow.
+    Rows without a value are left out. Rows are dicts, because a frame per small group would be slow.
     """
     measured = rows[rows[value].notna()].drop_duplicates([*keys, "label"])
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -177,7 +177,7 @@ def rounds_needed(found: RoundMean, margin: float, num_pairs: int) -> int | None
 def _shown_unpaired(best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
     """Return whether unpaired intervals show a difference; if not, why."""
     if best["latency_stable"] is False or other["latency_stable"] is False:
-        return False, "an unstable cell"
+        return False, "an unstable configuration"
     if any(pandas.isna(row[bound]) for row in (best, other) for bound in ("latency_low_ms", "latency_high_ms")):
         return False, "no interval"
     shown = best["latency_high_ms"] < other["latency_low_ms"]
@@ -202,10 +202,10 @@ class Bounds:
 
 
 def pareto_front(rows: pandas.DataFrame, x: str, y: str) -> pandas.Index:
-    """Return the index labels of the rows that no other dominates.
+    """Return the labels of rows that no other dominates, ordered by `x`.
 
-    They are ordered by `x`. A row dominates another if its `x` is smaller or equal and its `y` larger or equal, one of them strictly. Rows with an
-    empty `x` or `y` are left out; equal rows are on the front together or not at all.
+    A row dominates another if its `x` is smaller or equal and its `y` larger or equal, one of them strictly. Rows with an empty `x`
+    or `y` are left out; equal rows are on the front together or not at all.
     """
     points = rows[[x, y]].dropna().astype(float).sort_values([x, y], kind="stable")
     best = points.groupby(x)[y].max()
@@ -217,8 +217,8 @@ def pareto_front(rows: pandas.DataFrame, x: str, y: str) -> pandas.Index:
 def front_membership(rows: pandas.DataFrame, x: str, y: str, tied: Collection[frozenset[Any]] = ()) -> pandas.Series:
     """Return whether each row is on the front, and how surely.
 
-    A row on the front is certain if no other row could dominate it: each has a surely larger `x` or a surely smaller `y`. A row off the front is
-    certain if some row dominates it for all values within the bounds.
+    A row on the front is certain if no other row could dominate it: all others have a surely larger `x` or a surely smaller `y`. A row off the front
+    is certain if some row dominates it for all values within the bounds.
 
     Bounds are the columns `<name>_low` and `<name>_high`. Without them, `x` is exact, and `y` (a single seed) could have any value. If the column
     `<x>_doubtful` is True, `x` could have any value as well, and the row itself is never certain.

@@ -3,7 +3,7 @@
 Roofline: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures", CACM 52(4), 2009. The
 split in launches, bytes and arithmetic: He, "Making Deep Learning Go Brrrr From First Principles", 2022.
 
-`moved_bytes` counts every byte that the operators read and write, as if nothing stayed in a cache. With caches, the memory moves less: the time by
+`moved_bytes` counts every byte that the operators read and write, as if nothing stayed in a cache. With caches, fewer bytes move: the time by
 bandwidth is then an upper bound, achieved bytes per second may exceed the ceiling, and `explained` may exceed 1. If `explained` is small, most of
 the time goes to work without a ceiling, such as element-wise arithmetic; the regime is then only the largest known limit.
 
@@ -34,9 +34,9 @@ MOSTLY = 0.5
 
 
 def regimes(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the rows with the limit of each; the index stays.
+    """Return the rows with the columns below; the index stays.
 
-    launch_s, bandwidth_s, compute_s   the least seconds of a step by each ceiling; model FLOPs, of a whole batch, in the cell's phase
+    launch_s, bandwidth_s, compute_s   the least time of a step by each ceiling; FLOPs are the model's, of a whole batch in the cell's phase
     regime                             the largest of the three: `launch`, `bandwidth` or `compute`; None if one is missing
     explained                          the regime's share of the measured latency, a fraction
     intensity                          FLOPs per moved byte
@@ -111,13 +111,13 @@ def _column(rows: pandas.DataFrame, name: str) -> list[object]:
 
 
 def limits(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the rows with a roofline share and what limits them.
+    """Return the rows that have a roofline share, with their limits.
 
-    `rows`: a prepared frame. The columns of `regimes`, and
+    `rows`: a prepared frame. Adds the columns of `regimes` and:
 
     limited_by         the side of the roof above the cell: `compute` or `bandwidth`
     launching, moving  the time to launch the step's operators, and to move the bytes that they read and write, as fractions of the latency
-    rest               what keeps the step from the roofline, in words, or why that is unknown
+    rest               the reason for the remaining distance, or why it is unknown
     """
     known = regimes(rows[rows[SHARE] > 0])
     latency_s = known["latency_ms"] / MS_PER_S
@@ -131,9 +131,9 @@ def limits(rows: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def furthest(rows: pandas.DataFrame, keys: Sequence[str], num: int) -> pandas.DataFrame:
-    """Return the `num` rows furthest below the roofline, the least first.
+    """Return the `num` rows furthest below the roofline, furthest first.
 
-    Of rows that agree on `keys`, only the one with the least share counts.
+    Of rows that agree on `keys`, only the furthest counts.
     """
     return rows.sort_values(SHARE, kind="stable").drop_duplicates(list(keys)).head(num)
 

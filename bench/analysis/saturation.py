@@ -1,6 +1,6 @@
 """Find where the throughput of a sweep saturates.
 
-A sweep steps through batch sizes or lengths. The results are the peak throughput, the first step near it, and the largest step.
+A sweep steps through batch sizes or lengths. Finds its best step, the first step near the best, and the largest.
 """
 
 from __future__ import annotations

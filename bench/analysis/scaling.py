@@ -154,7 +154,7 @@ def weighted_design(lengths: tuple[int, ...], means: Matrix) -> Matrix:
 def _refusal(series: SeriesRounds, *, exact: bool) -> str:
     """Explain why the series does not determine the three terms.
 
-    The text is empty if it does.
+    Empty if it does.
     """
     reason = too_few_lengths(series, MIN_EXACT_LENGTHS if exact else MIN_LENGTHS)
     if reason := reason or ("" if exact else too_few_rounds(series, MIN_ROUNDS)):
@@ -226,8 +226,8 @@ def noise_correction(covariance: Matrix, rounds: int) -> float:
 def negative_terms(coefficients: Matrix) -> list[str]:
     """Return the terms that are significantly below zero.
 
-    A one-sided t-test over rounds at 0.1 %, on each round's unconstrained fit of the scaled columns: `coefficients` is `(rounds, 3)`. Such data bend
-    the other way (n^0.8, say). Least squares follows them with a negative term, so residuals alone would not show the misfit.
+    A one-sided t-test over rounds at 0.1 %, on each round's unconstrained fit of the scaled columns: `coefficients` is `(rounds, 3)`. Data that
+    bend the other way (n^0.8, say) fit well with a negative term, so residuals alone would not show the misfit.
     """
     from scipy import special
 
@@ -241,7 +241,7 @@ def negative_terms(coefficients: Matrix) -> list[str]:
 
 
 def _with_terms(found: Decomposition, estimate: Matrix, by_round: Matrix) -> Decomposition:
-    """Add to a fit the terms, their shares, and b / c.
+    """Add the terms, their shares and b / c to a fit.
 
     `estimate` is `(3,)`, `by_round` is `(rounds, 3)`: a, b and c in the unit of the samples.
     """
@@ -285,7 +285,7 @@ def bounded_interval(estimate: float, low: float, high: float, num: int, *, top:
     """Clip an interval to 0 and `top`, but include the estimate.
 
     With one round, which is exact, the interval is the estimate alone. Clipping never excludes a true value. The estimate lies outside the clipped
-    interval only if the bound of a neighbouring term moved it; widening the interval is then safe.
+    interval only if another term was held at zero; widening the interval is then safe.
     """
     if num == 1:
         low = high = estimate

@@ -1,7 +1,7 @@
 """Estimate how much a result varies when trained with another seed.
 
-Three seeds tell little about their own spread: at the level that twenty comparisons need, two degrees of freedom make intervals of many standard
-deviations. Comparisons of many arms with one baseline therefore pool the variance within arms (Dunnett 1955), if the arms have similar spreads.
+Three seeds tell little about their own spread: with two degrees of freedom, twenty joint intervals are many standard deviations wide. Comparisons
+of many arms with one baseline therefore pool the variance within arms (Dunnett 1955), if the arms have similar spreads.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def seed_spreads(results: Mapping[str, Sequence[float]], planned_seeds: int = 0)
 def stands_out(spreads: Sequence[SeedSpread]) -> bool:
     """Return whether one variance differs from the others together.
 
-    Cochran's test (1941), two-sided and for unequal numbers of seeds ('t Lam 2010), by which laboratories are screened before their variances are
-    pooled (ISO 5725-2): F-tests with Bonferroni's correction. If among twenty arms one has ten times the spread, this test finds it in nine of ten
+    Cochran's test (1941), two-sided and for unequal numbers of seeds ('t Lam 2010), as used to screen laboratories before pooling their variances
+    (ISO 5725-2): F-tests with Bonferroni's correction. If one of twenty arms has ten times the spread, this test finds it in nine of ten
     cases. Brown and Forsythe's test (1974) finds it in one of six, because with three seeds one is the median and its deviation is zero. The test
     assumes normal results. Heavy tails make it reject too often, which costs power but not validity.
     """

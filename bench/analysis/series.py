@@ -22,7 +22,7 @@ SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "en
 SAMPLE_COLUMNS = ("n", "round", "value")
 SIZES = ("width", "depth", "heads", "ffn_width")
 TWIN_RATIO = 1.05
-"""Lengths closer than this ratio count as twins (256 and 257)."""
+"""Lengths with a smaller ratio are twins (256 and 257)."""
 MIN_RANGE = 16
 """The least ratio of longest to shortest length for fits."""
 MIN_PAIRED_ROUNDS = 3
@@ -65,7 +65,7 @@ def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
     """Return the rows of every part, in the order of the parts.
 
     `match` is taken from the part. The new column `batching` is `batch 32`, or the rule by which the batch follows n. A cell in several parts has one
-    row in each, without duplicates in cell, match and batching. Without parts every row stays as it is.
+    row in each, but only one per match and batching. Without parts, only `batching` is added.
     """
     if not parts:
         return rows.assign(batching=_batch_texts(rows))
@@ -223,7 +223,7 @@ def means_over_rounds(logs: Matrix) -> tuple[Matrix, Matrix]:
 def too_few_lengths(series: SeriesRounds, at_least: int) -> str:
     """Explain why a series has too few or too similar lengths.
 
-    The text says which lengths to add. It is empty if the series has enough. Twins must have been removed.
+    The text says which lengths to add; empty if there are enough. Twins must have been removed.
     """
     if len(series.lengths) < at_least:
         found = ", ".join(map(str, series.lengths)) or "none"
@@ -237,7 +237,7 @@ def too_few_lengths(series: SeriesRounds, at_least: int) -> str:
 def too_few_rounds(series: SeriesRounds, at_least: int) -> str:
     """Explain why a series has too few complete rounds.
 
-    The text says how many rounds to run. It is empty if the series has enough.
+    The text says how many rounds to run; empty if there are enough.
     """
     if series.num_rounds >= at_least:
         return ""

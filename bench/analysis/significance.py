@@ -59,7 +59,7 @@ class Comparison:
     `planned_seeds`: the number of seeds planned per model, 0 if unknown.
 
     `significant` is a statement about retrained models. It is therefore never true if a model was trained once, or has fewer seeds than planned: a
-    diverged seed is a result that the mean does not include. `verdict` then says what is known.
+    diverged seed is a result that the mean does not include. `verdict` then says so.
     """
 
     group: Mapping[str, Any]
@@ -174,7 +174,7 @@ def two_way_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts
     spirit of multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). It is conservative, because the item
     variance contains part of the seed variance. A bootstrap over three seeds was rejected: its 95 % intervals cover about 70 %.
 
-    `seed_parts`: the seeds' parts of the variance, if more models than these two determine them (`bench.analysis.seed_spread`).
+    `seed_parts`: the seeds' parts of the variance, if other models help to estimate them (`bench.analysis.seed_spread`).
     """
     by_item = first.mean(axis=0) - second.mean(axis=0)
     parts = [*_seed_parts(first, second, seed_parts), (by_item.var(ddof=1) / len(by_item), len(by_item) - 1)]

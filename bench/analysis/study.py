@@ -1,7 +1,7 @@
 """Compute everything known about a run, each part when first read.
 
-A `Study` holds rows, verdicts, effects, growth, crossovers, rankings and findings on trust. Terminal, page, verdicts, the index of results and the
-comparison of cost with quality all read it. `bench check` needs the findings alone.
+A `Study` holds rows, verdicts, effects, growth, crossovers, rankings and reasons to distrust the run. The terminal, the page, the index of results
+and `bench compare` read it; `bench check` needs the findings alone.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Study:
         if self.plan.settings.quick:
             return "A quick run decides nothing: it has few rounds and short limits."
         if self.control is not None and not self.control.get("contains_one") and not self.control.get("interleaved"):
-            return "The A/A control leaves out 1: the machine was too noisy."
+            return "The A/A control excludes 1: the machine was too noisy."
         return ""
 
     @functools.cached_property
@@ -149,7 +149,7 @@ class Study:
 
     @functools.cached_property
     def quadratic_home(self) -> pandas.DataFrame:
-        """The terms of every model that hold the n^2, weights or activations."""
+        """The n^2 terms of every cell, in weights or activations."""
         return quadratic_home(self.plan)
 
     @functools.cached_property
@@ -159,7 +159,7 @@ class Study:
 
     @functools.cached_property
     def limits(self) -> pandas.DataFrame:
-        """The roofline share of each row, and what limits it."""
+        """The rows with a roofline share, and their limits."""
         return limits(self.frame)
 
     @functools.cached_property
@@ -171,7 +171,7 @@ class Study:
     def predictions(self) -> Sequence[Prediction]:
         """The predictions of the plan's question.
 
-        A prediction that names no other arm is compared with the part's baseline. With peers, the targets for our own speed come first.
+        A prediction that names no other arm is compared with the part's baseline. With peers, the speed targets come first.
         """
         found = self.plan.question.predictions if self.plan.question else ()
         return with_baselines(with_targets(found, self.plan.parts) if self.peers else found, self.plan.parts)
@@ -217,7 +217,7 @@ class Study:
 
     @functools.cached_property
     def peers(self) -> PeerComparison | None:
-        """Our models beside the peers'; None if the run has no peers."""
+        """Our models against peers; None if the run has no peers."""
         return compare_peers(self.plan.parts, self.row_by_cell, self.timings) if self._has_arms else None
 
     @functools.cached_property
@@ -250,7 +250,7 @@ def study(*runs: StoredRun, name: str = "") -> Study:
 def findings_of(*runs: StoredRun) -> list[Finding]:
     """Return the findings on one run, or on several merged runs.
 
-    Of several runs, the worst control and the busiest machine count.
+    For several runs, the worst control and the busiest machine are used.
     """
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return findings(
@@ -275,9 +275,9 @@ def _worst_control(runs: Sequence[StoredRun]) -> dict[str, Any] | None:
 PER_SEED: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
     "perplexity": lambda values: math.exp(values["cross_entropy"]) if values.get("cross_entropy") is not None else None,
 }
-"""Columns compared seed by seed, and their value in a record.
+"""Columns that have one value per seed, and how to read it.
 
-The test items have no score of these columns.
+They have no values per test item.
 """
 
 

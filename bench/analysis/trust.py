@@ -16,16 +16,16 @@ from bench.measure.hosts import AT_END, AT_START, UNKNOWN, ceilings, changed_cei
 from bench.running.timings import Timings
 
 MAX_BUSY_CORES = 0.5
-"""The load of other work, in cores, that counts as competition."""
+"""Other work, in cores, above which it competes with the run."""
 MAX_LOAD_OF_OTHERS = 1.5
-"""The number of other processes that counts as competition.
+"""The number of other processes above which they compete with the run.
 
 The run's own main process and the system occasionally need a core too.
 """
 MIN_PROCESSOR_SHARE = 0.95
-"""The least share of the measured time that a job should run."""
+"""The least share of its time that a job should be running."""
 MAX_PAGE_FAULTS = 1000
-"""The number of page faults per step that affects a latency.
+"""Page faults per step above which a latency is affected.
 
 A thousand faults took one or two milliseconds in the runs examined.
 """
@@ -42,7 +42,7 @@ SLOWDOWNS = {
     0x0000000000000040: "heat, by hardware",
     0x0000000000000080: "power brake",
 }
-"""The bits of NVML's nvmlClocksThrottleReason* (nvml.h) that reduce speed."""
+"""The bits of NVML's nvmlClocksThrottleReason* (nvml.h) that report a slowdown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def findings(
 
 def _missing(num_missing: int) -> Iterator[Finding]:
     if num_missing:
-        yield Finding(text=f"{num_missing} jobs were not run", advice="finish it with bench run --resume RUN", serious=True)
+        yield Finding(text=f"{num_missing} jobs were not run", advice="finish the run with bench run --resume RUN", serious=True)
 
 
 def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
     elif not control["contains_one"]:
         interval = f"{100 * control['level']:g} % interval {control['low']:.3f} to {control['high']:.3f}"
         yield Finding(
-            text=f"the same cell timed twice differs by {control['ratio'] - 1:+.1%} ({interval})",
+            text=f"the same configuration timed twice differs by {control['ratio'] - 1:+.1%} ({interval})",
             advice="chance explains this in one of a thousand runs; measure again"
             if control.get("interleaved")
             else "the machine was too noisy; stop other work and measure again",
@@ -206,7 +206,7 @@ def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 def _page_faults(timed: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> Iterator[Finding]:
     """Report memory that is freed and fetched again at every step.
 
-    With an allocator that keeps memory, the faults come from the first steps, which a long step with few samples includes.
+    If the allocator keeps memory, the faults come from the first steps, which weigh most if long steps leave few samples.
     """
     kept = str(environment.get("allocator")).endswith(KEEP)
     known = [faults for values in timed if (faults := values.get("page_faults")) is not None]
@@ -215,9 +215,9 @@ def _page_faults(timed: Sequence[Mapping[str, Any]], environment: Mapping[str, A
         yield Finding(
             text=f"{len(many)} of {len(known)} timed jobs took more than {MAX_PAGE_FAULTS:,} pages from the system at every step "
             f"(most: {max(many):,.0f})",
-            advice="the allocator keeps memory, so the faults are of the first steps; see the column page_faults"
+            advice="the allocator keeps memory, so the faults come from the first steps; see the column page_faults"
             if kept
-            else "their times include the allocator's, equally in every round; measure with --allocator keep",
+            else "their times include these faults, equally in every round; measure with --allocator keep",
             serious=len(many) > MAX_SHARE_OF_JOBS * len(known),
         )
 
@@ -276,7 +276,7 @@ def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
     for run in timings:
         logs = np.log(pd.DataFrame.from_dict({cell_id: dict(times) for cell_id, times in run.items()}, orient="index").sort_index(axis=1))
         timed = logs.count()
-        logs = logs.loc[:, timed == timed.max()].dropna()  # without rounds that were added to unstable cells only
+        logs = logs.loc[:, timed == timed.max()].dropna()  # drop rounds that only unstable cells have
         if logs.empty or logs.shape[1] < MIN_DRIFT_ROUNDS:
             continue
         by_round = [math.exp(value) for value in logs.mean()]

@@ -1,6 +1,6 @@
 """Judge every claim about quadratic cost.
 
-This module also picks the scope that answers each claim, and compares answers across scopes.
+Picks the scope that answers each claim, and compares answers across scopes.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _difference(pair: Pair, axis: str) -> str:
 def _by_subject(found: Sequence[Verdict]) -> list[Verdict]:
     """Return one verdict per subject.
 
-    Where a claim has verdicts by length and over all lengths, only the latter count. Claims about accuracy have verdicts by length alone.
+    If a claim has verdicts by length and over all lengths, only the latter count. Claims about accuracy have verdicts by length only.
     """
     groups: dict[tuple[str, int | None], list[Verdict]] = defaultdict(list)
     for verdict in [verdict for verdict in found if verdict.n is None] or found:

@@ -43,7 +43,7 @@ def table_of(found: CodeAnswer) -> Table:
 
 
 def sentences(found: CodeAnswer, bound: BoundVerdict | None) -> tuple[str, ...]:
-    """Return sentences on the revisions, the verdicts and the answer's limits."""
+    """Return sentences on the revisions, verdicts and limits."""
     run = found.run
     counts = {verdict: sum(cell.verdict == verdict for cell in found.cells) for verdict in dict.fromkeys(c.verdict for c in found.cells)}
     lines = [f"A: {_revision_text(run.first)}; B: {_revision_text(run.second)}"]

@@ -107,9 +107,9 @@ def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, fold
 
 
 def _chance(task: str) -> float | None:
-    """Return the score of guessing, or None if the task cannot say.
+    """Return the score of guessing, or None if unknown without the data.
 
-    Guesses are uniform over classes, or the mean if the task asks for values. Some tasks cannot say without their data.
+    Guesses are uniform over classes, or the mean if the task asks for values.
     """
     from bench.tasks._info import info_of
 
@@ -120,7 +120,7 @@ def _chance(task: str) -> float | None:
 
 
 def show_sweeps(plan: Plan) -> None:
-    """Print the values of each sweep that are predicted to fit."""
+    """Print the largest size of each sweep that is predicted to fit."""
     from bench.report.sections.saturation import sweep_table
 
     if plan.ladders:
@@ -129,7 +129,7 @@ def show_sweeps(plan: Plan) -> None:
 
 
 def show_groups(plan: Plan) -> None:
-    """Print which configurations take turns and their estimated time.
+    """Print the groups that take turns, with their estimated time.
 
     The run's pilots set the final number of blocks.
     """
@@ -188,7 +188,7 @@ def show_families() -> None:
 def show_options(kind: str, mark: str) -> None:
     """Print the options of every plugin of a kind, with defaults.
 
-    `mark` precedes each option, as in a request: a mixer's in `metaformer+mixer=NAME`, an engine's in `--engine NAME`.
+    `mark` precedes each option in a request: `:` for mixers, `+` for engines.
     """
     options = [
         (name, "".join(f"{mark}{o.name}={str(o.default).lower()}" for o in catalog.options(name, kind))) for name in catalog.names(kind)
@@ -268,10 +268,7 @@ def _number_text(value: Any) -> str:
 
 
 def writing(target: Path, write: Callable[[], object]) -> None:
-    """Call `write`; turn a disk error into a one-line request error.
-
-    Raises RequestError if `target` cannot be written.
-    """
+    """Call `write`; raise RequestError if `target` cannot be written."""
     try:
         write()
     except OSError as failed:

@@ -12,8 +12,8 @@ from models.layers.cost import FLOPS_PER_MAC
 def description(planned: PlannedCell) -> dict[str, Any]:
     """Return a model's sizes, parameters and FLOPs as JSON data.
 
-    FLOPs are forward FLOPs of one sample at this sequence length n. `quadratic_equals_linear_at` is the n at which both terms are equal.
-    Values that third-party models do not provide are None.
+    FLOPs are forward FLOPs of one sample at this sequence length n. `quadratic_equals_linear_at`: the n at which the two terms are equal, by scope.
+    Values unknown for third-party models are None.
     """
     model, sizing = planned.cell.model, planned.sizing
     cost, n = sizing.cost, model.shape.seq_len

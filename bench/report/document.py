@@ -33,7 +33,7 @@ class Code:
 
 
 CELLS_ANCHOR = "cells"
-"""Anchor of the table of all cells, the target of cell links."""
+"""Anchor of the table of all cells, which cell links lead to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class FigureBlock:
 
     @property
     def wide(self) -> bool:
-        """Return whether the figure is too wide for a phone."""
+        """Whether the figure is too wide for a phone."""
         return bool(self.figure.get_figwidth() > PHONE_INCHES)
 
 
@@ -74,7 +74,7 @@ class FigureBlock:
 class ExplorerBlock:
     """Rows to plot interactively, at most one block per page.
 
-    Markdown omits the block. `data` must be serializable as JSON.
+    Markdown omits it. `data` must be serializable as JSON.
     """
 
     data: Mapping[str, Any]

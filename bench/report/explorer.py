@@ -40,7 +40,7 @@ MEASURES = {
     "device_latency_ms": "device time (ms)",
     "latency_p90_ms": "latency, p90 (ms)",
 }
-"""Labels by column. The explorer first draws the first measured one."""
+"""Labels by column; the explorer opens on the first measured one."""
 BOUNDS = {
     "latency_ms": ("latency_low_ms", "latency_high_ms"),
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
@@ -63,9 +63,9 @@ DIMENSIONS = {
 
 
 def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
-    """Return the explorer's data, ready for JSON; None if too little.
+    """Return the explorer's data, ready for JSON; None without a plot.
 
-    A plot needs two rows and one measured quantity. Each quantity holds one value per row.
+    A plot needs two rows and a measured quantity.
     """
     quantities = [
         _quantity(frame, name, label) for name, label in (SIZES | MEASURES).items() if name in frame and frame[name].notna().any()

@@ -14,7 +14,7 @@ from bench.spec import PLAN
 RESULTS, REPORTS = Path("results"), Path("reports")
 VERDICTS = "verdicts.json"
 COST = "Cost:"
-"""First word of the docstring paragraph on an ablation's cost."""
+"""First word of the paragraph on cost in an ablation's docstring."""
 
 
 def listing() -> list[dict[str, Any]]:

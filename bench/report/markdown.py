@@ -38,7 +38,7 @@ def escape(text: str) -> str:
 
 
 def _escaped(text: str, at_start: bool) -> str:
-    """Escape a text; list and heading marks count only at the start."""
+    """Escape a text; list and heading marks only at the start."""
 
     def replaced(match: re.Match[str]) -> str:
         found = match.group()

@@ -32,7 +32,7 @@ RATE_COLUMNS = {"rate": "ms", "rate_low": "ms_high", "rate_high": "ms_low"}
 CEILING_COLOR = "#555555"
 CEILING_LABEL = "best matrix product here"
 RATES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"))
-"""Units of a rate, largest first; the fastest kernel decides."""
+"""Units of a rate, largest first; chosen by the fastest kernel."""
 HEADERS = ("operator", "phase", "dtype", "batch x n", "channels", "kernel", "time", "ratio")
 NUM_TEXTS = 6
 
@@ -54,7 +54,7 @@ def show(rows: pandas.DataFrame) -> None:
 
 
 def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
-    """Return the largest unit that the fastest kernel reaches, with its size."""
+    """Return size and name of the unit that suits the fastest kernel."""
     highest = float(pandas.to_numeric(rows["tflops_per_s"]).max()) * 1e12
     return next((unit for unit in RATES if highest >= unit[0]), RATES[-1])
 
@@ -118,7 +118,7 @@ def _draw(rows: pandas.DataFrame) -> Figure:
             length_axis(axis, sorted(set(rows["n"])))
             log_value_axis(axis, limits, lambda tick: f"{tick:g}", "" if column else unit)
             axis.set_xlabel(LENGTH_LABEL if line == len(panel_rows) - 1 else "")
-        # so that the legend follows the order of the line ends beside it
+        # the legend follows the order of the line ends beside it
         ordered = pandas.concat([part.sort_values(["n", "rate"], ascending=False) for part in (panel, operator_rates)])
         axes[line, -1].legend(handles=_handles(ordered), loc="center left", bbox_to_anchor=(1, 0.5))
     figure.suptitle(_title(rows), fontsize=10, x=0.01, ha="left")

@@ -127,7 +127,7 @@ def _other_conditions(study: Study) -> tuple[Block, ...]:
 def _counters(frame: pandas.DataFrame) -> str:
     """Return the FLOP counters that were compared, as text.
 
-    Older records without `flops_counted_by` always compared all three.
+    Older records lack `flops_counted_by`; they compared all three.
     """
     found = sorted({names or ALL_COUNTERS for names in frame.loc[frame["flops"].notna(), "flops_counted_by"]})
     return "; ".join(found) or ALL_COUNTERS
@@ -254,8 +254,7 @@ def _plural(num: int, noun: str) -> str:
 def how_numbers_were_made(plan: Plan, num_rounds: str, counters: str) -> tuple[Block, ...]:
     """Return one line per kind of number in the run.
 
-    `num_rounds`: rounds per cell, as text.
-    `counters`: FLOP counters that were compared, as text.
+    `num_rounds`, `counters`: rounds per cell, and FLOP counters, as text.
     """
     lines = [
         "Sizes: from each model's closed form, checked against the parameters of the built model; the table of matched sizes names the policy.",
@@ -343,7 +342,7 @@ def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:
 
 
 def reproduction(study: Study) -> tuple[Block, ...]:
-    """Return commands that made the run, rebuild its report, repeat it."""
+    """Return the commands that made, report and repeat the run."""
     folders = [shlex.quote(f"results/{name}") for name in study.folders or (study.name,)]
     out = f" --out {shlex.quote('reports/NAME')}" if len(folders) > 1 else ""
     repeat = "\n".join(f"bench run --plan {folder}/plan.json" for folder in folders)

@@ -49,7 +49,7 @@ ABOUT = (
 def table_of(pool: Pool) -> Table:
     """Return a table with one row per pair and host type.
 
-    The pooled ratio and the prediction interval follow, if the pool has them.
+    The pooled ratio and the prediction interval follow if they exist.
     """
     return Table(headers=HEADERS, numeric=(False, False, True, True, True), rows=tuple(_texts(pool)))
 
@@ -243,7 +243,7 @@ def _draw_diamond(axis: Axes, place: float, ratio: Interval) -> None:
 def _shortened(text: str) -> str:
     """Return a host type short enough for a label.
 
-    Family, model and stepping become numbers alone. A long text loses its middle, because types often differ in their last words.
+    `family 6 model 85 stepping 7` becomes `6/85/7`. A long text loses its middle, because types often differ in their last words.
     """
     half = MAX_LABEL // 2 - 2
     text = re.sub(r"family (\S+) model (\S+) stepping (\S+)", r"\1/\2/\3", text)
@@ -260,7 +260,7 @@ def _intervals(pairs: Sequence[PooledPair]) -> Iterator[Interval]:
 def _limits(ratios: Sequence[Interval]) -> tuple[float, float]:
     """Return a range that contains 1 and every estimate.
 
-    Intervals that extend more than tenfold beyond the estimates are cut.
+    Intervals are cut where they extend more than tenfold beyond the estimates.
     """
     middle = [1 / (1 + EQUAL_MARGIN), 1 + EQUAL_MARGIN, *(ratio.estimate for ratio in ratios)]
     low = max(min([*middle, *(ratio.low for ratio in ratios)]), min(middle) / 10)

@@ -25,7 +25,7 @@ from bench.spec import PLAN, Plan, RequestError
 
 PAGE = "README.md"
 NOTHING_DECIDED = "This run decides none"
-"""First words of a report's answer that decides no claim."""
+"""First words of a report's answer if no claim is decided."""
 LONGEST_ANSWER = 400
 ADDED_METRICS = ("ceiling", "tuning")
 """Metrics that runs add by themselves; the question omits them."""
@@ -52,7 +52,7 @@ class Entry:
 def write_index(results: Path) -> Path:
     """Write the index into the folder of results; return its path.
 
-    Raises RequestError if the folder is missing, cannot be written, or holds a wrong note.
+    Raises RequestError if the folder is missing, cannot be written, or has a wrong note.
     """
     page = results / PAGE
     text = index_text(results)

@@ -27,8 +27,8 @@ class Table:
     `headers`: one text per column.
     `numeric`: whether a column is aligned right.
     `rows`: texts, one per column.
-    `keys`: numbers to sort by, one per text; None sorts by the text. Empty if all do.
-    `badges`: whether a column holds states such as `failed`, shown in colour. Empty if no column does.
+    `keys`: a number per text to sort by; None sorts by the text. Empty sorts all by text.
+    `badges`: whether a column holds states such as `failed`, shown in colour. Empty means no column.
     `row_ids`: per row, the cell ids behind it, joined by `|`; the row's last text links to them. Empty without links.
     """
 
@@ -100,7 +100,7 @@ def _score(row: Row) -> str:
 def _latency_ratio(row: Row) -> str:
     """Return a ratio such as "1.02 [1.01, 1.03] x vit".
 
-    The text includes the reference's length only if it differs from the row's.
+    The reference's length is shown only if it differs from the row's.
     """
     text = numbers.ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
     reference = str(row["ratio_to"]).replace(f" n={row['seq_len']:.0f}", "")
@@ -173,7 +173,7 @@ def matching_table(frame: pandas.DataFrame) -> Table:
 def cost_table(frame: pandas.DataFrame) -> Table:
     """Return costs, one row per cell.
 
-    Workload values that all cells share are left to the caption.
+    The caption has the workload values that all cells share.
     """
     columns = (
         MODEL,

@@ -1,7 +1,4 @@
-"""Write a report: Markdown, HTML, verdicts and figures.
-
-Each file is complete before it takes its name.
-"""
+"""Write a report: Markdown, HTML, verdicts and figures, each file atomically."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
 def _json_bytes(data: Mapping[str, Any]) -> bytes:
     """Return JSON with one line per entry and list item.
 
-    This takes a tenth of the lines of indented JSON and still diffs well.
+    It has a tenth of the lines of indented JSON and still diffs well.
     """
     entries = ",\n".join(f"{_json(name)}: {_json_lines(value)}" for name, value in data.items())
     return f"{{\n{entries}\n}}\n".encode()

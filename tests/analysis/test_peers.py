@@ -221,7 +221,7 @@ def test_a_verdict_holds_the_figures_and_the_cells_that_it_rests_on() -> None:
     ]
     assert {"gmlp/ours, best engine/17", "gmlp/timm/65"} <= set(cells.cells)
     (error,) = judged(standing, OUTPUTS).estimates
-    assert (error.name, error.unit, error.value.estimate) == ("largest of 8 cells", "error", 2e-6)
+    assert (error.name, error.unit, error.value.estimate) == ("largest of 8 configurations", "error", 2e-6)
 
 
 def test_training_has_a_target_of_its_own() -> None:
@@ -317,7 +317,7 @@ def test_unknown_errors_leave_equality_open() -> None:
     unknown = {"equal": None, "output_error": None}
     equal = judged(Made(changes={"gmlp/timm/17": unknown}).standing(), OUTPUTS)
     assert (equal.answer, equal.reason) == (UNDECIDED, "unknown for 1 of 8 configurations")
-    assert equal.estimates[0].name == "largest of 7 cells"
+    assert equal.estimates[0].name == "largest of 7 configurations"
 
 
 def test_a_run_without_our_best_engine_has_no_standing() -> None:

@@ -14,7 +14,7 @@ from bench.spec import EXPECTATIONS, MEASURES, Prediction
 
 PART, ARM, AGAINST = "part", "new", "base"
 QUICK = "A quick run decides nothing."
-NOISY = "The control leaves out 1."
+NOISY = "The control excludes 1."
 
 
 def interval(low: float, high: float) -> Interval:
@@ -183,8 +183,8 @@ def test_a_prediction_in_words() -> None:
         "accuracy higher": predicted("higher"),
         "accuracy higher by more than 0.02 at n = 64": predicted("higher", 0.02, seq_len=64),
         "latency equal within 5 %": predicted("equal", 0.05, measure="latency_ms"),
-        "latency ratio at most 1 in every cell": predicted("lower", measure="latency_ms", at_most=1.0),
+        "latency ratio at most 1 in every configuration": predicted("lower", measure="latency_ms", at_most=1.0),
         "geometric mean of latency ratio at most 0.6": predicted("lower", measure="latency_ms", at_most=0.6, mean=True),
-        "output error at most 1e-05 in every cell": predicted("lower", measure="output_error", at_most=1e-5),
+        "output error at most 1e-05 in every configuration": predicted("lower", measure="output_error", at_most=1e-5),
     }
     assert {text: claim_of(prediction).question for text, prediction in texts.items()} == {text: text for text in texts}

@@ -41,7 +41,7 @@ def test_apart_intervals_show_a_difference() -> None:
     ("second", "why"),
     [
         (cell("vit", 1.1, 0.1), "the intervals overlap"),
-        (cell("vit", 2.0, 0.1, stable=False), "an unstable cell"),
+        (cell("vit", 2.0, 0.1, stable=False), "an unstable configuration"),
         (cell("vit", 2.0, float("nan")), "no interval"),
     ],
 )

@@ -118,14 +118,14 @@ def test_a_quick_run_decides_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, claim in BY_NAME.items() if claim.timed])
 def test_a_noisy_machine_decides_nothing_that_is_timed(name: str) -> None:
     supporting, _ = CASES[name]
-    noisy = dataclasses.replace(supporting, caveat="The control leaves out 1.")
+    noisy = dataclasses.replace(supporting, caveat="The control excludes 1.")
     assert verdict_on(name, noisy).answer == UNDECIDED
 
 
 @pytest.mark.parametrize("name", [name for name, claim in BY_NAME.items() if not claim.timed])
 def test_a_noisy_machine_changes_nothing_that_is_counted(name: str) -> None:
     supporting, _ = CASES[name]
-    noisy = dataclasses.replace(supporting, caveat="The control leaves out 1.")
+    noisy = dataclasses.replace(supporting, caveat="The control excludes 1.")
     assert verdict_on(name, noisy).answer == SUPPORTED
 
 

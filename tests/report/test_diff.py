@@ -270,7 +270,7 @@ def test_one_run_has_no_bound_and_runs_without_common_cells_are_refused(before: 
     other = stored(tmp_path / "other", planned(seq="33"), 2)
     code, _, err = answer("diff", before, other)
     assert code == 2
-    assert "no cell in common" in err
+    assert "no configuration in common" in err
     wider = stored(tmp_path / "wider", planned(params="2M"), 2)
     _, _, err = answer("diff", before, wider)
     assert "gmlp n=17 differs in width" in err

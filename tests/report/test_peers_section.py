@@ -145,13 +145,13 @@ def test_the_targets_are_among_the_predictions(study: Study) -> None:
     assert isinstance(lead, Paragraph)
     assert lead.text.startswith("Is ours as fast? Of 12 predictions: 8 supported, 2 refuted, 2 undecided.")
     assert (
-        "Against the prediction: gMLP, infer: every arm against ours, eager: output error at most 1e-05 in every cell (3.0e-01)"
+        "Against the prediction: gMLP, infer: every arm against ours, eager: output error at most 1e-05 in every configuration (3.0e-01)"
         in lead.text
     )
     assert isinstance(targets_table, TableBlock)
     assert "Predictions about the fastest peer and about output errors are the project's targets" in targets_table.caption
     rows = [dict(zip(targets_table.table.headers, row, strict=True)) for row in targets_table.table.rows]
-    (slow,) = [row for row in rows if (row["where"], row["claim"]) == ("gMLP, train", "latency ratio at most 1 in every cell")]
+    (slow,) = [row for row in rows if (row["where"], row["claim"]) == ("gMLP, train", "latency ratio at most 1 in every configuration")]
     assert (slow["answer"], slow["why"]) == ("refuted", "refuted at n = 17, batch 1")
     assert "n = 17, batch 1: 1.498 [1.468, 1.528]" in slow["measured"]
 
@@ -221,7 +221,7 @@ def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
     answers = {(verdict.claim.metric, verdict.answer) for verdict in doubted.outcomes}
     assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
     (cells,) = [block for block in section_of(doubted) if isinstance(block, TableBlock) and "p (Holm)" in block.table.headers]
-    assert "leaves out 1" in cells.caption
+    assert "excludes 1" in cells.caption
 
 
 def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: MakeData) -> None:

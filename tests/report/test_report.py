@@ -130,7 +130,7 @@ def test_the_text_says_what_the_data_hold(report: Path) -> None:
     assert "gmlp, vit and transformer are all quadratic in n." in text
     assert re.search(r"gmlp \(in blocks\.gating\.spatial_projection\): n x n weights", text)
     assert re.search(r"vit, transformer \(in blocks\.attention\.scores, .*\): n x n activations", text)
-    assert "no difference shown: an unstable cell" in text
+    assert "no difference shown: an unstable configuration" in text
     assert "Requested, but without any value: energy." in text
     assert "Quick run" not in text
 

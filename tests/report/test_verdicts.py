@@ -48,7 +48,7 @@ def test_the_sentence_says_what_was_decided_and_no_more() -> None:
 
 def test_a_quick_run_says_that_it_decides_nothing() -> None:
     text = sentence(judged(quick=True, caveat="A quick run."), "A quick run.")
-    assert text == "This run decides none of the claims about quadratic cost; the table says what each claim needs."
+    assert text == "This run decides none of the claims about quadratic cost; the table lists the data that each claim needs."
 
 
 def test_every_verdict_has_a_row_that_leads_to_its_cells() -> None:
@@ -117,7 +117,7 @@ def test_noise_and_quickness_reach_the_evidence(make_data: MakeData) -> None:
     for data, quick, caveat in (
         (make_data(), False, ""),
         (make_data(quick=True), True, "A quick run decides nothing"),
-        (make_data(control=noisy), False, "The A/A control leaves out 1"),
+        (make_data(control=noisy), False, "The A/A control excludes 1"),
     ):
         found = data.evidence
         assert found.quick is quick

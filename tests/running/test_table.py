@@ -202,7 +202,7 @@ def test_a_control_that_takes_turns_is_held_to_99_9_percent_and_forbids_nothing(
     assert (in_turns["contains_one"], alone["contains_one"]) == contains_one
     assert in_turns["ratio"] == pytest.approx(math.exp(0.01))
     assert study(runs[0]).caveat == ""
-    assert ("control leaves out 1" in study(runs[1]).caveat) is doubted
+    assert ("control excludes 1" in study(runs[1]).caveat) is doubted
 
 
 def test_the_control_is_no_row_and_no_round() -> None:

@@ -48,7 +48,7 @@ def draw_figures(study: Study, styles: Mapping[str, SeriesStyle]) -> list[Figure
 
 
 def absent(frame: pandas.DataFrame, metrics: tuple[str, ...]) -> list[str]:
-    """Return sentences on topics without values: not requested, or not measured."""
+    """Return sentences on topics without values, by reason."""
     missing = {topic: metric for topic, (metric, column) in TOPICS.items() if frame[column].isna().all()}
     not_requested = [topic for topic, metric in missing.items() if metric not in metrics]
     not_measured = [topic for topic, metric in missing.items() if metric in metrics]
@@ -128,7 +128,7 @@ def _line_figures(
 def _degrees(study: Study) -> Iterator[FigureBlock]:
     """Draw the share of each power of n in the FLOPs.
 
-    The split comes from the plan's closed form; without measured FLOPs there is nothing to draw.
+    The split comes from the plan's closed form. Draws nothing without measured FLOPs.
     """
     frame, by_degree = study.frame, study.flops_by_degree
     if frame["flops"].isna().all() or by_degree.empty:
@@ -197,7 +197,7 @@ def _share_figures(
 
 
 def shares_table(rows: pandas.DataFrame, parts: Mapping[str, str], text: Callable[[float], str]) -> Table:
-    """Return each part as share and amount, then their total."""
+    """Return a table of each part's share and amount, and the total."""
 
     def share(part: str) -> Callable[[Row], str]:
         return lambda row: (
@@ -249,7 +249,7 @@ def _per_model(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _missing(rows: pandas.DataFrame, value: str, row_keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return each row that lacks a requested value, with its status.
+    """Name each row that lacks a requested value, with its status.
 
     A measured row without the value did not request it.
     """

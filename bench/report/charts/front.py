@@ -30,19 +30,19 @@ X_LABELS = {
 }
 FRONT_COLOR = "#888888"
 SPREAD = 0.035
-"""Spacing of points with nearly equal x, as fraction of the axis.
+"""Spacing of points with nearly equal x, in axis widths.
 
 Matched models have nearly the same x, so their points would overlap.
 """
 SIDE_MARGIN = 0.14
 MIN_SPAN = math.log(2)
 GUESSES = {"accuracy": "uniform guess", "score": "guess of the mean"}
-"""Names of the guess at the level of guessing, by y axis.
+"""Names of the guess whose score is drawn, by y axis.
 
 With unequal class frequencies, the best constant guess scores higher than a uniform guess.
 """
 MAX_CHANCE_STRETCH = 0.6
-"""Largest growth of the axis to show guessing, as a share."""
+"""Largest relative growth of the y axis to show guessing."""
 
 
 def draw_front(sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None]) -> Figure:
@@ -70,7 +70,7 @@ def draw_front(sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chan
 def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series:
     """Return x positions at which points do not overlap.
 
-    A value nearer than SPREAD to the one before joins its cluster. A cluster's points stand side by side around its middle, in order.
+    A value nearer than SPREAD to the previous one joins its cluster. A cluster's points stand side by side around its middle, in order.
     """
     width = math.log(limits[1] / limits[0])
     order = values.sort_values(kind="stable").index
@@ -129,7 +129,7 @@ def _mark_unstable(plot: Plot, points: pandas.DataFrame, axes: Axes) -> None:
 
 
 def _draw_chance(plot: Plot, chance: float | None, limits: tuple[float, float], guess: str) -> None:
-    """Draw the level of guessing, or note that it is off-axis."""
+    """Draw the score of guessing, or note that it is off-axis."""
     if chance is None:
         return
     low, high = limits

@@ -63,7 +63,7 @@ def draw_panels(sheet: Sheet, draw: Callable[[Axes, pandas.DataFrame], None], ha
 def legend_columns(handles: Sequence[Handle], width: float) -> int:
     """Return how many legend columns fit into `width` inches.
 
-    A legend fills its columns from top to bottom; long names reduce their number.
+    A legend fills its columns from top to bottom; long names leave room for fewer.
     """
     lengths = [len(str(handle.get_label())) + LEGEND_HANDLE_CHARACTERS for handle in handles]
     for columns in range(len(lengths), 1, -1):
@@ -88,8 +88,8 @@ class Quantity:
     `divisor`: converts values into the unit of `label`.
     `low`, `high`: columns of the interval; empty without one.
     `logarithmic`: whether the y axis is logarithmic.
-    `hollow`, `hollow_label`: selects rows with hollow markers; their name in the legend.
-    `limit`, `limit_label`: height of a horizontal line, in the unit of `label`; its name in the legend.
+    `hollow`, `hollow_label`: selects the rows with hollow markers; names them in the legend.
+    `limit`, `limit_label`: height of a horizontal line in the unit of `label`; names it in the legend.
     """
 
     value: str
@@ -108,7 +108,7 @@ class Quantity:
 
 
 def is_unstable(rows: pandas.DataFrame) -> pandas.Series:
-    """Return which rows have an unstable latency."""
+    """Return True for each row with an unstable latency."""
     return pandas.Series([flag is False for flag in rows["latency_stable"]], index=rows.index, dtype=bool)
 
 
@@ -196,7 +196,7 @@ def draw_shares(sheet: Sheet, parts: Mapping[str, str], text: Callable[[float], 
 
 
 def _draw_bar(axis: Axes, place: int, shares: Mapping[str, float], styles: Mapping[str, PartStyle]) -> float:
-    """Draw one stacked bar and return the top's height."""
+    """Draw one stacked bar and return its height above zero."""
     above, below = 0.0, 0.0
     for part, share in shares.items():
         if pandas.isna(share) or not share:

@@ -1,6 +1,6 @@
 """Arrange rows as panels on sheets (small multiples).
 
-A sheet becomes one figure. If a figure would have too many panels, its workloads are split over several sheets.
+A sheet becomes one figure. Workloads are split over several sheets if one would have too many panels.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def draw_sheets(
 ) -> Iterator[FigureBlock]:
     """Yield a figure for each of the first `MAX_SHEETS` sheets.
 
-    The last figure names the sheets that were not drawn. `missing` and `table` receive the rows of a sheet. `conditions` appends the workload
-    values that these rows share to the caption.
+    The last figure names the sheets that were not drawn. `missing` and `table` receive the rows of a sheet. `conditions`: append the
+    workload values that these rows share to the caption.
     """
     for place, sheet in enumerate(found[:MAX_SHEETS]):
         shown, left_out = drawable(sheet)
@@ -113,7 +113,7 @@ def sheets(frame: pandas.DataFrame, column: str, text: Callable[[Any], str], row
 def drawable(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
     """Cut a sheet to the limits of an image.
 
-    Returns the sheet and a phrase per cut for the reader. Most sheets need no cut.
+    Returns the sheet and a phrase per cut. Most sheets need no cut.
     """
     panels = sheet.panels[:MAX_PANELS]
     rows = sheet.rows
@@ -158,7 +158,7 @@ def _split(frame: pandas.DataFrame, fixed: tuple[str, ...]) -> Iterator[tuple[di
 
 
 def _sheet(values: dict[str, Any], frame: pandas.DataFrame, keys: tuple[str, ...], column: str, text: Callable[[Any], str]) -> Sheet:
-    """Arrange rows that share `values` as one sheet, however many panels."""
+    """Arrange rows that share `values` as one sheet of any size."""
     combinations = list(_split(frame, varying(frame, keys)))
     across = list(dict.fromkeys(frame[column]))
     panels = [

@@ -17,7 +17,7 @@ import matplotlib.style
 
 LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
 
-# Okabe and Ito, "Color Universal Design", without its yellow, which is too pale on white
+# Okabe and Ito, "Color Universal Design", without yellow, which is too pale on white
 VERMILLION, BLUE, GREEN, PURPLE = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#999999"
 HOLLOW = "white"
@@ -90,7 +90,7 @@ PARTS = (
 def figure_style() -> Iterator[None]:
     """Apply the style of figures inside a `with` block.
 
-    Both draw and save inside. Matplotlib's settings are restored afterwards.
+    Draw and save inside it. Matplotlib's settings are restored afterwards.
     """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -102,8 +102,8 @@ def figure_style() -> Iterator[None]:
 def series_styles(labels: Sequence[str]) -> dict[str, SeriesStyle]:
     """Return a style for each label.
 
-    The three families always look the same. All other labels take styles in order, including families with another attention kernel. A colour
-    repeats only with another marker.
+    The three families always look the same. All other labels, including a family with another attention kernel, take styles in order. A
+    colour repeats with another marker, for up to twenty labels.
     """
     others = [label for label in dict.fromkeys(labels) if _family(label) not in RESERVED]
     spare = {label: _spare(i) for i, label in enumerate(others)}

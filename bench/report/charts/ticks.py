@@ -1,7 +1,4 @@
-"""Set axis ticks at data values or round numbers.
-
-This works for any range: a single point, less than a decade, or ten decades.
-"""
+"""Set axis ticks at data values or round numbers, for any range."""
 
 from __future__ import annotations
 
@@ -95,7 +92,7 @@ def linear_ticks(low: float, high: float, num: int = 4) -> list[float]:
 
 
 def spaced(positions: Sequence[float], distance: float = MIN_LABEL_DISTANCE) -> list[bool]:
-    """Return which labels keep their distance from the previous shown label.
+    """Return which labels are far enough from the previous shown one.
 
     `positions` are ascending fractions of the axis. The first label is always shown.
     """

@@ -8,6 +8,6 @@ The catalog finds each `bench/report/exports/<name>.py`. The file imports only t
                       the program has servers, an address; "" means the program's usual place. Raises RequestError if the run holds nothing for
                       the program or `target` cannot be written.
 
-An export only reads the records and can be repeated at any time: unchanged entries stay, new results of a cell or training replace its earlier
-ones, and entries of others in the target stay untouched.
+An export only reads the records and can be repeated at any time: unchanged entries stay, new results of a cell or training replace its old ones,
+and other entries in the target stay untouched.
 """

@@ -31,14 +31,14 @@ CELL, SOURCE, CONTENT = "cell_id", "measured", "content"
 """Tags of an MLflow run.
 
 `cell_id`: the row's cell.
-`measured`: when and where the source run was measured, because runs with equal names may share a server.
+`measured`: time and environment of the source run, because runs with equal names may share a server.
 `content`: an id of the row and its curves.
 """
 COMPLETE = "FINISHED"
 SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 """Defaults for MLflow's variables; the user's settings take precedence.
 
-They switch telemetry off and give up within seconds on a server that does not answer.
+They switch telemetry off, and give up on a silent server within seconds.
 """
 FOLDER_ALLOWED = {"MLFLOW_ALLOW_FILE_STORE": "true"}
 """MLflow requires this variable before it stores runs in a plain folder."""
@@ -89,7 +89,7 @@ def _address(target: str) -> str:
 def _write(client: Any, stored: StoredRun, rows: Sequence[Mapping[str, Any]], curves: Iterable[Curve]) -> None:
     """Write all rows that are not yet stored with equal content.
 
-    Other runs of an earlier export are deleted once the new ones are complete.
+    Other MLflow runs of earlier exports are deleted once the new ones are complete.
     """
     name, source = stored.folder.resolve().name, f"{stored.plan.created} {stored.environment.get('environment_id', '')}".strip()
     existing = client.get_experiment_by_name(name)
@@ -145,7 +145,7 @@ def _log(client: Any, run: str, row: Mapping[str, Any], curves: Iterable[Curve])
 
 
 def _reason(error: Exception) -> str:
-    """Return the cause of a failure, short and without MLflow's wrapping."""
+    """Return the cause of a failure, without MLflow's wrapping."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error.__context__, OSError):  # MLflow wraps a failed connection in a long message

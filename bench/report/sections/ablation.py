@@ -46,7 +46,7 @@ def question_blocks(study: Study) -> tuple[Block, ...]:
 
 
 def effect_blocks(study: Study) -> tuple[Block, ...]:
-    """Return per part a table of variants: quality, effect, costs."""
+    """Return a table of variants per part: quality, effects, costs."""
     blocks: list[Block] = []
     fixed = study.plan.question is not None and bool(study.plan.question.seed_spread)
     for part in (part for part in study.plan.parts if part.arms):
@@ -57,21 +57,21 @@ def effect_blocks(study: Study) -> tuple[Block, ...]:
 
 
 def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
-    """Say how the intervals were made: spread, correction, doubts."""
+    """Describe the intervals: spread, correction, caveats."""
     estimated = [effect for effect in effects if effect.p_adjusted is not None]
     numbers_of = {effect.measure.title: effect.num_comparisons for effect in estimated}
     corrected = ", ".join(f"{num} of {title}" for title, num in numbers_of.items())
     spreads = ", ".join(dict.fromkeys(effect.spread for effect in estimated if effect.spread))
-    doubts = "; ".join(dict.fromkeys(effect.caveat for effect in effects if effect.caveat))
+    caveats = "; ".join(dict.fromkeys(effect.caveat for effect in effects if effect.caveat))
     sentences = (
         f"{part.name}: every variant against {part.baseline}. Costs are ratios to it; qualities have 95 % t-intervals over seeds.",
         f"Intervals of differences and of time ratios hold for all comparisons of this run together ({corrected})." if corrected else "",
         f"Spread over seeds: {spreads}." if spreads else "",
-        "The plan does not fix how spreads are estimated, so intervals from each variant's own spread stand beside."
+        "The plan does not fix how spreads are estimated, so the table also has intervals from each variant's own spread."
         if spreads and not fixed
         else "",
         "An effect is shown if its interval excludes 0, or 1 for ratios.",
-        f"Effects in doubt are never called shown: {doubts}." if doubts else "",
+        f"Effects with a caveat are never called shown: {caveats}." if caveats else "",
     )
     return " ".join(filter(None, sentences))
 
@@ -113,7 +113,7 @@ PLACES = {
 }
 """Column headers of `bench.analysis.effects.PLACE_KEYS`.
 
-Configurations of one variant may differ in these keys.
+One variant's configurations may differ in them.
 """
 
 

@@ -30,7 +30,7 @@ A panel whose ratios all lie closer to 1 would only show the tolerance.
 """
 AXIS_MARGIN = 1.12
 MAX_TICKS = 2
-"""On each side of 1."""
+"""The number of ticks on each side of 1."""
 SPREAD = 0.5
 """Fraction of a row's height over which points are spread."""
 
@@ -56,9 +56,9 @@ def draw_effects(parts: Sequence[Part], effects: Sequence[Effect]) -> Iterator[F
 
 
 def _has_panel(measure: Measure, effects: Sequence[Effect]) -> bool:
-    """Give a measure a panel unless it would say nothing.
+    """Return whether a measure needs a panel.
 
-    A counted cost says nothing if all variants share it. Training FLOPs say nothing if their ratio is the ratio of forward FLOPs.
+    A counted cost needs none if all variants share it, nor do training FLOPs in the ratio of forward FLOPs.
     """
     found = {effect.contrast.first: effect.estimate.estimate for effect in effects if effect.measure is measure}
     if measure.name not in COSTS or measure.timed:

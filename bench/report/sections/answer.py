@@ -1,6 +1,6 @@
 """Say which model is fastest at each size and length.
 
-`bench.analysis.ranking` decides; nothing here claims a difference that it does not show.
+`bench.analysis.ranking` decides; this module claims no other difference.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def _outcome(ranking: Ranking) -> str:
 
 
 def _rounds_text(pairs: Sequence[Pair]) -> str:
-    """Write `about 11 rounds`, enough to decide all pairs.
+    """Write the rounds that would decide all pairs: `about 11 rounds`.
 
-    Returns "" if one pair has no estimate.
+    Returns "" if a pair has no estimate.
     """
     needed = [pair.rounds_needed for pair in pairs]
     known = [num for num in needed if num is not None]
@@ -178,7 +178,7 @@ def _margin(other: str, pairs: Sequence[Pair]) -> str:
 def _quality(frame: pandas.DataFrame) -> list[str]:
     """List mean accuracies, highest first, without naming a winner.
 
-    A winner would need a test on the same test items, which `bench compare` makes.
+    Naming one needs a test on the same test items: see `bench compare`.
     """
     trained = frame[frame["accuracy"].notna()].drop_duplicates(TRAINING_KEYS)
     places = list(trained.groupby(["task", "size", "seq_len"], sort=False))

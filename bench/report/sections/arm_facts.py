@@ -18,7 +18,7 @@ from bench.spec import Part, PlannedArm
 from models.layers.cost import Cost, Polynomial
 
 MIXER = "mixer"
-"""Component of a cost term's dotted name that marks the token mixer."""
+"""Part of a cost term's dotted name that marks the token mixer."""
 POWERS = {0: "", 1: " n", 2: " n^2"}
 CAPTION = (
     "{part}: facts stated in advance, beside counts and measurements. FLOPs are closed forms per sample. Exponents are local, d log cost / d log n "
@@ -29,7 +29,7 @@ CAPTION = (
 def fact_blocks(study: Study) -> Iterator[TableBlock]:
     """Yield one table per part with facts.
 
-    Of parts with the same kinds of facts, those measured at several n stand for the others.
+    Of parts with the same kinds of facts, only those measured at several n are shown, if any.
     """
     parts = [
         (part, fact_keys(part), any(_exponent(arm, study, FLOPS) for arm in part.arms)) for part in study.plan.parts if fact_keys(part)
@@ -69,7 +69,7 @@ def _join(texts: Iterable[str]) -> str:
 
 
 def _closed_form(arm: PlannedArm, study: Study, within: str = "") -> str:
-    """Write the block FLOPs of the arm's first cell in n.
+    """Write block FLOPs of the arm's first cell as a polynomial.
 
     `within`: count only the terms with this component in their name.
     """
@@ -90,7 +90,7 @@ def polynomial_text(polynomial: Polynomial) -> str:
 def _exponent(arm: PlannedArm, study: Study, measure: GrowthMeasure) -> str:
     """Write the last exponent of each of the arm's series.
 
-    Series of counts belong to a model, series of times to a cell.
+    Series of counts are found by model, series of times by cell.
     """
     models = {planned.cell.cell_id: planned.cell.model for planned in study.plan.cells}
     own = {cell_id if measure.per_workload else models[cell_id] for cell_id in arm.cells if cell_id in models}

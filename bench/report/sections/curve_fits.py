@@ -77,7 +77,7 @@ def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
 
 
 def fit_table(fits: Sequence[tuple[str, Fit]]) -> Table:
-    """Return truth and each model's answer, one row per requested x."""
+    """Return the truth and each model's answer, one row per requested x."""
     _, first = fits[0]
     order = np.argsort(first.asked_x, kind="stable")
     columns = (first.asked_x, first.truth, *(fit.prediction for _, fit in fits))
@@ -96,7 +96,7 @@ def _figure_block(item: str, fits: Sequence[tuple[str, Fit]]) -> FigureBlock:
         name=f"fits-{slug(item)}",
         title=f"Fits: {item}",
         caption=caption,
-        missing=(f"Not drawn (too many models): {'; '.join(label for label, _ in fits[MAX_PANELS:])}.",) if fits[MAX_PANELS:] else (),
+        missing=tuple(f"{label} (too many models)" for label, _ in fits[MAX_PANELS:]),
         figure=draw_fits(fits[:MAX_PANELS]),
         table=fit_table(fits),
     )

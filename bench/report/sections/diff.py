@@ -23,7 +23,7 @@ def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
         sections.append(Section(title="Families", blocks=(TableBlock(table=families_table(found), caption=ABOUT_FAMILIES),)))
     sections += [shown] if found.cells else []
     if found.changes:
-        sections.append(Section(title="What else differs", blocks=(TableBlock(table=changes_table(found)),)))
+        sections.append(Section(title="Other changes", blocks=(TableBlock(table=changes_table(found)),)))
     return Document(
         title=f"{found.second} against {found.first}",
         subtitle=f"{len(timed)} of {len(found.cells)} timed configurations compared; ratios are second over first",
@@ -128,7 +128,7 @@ def about_cells(found: TwoRuns) -> str:
     return (
         f"First: {found.first}; second: {found.second}. Ratios are second over first: geometric means over rounds, each with a plain 95 % "
         f"interval. Verdicts hold for {num} configurations together (Holm, 5 %): t-tests on log latencies, with variances moderated over the "
-        "configurations of a run. The two runs were not timed in turn, so changes of the machine between them are in the ratios."
+        "configurations of a run. The two runs were not timed in turn, so the ratios include any change of the machine between them."
     )
 
 

@@ -64,7 +64,7 @@ def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
 
 
 def notes(found: CostAgainstQuality) -> list[str]:
-    """Sum up the tables, one sentence per item."""
+    """Sum up the tables in sentences."""
     front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes))
     return [*front, *verdict_sentence(found.comparisons), *_limits(found), *_method(found)]
 

@@ -39,7 +39,7 @@ ABOUT_FRONT = (
     "intervals; and every tested model with a smaller or equal x differs significantly in y. Models matched to one parameter budget count as equally "
     "large. "
     "Not certain: any model with one seed (no interval), any model whose latency is unstable or has too few rounds for an interval, and every model "
-    "if x is a training time, since wall times of single trainings have no known spread. In the table of trained models, off without a remark means "
+    "if x is a training time, since wall times of single trainings have no known spread. In the table of trained models, a plain off means "
     "that another model is better wherever the values lie within their intervals."
 )
 
@@ -81,7 +81,7 @@ def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
 
 
 def uncertain_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
-    """Name models without a reliable spread in x, hence never certain."""
+    """Name models that are never certain: x has no reliable spread."""
     doubtful = rows[rows["x_doubtful"] & rows["x"].notna()].to_dict("records")
     if not doubtful:
         return []
@@ -152,7 +152,7 @@ def seeds_lost_text(rows: pandas.DataFrame, without: Sequence[str], planned: int
 
 
 def unit_text(comparisons: Sequence[Comparison], axes: Axes) -> list[str]:
-    """State the unit of differences if it is not the quantity shown."""
+    """State the unit of differences unless it is the quantity shown."""
     unit = DIFFERENCE_UNITS[axes.y]
     if axes.y == unit or not comparisons:
         return []

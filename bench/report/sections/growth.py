@@ -1,6 +1,6 @@
 """Show how cost grows with n: decompositions, local exponents, twins and crossovers.
 
-Twins are two neighbouring lengths, n and n - 1, with and without a class token. Each table's caption says how its numbers were made.
+Twins are two neighbouring lengths, n and n - 1, with and without a class token. The tables' captions describe the methods.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench.report.tables import Column, Row, Table, number, plain, table
 
 
 def decomposition_table(found: Sequence[Growth]) -> Table:
-    """Return the quadratic fit per series and quantity, or why it failed.
+    """Return each series' quadratic fit per quantity, or why it failed.
 
     Cost is fitted as a + b n + c n^2.
     """
@@ -222,8 +222,8 @@ EXPONENTS = (
     "Local exponents between neighbouring lengths: d log cost / d log n, paired by round, with 95 % t-intervals. 1 is linear, 2 quadratic."
 )
 TWINS = (
-    "The effect of alignment: cost per token at n (patches and a class token) over cost per token at n - 1, paired by round. Above 1, the odd "
-    "length costs more than its one extra token."
+    "The effect of alignment: cost per token at n (patches and a class token) over cost per token at n - 1, paired by round. Above 1, the "
+    "extra token costs more than an average one."
 )
 MEASURED = (
     "The n at which two measured series cost the same. The mean log ratio, paired by round, is interpolated linearly in log n; the interval ends "
@@ -234,7 +234,7 @@ EQUAL = "The n above which quadratic FLOPs exceed linear FLOPs, by closed form."
 
 
 def growth_blocks(study: Study) -> tuple[Block, ...]:
-    """Return every table with rows; one sentence if all are empty."""
+    """Return the tables that have rows, or one sentence if none has."""
     return tuple(_blocks(study)) or (
         Paragraph(text="No series of one shape at three lengths or more: this run says nothing about growth."),
     )
@@ -259,8 +259,8 @@ def _shown(table: Table, caption: str) -> Iterator[Block]:
 VALUE, LOW, HIGH = "exponent", "exponent_low", "exponent_high"
 TITLES = {LATENCY.name: "How fast time grows", ACTIVATIONS.name: "How fast activations grow"}
 CAPTION = (
-    "Local exponent of the {what} between each length and the previous one: 1 is linear, 2 quadratic. {how}A change of kernel shows as a kink: an "
-    "exponent describes a kernel on a device, not an architecture. Each series keeps one shape, at any batch size."
+    "Local exponent of the {quantity} between each length and the previous one: 1 is linear, 2 quadratic. {how}A change of kernel shows as a kink: "
+    "an exponent describes a kernel on a device, not an architecture. Each series keeps one shape, at any batch size."
 )
 BARS = "Bars are 95 % t-intervals over rounds, paired within the round. "
 
@@ -281,7 +281,7 @@ def draw_exponents(found: Sequence[Growth], styles: Mapping[str, SeriesStyle]) -
             functools.partial(draw_lines, quantity=quantity, styles=styles),
             name=f"exponents-{measure.name.partition(' ')[0]}",
             title=TITLES[measure.name],
-            caption=CAPTION.format(what=measure.name, how=BARS if measure.timed else ""),
+            caption=CAPTION.format(quantity=measure.name, how=BARS if measure.timed else ""),
         )
 
 

@@ -1,7 +1,6 @@
-"""Compare our models with peers, the models of other people.
+"""Compare our models with peers, other people's models.
 
-A run without peers has no such section. In code the comparison is a standing (`bench.analysis.peers.PeerComparison`), and a place is one
-combination of part, length, batch size and workload.
+A run without peers has no such section. A place is one combination of part, length, batch size and workload.
 """
 
 from __future__ import annotations
@@ -54,42 +53,42 @@ def peer_blocks(study: Study) -> tuple[Block, ...]:
 
     Call inside `style.figure_style`.
     """
-    standing = study.peers
-    if standing is None:
+    comparison = study.peers
+    if comparison is None:
         return ()
-    figures = draw_peers(standing, study.frame)
-    return (Paragraph(text=summary(standing)), *figures, *_tables(standing, study.kernel_shares, study.caveat))
+    figures = draw_peers(comparison, study.frame)
+    return (Paragraph(text=summary(comparison)), *figures, *_tables(comparison, study.kernel_shares, study.caveat))
 
 
-def summary(standing: PeerComparison) -> str:
+def summary(comparison: PeerComparison) -> str:
     """State each part's geometric mean, and how often ours is faster.
 
-    The mean is over the fastest peer of each place. The number counts fp32 alone, if the run has fp32.
+    The mean is against the fastest peer of each place. If the run has fp32, only fp32 is counted.
     """
     means = []
-    for mean in (mean for mean in standing.means if mean.peer == FASTEST_PEER):
+    for mean in (mean for mean in comparison.means if mean.peer == FASTEST_PEER):
         text = interval_text(mean.ratio, "ratio") if mean.ratio else "unknown"
         lost = f"{mean.num_places} of " if mean.num_places < mean.num_planned else ""
         means.append(f"{mean.part} {text} over {lost}{mean.num_planned} configuration{'' if mean.num_planned == 1 else 's'}")
-    pairs = [pair for pair in standing.fastest if pair.place.dtype == "fp32"] or standing.fastest
+    pairs = [pair for pair in comparison.fastest if pair.place.dtype == "fp32"] or comparison.fastest
     shown = sum(pair.is_shown_faster for pair in pairs)
     lead = f"Time of ours with its best engine over the fastest peer as shipped, geometric mean: {'; '.join(means)}."
     return f"{lead} Ours is shown to take less time in {shown} of {len(pairs)} configurations (Holm)."
 
 
-def _tables(standing: PeerComparison, shares: Sequence[KernelShare], caveat: str) -> tuple[Block, ...]:
-    """Return the tables with rows."""
+def _tables(comparison: PeerComparison, shares: Sequence[KernelShare], caveat: str) -> tuple[Block, ...]:
+    """Return the tables that have rows."""
     found = (
-        (mean_table(standing.means), MEANS_CAPTION),
-        (cell_table(standing.fastest), " ".join(filter(None, (CELLS_CAPTION, caveat)))),
-        (pair_table(standing.pairs), " ".join((PAIRS_CAPTION, *differences(standing)))),
+        (mean_table(comparison.means), MEANS_CAPTION),
+        (cell_table(comparison.fastest), " ".join(filter(None, (CELLS_CAPTION, caveat)))),
+        (pair_table(comparison.pairs), " ".join((PAIRS_CAPTION, *differences(comparison)))),
         (share_table(shares), SHARES_CAPTION),
-        (excluded_table(standing), EXCLUDED_CAPTION),
+        (excluded_table(comparison), EXCLUDED_CAPTION),
     )
     return tuple(TableBlock(table=table, caption=caption) for table, caption in found if table.rows)
 
 
-VALUE, LOW, HIGH = "standing", "standing_low", "standing_high"
+VALUE, LOW, HIGH = "peer_ratio", "peer_ratio_low", "peer_ratio_high"
 PANEL_KEYS = ("device", "dtype", "phase", "batching")
 QUANTITY = Quantity(
     value=VALUE, low=LOW, high=HIGH, label="ours / peer, time", text=lambda value: f"{value:g}", limit=1.0, limit_label="equally fast"
@@ -100,12 +99,12 @@ CAPTION = (
 )
 
 
-def draw_peers(standing: PeerComparison, frame: pandas.DataFrame) -> Iterator[FigureBlock]:
+def draw_peers(comparison: PeerComparison, frame: pandas.DataFrame) -> Iterator[FigureBlock]:
     """Draw ratios against n with a panel per model, phase and batch.
 
     `frame`: prepared rows. Call inside `style.figure_style`.
     """
-    shown = [pair for pair in standing.pairs if pair.kind == SHIPPED and pair.ratio is not None]
+    shown = [pair for pair in comparison.pairs if pair.kind == SHIPPED and pair.ratio is not None]
     rows = pandas.DataFrame([_row(pair) for pair in shown], columns=[*frame.columns, VALUE, LOW, HIGH])
     if rows.empty:
         return
@@ -116,7 +115,7 @@ def draw_peers(standing: PeerComparison, frame: pandas.DataFrame) -> Iterator[Fi
         name="beside-peers",
         title="Ours beside the peers",
         caption=CAPTION,
-        missing=lambda _: _missing(standing.pairs),
+        missing=lambda _: _missing(comparison.pairs),
     )
 
 
@@ -137,11 +136,11 @@ def peer_json(study: Study) -> dict[str, Any]:
 
     Unknown ratios have no numbers.
     """
-    standing = study.peers
-    if standing is None:
+    comparison = study.peers
+    if comparison is None:
         return {}
     found = {
-        "answer": summary(standing),
+        "answer": summary(comparison),
         "means": [
             {
                 "part": mean.part,
@@ -150,11 +149,11 @@ def peer_json(study: Study) -> dict[str, Any]:
                 "cells": mean.num_places,
                 **(interval_json(mean.ratio) if mean.ratio else {}),
             }
-            for mean in standing.means
+            for mean in comparison.means
         ],
         "cells": [
             {**_place_json(pair.place), "peer": pair.peer, "engine": pair.ours.engine, **(interval_json(pair.ratio) if pair.ratio else {})}
-            for pair in standing.fastest
+            for pair in comparison.fastest
         ],
         "kernel_shares": [
             {
@@ -170,7 +169,7 @@ def peer_json(study: Study) -> dict[str, Any]:
         ],
         "excluded": [
             {**_place_json(lost.place), "whose": lost.contender.side, "engine": lost.contender.engine, "reason": lost.reason}
-            for lost in standing.excluded
+            for lost in comparison.excluded
         ],
     }
     return {"standing": found}
@@ -229,12 +228,12 @@ def pair_table(pairs: Sequence[Pair]) -> Table:
     return _table(("part", "n", "batch", "peer", *kinds, "output error"), rows)
 
 
-def differences(standing: PeerComparison) -> list[str]:
+def differences(comparison: PeerComparison) -> list[str]:
     """Write one sentence per peer that was changed to compare answers.
 
-    The sentence names the components removed for the comparison; timed peers keep them.
+    It names the components removed for the comparison; timed peers keep them.
     """
-    compared = [(contender.side, contender.row) for found in standing.contenders.values() for contender in found]
+    compared = [(contender.side, contender.row) for found in comparison.contenders.values() for contender in found]
     found = {(side, str(row["differences"])): None for side, row in compared if not is_empty(row.get("differences"))}
     return [f"{side}: {text}." for side, text in found]
 
@@ -254,8 +253,8 @@ def share_table(shares: Sequence[KernelShare]) -> Table:
     return _table(headers, rows)
 
 
-def excluded_table(standing: PeerComparison) -> Table:
-    rows = [(*_place_values(lost.place), lost.contender.side, lost.contender.engine, lost.reason) for lost in standing.excluded]
+def excluded_table(comparison: PeerComparison) -> Table:
+    rows = [(*_place_values(lost.place), lost.contender.side, lost.contender.engine, lost.reason) for lost in comparison.excluded]
     return _table(("part", "n", "batch", "side", "engine", "why"), rows)
 
 

@@ -18,7 +18,7 @@ NOWHERE = "nowhere: linear in n"
 
 
 def where_quadratic(study: Study) -> tuple[Block, ...]:
-    """Return sentences and a table of the quadratic terms of every model."""
+    """Return sentences and a table on every model's quadratic terms."""
     homes = study.quadratic_home.drop_duplicates(["model", "seq_len", "budget", "flops_coefficient", "params_seq"])
     if homes.empty:
         return (Paragraph(text="The plan holds no configurations."),)

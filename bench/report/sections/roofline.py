@@ -50,7 +50,7 @@ def draw_rooflines(study: Study, styles: Mapping[str, SeriesStyle]) -> Iterator[
             sheets(drawn, "dtype", str, PANEL_KEYS),
             lambda sheet: draw_roofline(sheet, styles),
             name="roofline",
-            title="What bounds each step",
+            title="Each step under the roofline",
             caption=ROOFLINE_CAPTION,
             table=regime_table,
             missing=lambda shown: _without_regime(rows[rows["device"].isin(shown["device"])]),
@@ -75,7 +75,7 @@ def draw_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Figure:
     """Draw every cell under the roof of its panel, hollow if launch-bound."""
     rows = sheet.rows
     labels = [label for label in styles if label in set(rows["label"])]
-    # the limits include every point, every roof, and the ridge where roof meets slope
+    # the limits include every point, roof and ridge, where roof meets slope
     ridges = rows["ceiling_flops_per_s"] / rows["ceiling_bytes_per_s"]
     x_limits = (min(rows[X].min(), ridges.min()) / MARGIN, max(rows[X].max(), ridges.max()) * MARGIN)
     y_limits = (rows[Y].min() / MARGIN, max(rows[Y].max(), rows["ceiling_flops_per_s"].max()) * MARGIN)
@@ -135,12 +135,12 @@ LIMIT_CAPTION = (
     "The least time that the device allows for a step, over the measured time. The least time is the longer of two: model FLOPs at the rate of the "
     "best matrix product, and compulsory bytes (weights, batch, answers; no intermediates) at the rate of the best copy. Both rates were measured in "
     "the same round as the step. Points are geometric means over rounds, bars 95 % intervals; hollow points are unstable. A point lies above the "
-    "line only if weights stay in a cache or a product beats the ceiling."
+    "line only if weights stay in a cache or a product is faster than the ceiling."
 )
 FURTHEST_CAPTION = (
     "For each model and workload the configuration furthest from its roofline, furthest first. Limited by: the side of the roof above it. Launching "
     "and moving: shares of the measured time that launching the step's operators would take, and moving the bytes that they read and write without "
-    "a cache. The rest: the likeliest reason for the remaining distance."
+    "a cache. The rest: the most likely reason for the remaining distance."
 )
 
 

@@ -33,7 +33,7 @@ SEQ_CAPTION = (
 )
 LATENCY_COLUMNS = ("latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 TOP_COLUMNS = (*LATENCY_COLUMNS, "peak_memory_bytes", "memory_source", "tokens_per_s", "width")
-"""Columns that only the largest step fills."""
+"""Columns taken from the largest step alone."""
 
 
 def saturation_blocks(study: Study, styles: Mapping[str, SeriesStyle]) -> tuple[Block, ...]:
@@ -112,7 +112,7 @@ def _rows(found: Sequence[Saturation], axis: str) -> pandas.DataFrame:
 def _row(found: Saturation) -> Row:
     """Join the sweep's results with the row of its largest step.
 
-    If the largest step was not run, the last step below it gives the workload but no measurements.
+    If that step was not run, the one below it gives the workload, but no measurements.
     """
     last, best, near, share = found.steps.iloc[-1].to_dict(), found.best or {}, found.near or {}, found.near_share
     workload = {name: last[name] for name in ("label", "seq_len", "size", "batch_size", *WORK_KEYS)}
@@ -165,7 +165,7 @@ def _bounded(value: Any, low: Any, high: Any, text: Callable[[float], str]) -> s
 
 
 def _next_size(row: Mapping[str, Any]) -> str:
-    """Name the next larger size and say why the sweep excludes it."""
+    """Name the next larger size, and why the sweep excludes it."""
     if numbers.is_empty(row["beyond_bytes"]):
         return f"{numbers.exact(row['beyond'])}: {row['ends_because']}"
     return f"{numbers.exact(row['beyond'])} needs {_bytes(row['beyond_bytes'])}"
@@ -215,7 +215,7 @@ def _untimed(rows: pandas.DataFrame) -> tuple[str, ...]:
 
 
 def step_table(rows: pandas.DataFrame) -> Table:
-    """List every step with throughput and interval, which the cost table lacks."""
+    """Return every step with its throughput and interval."""
     size = (plain("size"),) if varying(rows, ("size",)) else ()
     through = Column(
         header=QUANTITY.label,

@@ -26,19 +26,19 @@ PLACES = {"line": "along the line", "grid": "on the grid"}
 INTRODUCTION = (
     "How each trained model (its first seed) passes information between tokens. Row i, column j: how much of token j reaches token i. "
     "Shift invariance is the share of a matrix's squared Frobenius norm, after subtracting the mean entry, that remains when each entry is replaced "
-    "by the mean of all entries at the same distance between tokens. A convolution has 1; the value of independent noise stands beside. It "
+    "by the mean of all entries at the same distance between tokens. A convolution has 1; the value for independent noise is given too. It "
     "covers the data tokens, measured along the line in which they are read (a Toeplitz matrix) and, for images, on the grid of patches. A matrix "
-    "that is shift-invariant along the line is so on the grid, where noise scores higher too. gMLP's authors saw its filters become shift-invariant "
-    "(arXiv 2105.08050, Sec. 3 and Fig. 3)."
+    "that is shift-invariant along the line is also so on the grid, where noise scores higher as well. gMLP's authors saw its filters become "
+    "shift-invariant (arXiv 2105.08050, Sec. 3 and Fig. 3)."
 )
 CLASS_TOKEN_NOTE = " The first row and column are the class token's."
 UNTRAINED_ROWS_NOTE = (
-    " In the last layer only that row reaches the answer, so the other rows are never trained and keep the shift invariance of the start."
+    " In the last layer only that row reaches the answer, so the other rows are never trained and keep their initial shift invariance."
 )
 
 
 def weights_blocks(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> tuple[Block, ...]:
-    """Show the mixing of trained models; () if no record holds any.
+    """Show the mixing of trained models; () if none was recorded.
 
     A table covers all models. Heatmaps cover a few matrices or, with `every_figure`, the first `MAX_MODELS` models. Call inside
     `style.figure_style`.
@@ -122,12 +122,12 @@ def mixing_table(mixing: Mixing) -> Table:
 
 
 def _is_signed(mixing: Mixing) -> bool:
-    """Tell weights (signed) from probabilities."""
+    """Return whether entries are signed weights, not probabilities."""
     return any(bool((maps < 0).any()) for maps in mixing.maps.values())
 
 
 def _drawn(mixing: Mixing) -> tuple[int, int]:
-    """Count the recorded layers and heads that fit on a page."""
+    """Return how many layers and heads are drawn."""
     num_layers, num_heads = mixing.maps[STATES[0]].shape[:2]
     return min(num_layers, MAX_LAYERS), min(num_heads, MAX_HEADS)
 
@@ -200,9 +200,9 @@ def _table(leading: tuple[str, str], measures: Iterable[str], rows: Sequence[tup
 
 
 def _texts(mixing: Mixing, measure: str, place: tuple[int, int] | None = None) -> tuple[str, ...]:
-    """Format shift invariances at the start, trained and of noise.
+    """Format shift invariance at initialisation, after training, and of noise.
 
-    `place`: layer and head; without it the mean of all. Returns empty texts if the measure is missing.
+    `place`: layer and head; None takes the mean of all. Texts are empty if the measure is missing.
     """
     if measure not in mixing.shares:
         return ("", "", "")

@@ -22,12 +22,12 @@ ONE_WIDTH = "shape"
 def sentence(verdicts: Sequence[Verdict], caveat: str = "") -> str:
     """Answer the decided claims on quadratic cost in a few sentences.
 
-    The sentences cover growth, speed and accuracy. `caveat`: why times support no claim; leaves out everything timed.
+    They cover growth, speed and accuracy. `caveat`: why times support no claim; if given, nothing timed is mentioned.
     """
     timed = () if caveat else (_time(verdicts), _hidden_quadratic(verdicts), _speed(verdicts))
     texts = (_growth(verdicts), *timed, _quality(verdicts))
     return " ".join(filter(None, texts)) or (
-        "This run decides none of the claims about quadratic cost; the table says what each claim needs."
+        "This run decides none of the claims about quadratic cost; the table lists the data that each claim needs."
     )
 
 
@@ -111,7 +111,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def interval_json(found: Interval) -> dict[str, float | None]:
-    """Return estimate and bounds; infinite bounds, as of one seed, become null."""
+    """Return estimate and bounds; infinite bounds (of one seed) become null."""
     bounds = {"estimate": found.estimate, "low": found.low, "high": found.high}
     return {name: float(value) if math.isfinite(value) else None for name, value in bounds.items()}
 
@@ -169,7 +169,7 @@ def _growth(verdicts: Sequence[Verdict]) -> str:
 def _shares(whole: str, found: Sequence[Verdict]) -> str:
     """Write `86 % to 87 % of WHOLE at n = 4097`.
 
-    Grids that end at another n have a text of their own.
+    Grids that end at different n get separate texts.
     """
     by_end: dict[str, list[float]] = {}
     for share in (estimate for verdict in found for estimate in verdict.estimates if estimate.unit == "share"):
@@ -196,9 +196,9 @@ def _as_sentence(text: str) -> str:
 
 
 def _time(verdicts: Sequence[Verdict]) -> str:
-    """Say whose time is quadratic in n and whose is not.
+    """Name the models with and without a time quadratic in n.
 
-    Where no polynomial fits, give the local exponent at the end of the grid.
+    Where no polynomial fits, give the last local exponent of the grid.
     """
     found = [verdict for name in ("attention_time_quadratic", "gmlp_time_quadratic") for verdict in _claimed(verdicts, name)]
     named = {answer: [v.about for v in found if v.answer == answer] for answer in (SUPPORTED, REFUTED)}
@@ -243,7 +243,7 @@ def _speed(verdicts: Sequence[Verdict]) -> str:
 def _at_one_width(verdict: Verdict) -> Verdict | None:
     """Return the verdict at one width; None without one.
 
-    Of several, eager inference with a fixed batch and the longest grid decides.
+    Only eager inference counts; a fixed batch is preferred, then the longest grid.
     """
     found = [v for v in (verdict, *verdict.others) if v.scope.get("match") == ONE_WIDTH and v.estimates]
     wanted = [v for v in found if (v.scope.get("phase"), v.scope.get("engine")) == ("infer", "eager")]

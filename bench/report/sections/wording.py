@@ -1,4 +1,4 @@
-"""Words shared by the sentences and tables of several sections."""
+"""Words shared by several sections."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ POLICIES = {
     "flops": "equal FLOPs at every n",
     "none": "sizes as given",
 }
-"""Policies of matching (`--match`) as a reader sees them."""
+"""Matching policies (`--match`) in words."""
 POLICY_VALUE = re.compile(rf"\bmatch ({'|'.join(POLICIES)})\b")
 
 
 def spell_out_policy(text: str) -> str:
-    """Replace `match shape` and its like by plain words."""
+    """Replace codes such as `match shape` by words."""
     return POLICY_VALUE.sub(lambda found: POLICIES[found[1]], text)
 
 

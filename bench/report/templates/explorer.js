@@ -1,5 +1,5 @@
 "use strict";
-// Plots one quantity of the run against another, with a line per series, by uPlot.
+// Plots one quantity of the run against another, one line per series, with uPlot.
 (() => {
   const root = document.querySelector(".explorer");
   if (!root) return;
@@ -164,7 +164,7 @@
     }
   }
 
-  // ---- drawing: uPlot has one list of x values for all lines, so each point has its own index in it
+  // ---- drawing: uPlot shares one list of x values between all lines, so each point has its own index in it
 
   function drawLines() {
     const shown = lines.filter(({ name }) => !hidden.has(name));
