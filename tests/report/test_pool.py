@@ -101,7 +101,7 @@ def test_below_three_types_estimates_are_listed(answer: Answer, num: int) -> Non
     code, out, _ = answer(*runs, run_on(HOSTS[0], name="again"))
     assert code == 0
     assert "all types, pooled" not in out
-    assert f"Nothing is pooled from {num} host type" in out
+    assert f"Nothing is pooled over {num} host type" in out
     assert sum(kind in out for kind in HOSTS) == num
 
 
