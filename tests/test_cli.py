@@ -68,6 +68,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "accuracy_seq without accuracy": (*RUN, "--accuracy-seq", "17"),
     "accuracy_seq not in seq": (*TASK, "17", "--metrics", "accuracy", "--accuracy-seq", "65"),
     "data root that is no folder": (*RUN, "--data-root", "nowhere"),
+    "data root without a name": (*RUN, "--data-root", ""),
     "sizes for a published variant": ("run", "--models", "deit-ti", "--width", "64"),
     "budget for a published variant": ("run", "--models", "deit-ti", "--params", "5M"),
     "an option given twice": ("run", "--models", "gmlp+pool=mean+pool=cls", "--seq", "17"),

@@ -53,7 +53,7 @@ def judge_target(prediction: Prediction, comparison: PeerComparison, absent: Seq
     judge = _output_errors if prediction.against != FASTEST_PEER else (_mean if prediction.mean else _every_cell)
     answers, estimates, lost = judge(prediction, comparison, places, absent)
     sizes = sorted({(place.seq_len, place.batch_size) for place in places})
-    if set(sizes) != set(prediction.places):
+    if prediction.places and set(sizes) != set(prediction.places):
         lost.append(f"measured at {_grid_text(sizes)}; the target is for {_grid_text(prediction.places)}")
         counted = [answer for place, answer in answers.items() if place and (place.seq_len, place.batch_size) in prediction.places]
     else:

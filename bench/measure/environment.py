@@ -261,7 +261,7 @@ def without_prose(source: str) -> str:
 
     The text is cut, not printed from a syntax tree, so that every version of Python gives the same result.
     """
-    lines, starts = source.splitlines(), True
+    lines, starts = source.split("\n"), True  # splitlines would also split at form feeds within a line
     tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type != tokenize.NL]
     cut = []
     for token, following in itertools.pairwise(tokens):

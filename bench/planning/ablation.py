@@ -235,6 +235,8 @@ def _require_known(name: str, ablation: Ablation) -> None:
         if prediction.measure not in MEASURES:
             raise catalog.unknown("measure", prediction.measure, tuple(MEASURES), file)
         known = tuple(sorted(arm for part, arm in arms if part == prediction.part))
+        if not known:
+            raise catalog.unknown("part", prediction.part, tuple(sorted({part for part, _ in arms})), file)
         for arm in (prediction.arm, *filter(None, (prediction.against,))):
             if arm not in (*known, FASTEST_PEER, EVERY_ARM):
                 raise catalog.unknown(f"arm of part {prediction.part!r}", arm, known, file)

@@ -25,9 +25,11 @@ from bench.planning.tuning import TUNING
 from bench.planning.values import (
     MAX,
     MAX_COUNT,
+    MAX_EPOCHS,
     MAX_SECONDS,
     MAX_TOKENS,
     count,
+    existing_folder,
     flag,
     one_of,
     plugin,
@@ -158,7 +160,7 @@ class Flags:
     profile: Annotated[bool, switch("--profile", "Record a torch profiler trace of one step per configuration.", MEASURING)] = False
 
     seeds: Annotated[int | None, count("Training seeds (default: 3, or the question's own).", TRAINING, max=MAX_COUNT)] = None
-    epochs: Annotated[int | None, count(f"Training epochs (default: {Recipe().epochs}).", TRAINING, max=MAX_COUNT)] = None
+    epochs: Annotated[int | None, count(f"Training epochs (default: {Recipe().epochs}).", TRAINING, max=MAX_EPOCHS)] = None
     recipe: Annotated[
         Recipe, flag(f"Training recipe: key=value,... with keys {RECIPE_KEYS}.", "LIST", TRAINING, parse_recipe, show_default=False)
     ] = Recipe()
@@ -166,9 +168,7 @@ class Flags:
     accuracy_seq: Annotated[
         tuple[int, ...], flag("Train at these lengths only (default: all of --seq).", "LIST", TRAINING, several(whole_number(2)))
     ] = ()
-    data_root: Annotated[
-        Path | None, flag(f"Folder with data sets (default: ${DATA_VARIABLE}).", "DIR", TRAINING, exists=True, file_okay=False)
-    ] = None
+    data_root: Annotated[Path | None, flag(f"Folder with data sets (default: ${DATA_VARIABLE}).", "DIR", TRAINING, existing_folder)] = None
     download: Annotated[bool, switch("--download", "Download missing data into that folder.", TRAINING)] = False
 
     def given(self) -> tuple[str, ...]:

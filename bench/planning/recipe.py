@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bench.planning.values import MAX_COUNT, MAX_SIZE
+from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SIZE
 from bench.spec import AUGMENTATIONS, DISTILLATIONS, NO_TEACHER, PRECISIONS, SCHEDULES, TEACHERS, Recipe, RequestError
 from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
 from models.layers.options import Option, option_text, read_options
 
 BOUNDS: dict[str, dict[str, Any]] = {
-    "epochs": {"low": 1, "high": MAX_COUNT},
+    "epochs": {"low": 1, "high": MAX_EPOCHS},
     "batch_size": {"low": 1, "high": MAX_SIZE},
     "learning_rate": {"high": 100, "above_low": True},
     "weight_decay": {"high": 10},
@@ -24,8 +24,8 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "clip_norm": {"high": 1e6, "above_low": True},
     "validation_fraction": {"high": 0.9, "above_low": True},
     "schedule": {"words": SCHEDULES},
-    "patience": {"high": MAX_COUNT},
-    "early_stop": {"high": MAX_COUNT},
+    "patience": {"high": MAX_EPOCHS},
+    "early_stop": {"high": MAX_EPOCHS},
     "accumulate": {"low": 1, "high": MAX_COUNT},
     "dropout": {"high": 0.95},
     "augment": {"words": AUGMENTATIONS},
@@ -35,7 +35,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "teacher": {"words": TEACHERS},
     "distillation": {"words": DISTILLATIONS},
     "distillation_weight": {"high": 1},
-    "teacher_epochs": {"low": 1, "high": MAX_COUNT},
+    "teacher_epochs": {"low": 1, "high": MAX_EPOCHS},
 }
 OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **BOUNDS.get(f.name, {})) for f in dataclasses.fields(Recipe))
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)

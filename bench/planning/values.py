@@ -22,6 +22,7 @@ from bench.spec import RequestError
 MAX_SIZE = 1_048_576
 """Largest sequence length, batch size and width."""
 MAX_COUNT = 10_000
+MAX_EPOCHS = 100_000
 MAX_TOKENS = 2**30
 """Largest number of tokens in a batch."""
 MAX_PARAMS = 100_000_000_000
@@ -115,6 +116,14 @@ def named_path(text: str) -> Path:
     if not text:
         raise RequestError("an empty path names nothing", "leave the flag out, or name a folder")
     return Path(text)
+
+
+def existing_folder(text: str) -> Path:
+    """Parse the path of a folder. Raises RequestError if it is not there."""
+    path = named_path(text)
+    if not path.is_dir():
+        raise RequestError(f"{text!r} is not a folder", "name a folder that exists")
+    return path
 
 
 def entries(text: str) -> tuple[str, ...]:

@@ -207,6 +207,7 @@ def test_targets_are_judged_by_the_whole_interval() -> None:
     assert numbers_of(mean.estimates[0].value)[1:] == pytest.approx((low, high))
     assert (mean.answer, judged(standing, CELLS).answer, judged(standing, OUTPUTS).answer) == (SUPPORTED, SUPPORTED, SUPPORTED)
     assert mean.claim.question == "geometric mean of latency ratio at most 0.6"
+    assert judged(standing, MEAN, places=()).answer == SUPPORTED  # a target without places is for those of the run
     within = dataclasses.replace(targets("gMLP, infer", "infer")[MEAN], places=PLACES)
     for bound, answer in ((high * 1.001, SUPPORTED), (math.sqrt(low * high), UNDECIDED), (low * 0.999, REFUTED)):
         assert judge_target(dataclasses.replace(within, at_most=bound), standing).answer == answer
