@@ -167,7 +167,10 @@ def parse_model(entry: str) -> ModelRequest:
 
 def _sorted_settings(value: OptionValue) -> OptionValue:
     """Sort the options inside a value such as `mixer:option=value:option=value`."""
-    return ":".join((split_choice(value)[0], *split_choice(value)[1])) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    name, settings = split_choice(value)
+    return ":".join((name, *settings))
 
 
 def parse_task(text: str) -> str:

@@ -101,7 +101,7 @@ def references_of(plan: Plan) -> dict[str, str]:
     for cells in (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE)):
         ids = sorted((cell.cell_id for cell in cells), key=lambda cell_id: cell_id not in baselines)
         for cell_id in ids:
-            reference = next((other for other in ids if budgets[other] == budgets[cell_id]), ids[0])
+            reference = next(other for other in ids if budgets[other] == budgets[cell_id])  # itself if there is no other
             if reference != cell_id:
                 found.setdefault(cell_id, reference)
     return found
