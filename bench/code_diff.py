@@ -43,6 +43,8 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
     bound = _parse_bound(fail_if)
     if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
         raise RequestError("--code compares two revisions", f"try: {USAGE}")
+    if len(words) == 2:
+        raise RequestError("--code needs the flags of bench run, after --", f"try: {USAGE}")
     first, second = (find_revision(name) for name in words[:2])
     plan = _plan_of(words[2:], run_command)
     _measure_and_answer(first, second, plan, bound, out, form)

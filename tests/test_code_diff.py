@@ -60,7 +60,8 @@ def test_a_request_is_that_of_bench_run_for_latency_alone(plans: list[Plan], cap
     {
         "one revision": (("main",), "two revisions"),
         "one revision and a request": (("main", "--", *VIT), "two revisions"),
-        "no request": (("main", "."), "--models is missing"),
+        "no request": (("main", "."), "--code REV_A REV_B -- --models"),
+        "a request without --": (("main", ".", *VIT), "--code main . -- --models"),
         "an unknown flag": (("main", ".", "--", *VIT, "--modells", "x"), "--modells"),
         "an unknown model": (("main", ".", "--", "--models", "gmpl", "--seq", "17"), "did you mean gmlp?"),
         "a stray word": (("main", ".", "other", "--", *VIT), "other"),

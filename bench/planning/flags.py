@@ -31,6 +31,7 @@ from bench.planning.values import (
     count,
     existing_folder,
     flag,
+    number,
     one_of,
     plugin,
     several,
@@ -152,8 +153,8 @@ class Flags:
         int | None,
         count(f"Timing rounds (default: {DEFAULT_ROUNDS}, or the question's own; {QUICK_ROUNDS} with --quick).", MEASURING, max=MAX_COUNT),
     ] = None
-    limit_s: Annotated[float | None, flag(LIMIT_HELP, "SECONDS", MEASURING, min=0.001, max=MAX_SECONDS)] = None
-    margin: Annotated[float, flag(MARGIN_HELP, "SHARE", MEASURING, min=1e-6, max=1)] = 0.03
+    limit_s: Annotated[float | None, flag(LIMIT_HELP, "SECONDS", MEASURING, number(0.001, MAX_SECONDS))] = None
+    margin: Annotated[float, flag(MARGIN_HELP, "SHARE", MEASURING, number(1e-6, 1))] = 0.03
     seed: Annotated[int, count("Seed of weights, data and order.", MEASURING, min=0)] = 0
     quick: Annotated[bool, switch("--quick", "Take a first look: 3 rounds, short limits; rows are marked.", MEASURING)] = False
     cold: Annotated[bool, switch("--cold", "On CUDA, also time with the L2 cache flushed.", MEASURING)] = False

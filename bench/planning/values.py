@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import re
 import typing
 from collections.abc import Callable, Iterable
@@ -39,7 +40,7 @@ def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable
     """Return a command-line flag.
 
     `panel`: the help heading under which it appears.
-    `parse`: converts its text and raises RequestError; None leaves it to typer.
+    `parse`: converts its text and raises RequestError; None keeps the text.
     """
 
     def read(value: Any) -> Any:
@@ -58,7 +59,7 @@ def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable
 
 def count(help_text: str, panel: str | None = None, *, min: int = 1, max: int = MAX_SIZE) -> Any:
     """Return a flag that takes a whole number."""
-    return flag(help_text, "N", panel, min=min, max=max)
+    return flag(help_text, "N", panel, whole_number(min, max))
 
 
 def switch(name: str, help_text: str, panel: str | None = None) -> Any:
@@ -181,6 +182,18 @@ def whole_number(low: int = 1, high: int = MAX_SIZE, *, or_max: bool = False) ->
         if not re.fullmatch(r"[+-]?\d{1,18}", text) or not low <= int(text) <= high:
             raise RequestError(f"{text!r} is not a whole number between {low:,} and {high:,}{', or max' if or_max else ''}")
         return int(text)
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """Return a parser of a number within bounds."""
+
+    def parse(text: str) -> float:
+        found = float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", text, re.IGNORECASE | re.ASCII) else math.nan
+        if not low <= found <= high:
+            raise RequestError(f"{text!r} is not a number between {low:,g} and {high:,g}")
+        return found
 
     return parse
 
