@@ -11,6 +11,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -37,6 +38,15 @@ SINGULAR = {
     "engines": "engine",
     "exports": "export",
 }
+SYNONYMS = {
+    "fp16": "fp16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
+    "float16": "float16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
+    "gpu": "did you mean cuda?",
+    "lr": "did you mean learning_rate?",
+    "mnist": "did you mean digits or fashion_mnist?",
+    "wd": "did you mean weight_decay?",
+}
+"""Hints for words of other programs whose nearest spelling here means something else."""
 NOT_OPTIONS = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 
 
@@ -73,9 +83,16 @@ def require(kind: str, name: str) -> None:
 
 def unknown(noun: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
     """Return an error for an unknown name, suggesting the nearest allowed one."""
+    see = f"see: {next_command}" if next_command else ""
+    return RequestError(f"unknown {noun} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (_guess(name, allowed), see))))
+
+
+def _guess(name: str, allowed: tuple[str, ...]) -> str:
+    """Return a hint at the allowed name that was meant; "" if none is near."""
+    if any(word in allowed for word in re.findall(r"\w+", SYNONYMS.get(name, ""))):
+        return SYNONYMS[name]
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
-    guess, see = f"did you mean {near[0]}?" if near else "", f"see: {next_command}" if next_command else ""
-    return RequestError(f"unknown {noun} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (guess, see))))
+    return f"did you mean {near[0]}?" if near else ""
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from bench import catalog
 from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SIZE
 from bench.spec import AUGMENTATIONS, DISTILLATIONS, NO_TEACHER, PRECISIONS, SCHEDULES, TEACHERS, Recipe, RequestError
 from bench.tasks._info import CLASS, Images, info_of
@@ -46,7 +47,11 @@ def parse_recipe(text: str) -> Recipe:
 
     Raises RequestError if a key is unknown or given twice, or its value is not allowed.
     """
-    settings = (entry.strip() for entry in text.split(",")) if text else ()
+    settings = [entry.strip() for entry in text.split(",")] if text else []
+    keys = tuple(option.name for option in OPTIONS)
+    for key in (setting.partition("=")[0] for setting in settings):
+        if key not in keys:
+            raise catalog.unknown("option of --recipe:", key, keys, "bench run --help")
     return dataclasses.replace(Recipe(), **read_options("--recipe", settings, OPTIONS))
 
 

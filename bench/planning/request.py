@@ -12,6 +12,7 @@ from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, parse_outside
 from bench.spec import OptionValue, Plan, Recipe, RequestError
 from bench.tasks._info import choose
 from models.layers.options import option_text, read_options, split_choice
+from models.layers.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +135,11 @@ def _require_sizes(sizes: Sizes) -> None:
         raise RequestError("--ffn-width needs --width: a budget sets both", "add --width, or leave --ffn-width out")
     for flag, found in (("--width", sizes.width), ("--fixed-width", sizes.fixed_width)):
         if found and sizes.heads and found % sizes.heads:
-            raise RequestError(f"{flag} {found} is not a multiple of --heads {sizes.heads}", f"try {flag} {sizes.heads * 32}")
+            below = found // sizes.heads * sizes.heads
+            near = ", ".join(str(width) for width in (below, below + sizes.heads) if width)
+            raise RequestError(
+                f"{flag} {found} is not a multiple of --heads {sizes.heads}; nearest: {near}", f"try {flag} {below + sizes.heads}"
+            )
 
 
 def trains(plan: Plan) -> bool:
@@ -159,10 +164,26 @@ def parse_model(entry: str) -> ModelRequest:
     if name not in families and name not in variants:
         raise catalog.unknown("model", name, (*families, *variants), "bench list families")
     family = variants.get(name, name)
+    _require_words(family, settings)
     given = read_options(family, settings, catalog.options(family))
     options = tuple(sorted((key, _sorted_settings(value)) for key, value in given.items()))
     label = "+".join((name, *(f"{key}={option_text(value)}" for key, value in options)))
     return ModelRequest(name=label, family=family, options=options, variant=name if name in variants else "")
+
+
+def _require_words(family: str, settings: list[str]) -> None:
+    """Raise RequestError, naming the allowed words, for an option without its word.
+
+    Only the family's code knows the words of its options.
+    """
+    for option in catalog.options(family):
+        if isinstance(option.default, str) and (option.name in settings or f"{option.name}=" in settings):
+            try:
+                catalog.load("families", family).Config(
+                    shape=Shape(seq_len=17, width=64, depth=1, heads=2, ffn_width=256), **{option.name: ""}
+                )
+            except ValueError as error:
+                raise RequestError(f"{family}+{option.name}: {error}", f"write {family}+{option.name}={option.default}") from error
 
 
 def _sorted_settings(value: OptionValue) -> OptionValue:
