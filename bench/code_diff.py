@@ -17,6 +17,7 @@ from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, plan_to_run
 from bench.measure import environment
 from bench.planning.flags import Flags
 from bench.planning.jobs import LATENCY
+from bench.planning.values import typed_flags
 from bench.running.revisions import checked_out, find_revision
 from bench.running.signals import Stop
 from bench.spec import Plan, RequestError
@@ -62,13 +63,13 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
 
     Raises RequestError for flags about the execution or output of a run.
     """
-    values = run_command.make_context("bench run", list(request)).params
-    names = {field.name for field in dataclasses.fields(Flags)}
-    own = {parameter.name: parameter for parameter in run_command.params if parameter.name not in names and parameter.name != "plan_file"}
-    for name, parameter in own.items():
-        if values[name] != parameter.default:
+    context = run_command.make_context("bench run", list(request))
+    values, typed = context.params, typed_flags(context)
+    names = {field.name for field in dataclasses.fields(Flags)} & values.keys()
+    for parameter in run_command.params:
+        if parameter.name in typed - names - {"plan_file"}:
             raise RequestError(f"{parameter.opts[0]} is for bench run; bench diff --code takes the flags of a request", "leave it out")
-    flags = Flags(**{name: values[name] for name in names})
+    flags = Flags(**{name: values[name] for name in names}, typed=typed & names)
     if "--metrics" in flags.given() and flags.metrics != (LATENCY,):
         raise RequestError(f"--code measures only {LATENCY}, not {','.join(flags.metrics)}", "leave --metrics out")
     plan = dataclasses.replace(plan_to_run(flags, values["plan_file"], None, None)[0], metrics=(LATENCY,))

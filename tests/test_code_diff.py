@@ -67,6 +67,8 @@ def test_a_request_is_that_of_bench_run_for_latency_alone(plans: list[Plan], cap
         "a stray word": (("main", ".", "other", "--", *VIT), "other"),
         "one round": (("main", ".", "--", *VIT, "--rounds", "1"), "--rounds"),
         "another metric": (("main", ".", "--", *VIT, "--metrics", "memory"), "leave --metrics out"),
+        "the default metrics": (("main", ".", "--", *VIT, "--metrics", "params,flops,latency,memory"), "leave --metrics out"),
+        "the default executor": (("main", ".", "--", *VIT, "--on", "process"), "--on is for bench run"),
         "a folder of a run": (("main", ".", "--", *VIT, "--out", "x"), "--out is for bench run"),
         "an interrupted run": (("main", ".", "--", "--resume", "x"), "--resume is for bench run"),
         "another executor": (("main", ".", "--", *VIT, "--on", "inline"), "--on is for bench run"),

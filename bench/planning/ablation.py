@@ -271,7 +271,7 @@ def _part_request(grid: Grid, flags: Flags) -> PartRequest:
 def _request(texts: Mapping[str, str], flags: Flags) -> Request:
     """Return the request of an arm; its own flags override the user's."""
     own = read_flags(texts)
-    merged = dataclasses.replace(flags, **{name: getattr(own, name) for name in texts})
+    merged = dataclasses.replace(flags, **{name: getattr(own, name) for name in texts}, typed=flags.typed | own.typed)
     return dataclasses.replace(to_request(merged), recipe=to_recipe(merged))
 
 

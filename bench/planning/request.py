@@ -109,8 +109,6 @@ def require_consistent(request: Request) -> None:
     needing = [metric for metric in request.metrics if needs_task(metric)]
     if needing and not request.task:
         raise RequestError(f"the metric {needing[0]} needs a task to train on", "try --task digits, or see: bench list tasks")
-    if request.task and request.input != "patches":
-        raise RequestError(f"task {request.task} sets the input; --input {request.input} cannot be added", "leave --input out")
     if request.accuracy_seq_lens and "accuracy" not in request.metrics:
         raise RequestError("--accuracy-seq needs the metric accuracy", "try --metrics params,flops,latency,accuracy")
     if stray := [n for n in request.accuracy_seq_lens if n not in request.seq_lens]:
@@ -129,8 +127,6 @@ def require_consistent(request: Request) -> None:
 
 
 def _require_sizes(sizes: Sizes) -> None:
-    if sizes.fixed_width and sizes.width:
-        raise RequestError("--width sets the sizes, but --fixed-width asks for a budget", "leave one of them out")
     if sizes.ffn_width and not sizes.width:
         raise RequestError("--ffn-width needs --width: a budget sets both", "add --width, or leave --ffn-width out")
     for flag, found in (("--width", sizes.width), ("--fixed-width", sizes.fixed_width)):
