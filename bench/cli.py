@@ -163,7 +163,7 @@ def describe(
     if len(planned) != 1:
         raise RequestError(
             f"describe takes one length and one budget, not {len(planned)} configurations",
-            f"leave all but one out, or compare them: bench plan --models {model} ...",
+            f"try one --seq and one --params, or compare them: bench plan --models {model} --seq {','.join(map(str, seq))}",
         )
     from bench.report.describe import description
 

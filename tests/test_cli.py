@@ -262,7 +262,7 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "export without a program": ("--to", "--to tensorboard", "bench export --help"),
         "describe of nothing": ("MODEL", "try bench describe gmlp"),
         "describe of two models": ("one model", "gmlp,vit", "try bench describe gmlp", "bench plan --models gmlp,vit"),
-        "describe of several": ("one length", "bench plan --models vit"),
+        "describe of several": ("one length", "bench plan --models vit --seq 17,65"),
     }.items(),
 )
 @pytest.mark.usefixtures("no_gpu")
