@@ -271,8 +271,16 @@ def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
-    """Read each run once, however often its folder is named."""
-    return [read_run(folder) for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values()]
+    """Read several different runs.
+
+    Raises RequestError if two paths lead to one folder.
+    """
+    found: dict[Path, Path] = {}
+    for folder in map(Path, folders):
+        if folder.resolve() in found:
+            raise RequestError(f"{folder} is named twice", "name each run once")
+        found[folder.resolve()] = folder
+    return [read_run(folder) for folder in found.values()]
 
 
 def superseded(folder: Path) -> str:
