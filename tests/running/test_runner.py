@@ -74,6 +74,8 @@ def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPa
     runner.execute(plan, folder, Silent(), executor="inline")
     with pytest.raises(RequestError, match="another plan"):
         runner.execute(planned(batch="2"), folder, Silent(), executor="inline")
+    with pytest.raises(RequestError, match="another plan"):
+        choose_folder(planned(batch="2"), folder, TODAY)
     true_facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
     monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "cpu_model": "another"})
     with pytest.raises(RequestError, match="another cpu_model"):
