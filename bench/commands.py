@@ -274,7 +274,10 @@ def show_plan(wanted: Plan, as_json: bool) -> None:
     if as_json:
         console.print_json(_plan_json(wanted))
         return
-    console_views.show_plan(wanted)
+    if wanted.question:
+        console_views.show_parts(wanted)
+    else:
+        console_views.show_plan(wanted)
     _note_untrained(wanted)
     console.say(f"{len(wanted.cells)} configurations, about {console.duration_text(estimated_seconds(wanted))}")
 

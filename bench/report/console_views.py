@@ -176,6 +176,29 @@ def show_plan(wanted: Plan) -> None:
     show_skipped(wanted)
 
 
+def show_parts(wanted: Plan) -> None:
+    """Print a line per part of a question's plan, and skipped combinations.
+
+    A plan of a question can hold hundreds of configurations.
+    """
+    from bench.planning.jobs import estimated_cell_seconds
+
+    cells, seconds = {planned.cell.cell_id: planned.cell for planned in wanted.cells}, estimated_cell_seconds(wanted)
+    rows = []
+    for part in wanted.parts:
+        own = [cells[cell_id] for cell_id in part.cells]
+        compared = "; ".join(arm.name for arm in part.arms) or ", ".join(dict.fromkeys(cell.model.name for cell in own))
+        lengths = ", ".join(map(str, sorted({cell.model.shape.seq_len for cell in own})))
+        batches = ", ".join(map(str, sorted({cell.workload.batch_size for cell in own})))
+        time = console.duration_text(sum(seconds[cell_id] for cell_id in part.cells))
+        rows.append((part.name, compared, lengths, batches, str(len(own)), time))
+    headers = ("part", "compared", "n", "batch", "configurations", "time")
+    console.print_table(headers, rows, (False, False, False, False, True, True))
+    show_sweeps(wanted)
+    show_skipped(wanted)
+    console.say("to see each configuration, add --json")
+
+
 def show_families() -> None:
     """Print each family's options as written in a request, and published variants."""
     options = [
