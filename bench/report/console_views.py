@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bench import catalog, console
 from bench.serialize import to_json
 from bench.spec import Plan, RequestError
+from models.layers.options import option_text
 
 if TYPE_CHECKING:
     from bench.analysis.diff import Bound, Verdict
@@ -200,23 +201,24 @@ def show_parts(wanted: Plan) -> None:
 
 
 def show_families() -> None:
-    """Print each family's options as written in a request, and published variants."""
-    options = [
-        (name, "+" + "+".join(f"{o.name}={str(o.default).lower()}" for o in catalog.options(name))) for name in catalog.names("families")
-    ]
-    console.print_table(("family", "options and their defaults"), options, title=" ")
+    """Print each family's options, and published variants."""
+    show_options("families", "+")
     console.print_table(("variant", "family"), list(catalog.variants().items()), title=" ")
 
 
 def show_options(kind: str, mark: str) -> None:
-    """Print the options of every plugin of a kind, with defaults.
+    """Print the options of every plugin of a kind, as typed at their defaults.
 
-    `mark` precedes each option in a request: `:` for mixers, `+` for engines.
+    `mark` precedes each option in a request: `:` for mixers, `+` for the others.
     """
-    options = [
-        (name, "".join(f"{mark}{o.name}={str(o.default).lower()}" for o in catalog.options(name, kind))) for name in catalog.names(kind)
-    ]
-    console.print_table((catalog.SINGULAR[kind], "options and their defaults"), options, title=" ")
+    for name in catalog.names(kind):
+        texts = catalog.option_texts(name, kind)
+        rows = [
+            (f"{mark}{o.name}={option_text(o.default)}", ("true or false: " if isinstance(o.default, bool) else "") + texts.get(o.name, ""))
+            for o in catalog.options(name, kind)
+        ]
+        if rows:
+            console.print_table((f"{name}, by default", "values"), rows, title=" ")
 
 
 def task_facts(name: str) -> dict[str, Any]:
