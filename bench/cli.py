@@ -117,7 +117,7 @@ def run(
     commands.measure(plan, folder, options)
 
 
-@app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
+@app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 1M,4M")
 @with_fields(Flags)
 def plan(
     flags: Flags,

@@ -172,11 +172,17 @@ def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...
 
 
 def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
-    """Answer one question, or only some of its parts."""
-    from bench.planning.ablation import Narrowing, plan_ablation
+    """Answer one question, or only some of its parts.
 
-    narrowing = Narrowing(parts=tuple(parts)) if parts else None
-    show_or_measure(plan_ablation(name, chosen, device, command_line(), narrowing), options)
+    Raises RequestError for --seeds if nothing is trained.
+    """
+    from bench.planning.ablation import Narrowing, plan_ablation
+    from bench.planning.request import trains
+
+    plan = plan_ablation(name, chosen, device, command_line(), Narrowing(parts=tuple(parts)) if parts else None)
+    if chosen.seeds and not trains(plan):
+        raise RequestError(f"--seeds is for training, but {name} trains nothing here", "leave --seeds out")
+    show_or_measure(plan, options)
 
 
 def replicate(chosen: Flags, device: str, options: RunOptions) -> None:

@@ -52,7 +52,7 @@ class Config:
     `toeplitz`: W is constant along its diagonals, 2 n - 1 weights (App. C).
     `positions`: `none`, `learned` or `sinusoidal`.
 
-    With f(Z) = W norm(Z) + b (arXiv 2105.08050, Sec. 2.1):
+    Forms of the gate, with f(Z) = W norm(Z) + b (arXiv 2105.08050, Sec. 2.1):
 
     - `spatial`: u * f(v) over the halves u and v of Z; returns half of the channels.
     - `linear`: f(Z).

@@ -114,11 +114,12 @@ def test_nothing_to_compare_is_said(tmp_path: Path, answer: Answer) -> None:
     assert "nothing else differs" in out
 
 
-def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, answer: Answer) -> None:
-    assert answer("compare", before, before, "--x", "params")[0] == 2
-    assert answer("diff", before, before, "--markdown", "--json")[0] == 2
-    assert answer("diff", before, before, "--fail-if", "")[0] == 2
-    assert answer("diff", before, before, "--out", before / "plan.json")[0] == 2
+def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = shutil.copytree(before, tmp_path / "after")
+    assert answer("compare", before, after, "--x", "params")[0] == 2
+    assert answer("diff", before, after, "--markdown", "--json")[0] == 2
+    assert answer("diff", before, after, "--fail-if", "")[0] == 2
+    assert answer("diff", before, after, "--out", before / "plan.json")[0] == 2
 
 
 def test_families_are_summed_up(before: Path, tmp_path: Path, answer: Answer) -> None:
