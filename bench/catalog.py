@@ -101,13 +101,23 @@ def options(name: str, kind: str = "families") -> tuple[Option, ...]:
 
     Options are the fields of its `Config` except NOT_OPTIONS.
     """
-    config = next((node for node in _syntax(kind, name).body if isinstance(node, ast.ClassDef) and node.name == "Config"), None)
+    config = _config(kind, name)
     fields = [item for item in (config.body if config else ()) if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)]
     return tuple(
         Option(item.target.id, ast.literal_eval(item.value))
         for item in fields
         if isinstance(item.target, ast.Name) and item.value and item.target.id not in NOT_OPTIONS
     )
+
+
+def option_texts(name: str, kind: str = "families") -> dict[str, str]:
+    """Return the meaning and allowed values of each option, by name.
+
+    They are the entries of the docstring of `Config`.
+    """
+    config = _config(kind, name)
+    entries = re.findall(r"^`(\w+)`: (.*(?:\n +.*)*)", (config and ast.get_docstring(config)) or "", re.MULTILINE)
+    return {option: " ".join(text.replace("`", "").split()) for option, text in entries}
 
 
 @functools.cache
@@ -125,6 +135,10 @@ def variants() -> dict[str, str]:
                 keys = table.keys if isinstance(table, ast.Dict) else []
                 found.update({k.value: family for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)})
     return found
+
+
+def _config(kind: str, name: str) -> ast.ClassDef | None:
+    return next((node for node in _syntax(kind, name).body if isinstance(node, ast.ClassDef) and node.name == "Config"), None)
 
 
 @functools.cache

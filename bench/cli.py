@@ -119,7 +119,7 @@ def run(
     commands.measure(plan, folder, options)
 
 
-@app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
+@app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 1M,4M")
 @with_fields(Flags)
 def plan(
     flags: Flags,
@@ -609,9 +609,11 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _compare_two(first: Path, second: Path, fail_if: str | None, out: Path | None, form: str) -> None:
     from bench.analysis.diff import parse_bound
+    from bench.running.store import read_runs
 
     bound = None if fail_if is None else parse_bound(fail_if)
-    verdict = console_views.show_two_runs(_read(first), _read(second), bound, out, form)
+    runs = read_runs((first, second))
+    verdict = console_views.show_two_runs(runs[0], runs[1], bound, out, form)
     if verdict is None:
         return
     for text in verdict.failing:

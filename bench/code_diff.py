@@ -41,7 +41,11 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
     Writes `code.json` to `out`, or to a new folder in results/. Exits 1 if a configuration failed, or `fail_if` is shown to hold for one.
     After an interrupt it answers from the finished rounds and exits 130. Raises RequestError for a wrong request.
     """
+    from bench.running.folder import require_empty
+
     bound = _parse_bound(fail_if)
+    if out:
+        require_empty(out)
     if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
         raise RequestError("--code compares two revisions", f"try: {USAGE}")
     if len(words) == 2:

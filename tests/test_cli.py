@@ -16,7 +16,9 @@ from bench.spec import Job, Outcome
 
 RUN = ("run", "--models", "gmlp,vit", "--seq", "17,65")
 TASK = ("run", "--models", "vit", "--task", "digits", "--seq")
+TRAINED = ("run", "--models", "gmlp", "--task", "digits", "--seq", "17", "--metrics", "accuracy")
 GATED = ("plan", "--models", "metaformer+mixer=gated_projection:spatial_heads=3", "--seq", "17")
+TRAINING_FLAGS = {"accuracy-seq": "17", "seeds": "2", "epochs": "2", "recipe": "dropout=0.1", "lr-trials": "2"}
 MALFORMED: dict[str, tuple[str, ...]] = {
     "no model": ("run", "--seq", "17"),
     "empty models": ("run", "--models", "", "--seq", "17"),
@@ -70,7 +72,18 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "half precision of kernels": ("kernels", "--dtype", "fp16"),
     "a short name for the learning rate": (*TASK, "17", "--metrics", "accuracy", "--recipe", "lr=0.1"),
     "accuracy without a task": (*RUN, "--metrics", "accuracy"),
-    "accuracy_seq without accuracy": (*RUN, "--accuracy-seq", "17"),
+    **{f"{flag} without accuracy": (*RUN, f"--{flag}", value) for flag, value in TRAINING_FLAGS.items()},
+    "a reference without FLOPs to match": (*RUN, "--reference", "gmlp"),
+    "matching of sizes that are set": (*RUN, "--width", "64", "--match", "flops"),
+    "a scope of a budget that is not there": (*RUN, "--width", "64", "--budget-scope", "blocks"),
+    "attention of models without it": ("plan", "--models", "gmlp", "--seq", "17", "--attention", "math"),
+    "rounds of counts": (*RUN, "--metrics", "params,flops", "--rounds", "5"),
+    "a margin without times": (*RUN, "--metrics", "params", "--margin", "0.1"),
+    "memory without a sweep": (*RUN, "--memory", "1GiB"),
+    "a batch of less than one sample": (*RUN, "--batch-tokens", "20"),
+    "a flag of training for two revisions": ("diff", "--code", "HEAD", ".", "--", *RUN[1:], "--seeds", "2"),
+    "export of curves without training": (*RUN, "--metrics", "params", "--export", "tensorboard"),
+    "export of curves of a question without training": ("peers", "--quick", "--export", "tensorboard"),
     "accuracy_seq not in seq": (*TASK, "17", "--metrics", "accuracy", "--accuracy-seq", "65"),
     "data root that is no folder": (*RUN, "--data-root", "nowhere"),
     "data root without a name": (*RUN, "--data-root", ""),
@@ -146,7 +159,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "a table of an unknown kind": (*TASK[:-2], "text:nowhere.xlsx", "--seq", "17"),
     "a folder of images that is not there": (*TASK[:-2], "images:nowhere", "--seq", "17"),
     "training speed without a task": (*RUN, "--metrics", "training_speed"),
-    "trials without accuracy": (*TASK, "17", "--lr-trials", "2"),
     "trials not a number": (*TASK, "17", "--metrics", "accuracy", "--lr-trials", "two"),
     "tuning without trials": (*TASK, "17", "--metrics", "accuracy,tuning"),
     "unknown key of a recipe": (*TASK, "17", "--metrics", "accuracy", "--recipe", "learning=1"),
@@ -162,7 +174,16 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "no width for an option to describe": ("describe", "metaformer+mixer=attention:inner_width=7", "--params", "20M", "--seq", "17"),
     "a width that an option does not allow": (*GATED, "--fixed-width", "64"),
     "a reference that reads points": ("plan", "--models", "vit", "--match", "flops", "--reference", "kernel_regression", "--seq", "17"),
-    "dropout at a place that is not there": (*TASK[:2], "gmlp", *TASK[3:], "17", "--recipe", "dropout=0.1,dropout_at=attention"),
+    "dropout at a place that is not there": (
+        *TASK[:2],
+        "gmlp",
+        *TASK[3:],
+        "17",
+        "--metrics",
+        "accuracy",
+        "--recipe",
+        "dropout=0.1,dropout_at=attention",
+    ),
     "an encoder that reads its own answers": ("plan", "--models", "transformer", "--task", "reverse+form=shifted", "--seq", "16"),
     "compare of nothing": ("compare", "nowhere"),
     "export without a program": ("export", "nowhere"),
@@ -263,6 +284,11 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "describe of nothing": ("MODEL", "try bench describe gmlp"),
         "describe of two models": ("one model", "gmlp,vit", "try bench describe gmlp", "bench plan --models gmlp,vit"),
         "describe of several": ("one length", "bench plan --models vit --seq 17,65"),
+        "recipe without accuracy": ("--recipe needs the metric accuracy", "add accuracy to --metrics, or leave --recipe out"),
+        "a reference without FLOPs to match": ("--reference needs --match flops", "add --match flops"),
+        "matching of sizes that are set": ("--match needs a budget, but --width sets the sizes", "leave --width out"),
+        "a batch of less than one sample": ("--seq 65", "try --batch-tokens 65"),
+        "export of curves without training": ("trains no model", "leave tensorboard out"),
     }.items(),
 )
 @pytest.mark.usefixtures("no_gpu")
@@ -285,6 +311,25 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert code == 2
     assert str(tmp_path) in err
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_folder_that_can_hold_no_run_is_refused_before_planning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "today.txt").touch()
+    monkeypatch.setattr("bench.commands.plan_to_run", lambda *_: pytest.fail("planned"))
+    monkeypatch.setattr("bench.planning.ablation.plan_ablation", lambda *_: pytest.fail("planned"))
+    for folder, reason in {"notes": "is not a run folder", "notes/today.txt": "is a file"}.items():
+        for command in (RUN, ("run", "--plan", "plan.json"), ("ablate", "positions"), ("peers",)):
+            code, _, err = answered((*command, "--out", str(tmp_path / folder)), capsys)
+            assert (code, reason in err) == (2, True)
+
+
+def test_a_task_without_training_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    for metrics, noted in {"params": True, "params,accuracy": False}.items():
+        code, _, err = answered(("plan", "--models", "vit", "--task", "digits", "--seq", "17", "--metrics", metrics), capsys)
+        assert (code, "note: --task digits only sets inputs and outputs" in err) == (0, noted)
 
 
 @pytest.mark.parametrize("spoilt", ["records.jsonl", "plan.json", "environment.json"])

@@ -74,6 +74,7 @@ def test_a_request_is_that_of_bench_run_for_latency_alone(plans: list[Plan], cap
         "another executor": (("main", ".", "--", *VIT, "--on", "inline"), "--on is for bench run"),
         "a bound on counts": (("main", ".", "--fail-if", "params>1", "--", *VIT), "not params"),
         "no bound": (("main", ".", "--fail-if", "fast", "--", *VIT), "--fail-if cannot read"),
+        "a folder that holds something": (("main", ".", "--out", str(Path(__file__).parent), "--", *VIT), "is not empty"),
         "two forms": (("main", ".", "--json", "--markdown", "--", *VIT), "two forms"),
     }.values(),
 )

@@ -230,8 +230,6 @@ def to_request(flags: Flags) -> Request:
     """
     _require_no_contradiction(flags)
     metrics = flags.metrics
-    if flags.lr_trials and "accuracy" not in metrics:
-        raise RequestError("--lr-trials needs the metric accuracy", "add accuracy to --metrics")
     if TUNING in metrics and not flags.lr_trials:
         raise RequestError(f"the metric {TUNING} needs --lr-trials", "add --lr-trials 4")
     implied = {TUNING: flags.lr_trials, CEILING: "latency" in metrics, PROFILE: flags.profile}
@@ -258,7 +256,7 @@ def to_request(flags: Flags) -> Request:
         accuracy_seq_lens=flags.accuracy_seq,
         memory_bytes=flags.memory,
     )
-    require_consistent(request)
+    require_consistent(request, flags.given())
     return request
 
 

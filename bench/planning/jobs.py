@@ -185,8 +185,16 @@ def estimated_seconds(plan: Plan) -> float:
 
     The estimate divides closed-form FLOPs by a nominal rate of the device.
     """
+    return sum(estimated_cell_seconds(plan).values())
+
+
+def estimated_cell_seconds(plan: Plan) -> dict[str, float]:
+    """Estimate the time of each cell's jobs, in seconds, by cell id."""
     by_id = {p.cell.cell_id: p for p in plan.cells}
-    return sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in jobs(plan))
+    found = dict.fromkeys(by_id, 0.0)
+    for job in jobs(plan):
+        found[job.cell.cell_id] += estimated_job_seconds(job, by_id[job.cell.cell_id], plan)
+    return found
 
 
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
