@@ -91,10 +91,10 @@ def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bo
         codes = [Code(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
         run = measure_code(run, codes, folder / RUN_FILE, stop)
     found = answer(run)
-    verdict = found.judge(bound) if bound else None
-    code_diff.show(found, verdict, form)
+    check = found.check(bound) if bound else None
+    code_diff.show(found, check, form)
     console.say(f"results: {folder / RUN_FILE}")
     if run.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if (verdict and verdict.failing) or any(cell.failed for cell in found.cells):
+    if (check and check.failing) or any(cell.failed for cell in found.cells):
         raise typer.Exit(EXIT_FAILED)

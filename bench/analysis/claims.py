@@ -39,7 +39,7 @@ class Claim:
     Only claims about quadratic cost have the fields below.
     `kind`: the judge (`bench.analysis.verdicts.JUDGES`); `survives` asks whether the other answers stay the same along `axis`.
     `subject`: the series to judge (`bench.analysis.evidence.is_subject`).
-    `column`: the quantity of a `bench.analysis.growth.Measure`.
+    `column`: the quantity of a `bench.analysis.growth.GrowthMeasure`.
     `axis`: the choice to vary, such as `match` or `engine`.
     """
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.analysis.diff import LATENCY, Bound
+from bench.analysis.diff import LATENCY, Bound, BoundCheck
 from bench.analysis.frame import cell_names
-from bench.analysis.latency_tests import CellComparison, Difference, cells_past
+from bench.analysis.latency_tests import CellComparison, LatencyDifference, cells_past
 from bench.analysis.ranking import decided, rounds_needed
 from bench.intervals import INTERLEAVED_CONTROL_LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.running.code_run import CONTROL, FIRST, NAMES, SECOND, CellRound, CodeRun
@@ -45,7 +45,7 @@ class CellAnswer:
     failed: str = ""
     ratio: Interval | None = None
     control: Interval | None = None
-    difference: Difference | None = None
+    difference: LatencyDifference | None = None
     different: bool = False
     equal: bool = False
     rounds_needed: int | None = None
@@ -71,19 +71,6 @@ class CellAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundVerdict:
-    """The cells of two revisions held against a bound.
-
-    `failing`: name and ratio of each cell significantly beyond the bound.
-    `num_judged`: the number of cells that were judged.
-    """
-
-    bound: Bound
-    failing: tuple[str, ...]
-    num_judged: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class CodeAnswer:
     """The answers for all cells, in the order of the plan.
 
@@ -94,7 +81,7 @@ class CodeAnswer:
     cells: tuple[CellAnswer, ...]
     num_compared: int
 
-    def judge(self, bound: Bound) -> BoundVerdict:
+    def check(self, bound: Bound) -> BoundCheck:
         """Hold ratios against a bound by one-sided t-tests.
 
         Holm's correction covers all judged cells.
@@ -103,7 +90,7 @@ class CodeAnswer:
         tested = [CellComparison(cell_id=cell.cell_id, verdict="", difference=cell.difference) for cell in judged]
         past = {found.cell_id for found in cells_past(tested, bound.value, above=bound.above)}
         failing = tuple(f"{c.name}: x {c.ratio.estimate:.3g}" for c in judged if c.ratio and c.cell_id in past)
-        return BoundVerdict(bound=bound, failing=failing, num_judged=len(judged))
+        return BoundCheck(bound=bound, failing=failing, num_judged=len(judged))
 
 
 def require_latency(bound: Bound) -> Bound:
@@ -143,7 +130,7 @@ def _cell_answer(
         failed=f"{NAMES[failure[0]]}: {failure[1].status}: {failure[1].reason}" if failure else "",
         ratio=ratio_over_rounds(logs),
         control=ratio_over_rounds(_log_ratios(rounds, CONTROL), INTERLEAVED_CONTROL_LEVEL),
-        difference=Difference(estimate=mean.mean, parts=[(mean.error**2, mean.degrees)]) if mean else None,
+        difference=LatencyDifference(estimate=mean.mean, parts=[(mean.error**2, mean.degrees)]) if mean else None,
         different=different,
         equal=equal,
         rounds_needed=rounds_needed(mean, margin, num_compared) if mean and not (different or equal) else None,

@@ -16,7 +16,7 @@ import numpy as np
 import pandas
 
 from bench.analysis.evidence import SCOPE_KEYS, label_of
-from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, Measure, samples_of
+from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
 from bench.analysis.series import (
     MIN_PAIRED_ROUNDS,
     SAMPLE_COLUMNS,
@@ -117,7 +117,7 @@ class PairCrossing:
     first: str
     second: str
     scope: Mapping[str, Any]
-    measure: Measure
+    measure: GrowthMeasure
     found: Crossovers
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.analysis.peers import SHIPPED, LogRatios, Pair, PeerComparison, Place, Row, is_empty, mean_of_logs
+from bench.analysis.peers import SHIPPED, LogRatios, PeerComparison, PeerPair, Place, Row, is_empty, mean_of_logs
 from bench.intervals import Interval
 from bench.running.timings import Timings
 
@@ -72,7 +72,7 @@ def kernel_shares(comparison: PeerComparison, timings: Timings) -> list[KernelSh
     return [share for (_, _, peer), found in groups.items() for share in _shares(peer, found)]
 
 
-def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
+def _counterpart(pair: PeerPair, pairs: Sequence[PeerPair]) -> PeerPair | None:
     """Return the same peer's ViT at the same place.
 
     Its length may differ by a class token. Of several, the closest in length is taken, then the first in the plan.
@@ -89,7 +89,7 @@ def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
     return min(found, key=lambda other: abs(other.place.seq_len - place.seq_len), default=None)
 
 
-def _logs(gating: Pair, attention: Pair, timings: Timings) -> _Logs:
+def _logs(gating: PeerPair, attention: PeerPair, timings: Timings) -> _Logs:
     shipped = timings.log_ratios(gating.theirs.cell_id, attention.theirs.cell_id)
     ours = timings.log_ratios(gating.ours.cell_id, attention.ours.cell_id)
     common = sorted(shipped.keys() & ours.keys())

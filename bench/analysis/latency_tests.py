@@ -26,7 +26,7 @@ Readings = Mapping[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class LatencyDifference:
     """The difference of a cell's mean log latencies, second run minus first.
 
     `parts`: the parts of the variance.
@@ -75,7 +75,7 @@ class CellComparison:
     high: float | None = None
     p_adjusted: float | None = None
     rounds: tuple[int, int] = (0, 0)
-    difference: Difference | None = None
+    difference: LatencyDifference | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
     logs = [{cell: [math.log(ms) for ms in run[cell].values()] for cell in compared} for run in (first, second)]
     parts = [_mean_variances(run) for run in logs]
     means = [{cell: statistics.fmean(values) for cell, values in run.items()} for run in logs]
-    tests = {cell: Difference(estimate=means[1][cell] - means[0][cell], parts=[run[cell] for run in parts]) for cell in compared}
+    tests = {cell: LatencyDifference(estimate=means[1][cell] - means[0][cell], parts=[run[cell] for run in parts]) for cell in compared}
     adjusted = dict(zip(compared, holm([tests[cell].p_value for cell in compared]), strict=True))
     found = []
     for cell in ids:

@@ -93,7 +93,7 @@ class Excluded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class PeerPair:
     """Our model over a peer at one place.
 
     `kind`: `SHIPPED`, or one engine on both sides (`both_with`).
@@ -151,8 +151,8 @@ class PeerComparison:
 
     places: tuple[Place, ...]
     contenders: Mapping[Place, tuple[Contender, ...]]
-    pairs: tuple[Pair, ...]
-    fastest: tuple[Pair, ...]
+    pairs: tuple[PeerPair, ...]
+    fastest: tuple[PeerPair, ...]
     means: tuple[Mean, ...]
     excluded: tuple[Excluded, ...]
 
@@ -194,7 +194,7 @@ def is_empty(value: Any) -> bool:
     return value is None or value == "" or bool(pandas.isna(value))
 
 
-def mean_ratio(pairs: Sequence[Pair]) -> Interval | None:
+def mean_ratio(pairs: Sequence[PeerPair]) -> Interval | None:
     """Return the geometric mean ratio over pairs.
 
     Each round that has every pair gives one mean; the t-interval is over these rounds. None below two.
@@ -252,7 +252,7 @@ def _objection(contender: Contender, timings: Timings) -> str:
     return "" if timings.get(contender.cell_id) else "not timed"
 
 
-def _pairs(place: Place, found: Sequence[Contender], timings: Timings) -> Iterator[Pair]:
+def _pairs(place: Place, found: Sequence[Contender], timings: Timings) -> Iterator[PeerPair]:
     """Yield our best engine against each peer as shipped, then equal engines."""
     ours = [contender for contender in found if contender.side == OURS]
     theirs = [contender for contender in found if contender.side != OURS]
@@ -264,12 +264,12 @@ def _pairs(place: Place, found: Sequence[Contender], timings: Timings) -> Iterat
                 yield _pair(place, both_with(own.engine), own, other, timings)
 
 
-def _pair(place: Place, kind: str, ours: Contender, theirs: Contender, timings: Timings) -> Pair:
+def _pair(place: Place, kind: str, ours: Contender, theirs: Contender, timings: Timings) -> PeerPair:
     logs = timings.log_ratios(ours.cell_id, theirs.cell_id)
-    return Pair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_of_logs([logs]))
+    return PeerPair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_of_logs([logs]))
 
 
-def _against_fastest(place: Place, pairs: Sequence[Pair], timings: Timings) -> Pair | None:
+def _against_fastest(place: Place, pairs: Sequence[PeerPair], timings: Timings) -> PeerPair | None:
     """Return the pair against the peer with the smallest median.
 
     The smallest of several medians is slightly too low, a bias against ours.
@@ -278,7 +278,7 @@ def _against_fastest(place: Place, pairs: Sequence[Pair], timings: Timings) -> P
     return min(shipped, key=lambda pair: statistics.median(timings[pair.theirs.cell_id].values()), default=None)
 
 
-def _with_joint_intervals(fastest: Sequence[Pair]) -> list[Pair]:
+def _with_joint_intervals(fastest: Sequence[PeerPair]) -> list[PeerPair]:
     """Add the intervals and p-values that hold for all pairs together."""
     means = {pair.place: mean for pair in fastest if (mean := round_mean(list(pair.logs.values())))}
     level = 1 - (1 - LEVEL) / max(1, len(means))
@@ -291,7 +291,7 @@ def _with_joint_intervals(fastest: Sequence[Pair]) -> list[Pair]:
     ]
 
 
-def _means(places: Sequence[Place], pairs: Sequence[Pair], fastest: Sequence[Pair]) -> Iterator[Mean]:
+def _means(places: Sequence[Place], pairs: Sequence[PeerPair], fastest: Sequence[PeerPair]) -> Iterator[Mean]:
     for part in dict.fromkeys(place.part for place in places):
         planned = [place for place in places if place.part == part]
         own = [pair for pair in pairs if pair.place.part == part]
@@ -301,7 +301,7 @@ def _means(places: Sequence[Place], pairs: Sequence[Pair], fastest: Sequence[Pai
                 yield _mean(peer, kind, [pair for pair in own if (pair.peer, pair.kind) == (peer, kind)], planned)
 
 
-def _mean(peer: str, kind: str, pairs: Sequence[Pair], planned: Sequence[Place]) -> Mean:
+def _mean(peer: str, kind: str, pairs: Sequence[PeerPair], planned: Sequence[Place]) -> Mean:
     measured = [pair for pair in pairs if pair.ratio is not None]
     return Mean(
         part=planned[0].part,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.significance import LEVEL, ONE_SEED, Difference, Row, compare_scores, holm
+from bench.analysis.significance import LEVEL, ONE_SEED, Row, ScoreDifference, compare_scores, holm
 from bench.running.store import StoredRun
 from bench.running.table import SeedScores, item_scores_of
 from bench.spec import MEASURED
@@ -120,7 +120,7 @@ def _lacks_seeds(scores: SeedScores, run: StoredRun) -> bool:
     return len(scores.seeds) < run.plan.settings.seeds
 
 
-def _caveat(difference: Difference, trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
+def _caveat(difference: ScoreDifference, trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
     if any(_lacks_seeds(scores, run) for scores, run in trained):
         return SEEDS_LOST
     return "" if difference.over_seeds else ONE_SEED

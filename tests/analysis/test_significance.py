@@ -20,7 +20,7 @@ from bench.analysis.significance import (
     SEEDS_LOST,
     TWO_WAY,
     UNPAIRED,
-    Difference,
+    ScoreDifference,
     Scores,
     compare_groups,
     compare_scores,
@@ -115,7 +115,7 @@ def test_two_way_by_hand() -> None:
 
 @pytest.mark.parametrize(("test", "item_parts"), [(two_way_test, [(0.125 / 12, 3)]), (unpaired_test, [(0.25 / 12, 3), (0.125 / 12, 3)])])
 def test_what_seeds_of_more_models_tell_replaces_the_two_models_own(
-    test: Callable[..., Difference], item_parts: list[tuple[float, int]]
+    test: Callable[..., ScoreDifference], item_parts: list[tuple[float, int]]
 ) -> None:
     """As by hand above, with .03 on 8 degrees of freedom for the seeds. Item means 1, .5, 1, .5 of the first and .25, .25, .5, 0 of the second."""
     first = np.array([[1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
@@ -229,7 +229,7 @@ def test_different_numbers_of_items_are_refused() -> None:
 
 
 @pytest.mark.parametrize("test", [two_way_test, unpaired_test, compare_scores])
-def test_a_higher_level_widens_the_interval_alone(test: Callable[..., Difference]) -> None:
+def test_a_higher_level_widens_the_interval_alone(test: Callable[..., ScoreDifference]) -> None:
     first, second = trained(np.random.default_rng(7), (1.5, 0.5), 3).values()
     usual, wide = test(first, second), test(first, second, 0.999)
     assert wide.low < usual.low < usual.high < wide.high
@@ -238,7 +238,7 @@ def test_a_higher_level_widens_the_interval_alone(test: Callable[..., Difference
 
 
 @pytest.mark.parametrize("test", [paired_t_test, mcnemar_test])
-def test_a_level_reaches_the_tests_over_items(test: Callable[..., Difference]) -> None:
+def test_a_level_reaches_the_tests_over_items(test: Callable[..., ScoreDifference]) -> None:
     first, second = pair_with(20, 10, both=30)
     usual, wide = test(first, second), test(first, second, 0.999)
     assert wide.low < usual.low < usual.high < wide.high

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from bench import numbers
-from bench.analysis.peers import Pair, PeerComparison, both_with
+from bench.analysis.peers import PeerComparison, PeerPair, both_with
 from bench.spec import FASTEST_PEER
 from tests.docs.reading import Figures, interval_text, outcomes, ratio_of_cells, row, rows, run, span, table
 
@@ -20,7 +20,7 @@ def standing(name: str = PEERS) -> PeerComparison:
     return found
 
 
-def fastest(part: str) -> dict[tuple[int, int], Pair]:
+def fastest(part: str) -> dict[tuple[int, int], PeerPair]:
     """By n and batch size, ours against the fastest peer there."""
     return {(pair.place.seq_len, pair.place.batch_size): pair for pair in standing().fastest if pair.place.part == part}
 
