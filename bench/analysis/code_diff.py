@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.analysis.diff import LATENCY, Bound, BoundCheck
 from bench.analysis.frame import cell_names
-from bench.analysis.latency_tests import CellComparison, LatencyDifference, cells_past
+from bench.analysis.latency_tests import MIN_TEST_ROUNDS, CellComparison, LatencyDifference, cells_past
 from bench.analysis.ranking import decided, rounds_needed
 from bench.intervals import INTERLEAVED_CONTROL_LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.running.code_run import CONTROL, FIRST, NAMES, SECOND, CellRound, CodeRun
@@ -20,8 +20,6 @@ from bench.running.store import StoredRun
 from bench.running.table import rows_of
 from bench.running.timings import Timings
 from bench.spec import MEASURED, RequestError
-
-MIN_ROUNDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ class CellAnswer:
         if self.failed:
             return self.failed
         if self.ratio is None:
-            return f"undecided: {self.num_rounds} round{'' if self.num_rounds == 1 else 's'}; at least {MIN_ROUNDS} are needed"
+            return f"undecided: {self.num_rounds} round{'' if self.num_rounds == 1 else 's'}; at least {MIN_TEST_ROUNDS} are needed"
         found = [f"B {'slower' if self.ratio.estimate > 1 else 'faster'}"] if self.different else []
         found += [f"equal within {100 * self.margin:g} %"] if self.equal else []
         if found:
@@ -110,7 +108,7 @@ def answer(run: CodeRun) -> CodeAnswer:
     for done in run.rounds:
         rounds[done.cell_id].append(done)
     logs = {cell_id: _log_ratios(found, SECOND) for cell_id, found in rounds.items()}
-    num_compared = sum(len(found) >= MIN_ROUNDS and not run.failure(cell_id) for cell_id, found in logs.items())
+    num_compared = sum(len(found) >= MIN_TEST_ROUNDS and not run.failure(cell_id) for cell_id, found in logs.items())
     cells = tuple(_cell_answer(cell_id, names[cell_id], found, logs[cell_id], num_compared, run) for cell_id, found in rounds.items())
     return CodeAnswer(run=run, cells=cells, num_compared=num_compared)
 
@@ -119,7 +117,7 @@ def _cell_answer(
     cell_id: str, name: str, rounds: Sequence[CellRound], logs: Sequence[float], num_compared: int, run: CodeRun
 ) -> CellAnswer:
     failure, margin = run.failure(cell_id), run.plan.settings.margin
-    mean = round_mean(logs) if len(logs) >= MIN_ROUNDS and not failure else None
+    mean = round_mean(logs) if len(logs) >= MIN_TEST_ROUNDS and not failure else None
     different, equal = decided(mean, margin, num_compared) if mean else (False, False)
     return CellAnswer(
         cell_id=cell_id,

@@ -17,8 +17,8 @@ from bench.analysis.frame import cell_names
 from bench.analysis.latency_tests import (
     FASTER,
     NOT_COMPARABLE,
+    NOT_SHOWN,
     SLOWER,
-    UNDECIDED,
     CellComparison,
     FamilyComparison,
     cells_past,
@@ -36,7 +36,7 @@ LATENCY = "latency_ms"
 BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
 BOUNDED = (LATENCY, ACCURACY, *COUNTED)
 """Columns that a bound may be set on."""
-ORDER = (SLOWER, FASTER, NOT_COMPARABLE, UNDECIDED)
+ORDER = (SLOWER, FASTER, NOT_COMPARABLE, NOT_SHOWN)
 IDENTITY_COLUMNS = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
 """Columns in which two cells of one model and length may differ."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
+from bench.analysis.seed_spread import MIN_SPREAD_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
 from bench.analysis.significance import ONE_SEED, Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, round_mean
 from bench.running.timings import Timings
@@ -26,7 +26,7 @@ PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_si
 
 Cells of two arms are compared if they agree in the columns that vary.
 """
-MIN_ROUNDS = 3
+MIN_EFFECT_ROUNDS = 3
 """Rounds needed to claim an effect on latency."""
 Spreads = Mapping[tuple[str, str], SeedSpread]
 """Spread over seeds by part and cell id."""
@@ -228,7 +228,7 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     num = min(len(first), len(second))
     caveat = _seed_caveat(num, observed.num_seeds)
     parts, spread = None, ""
-    if num >= MIN_SEEDS:
+    if num >= MIN_SPREAD_SEEDS:
         both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
         parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
     elif not same_items:
@@ -276,7 +276,7 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
         return None
     estimate, caveat = statistics.fmean(first) - statistics.fmean(second), _seed_caveat(num, observed.num_seeds)
     half, own_half, p_value, spread = math.inf, None, 1.0, ""
-    if num >= MIN_SEEDS:
+    if num >= MIN_SPREAD_SEEDS:
         both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
         parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
         half, p_value = t_test(estimate, parts, level)
@@ -297,7 +297,7 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
     found = round_mean(logs)
     if found is None:
         return None
-    caveat = _output_caveat(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
+    caveat = _output_caveat(contrast, observed) or ("" if len(logs) >= MIN_EFFECT_ROUNDS else f"{len(logs)} rounds are too few")
     return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=found.p_value, caveat=caveat)
 
 

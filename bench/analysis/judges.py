@@ -16,8 +16,8 @@ from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Estimate
 from bench.analysis.evidence import SCOPE_KEYS, Evidence, label_of, scope_of
 from bench.analysis.exponents import local_exponents
 from bench.analysis.growth import BY_COLUMN
-from bench.analysis.quadratic_claims import MARGIN, MIN_SEEDS
-from bench.analysis.scaling import MIN_ROUNDS, MIN_SHARE, Decomposition, answer_quadratic
+from bench.analysis.quadratic_claims import MARGIN, MIN_CLAIM_ROUNDS, MIN_CLAIM_SEEDS
+from bench.analysis.scaling import MIN_SHARE, Decomposition, answer_quadratic
 from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval
@@ -118,8 +118,8 @@ def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, evi
     ratio, num_rounds = ratio_of(*cells, evidence.timings, level), len(evidence.timings.log_ratios(*cells))
     if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
         answer, reason = UNDECIDED, f"Not measured ({', '.join(failed)})."
-    elif ratio is None or num_rounds < MIN_ROUNDS:
-        answer, reason = UNDECIDED, f"{num_rounds} rounds in common; at least {MIN_ROUNDS} are needed. Add --rounds."
+    elif ratio is None or num_rounds < MIN_CLAIM_ROUNDS:
+        answer, reason = UNDECIDED, f"{num_rounds} rounds in common; at least {MIN_CLAIM_ROUNDS} are needed. Add --rounds."
     else:
         answer = answer_of(ratio, high=1.0)
         reason = RATIO_REASONS[answer]
@@ -156,8 +156,8 @@ def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, 
         REFUTED: f"Worse by more than {MARGIN:.0%} of the items.",
         UNDECIDED: f"The interval contains {-MARGIN:.0%}. Add --seeds.",
     }[answer]
-    if seeds < MIN_SEEDS:
-        answer, reason = UNDECIDED, f"{seeds} seeds; at least {MIN_SEEDS} are needed. Add --seeds."
+    if seeds < MIN_CLAIM_SEEDS:
+        answer, reason = UNDECIDED, f"{seeds} seeds; at least {MIN_CLAIM_SEEDS} are needed. Add --seeds."
     estimates = (Estimate(name="difference in accuracy", value=difference, unit="difference"),)
     return dataclasses.replace(undecided, answer=answer, reason=reason, estimates=estimates)
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.significance import LEVEL, ONE_SEED, Row, ScoreDifference, compare_scores, holm
+from bench.analysis.significance import ONE_SEED, Row, ScoreDifference, compare_scores, holm
+from bench.intervals import LEVEL
 from bench.running.store import StoredRun
 from bench.running.table import SeedScores, item_scores_of
 from bench.spec import MEASURED

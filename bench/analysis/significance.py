@@ -17,7 +17,8 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-LEVEL = 0.95
+from bench.intervals import LEVEL
+
 TWO_WAY, MCNEMAR, PAIRED_T = "two-way t-test", "exact McNemar test", "paired t-test"
 UNPAIRED = "two-way t-test, items unpaired"
 ONE_SEED = "one seed: other seeds may differ"

@@ -54,7 +54,8 @@ ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
 COUNTED = ("params", "flops")
 """Metrics that run no step and use no device."""
-STEPS_PER_VISIT = 8
+WARM_UP_STEPS = 8
+SHORTEST_JOB_STEPS = 8
 """Steps of the shortest timing job, warm-up included."""
 
 
@@ -211,9 +212,9 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
 def _warm_seconds(step_s: float, sample_s: float) -> float:
     """Estimate the warm-up, in seconds.
 
-    It has STEPS_PER_VISIT steps; slow steps end it earlier, after two steps plus half of the sampling time.
+    It has WARM_UP_STEPS steps; slow steps end it earlier, after two steps plus half of the sampling time.
     """
-    return min(STEPS_PER_VISIT * step_s, 2 * step_s + sample_s / 2)
+    return min(WARM_UP_STEPS * step_s, 2 * step_s + sample_s / 2)
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
@@ -229,9 +230,9 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
     return _step_flops(planned) / (nominal_flops_per_s(work.device, work.dtype) * (settings.threads if work.device == "cpu" else 1))
 
 
-def estimated_visit_seconds(planned: PlannedCell, settings: Settings) -> float:
+def estimated_shortest_job_seconds(planned: PlannedCell, settings: Settings) -> float:
     """Estimate the shortest job that times a step, in seconds."""
-    return JOB_OVERHEAD_S[planned.cell.workload.device] + STEPS_PER_VISIT * estimated_step_seconds(planned, settings)
+    return JOB_OVERHEAD_S[planned.cell.workload.device] + SHORTEST_JOB_STEPS * estimated_step_seconds(planned, settings)
 
 
 def nominal_flops_per_s(device: str, dtype: str) -> float:

@@ -15,7 +15,7 @@ from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed
 from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
-from bench.planning.same_width import MATCHED, MOST, are_unequal, policy_of
+from bench.planning.same_width import MATCHED, UNEQUAL_BOUND, are_unequal, policy_of
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.wording import POLICIES, join_names, spell_out_policy
 from bench.report.tables import Table
@@ -85,9 +85,9 @@ def _unequal_shapes(frame: pandas.DataFrame) -> list[str]:
         narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
         facts = [
             f"{numbers.percent(row['params_seq'] / row['params'])} of {row['model']}'s parameters depend on n"
-            for row in row_values(members[shares > MOST])
+            for row in row_values(members[shares > UNEQUAL_BOUND])
         ]
-        if narrow["width"] < MOST * wide["width"]:
+        if narrow["width"] < UNEQUAL_BOUND * wide["width"]:
             facts.insert(
                 0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
             )
