@@ -25,7 +25,7 @@ from bench.analysis.latency_tests import (
     compare_cells,
     compare_families,
 )
-from bench.analysis.run_changes import ACCURACY, COUNTED, Change, ScoreComparison, compare_trained, counted_changes, value_of
+from bench.analysis.run_changes import ACCURACY, COUNTED_COLUMNS, Change, ScoreComparison, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values
 from bench.measure.hosts import host_differences, machine_differences
 from bench.running.store import StoredRun
@@ -34,7 +34,7 @@ from bench.spec import MEASURED, RequestError
 
 LATENCY = "latency_ms"
 BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
-BOUNDED = (LATENCY, ACCURACY, *COUNTED)
+BOUNDED = (LATENCY, ACCURACY, *COUNTED_COLUMNS)
 """Columns that a bound may be set on."""
 ORDER = (SLOWER, FASTER, NOT_COMPARABLE, NOT_SHOWN)
 IDENTITY_COLUMNS = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")

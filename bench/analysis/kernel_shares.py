@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.analysis.peers import SHIPPED, LogRatios, PeerComparison, PeerPair, Place, Row, is_empty, mean_of_logs
+from bench.analysis.peers import SHIPPED, LogRatios, PeerComparison, PeerPair, Place, Row, mean_of_logs
 from bench.intervals import Interval
+from bench.numbers import is_empty
 from bench.running.timings import Timings
 
 GATING, ATTENTION = "gmlp", "vit"

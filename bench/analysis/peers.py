@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas
-
 from bench.analysis.significance import holm
 from bench.intervals import LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.measure.engines import EAGER
+from bench.numbers import is_empty
 from bench.running.timings import Timings
 from bench.spec import FASTEST_PEER, MEASURED, Part
 
@@ -188,10 +187,6 @@ def compare_peers(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timin
 def both_with(engine: str) -> str:
     """Return the kind of pair in which both sides use one engine."""
     return f"both {engine}"
-
-
-def is_empty(value: Any) -> bool:
-    return value is None or value == "" or bool(pandas.isna(value))
 
 
 def mean_ratio(pairs: Sequence[PeerPair]) -> Interval | None:

@@ -17,7 +17,6 @@ from typing import Any
 from bench import numbers
 from bench.analysis.effects import contrasts_of, with_baselines
 from bench.analysis.frame import cells, prepare, work_text
-from bench.analysis.peers import is_empty
 from bench.analysis.series import row_values
 from bench.intervals import LEVEL, Interval, round_mean
 from bench.measure.hosts import host_type, is_capped
@@ -201,7 +200,9 @@ def pairs_of(run: StoredRun) -> list[CellPair]:
     In a part with arms the reference is the baseline's cell at the same place; pairs that predictions name are added. Elsewhere it is the cell in
     the column `ratio_to`. Cells whose outputs were compared and differ are left out.
     """
-    rows = {row["cell_id"]: row for row in row_values(cells(prepare(rows_of(run)))) if is_empty(row.get("equal")) or bool(row["equal"])}
+    rows = {
+        row["cell_id"]: row for row in row_values(cells(prepare(rows_of(run)))) if numbers.is_empty(row.get("equal")) or bool(row["equal"])
+    }
     pairs = [*_pairs_of_arms(run.plan, rows), *_pairs_of_groups(run.plan, rows)]
     return list({(pair.first, pair.second): pair for pair in reversed(pairs)}.values())[::-1]
 

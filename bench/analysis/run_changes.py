@@ -16,7 +16,7 @@ from bench.running.store import StoredRun
 from bench.running.table import SeedScores, item_scores_of
 from bench.spec import MEASURED
 
-COUNTED = ("params", "flops", "peak_memory_bytes")
+COUNTED_COLUMNS = ("params", "flops", "peak_memory_bytes")
 """Columns that are equal in every run of the same code."""
 ACCURACY, SQUARED_ERROR = "accuracy", "-MSE"
 """The columns of test scores.
@@ -73,7 +73,7 @@ def value_of(row: Row, column: str) -> float | None:
 def counted_changes(first: Mapping[str, Row], second: Mapping[str, Row]) -> Iterator[Change]:
     """Yield the counts that differ; `first` and `second` are by cell id."""
     for cell_id, row in first.items():
-        for column in COUNTED:
+        for column in COUNTED_COLUMNS:
             before, after = value_of(row, column), value_of(second.get(cell_id, {}), column)
             if before is not None and after is not None and before != after:
                 yield Change(cell_id=cell_id, column=column, first=before, second=after)

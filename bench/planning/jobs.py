@@ -52,7 +52,7 @@ Assumed, not measured.
 """
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
-COUNTED = ("params", "flops")
+COUNTED_METRICS = ("params", "flops")
 """Metrics that run no step and use no device."""
 WARM_UP_STEPS = 8
 SHORTEST_JOB_STEPS = 8
@@ -193,7 +193,10 @@ def estimated_seconds(plan: Plan) -> float:
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     """Estimate the time of one job, in seconds."""
     work = planned.cell.workload
-    step_s, overhead_s = estimated_step_seconds(planned, plan.settings), JOB_OVERHEAD_S["cpu" if job.metric in COUNTED else work.device]
+    step_s, overhead_s = (
+        estimated_step_seconds(planned, plan.settings),
+        JOB_OVERHEAD_S["cpu" if job.metric in COUNTED_METRICS else work.device],
+    )
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)
@@ -206,7 +209,7 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat in ("round", PILOT):
         return min(plan.settings.limit_s, overhead_s + _warm_seconds(step_s, plan.settings.sample_s) + 3 * step_s)
-    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED else 0.0))
+    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED_METRICS else 0.0))
 
 
 def _warm_seconds(step_s: float, sample_s: float) -> float:
@@ -220,7 +223,7 @@ def _warm_seconds(step_s: float, sample_s: float) -> float:
 def _compile_seconds(job: Job, repeat: str) -> float:
     """Estimate compilation on a GPU, for jobs that find an empty cache."""
     work = job.cell.workload
-    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED
+    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED_METRICS
     return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
 
 

@@ -12,7 +12,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peers import SHIPPED, Contender, Mean, PeerComparison, PeerPair, Place, both_with, is_empty
+from bench.analysis.peers import SHIPPED, Contender, Mean, PeerComparison, PeerPair, Place, both_with
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
@@ -234,7 +234,7 @@ def differences(comparison: PeerComparison) -> list[str]:
     It names the components removed for the comparison; timed peers keep them.
     """
     compared = [(contender.side, contender.row) for found in comparison.contenders.values() for contender in found]
-    found = {(side, str(row["differences"])): None for side, row in compared if not is_empty(row.get("differences"))}
+    found = {(side, str(row["differences"])): None for side, row in compared if not numbers.is_empty(row.get("differences"))}
     return [f"{side}: {text}." for side, text in found]
 
 
