@@ -205,7 +205,7 @@ class Study:
         return effects_of(self.contrasts, self.observations) if self.contrasts else ()
 
     @functools.cached_property
-    def outcomes(self) -> Sequence[Verdict]:
+    def prediction_verdicts(self) -> Sequence[Verdict]:
         """Verdicts on the predictions, in their order."""
         found = [
             judge_target(prediction, self.peers, absent_arms(prediction.part, self.predictions, self.plan.parts))

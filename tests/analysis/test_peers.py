@@ -1,4 +1,4 @@
-"""Ours beside the peers: ratios by hand, the fastest of several, means round by round, targets judged by intervals, and what is left out."""
+"""Ours against the peers: ratios by hand, the fastest of several, means round by round, targets judged by intervals, and what is left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of ours beside the peers."""
+"""Figures of our models against the peers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def page_faults() -> str:
 
 def means() -> str:
     known = run(PEERS)
-    answers = {asked.part: verdict.answer for asked, verdict in zip(known.predictions, known.outcomes, strict=True) if asked.mean}
+    answers = {
+        asked.part: verdict.answer for asked, verdict in zip(known.predictions, known.prediction_verdicts, strict=True) if asked.mean
+    }
     lines = [[title, *(f"{mean(part)}, {answers[part]}" for part in (f"{title}, infer", f"{title}, train"))] for title in TITLES.values()]
     return table(("ours over the fastest peer, geometric mean", "inference (at most 0.6)", "training (at most 0.8)"), lines)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed, varying, work_text
+from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, incomplete, varying, work_text
 from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
@@ -202,7 +202,7 @@ def _means(members: pandas.DataFrame) -> str:
 
 
 def _failures(frame: pandas.DataFrame) -> list[str]:
-    statuses = failed(frame)["status"].value_counts()
+    statuses = incomplete(frame)["status"].value_counts()
     named = ", ".join(f"{num} {status}" for status, num in sorted(statuses.items()))
     return [f"Not measured in full: {statuses.sum()} of {len(frame)} configurations ({named})."] if named else []
 

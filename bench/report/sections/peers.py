@@ -113,7 +113,7 @@ def draw_peers(comparison: PeerComparison, frame: pandas.DataFrame) -> Iterator[
         sheets(rows, "model", str, PANEL_KEYS),
         lambda sheet: draw_lines(sheet, QUANTITY, styles),
         name="beside-peers",
-        title="Ours beside the peers",
+        title="Ours against each peer",
         caption=CAPTION,
         missing=lambda _: _missing(comparison.pairs),
     )

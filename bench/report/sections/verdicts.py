@@ -87,9 +87,9 @@ def verdicts_json(study: Study) -> dict[str, Any]:
         "created": study.plan.created,
         "command": study.plan.command,
         "quick": study.plan.settings.quick,
-        "answer": answer_sentence(study.outcomes) or sentence(study.verdicts, study.caveat),
+        "answer": answer_sentence(study.prediction_verdicts) or sentence(study.verdicts, study.caveat),
         "verdicts": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.verdicts],
-        "predictions": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.outcomes],
+        "predictions": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.prediction_verdicts],
     }
 
 
