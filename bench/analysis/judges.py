@@ -41,7 +41,8 @@ Row = Mapping[str, Any]
 def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
     """Judge whether gMLP is faster, per length and over each scope.
 
-    The verdict on a whole scope has no `n`. Intervals carry Bonferroni's correction over the lengths of the scope.
+    The verdict on a whole scope has no `n`. It shows the ratio at the longest length that has the same answer. Intervals carry Bonferroni's
+    correction over the lengths of the scope.
     """
     found = []
     for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
@@ -52,15 +53,19 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
         other_reasons = dict.fromkeys(at.reason for at in by_length if not at.decided and at.reason != RATIO_REASONS[UNDECIDED])
         policy = str(scope.get("match", ""))
         unmatched = SHAPE_ONLY if policy == "shape" else (WIDTH_ONLY if is_one_width(policy) else "")
+        answer = UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length])
+        # a ratio at another length could contradict the answer
+        shown = (
+            by_length[-1] if unmatched else next((at for at in reversed(by_length) if at.answer == answer and at.estimates), by_length[-1])
+        )
         whole = Verdict(
             claim=claim,
             about=label,
             scope=scope,
-            answer=UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length]),
+            answer=answer,
             reason=" ".join(filter(None, (unmatched, f"{FIRST} is {where}.", *other_reasons))),
             estimates=tuple(
-                Estimate(name=f"{estimate.name} at n = {by_length[-1].n}", value=estimate.value, unit=estimate.unit)
-                for estimate in by_length[-1].estimates
+                Estimate(name=f"{estimate.name} at n = {shown.n}", value=estimate.value, unit=estimate.unit) for estimate in shown.estimates
             ),
             cells=tuple(cell for at in by_length for cell in at.cells),
         )
