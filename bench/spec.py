@@ -343,6 +343,7 @@ class Prediction:
     `at_most`: a bound on the ratio or error itself, instead of `by`.
     `mean`: whether `at_most` bounds the geometric mean over `places`.
     `places`: (seq_len, batch size) pairs that the bound covers; a run of other pairs cannot support it.
+    `device`: the device that it is for, such as `cpu`; empty for any. A run on another device does not judge it.
 
     Raises ValueError if `expected` is unknown or `by` is negative.
     """
@@ -358,6 +359,7 @@ class Prediction:
     at_most: float | None = field(default=None, metadata=ADDED_LATER)
     mean: bool = field(default=False, metadata=ADDED_LATER)
     places: tuple[tuple[int, int], ...] = field(default=(), metadata=ADDED_LATER)
+    device: str = field(default="", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         require_one_of("expected", self.expected, EXPECTATIONS)

@@ -24,7 +24,7 @@ from bench.report.sections.ablation import question_blocks
 from bench.report.sections.peers import peer_blocks, peer_json
 from bench.report.sections.verdicts import verdicts_json
 from bench.report.write import write_report
-from bench.spec import Part, PlannedArm, PlannedCell, Question
+from bench.spec import Part, PlannedArm, PlannedCell, Question, Settings
 from tests.report.conftest import MakeData
 from tests.timed import timings_of_rounds
 
@@ -222,6 +222,24 @@ def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
     assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
     (cells,) = [block for block in section_of(doubted) if isinstance(block, TableBlock) and "p (Holm)" in block.table.headers]
     assert "excludes 1" in cells.caption
+
+
+def test_a_quick_run_still_reports_outputs_that_differ(make_data: MakeData) -> None:
+    whole = made(make_data, phases=["infer"])
+    quick = dataclasses.replace(whole, plan=dataclasses.replace(whole.plan, settings=Settings(quick=True)))
+    answers = {(verdict.claim.metric, verdict.answer) for verdict in quick.prediction_verdicts}
+    assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
+
+
+def test_targets_for_a_cpu_are_left_out_on_a_gpu(make_data: MakeData) -> None:
+    found = made(make_data, phases=["infer"])
+    cells = [
+        dataclasses.replace(p, cell=dataclasses.replace(p.cell, workload=dataclasses.replace(p.cell.workload, device="cuda")))
+        for p in found.plan.cells
+    ]
+    on_gpu = dataclasses.replace(found, plan=dataclasses.replace(found.plan, cells=tuple(cells)))
+    assert len(found.prediction_verdicts) == 6
+    assert on_gpu.prediction_verdicts == []
 
 
 def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: MakeData) -> None:
