@@ -593,9 +593,10 @@ class Plan:
     def plan_id(self) -> str:
         """Return an id that is equal for equal work.
 
-        Name, command line, time of planning and question do not count.
+        Name, command line, time of planning, question and the words of skip reasons do not count.
         """
-        return content_id(dataclasses.replace(self, name="", command="", created="", question=None))
+        skipped = tuple(dataclasses.replace(found, reason="") for found in self.skipped)
+        return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
