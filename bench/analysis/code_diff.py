@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.analysis.diff import LATENCY, Bound, BoundCheck
+from bench.analysis.diff import LATENCY_COLUMN, Bound, BoundCheck
 from bench.analysis.frame import cell_names
 from bench.analysis.latency_tests import MIN_TEST_ROUNDS, CellComparison, LatencyDifference, cells_past
 from bench.analysis.ranking import decided, rounds_needed
@@ -93,8 +93,8 @@ class CodeAnswer:
 
 def require_latency(bound: Bound) -> Bound:
     """Return the bound; raise RequestError unless it is on latency."""
-    if bound.column != LATENCY:
-        raise RequestError(f"--code measures latency, not {bound.column}", f"try --fail-if '{LATENCY}>1.05'")
+    if bound.column != LATENCY_COLUMN:
+        raise RequestError(f"--code measures latency, not {bound.column}", f"try --fail-if '{LATENCY_COLUMN}>1.05'")
     return bound
 
 

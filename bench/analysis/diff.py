@@ -25,16 +25,16 @@ from bench.analysis.latency_tests import (
     compare_cells,
     compare_families,
 )
-from bench.analysis.run_changes import ACCURACY, COUNTED_COLUMNS, Change, ScoreComparison, compare_trained, counted_changes, value_of
+from bench.analysis.run_changes import ACCURACY_COLUMN, COUNTED_COLUMNS, Change, ScoreComparison, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values
 from bench.measure.hosts import host_differences, machine_differences
 from bench.running.store import StoredRun
 from bench.running.table import rows_of, times_of
 from bench.spec import MEASURED, RequestError
 
-LATENCY = "latency_ms"
+LATENCY_COLUMN = "latency_ms"
 BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
-BOUNDED = (LATENCY, ACCURACY, *COUNTED_COLUMNS)
+BOUNDED = (LATENCY_COLUMN, ACCURACY_COLUMN, *COUNTED_COLUMNS)
 """Columns that a bound may be set on."""
 ORDER = (SLOWER, FASTER, NOT_COMPARABLE, NOT_SHOWN)
 IDENTITY_COLUMNS = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
@@ -109,7 +109,7 @@ class TwoRuns:
         return BoundCheck(bound=bound, failing=(*failing, *lost), num_judged=self._num_judged(bound.column) + len(lost))
 
     def _beyond(self, bound: Bound) -> dict[str, float]:
-        if bound.column == LATENCY:
+        if bound.column == LATENCY_COLUMN:
             found = cells_past(self.cells, bound.value, above=bound.above)
             return {c.cell_id: c.ratio for c in found if c.ratio is not None}
         ratios = {c.cell_id: c.second / c.first for c in self.changes if c.column == bound.column and c.shown and c.first}
@@ -120,13 +120,13 @@ class TwoRuns:
             other = self.rows[1].get(cell)
             if other is not None and value_of(row, column) is not None and value_of(other, column) is None:
                 yield cell, str(other["status"]) if other["status"] != MEASURED else "not measured"
-        if column == ACCURACY:
+        if column == ACCURACY_COLUMN:
             yield from ((cell, "fewer seeds than planned") for cell in self.trained.lost)
 
     def _num_judged(self, column: str) -> int:
-        if column == LATENCY:
+        if column == LATENCY_COLUMN:
             return sum(c.ratio is not None for c in self.cells)
-        if column == ACCURACY:
+        if column == ACCURACY_COLUMN:
             return sum(name == column and cell not in self.trained.lost for cell, name in self.trained.compared.items())
         return sum(all(value_of(rows.get(cell, {}), column) is not None for rows in self.rows) for cell in self.rows[0])
 

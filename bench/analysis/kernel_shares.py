@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.analysis.peers import SHIPPED, LogRatios, PeerComparison, PeerPair, Place, Row, mean_of_logs
+from bench.analysis.peers import SHIPPED, LogRatios, PeerComparison, PeerPair, PeerPlace, Row, mean_of_logs
 from bench.intervals import Interval
 from bench.numbers import is_empty
 from bench.running.timings import Timings
@@ -37,7 +37,7 @@ class KernelShare:
     phase: str
     dtype: str
     peer: str
-    place: Place | None
+    place: PeerPlace | None
     num_places: int
     shipped: Interval
     ours: Interval
@@ -53,7 +53,7 @@ class _Logs:
     Only rounds with all four times count, so that shipped = ours + kernels.
     """
 
-    place: Place
+    place: PeerPlace
     shipped: LogRatios
     ours: LogRatios
     kernels: LogRatios
@@ -116,7 +116,7 @@ def _shares(peer: str, found: Sequence[_Logs]) -> Iterator[KernelShare]:
         yield share
 
 
-def _share(peer: str, found: Sequence[_Logs], place: Place | None) -> KernelShare | None:
+def _share(peer: str, found: Sequence[_Logs], place: PeerPlace | None) -> KernelShare | None:
     shipped, ours, kernels = (mean_of_logs([getattr(logs, name) for logs in found]) for name in ("shipped", "ours", "kernels"))
     if shipped is None or ours is None or kernels is None:
         return None

@@ -18,7 +18,7 @@ from bench.spec import MEASURED
 
 COUNTED_COLUMNS = ("params", "flops", "peak_memory_bytes")
 """Columns that are equal in every run of the same code."""
-ACCURACY, SQUARED_ERROR = "accuracy", "-MSE"
+ACCURACY_COLUMN, SQUARED_ERROR = "accuracy", "-MSE"
 """The columns of test scores.
 
 `accuracy` is the share of right answers, `-MSE` minus the squared error.
@@ -128,7 +128,7 @@ def _caveat(difference: ScoreDifference, trained: Sequence[tuple[SeedScores, Sto
 
 
 def _column(scores: SeedScores) -> str:
-    return ACCURACY if (scores.scores >= 0).all() else SQUARED_ERROR
+    return ACCURACY_COLUMN if (scores.scores >= 0).all() else SQUARED_ERROR
 
 
 def _data_ids(run: StoredRun) -> dict[str, Any]:

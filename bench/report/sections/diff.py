@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import numbers
-from bench.analysis.diff import LATENCY, ORDER, BoundCheck, TwoRuns
+from bench.analysis.diff import LATENCY_COLUMN, ORDER, BoundCheck, TwoRuns
 from bench.analysis.latency_tests import NOT_COMPARABLE, CellComparison
 from bench.analysis.run_changes import Change, value_of
 from bench.report.document import Block, Bullets, Document, Paragraph, Section, TableBlock
@@ -62,7 +62,7 @@ def _cell_json(comparison: CellComparison, found: TwoRuns) -> dict[str, Any]:
 
 
 def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
-    return tuple(value_of(rows.get(cell_id, {}), LATENCY) for rows in found.rows)
+    return tuple(value_of(rows.get(cell_id, {}), LATENCY_COLUMN) for rows in found.rows)
 
 
 ABOUT_FAMILIES = "Geometric mean over the compared configurations of a family, with a 95 % t-interval over rounds."

@@ -12,7 +12,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peers import SHIPPED, Contender, Mean, PeerComparison, PeerPair, Place, both_with
+from bench.analysis.peers import SHIPPED, Contender, Mean, PeerComparison, PeerPair, PeerPlace, both_with
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
@@ -175,7 +175,7 @@ def peer_json(study: Study) -> dict[str, Any]:
     return {"standing": found}
 
 
-def _place_json(place: Place) -> dict[str, Any]:
+def _place_json(place: PeerPlace) -> dict[str, Any]:
     return {"part": place.part, "phase": place.phase, "n": place.seq_len, "batch_size": place.batch_size}
 
 
@@ -213,7 +213,7 @@ def cell_table(fastest: Sequence[PeerPair]) -> Table:
 def pair_table(pairs: Sequence[PeerPair]) -> Table:
     """Return ratios: a row per place and peer, a column per kind."""
     kinds = _in_order(pair.kind for pair in pairs)
-    by_row: dict[tuple[Place, str], dict[str, PeerPair]] = {}
+    by_row: dict[tuple[PeerPlace, str], dict[str, PeerPair]] = {}
     for pair in pairs:
         by_row.setdefault((pair.place, pair.peer), {})[pair.kind] = pair
     rows = [
@@ -279,7 +279,7 @@ def _number(value: float | None, text: Callable[[float], str]) -> Value:
     return "" if value is None else (text(value), float(value))
 
 
-def _place_values(place: Place) -> tuple[Value, Value, Value]:
+def _place_values(place: PeerPlace) -> tuple[Value, Value, Value]:
     return place.part, _number(place.seq_len, numbers.exact), _number(place.batch_size, numbers.exact)
 
 
