@@ -57,6 +57,8 @@ MEASURED = "measured"
 PREDICTED = "predicted"
 DIVERGED = "diverged"
 
+MS_PER_S = 1e3
+
 MUST_AGREE = (
     "cpu_model",
     "num_cores",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.significance import ONE_SEED, Row, ScoreDifference, compare_scores, holm
+from bench.analysis.significance import ONE_SEED, SEEDS_LOST, Row, ScoreDifference, compare_scores, holm
 from bench.intervals import LEVEL
 from bench.running.store import StoredRun
 from bench.running.table import SeedScores, item_scores_of
@@ -23,7 +23,6 @@ ACCURACY_COLUMN, SQUARED_ERROR = "accuracy", "-MSE"
 
 `accuracy` is the share of right answers, `-MSE` minus the squared error.
 """
-SEEDS_LOST = "seeds were lost"
 
 
 @dataclass(frozen=True, kw_only=True)

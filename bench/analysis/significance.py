@@ -23,7 +23,7 @@ TWO_WAY, MCNEMAR, PAIRED_T = "two-way t-test", "exact McNemar test", "paired t-t
 UNPAIRED = "two-way t-test, items unpaired"
 ONE_SEED = "one seed: other seeds may differ"
 NO_DIFFERENCE = "no significant difference"
-SEEDS_LOST = "not claimed: seeds were lost"
+SEEDS_LOST = "seeds were lost"
 
 Scores = NDArray[np.floating[Any]]
 Row = Mapping[str, Any]
@@ -93,7 +93,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         if self.seeds_lost:
-            return SEEDS_LOST
+            return f"not claimed: {SEEDS_LOST}"
         if self.difference.over_seeds:
             return f"{self.first} above {self.second}" if self.differs else NO_DIFFERENCE
         return f"{self.first} above {self.second}, these two trained models only" if self.differs else f"{NO_DIFFERENCE} between these two"

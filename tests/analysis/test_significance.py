@@ -192,7 +192,8 @@ def test_where_seeds_were_lost_nothing_is_significant() -> None:
     scores = {"a": np.ones((5, 60)), "b": np.zeros((5, 60)), "c": np.zeros((3, 60))}
     found = compare_groups(rows_of(list(scores)), scores, KEYS, planned_seeds=5)
     verdicts = {(pair.first, pair.second): (pair.significant, pair.verdict) for pair in found}
-    assert verdicts == {("a", "b"): (True, "a above b"), ("a", "c"): (False, SEEDS_LOST), ("b", "c"): (False, SEEDS_LOST)}
+    lost = (False, f"not claimed: {SEEDS_LOST}")
+    assert verdicts == {("a", "b"): (True, "a above b"), ("a", "c"): lost, ("b", "c"): lost}
     assert compare_groups(rows_of(["a", "c"]), scores, KEYS)[0].significant
 
 
