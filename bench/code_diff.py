@@ -88,20 +88,20 @@ def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bo
     from bench.running.code_rounds import measure_code
     from bench.running.code_run import CodeRun
     from bench.running.folder import make_empty_folder
-    from bench.running.revision_member import Code
+    from bench.running.revision_member import RevisionCode
 
     device, settings = plan.cells[0].cell.workload.device, plan.settings
     facts = environment.inspect_environment(threads=settings.threads, device=device, allocator=settings.allocator)
     run = CodeRun(first=first, second=second, plan=plan, environment=facts)
     with Stop(console.notice) as stop, checked_out([first, second]) as trees:
         folder = make_empty_folder(out, device, f"code-{first.short}-{second.short}")
-        codes = [Code(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
+        codes = [RevisionCode(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
         run = measure_code(run, codes, folder / RUN_FILE, stop)
     found = answer(run)
-    verdict = found.judge(bound) if bound else None
-    code_diff.show(found, verdict, form)
+    check = found.check(bound) if bound else None
+    code_diff.show(found, check, form)
     console.say(f"results: {folder / RUN_FILE}")
     if run.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if (verdict and verdict.failing) or any(cell.failed for cell in found.cells):
+    if (check and check.failing) or any(cell.failed for cell in found.cells):
         raise typer.Exit(EXIT_FAILED)

@@ -52,9 +52,10 @@ Assumed, not measured.
 """
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
-COUNTED = ("params", "flops")
+COUNTED_METRICS = ("params", "flops")
 """Metrics that run no step and use no device."""
-STEPS_PER_VISIT = 8
+WARM_UP_STEPS = 8
+SHORTEST_JOB_STEPS = 8
 """Steps of the shortest timing job, warm-up included."""
 
 
@@ -200,7 +201,10 @@ def estimated_cell_seconds(plan: Plan) -> dict[str, float]:
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
     """Estimate the time of one job, in seconds."""
     work = planned.cell.workload
-    step_s, overhead_s = estimated_step_seconds(planned, plan.settings), JOB_OVERHEAD_S["cpu" if job.metric in COUNTED else work.device]
+    step_s, overhead_s = (
+        estimated_step_seconds(planned, plan.settings),
+        JOB_OVERHEAD_S["cpu" if job.metric in COUNTED_METRICS else work.device],
+    )
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)
@@ -213,21 +217,21 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat in ("round", PILOT):
         return min(plan.settings.limit_s, overhead_s + _warm_seconds(step_s, plan.settings.sample_s) + 3 * step_s)
-    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED else 0.0))
+    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED_METRICS else 0.0))
 
 
 def _warm_seconds(step_s: float, sample_s: float) -> float:
     """Estimate the warm-up, in seconds.
 
-    It has STEPS_PER_VISIT steps; slow steps end it earlier, after two steps plus half of the sampling time.
+    It has WARM_UP_STEPS steps; slow steps end it earlier, after two steps plus half of the sampling time.
     """
-    return min(STEPS_PER_VISIT * step_s, 2 * step_s + sample_s / 2)
+    return min(WARM_UP_STEPS * step_s, 2 * step_s + sample_s / 2)
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
     """Estimate compilation on a GPU, for jobs that find an empty cache."""
     work = job.cell.workload
-    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED
+    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED_METRICS
     return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
 
 
@@ -237,9 +241,9 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
     return _step_flops(planned) / (nominal_flops_per_s(work.device, work.dtype) * (settings.threads if work.device == "cpu" else 1))
 
 
-def estimated_visit_seconds(planned: PlannedCell, settings: Settings) -> float:
+def estimated_shortest_job_seconds(planned: PlannedCell, settings: Settings) -> float:
     """Estimate the shortest job that times a step, in seconds."""
-    return JOB_OVERHEAD_S[planned.cell.workload.device] + STEPS_PER_VISIT * estimated_step_seconds(planned, settings)
+    return JOB_OVERHEAD_S[planned.cell.workload.device] + SHORTEST_JOB_STEPS * estimated_step_seconds(planned, settings)
 
 
 def nominal_flops_per_s(device: str, dtype: str) -> float:

@@ -12,7 +12,7 @@ from bench.spec import Plan, RequestError
 from models.layers.options import option_text
 
 if TYPE_CHECKING:
-    from bench.analysis.diff import Bound, Verdict
+    from bench.analysis.diff import Bound, BoundCheck
     from bench.analysis.study import Study
     from bench.running.store import StoredRun
 
@@ -76,23 +76,32 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
     return target / f"{axes.name}.md"
 
 
-def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> Verdict | None:
-    """Print one run against another; return the verdict on `bound`.
+def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> BoundCheck | None:
+    """Print one run against another; return the check of `bound`.
 
     `form` is `text`, `markdown` or `json`. With `folder`, also writes comparison.md there. Returns None without a bound.
     """
     from bench.analysis.diff import compare_two
     from bench.files import write_text_below
     from bench.report.markdown import to_markdown
-    from bench.report.sections.diff import about_cells, cells_table, changes_table, document_of, families_table, json_of, sentences
+    from bench.report.sections.diff import (
+        about_cells,
+        cells_table,
+        changes_table,
+        check_sentence,
+        document_of,
+        families_table,
+        json_of,
+        sentences,
+    )
 
     found = compare_two(first, second)
-    verdict = found.judge(bound) if bound else None
-    page = to_markdown(document_of(found, verdict))
+    check = found.check(bound) if bound else None
+    page = to_markdown(document_of(found, check))
     if folder:
         writing(folder, lambda: write_text_below(folder, "comparison.md", page))
     if form == "json":
-        console.print_json(json_of(found, verdict))
+        console.print_json(json_of(found, check))
     elif form == "markdown":
         console.print_text(page)
     else:
@@ -100,11 +109,11 @@ def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, fold
         for title, table in tables.items():
             if table.rows:
                 console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
-        lines = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([verdict.text] if verdict else [])]
+        lines = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([check_sentence(check)] if check else [])]
         console.print_text("\n" + "\n".join(lines))
     if folder:
         console.say(f"comparison: {folder / 'comparison.md'}")
-    return verdict
+    return check
 
 
 def _chance(task: str) -> float | None:

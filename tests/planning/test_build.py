@@ -19,7 +19,7 @@ from bench.planning.recipe import parse_recipe
 from bench.planning.timing import uncounted_calls
 from bench.running.store import parse_plan
 from bench.serialize import to_json
-from bench.spec import Plan, Recipe, RequestError, Settings
+from bench.spec import Plan, Recipe, RequestError, Settings, Skipped
 from tests.requested import parse_request
 
 
@@ -41,6 +41,14 @@ def test_the_plan_id_is_of_the_work_alone() -> None:
     plan = planned()
     assert dataclasses.replace(plan, name="other", command="x", created="y").plan_id == plan.plan_id
     assert planned(seed=1).plan_id != plan.plan_id
+
+
+def test_a_skip_reworded_is_the_same_plan() -> None:
+    skipped = Skipped(model="vit", seq_len=17, budget=1000, reason="too small")
+    plan = dataclasses.replace(planned(), skipped=(skipped,))
+    assert dataclasses.replace(plan, skipped=(dataclasses.replace(skipped, reason="no shape is as small"),)).plan_id == plan.plan_id
+    assert dataclasses.replace(plan, skipped=(dataclasses.replace(skipped, seq_len=65),)).plan_id != plan.plan_id
+    assert dataclasses.replace(plan, skipped=()).plan_id != plan.plan_id
 
 
 def test_axes_multiply_but_a_model_without_attention_has_one_kernel() -> None:
