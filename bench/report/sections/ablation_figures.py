@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bench.analysis.effects import COSTS, QUALITIES, Effect, place_text
-from bench.report.charts.style import BLACK, HOLLOW, SPARE_MARKERS, slug
+from bench.report.charts.style import INK, PAPER, SPARE_MARKERS, slug
 from bench.report.charts.ticks import linear_ticks
 from bench.report.document import FigureBlock
 from bench.spec import MEASURES, Measure, Part
@@ -99,13 +99,13 @@ def _draw_panel(axis: Axes, arms: Sequence[str], effects: Sequence[Effect], styl
         height = rows[effect.contrast.arm] + offsets[place]
         if math.isfinite(estimate.high) and estimate.low < estimate.high:
             axis.plot([estimate.low, estimate.high], [height, height], color=color, linewidth=1.4)
-        filled = color if effect.shown or effect.p_adjusted is None else HOLLOW
+        filled = color if effect.shown or effect.p_adjusted is None else PAPER
         axis.plot([estimate.estimate], [height], marker=marker, linestyle="", color=color, markerfacecolor=filled, markersize=5)
 
 
 def _set_axis(axis: Axes, measure: Measure, effects: Sequence[Effect]) -> None:
     axis.set_title(f"{measure.title}{', ratio' if measure.is_ratio else ', difference'}")
-    axis.axvline(1.0 if measure.is_ratio else 0.0, color=BLACK, linewidth=0.8, zorder=0)
+    axis.axvline(1.0 if measure.is_ratio else 0.0, color=INK, linewidth=0.8, zorder=0)
     bounds = [b for e in effects for b in (e.estimate.low, e.estimate.high, e.estimate.estimate) if math.isfinite(b)]
     if not measure.is_ratio:
         low, high = min([*bounds, 0.0]), max([*bounds, 0.0])
