@@ -36,12 +36,9 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
     styles = series_styles(study.frame["label"])
     shown = [relative_lines(times, styles) for times in found]
     figure, axes = panels(len(found), [line.label for lines in shown for line in lines])
-    bounds = [bound for lines in shown for line in lines for bound in (*line.low, *line.high)]
+    bounds = [bound for lines in shown for line in lines for bound in (*line.low, *line.high)]  # one scale for both panels
     for times, lines, axis in zip(found, shown, axes, strict=True):
-        length_axis(axis, [n for line in lines for n in line.x])
-        log_value_axis(axis, bounds, lambda ratio: f"{ratio:g}\N{MULTIPLICATION SIGN}", "time relative to attention")
-        draw_series(axis, lines)
-        label_ends(axis, lines)
+        fill_relative_panel(axis, lines, bounds)
         axis.set_title(_place(times.scope.keys))
     num = sum(len(line.points) for times in found for line in times.lines)
     how = f"Bands hold 95 % for all {num} ratios together" if study.timings else "Ratios of medians, since no rounds could be paired"
@@ -52,6 +49,14 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
         figure=figure,
         missing=_left_out([line.label for times in found for line in times.lines[MAX_LINES:]]),
     )
+
+
+def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
+    """Draw ratios of times; `bounds` lie within the y axis."""
+    length_axis(axis, [n for line in lines for n in line.x])
+    log_value_axis(axis, bounds, lambda ratio: f"{ratio:g}\N{MULTIPLICATION SIGN}", "time relative to attention")
+    draw_series(axis, lines)
+    label_ends(axis, lines)
 
 
 def relative_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
@@ -143,31 +148,35 @@ def draw_memory(study: Study) -> FigureBlock | None:
         return None
     scope = scopes[0]
     rows = main_rows(scope.rows)
-    styles = series_styles(study.frame["label"])
-    found = {str(label): members for label, members in rows.groupby("label", sort=False)}
-    lines = memory_lines(dict(list(found.items())[:MAX_LINES]), styles, study.plan.settings.margin)
+    lines = memory_lines(rows, series_styles(study.frame["label"]), study.plan.settings.margin)
     figure, (axis,) = panels(1, [line.label for line in lines])
-    length_axis(axis, rows["place"])
-    bytes_axis(axis, list(rows["peak_memory_bytes"]), "peak memory")
-    _draw_slopes(axis, lines)
-    draw_series(axis, lines)
-    label_ends(axis, lines)
+    fill_memory_panel(axis, lines)
     predicted = "; hollow points are predicted" if any(any(line.hollow) for line in lines) else ""
     return FigureBlock(
         name="memory",
         title=memory_title(rows),
         caption=f"Peak of live tensors in {_work(scope.keys)}, {_size(scope.keys)}{predicted}. Dotted lines grow as {LINEAR} and {QUADRATIC}.",
         figure=figure,
-        missing=_left_out(list(found)[MAX_LINES:]),
+        missing=_left_out(list(dict.fromkeys(rows["label"]))[MAX_LINES:]),
     )
 
 
-def memory_lines(found: Mapping[str, pandas.DataFrame], styles: Mapping[str, SeriesStyle], margin: float) -> list[Line]:
+def fill_memory_panel(axis: Axes, lines: Sequence[Line]) -> None:
+    """Draw bytes, with dotted guides for n and n squared."""
+    length_axis(axis, [n for line in lines for n in line.x])
+    bytes_axis(axis, [value for line in lines for value in line.y], "peak memory")
+    _draw_slopes(axis, lines)
+    draw_series(axis, lines)
+    label_ends(axis, lines)
+
+
+def memory_lines(rows: pandas.DataFrame, styles: Mapping[str, SeriesStyle], margin: float) -> list[Line]:
     """Return a line per model; models within the margin at every n share one."""
+    found = {str(label): members for label, members in list(rows.groupby("label", sort=False))[:MAX_LINES]}
     groups: list[list[str]] = []
-    for label, rows in found.items():
+    for label, members in found.items():
         for group in groups:
-            if _agree(rows, found[group[0]], margin):
+            if _agree(members, found[group[0]], margin):
                 group.append(label)
                 break
         else:
@@ -205,10 +214,10 @@ def memory_title(rows: pandas.DataFrame) -> str:
     reference = next((label for label in attentions(rows).values() if label in last), "")
     ours = next((label for label in last if role_of(label) == "gmlp"), "")
     explicit = next((label for label in last if role_of(label) == "explicit"), "")
-    others = [(name, label) for name, label in (("gMLP", ours), ("explicit attention", explicit)) if label]
+    others = [(name, label) for name, label in (("gMLP", ours), ("explicit", explicit)) if label]
     if reference and others:
         name = "fused attention" if explicit else "attention"
-        (first, label), *rest = others
+        (first, label), *rest = others if ours else [("explicit attention", explicit)]
         more = "".join(f", {other} {_times(last[found] / last[reference])}" for other, found in rest)
         return f"{place} {first} takes {_times(last[label] / last[reference])} {name}'s memory{more}"
     lowest, highest = (f(last, key=lambda label: last[label]) for f in (min, max))
