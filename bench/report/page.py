@@ -21,6 +21,7 @@ from bench.report.charts.effects import draw_effects
 from bench.report.charts.figures import absent, draw_figures
 from bench.report.charts.peers import draw_peers
 from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
+from bench.report.charts.saturation import draw_saturation
 from bench.report.charts.style import series_styles
 from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, ExplorerBlock, Paragraph, Section, TableBlock
 from bench.report.explorer import explorer_data
@@ -40,7 +41,7 @@ from bench.spec import NO_TEACHER, Plan, Recipe
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
-SINGLE_FIGURES = (draw_effects, draw_peers, draw_crossing, draw_quadratic_bytes)
+SINGLE_FIGURES = (draw_effects, draw_peers, draw_saturation, draw_crossing, draw_quadratic_bytes)
 
 
 def build_document(study: Study, *, every_figure: bool = False) -> Document:
@@ -65,7 +66,7 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
             *(*draw_rooflines(study, styles), *draw_limits(study, styles)),
             *(Paragraph(text=sentence) for sentence in absent(frame, study.plan.metrics)),
         ),
-        **_section("Saturation", saturation_blocks(study, styles)),
+        **_section("Saturation", saturation_blocks(study)),
         **_section("Distance from the device's limits", limit_blocks(study)),
         "How cost grows with n": growth_blocks(study),
         "Where the n^2 terms are": where_quadratic(study),
