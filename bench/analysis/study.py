@@ -27,6 +27,7 @@ from bench.analysis.predictions import judge_prediction
 from bench.analysis.quadratic_terms import HeldBytes, flops_by_degree, held_bytes, quadratic_home
 from bench.analysis.ranking import Ranking, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
+from bench.analysis.relative import RelativeTimes, relative_times
 from bench.analysis.saturation import Saturation, saturations
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
@@ -121,6 +122,11 @@ class Study:
         own_length = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
         placed = frame.assign(seq_len=lengths, label=frame["label"] + own_length)
         return rank_latency(placed, (*varying(frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
+
+    @functools.cached_property
+    def relative_times(self) -> Sequence[RelativeTimes]:
+        """Times relative to fused attention, in the primary scopes."""
+        return relative_times(self.frame, self.timings, compared_lengths(self.plan), self.plan.settings.margin)
 
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
