@@ -16,12 +16,16 @@ from bench.analysis.frame import constant_work, failed, unstable, varying
 from bench.analysis.study import Study
 from bench.planning.tuning import LEARNING_RATE_SPREAD
 from bench.report import tables
+from bench.report.charts.crossing import draw_crossing
+from bench.report.charts.effects import draw_effects
 from bench.report.charts.figures import absent, draw_figures
+from bench.report.charts.peers import draw_peers
+from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
+from bench.report.charts.saturation import draw_saturation
 from bench.report.charts.style import series_styles
 from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, ExplorerBlock, Paragraph, Section, TableBlock
 from bench.report.explorer import explorer_data
 from bench.report.sections.ablation import effect_blocks, question_blocks
-from bench.report.sections.ablation_figures import draw_effects
 from bench.report.sections.answer import answer
 from bench.report.sections.curve_fits import fits_blocks
 from bench.report.sections.growth import draw_exponents, growth_blocks
@@ -37,6 +41,7 @@ from bench.spec import NO_TEACHER, Plan, Recipe
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
+SINGLE_FIGURES = (draw_effects, draw_peers, draw_saturation, draw_crossing, draw_quadratic_bytes)
 
 
 def build_document(study: Study, *, every_figure: bool = False) -> Document:
@@ -56,11 +61,12 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
         "Cost": _cost(cells),
         "Figures": (
             *([ExplorerBlock(data=rows)] if (rows := explorer_data(frame)) else []),
+            *(figure for draw in SINGLE_FIGURES if (figure := draw(study))),
             *(*draw_figures(study, styles), *draw_exponents(study.growth, styles)),
             *(*draw_rooflines(study, styles), *draw_limits(study, styles)),
             *(Paragraph(text=sentence) for sentence in absent(frame, study.plan.metrics)),
         ),
-        **_section("Saturation", saturation_blocks(study, styles)),
+        **_section("Saturation", saturation_blocks(study)),
         **_section("Distance from the device's limits", limit_blocks(study)),
         "How cost grows with n": growth_blocks(study),
         "Where the n^2 terms are": where_quadratic(study),
@@ -99,8 +105,7 @@ def _answer(study: Study) -> dict[str, tuple[Block, ...]]:
 
 
 def _effects(study: Study) -> dict[str, tuple[Block, ...]]:
-    blocks = effect_blocks(study)
-    return _section("Effects and their cost", (*draw_effects(study.plan.parts, study.effects), *blocks) if blocks else ())
+    return _section("Effects and their cost", effect_blocks(study))
 
 
 def _verdicts(study: Study) -> tuple[Block, ...]:
