@@ -24,9 +24,10 @@ from bench.analysis.kernel_shares import KernelShare, kernel_shares
 from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
 from bench.analysis.peers import PeerComparison, compare_peers
 from bench.analysis.predictions import judge_prediction
-from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
+from bench.analysis.quadratic_terms import HeldBytes, flops_by_degree, held_bytes, quadratic_home
 from bench.analysis.ranking import Ranking, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
+from bench.analysis.relative import RelativeTimes, relative_times
 from bench.analysis.saturation import Saturation, saturations
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
@@ -137,6 +138,11 @@ class Study:
         return rank_latency(placed, (*varying(self.frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
 
     @functools.cached_property
+    def relative_times(self) -> Sequence[RelativeTimes]:
+        """Times relative to fused attention, in the primary scopes."""
+        return relative_times(self.frame, self.timings, compared_lengths(self.plan), self.plan.settings.margin)
+
+    @functools.cached_property
     def growth(self) -> Sequence[Growth]:
         """The growth of every series with n."""
         return growth_of(self.evidence.shaped, self.evidence.fits)
@@ -165,6 +171,11 @@ class Study:
     def quadratic_home(self) -> pandas.DataFrame:
         """The n^2 terms of every cell, in weights or activations."""
         return quadratic_home(self.plan)
+
+    @functools.cached_property
+    def held_bytes(self) -> Sequence[HeldBytes]:
+        """The counted bytes of every series by power of n."""
+        return held_bytes(self.evidence.shaped, self.evidence.fits)
 
     @functools.cached_property
     def regimes(self) -> pandas.DataFrame:

@@ -70,7 +70,8 @@ def safe_json(data: Any) -> Markup:
 def _rest(table: Table) -> Markup:
     """Return the rows beyond `PAGE_ROWS` as JSON: texts, sort keys, tones."""
     tones = {text: tone(text) for row in table.rows for text, badge in zip(row, table.badges, strict=False) if badge}
-    return safe_json({"rows": table.rows[PAGE_ROWS:], "keys": table.keys[PAGE_ROWS:], "tones": tones})
+    keys = [[None if key is None else float(f"{key:.6g}") for key in row] for row in table.keys[PAGE_ROWS:]]
+    return safe_json({"rows": table.rows[PAGE_ROWS:], "keys": keys, "tones": tones})
 
 
 def _source(name: str) -> Markup:

@@ -12,8 +12,13 @@ from bench import numbers
 from bench.analysis.frame import constant_work, failed, unstable, varying
 from bench.analysis.study import Study
 from bench.report import tables
-from bench.report.charts.figures import draw_figures
-from bench.report.charts.style import series_styles
+from bench.report.charts.against_length import draw_exponents, draw_memory, draw_relative_time
+from bench.report.charts.crossing import draw_crossing
+from bench.report.charts.effects import draw_effects
+from bench.report.charts.peers import draw_peers
+from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
+from bench.report.charts.quality import draw_quality
+from bench.report.charts.saturation import draw_saturation
 from bench.report.document import (
     CELLS_ANCHOR,
     Block,
@@ -29,15 +34,14 @@ from bench.report.document import (
 from bench.report.explorer import explorer_data
 from bench.report.sections import winners
 from bench.report.sections.ablation import PREDICTIONS_CAPTION, TARGETS_CAPTION, effect_blocks
-from bench.report.sections.ablation_figures import draw_effects
 from bench.report.sections.answer import answer_sentences, question_of
 from bench.report.sections.curve_fits import fits_blocks
-from bench.report.sections.growth import draw_exponents, growth_blocks
+from bench.report.sections.growth import growth_blocks
 from bench.report.sections.method import counters, how_numbers_were_made, machine_and_software, reproduction
 from bench.report.sections.pairs import pair_blocks
 from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
-from bench.report.sections.roofline import draw_rooflines, limit_blocks
+from bench.report.sections.roofline import limit_blocks
 from bench.report.sections.saturation import saturation_blocks
 from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import claim_lines
@@ -89,7 +93,7 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
         "Pair by pair: who is faster": pair_blocks(study),
         "How cost grows with n": growth_blocks(study),
         "Where the n² terms are": where_quadratic(study),
-        "Saturation": saturation_blocks(study, series_styles([*study.frame["label"], *study.frame["model"]])),
+        "Saturation": saturation_blocks(study),
         "Distance from the device's limits": limit_blocks(study),
         "Fitted curves": fits_blocks(study.records, study.plan),
         "Learned weights": weights_blocks(study.records, study.plan, every_figure=every_figure),
@@ -106,9 +110,11 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
 
 
 def _figures(study: Study) -> list[FigureBlock]:
-    styles = series_styles([*study.frame["label"], *study.frame["model"]])
-    found = [*draw_effects(study.plan.parts, study.effects), *draw_figures(study, styles), *draw_exponents(study.growth, styles)]
-    return [*found, *draw_rooflines(study, styles)][:MAX_PAGE_FIGURES]
+    singles = (
+        *(draw_effects, draw_peers, draw_saturation, draw_relative_time, draw_memory, draw_crossing, draw_quadratic_bytes),
+        *(draw_exponents, draw_quality),
+    )
+    return [figure for draw in singles if (figure := draw(study))][:MAX_PAGE_FIGURES]
 
 
 def brief(document: Document) -> Document:

@@ -47,8 +47,8 @@ def test_twelve_models_have_twelve_looks() -> None:
 def test_models_are_named_as_people_write_them() -> None:
     names = {
         "gmlp": "gMLP",
-        "vit (auto)": "ViT, fused",
-        "deit-s (math)": "DeiT-s, explicit",
+        "vit (auto)": "fused ViT",
+        "deit-s (math)": "explicit DeiT-s",
         "metaformer+mixer=window_attention": "window attention",
     }
     assert {label: display_name(label) for label in names} == names

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from bench.report.charts.style import INK, PAPER, SeriesStyle, slug
 
 WIDTH, PANEL_HEIGHT = 6.0, 2.8
-LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.12, 0.32, 0.5
+LEFT, RIGHT, TOP, BOTTOM = 0.82, 0.12, 0.32, 0.5
 """Margins of a panel; labels at line ends come on top of `RIGHT`."""
 LABEL_POINTS, LABEL_CHARACTERS, LABEL_GAP = 8.5, 20, 8.0
 CHARACTER_WIDTH = 0.62
@@ -44,11 +44,11 @@ class Line:
 
 
 def panels(
-    num: int, labels: Sequence[str], *, width: float = WIDTH, height: float = PANEL_HEIGHT, across: int = 1
+    num: int, labels: Sequence[str], *, width: float = WIDTH, height: float = PANEL_HEIGHT, across: int = 1, top: float = TOP
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of `num` panels, `across` in a row.
 
-    Each panel is `width` by `height` inches and leaves room on its right for `labels`.
+    Each panel is `width` by `height` inches and leaves room on its right for `labels`, and `top` above.
     """
     down = -(-num // across)
     figure = Figure(figsize=(width * across, height * down))
@@ -57,7 +57,7 @@ def panels(
     for place in range(num):
         row, column = divmod(place, across)
         left, bottom = column * width + LEFT, (down - 1 - row) * height + BOTTOM
-        size = (width - LEFT - room) / (width * across), (height - TOP - BOTTOM) / (height * down)
+        size = (width - LEFT - room) / (width * across), (height - top - BOTTOM) / (height * down)
         axes.append(figure.add_axes((left / (width * across), bottom / (height * down), *size)))
     return figure, axes
 
@@ -146,10 +146,10 @@ def _height(group: Sequence[int], heights: Sequence[float]) -> float:
     return sum(heights[i] for i in group)
 
 
-def draw_guide(axis: Axes, value: Callable[[float], float], text: str) -> None:
+def draw_guide(axis: Axes, value: Callable[[float], float], text: str, *, below: bool = False) -> None:
     """Draw a dotted guide across the axis, named at its right end.
 
-    `value` gives its height at an x. Call after the limits are set.
+    `value` gives its height at an x. `below`: write the name under the guide. Call after the limits are set.
     """
     low, high = axis.get_xlim()
     x = np.geomspace(low, high) if axis.get_xscale() == "log" else np.linspace(low, high)
@@ -165,10 +165,10 @@ def draw_guide(axis: Axes, value: Callable[[float], float], text: str) -> None:
     axis.annotate(
         text,
         (x[end], y[end]),
-        (-3, 2),
+        (-4, -3 if below else 2),
         textcoords="offset points",
         ha="right",
-        va="bottom",
+        va="top" if below else "bottom",
         fontsize=LABEL_POINTS - 1,
         color=INK,
         alpha=0.8,
@@ -182,7 +182,7 @@ def _end(line: Line) -> tuple[float, float]:
 
 
 def _wrapped(label: str) -> str:
-    return textwrap.fill(label, LABEL_CHARACTERS)
+    return textwrap.fill(label, LABEL_CHARACTERS, break_long_words=False)
 
 
 def _figure_of(axis: Axes) -> Figure:

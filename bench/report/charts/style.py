@@ -26,7 +26,7 @@ No other part of a figure has these colours: the page replaces them by those of 
 DARK = {INK: "#e6e8eb", GRID: "#3a4048", PAPER: "#14171a"}
 # Okabe and Ito, "Color Universal Design"; where theirs is too pale, a darker one: each has a contrast of 3:1 on both papers
 VERMILLION, BLUE, GREEN, PURPLE = "#d55e00", "#0072b2", "#009e73", "#9a5fc4"
-OCHRE, PINK, TEAL, GREY = "#a67c00", "#c4528c", "#2a8c9e", "#7b7d80"
+OCHRE, PINK, TEAL, BROWN, GREY = "#a67c00", "#c4528c", "#2a8c9e", "#a0694b", "#7b7d80"
 HASH_SALT = "gmlp-bench"
 SETTINGS: dict[str, Any] = {
     # the stack of the page; matplotlib measures with the first that is installed
@@ -85,9 +85,9 @@ class PartStyle:
 
 
 ROLES = {"gmlp": VERMILLION, "fused": BLUE, "explicit": PURPLE, "transformer": GREEN}
-SPARE_COLORS = (OCHRE, TEAL, PINK, GREY)
+SPARE_COLORS = (OCHRE, TEAL, PINK, BROWN, GREY)
 MARKERS = {VERMILLION: "osDvP", BLUE: "s^DvP", PURPLE: "Dv^P<", GREEN: "^PvX<"}
-SPARE_MARKERS = "vPX<D"
+SPARE_MARKERS = "vPX<D>"
 LINES: tuple[LineStyle, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 SPARE_LINES = (*LINES[1:], "-")
 PARTS = (
@@ -146,13 +146,13 @@ def role_of(label: str) -> str:
 
 
 def display_name(label: str) -> str:
-    """Return the name of a model as figures show it: `ViT, fused`."""
+    """Return the name of a model as figures show it: `fused ViT`."""
     model, _, kernel = label.removesuffix(")").partition(" (")
-    name = model.removeprefix(METAFORMER).replace("_", " ") if model.startswith(METAFORMER) else model
+    name = model.removeprefix(METAFORMER).replace("_", " ").replace(":", " ") if model.startswith(METAFORMER) else model
     for written, spoken in NAMES.items():
         if name == written or name.startswith((f"{written}-", f"{written}+")):
             name = spoken + name.removeprefix(written)
-    return f"{name}, {KERNELS.get(kernel, kernel)}" if kernel else name
+    return f"{KERNELS.get(kernel, kernel)} {name}" if kernel else name
 
 
 METAFORMER = "metaformer+mixer="
@@ -183,7 +183,7 @@ def _of_role(color: str, place: int) -> SeriesStyle:
 
 
 def _spare(place: int) -> SeriesStyle:
-    # four colours and five markers give twenty pairs before one repeats
+    # five colours and six markers give thirty pairs before one repeats
     return SeriesStyle(
         color=SPARE_COLORS[place % len(SPARE_COLORS)],
         marker=SPARE_MARKERS[place % len(SPARE_MARKERS)],

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
+from bench import numbers
+
 STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9))
 ENOUGH_TICKS = 3
 MAX_TICKS = 8
 LENGTH_MARGIN = 0.05
-MAX_LENGTH_TICKS = 7
+MAX_POWERS = 7
 MIN_LABEL_DISTANCE = 0.075
+BYTES_MARGIN = 1.3
 LENGTH_LABEL = "sequence length n (tokens)"
 
 
@@ -28,17 +32,17 @@ def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
     middle, half = (low + high) / 2, span * (0.5 + LENGTH_MARGIN)
     axis.set_xscale("log", base=2)
     axis.set_xlim(math.exp(middle - half), math.exp(middle + half))
-    ticks = _powers_of_two(math.exp(middle - half), math.exp(middle + half))
+    ticks = powers_of_two(math.exp(middle - half), math.exp(middle + half))
     if len(values) == 1 or len(ticks) < 2:
         ticks = [value for value, keep in zip(values, spaced([math.log(value) / (2 * half) for value in values]), strict=True) if keep]
     _set_ticks(axis, "x", ticks, [f"{tick:.0f}" for tick in ticks])
     axis.set_xlabel(LENGTH_LABEL)
 
 
-def _powers_of_two(low: float, high: float) -> list[float]:
-    """Return at most `MAX_LENGTH_TICKS` evenly spaced powers of two."""
+def powers_of_two(low: float, high: float) -> list[float]:
+    """Return at most `MAX_POWERS` evenly spaced powers of two."""
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-    return [2.0**power for power in range(first, last + 1, max(1, math.ceil((last - first + 1) / MAX_LENGTH_TICKS)))]
+    return [2.0**power for power in range(first, last + 1, max(1, math.ceil((last - first + 1) / MAX_POWERS)))]
 
 
 def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
@@ -53,6 +57,16 @@ def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], 
     axis.set_ylim(low, high)
     ticks = round_ticks(low, high)
     _set_ticks(axis, "y", ticks, [text(tick) for tick in ticks])
+    axis.set_ylabel(label)
+
+
+def bytes_axis(axis: Axes, values: Sequence[float], label: str) -> None:
+    """Set a logarithmic y axis for bytes, with ticks at powers of two."""
+    low, high = min(values) / BYTES_MARGIN, max(values) * BYTES_MARGIN
+    axis.set_yscale("log", base=2)
+    axis.set_ylim(low, high)
+    ticks = powers_of_two(low, high)
+    _set_ticks(axis, "y", ticks, [re.sub(r"\.0+ ", " ", numbers.bytes_text(tick)) for tick in ticks])
     axis.set_ylabel(label)
 
 

@@ -39,7 +39,7 @@ PHASES = {"infer": "inference", "train": "training"}
 def question_of(plan: Plan) -> str:
     """Return the plan's question, or make one from what it compares."""
     if plan.question:
-        return plan.question.text
+        return plan.question.text.replace("n^2", "n²")
     if plan.name in catalog.names("ablations"):
         return catalog.summary("ablations", plan.name)
     models = list(dict.fromkeys(spell_out_model(planned.cell.model.name) for planned in plan.cells))

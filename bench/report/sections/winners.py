@@ -67,7 +67,8 @@ class Condition:
 def conditions(study: Study) -> list[Condition]:
     """Return every condition with two models or more, the primary one first.
 
-    Inference comes before training, eager before other engines, and a small fixed batch before others; then the policy, then more values.
+    Several values come before a single one, inference before training, eager before other engines, and a small fixed batch before others; then
+    the policy, then more values.
     """
     sizes = {row["size"]: (row["match"], row["budget"]) for row in study.frame[["size", "match", "budget"]].to_dict("records")}
     found: dict[tuple[Any, ...], dict[float, Ranking]] = {}
@@ -101,6 +102,7 @@ def _condition(match: str, budget: Any, work: Mapping[str, Any], rankings: Mappi
         workload=tuple(WORDS.get(str(value), str(value)) for value in work.values() if value not in USUAL),
         rankings=dict(sorted(rankings.items())),
         rank=(
+            len(rankings) == 1,
             work.get("phase", "infer") != "infer",
             work.get("engine", "eager") != "eager",
             not fixed,
@@ -158,7 +160,14 @@ def field_text(ranking: Ranking) -> str:
     if outcome == OPEN or len(leaders) > MAX_LEADERS:
         return "not shown"
     mark = " = " if all(pair.equal for pair in ranking.level) else " or "
-    return f"{mark.join(map(spell_out_model, leaders))} {numbers.significant(_behind(ranking)[0].ratio)}×"
+    return f"{_joined([spell_out_model(label) for label in leaders], mark)} {numbers.significant(_behind(ranking)[0].ratio)}×"
+
+
+def _joined(names: Sequence[str], mark: str) -> str:
+    """Join names, writing a kernel that they share once."""
+    kernel = f"{names[0].partition(' ')[0]} "
+    shared = kernel if len(names) > 1 and all(name.startswith(kernel) for name in names) else ""
+    return shared + mark.join(name.removeprefix(shared) for name in names)
 
 
 def _outcome(ranking: Ranking) -> tuple[str, ...]:

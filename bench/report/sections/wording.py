@@ -30,5 +30,5 @@ def spell_out_model(label: str) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Join names as `a, b and c`."""
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    """Join names as `a, b and c`; "" without any."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
