@@ -1,12 +1,19 @@
-"""Split closed-form FLOPs by power of n, and find the n^2 terms.
+"""Split FLOPs and bytes by power of n, and find the n^2 terms.
 
-Reads polynomials and builds no model.
+FLOPs come from closed forms, bytes from exact fits to counts. Builds no model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import pandas
 
+from bench.analysis.growth import ACTIVATIONS, WEIGHTS, Fits
+from bench.analysis.scaling import Decomposition
+from bench.analysis.series import Series
 from bench.spec import Plan, PlannedCell
 from models.layers.cost import ZERO
 
@@ -50,6 +57,56 @@ def quadratic_home(plan: Plan) -> pandas.DataFrame:
         found.append((*_identity(planned), quadratic, share, weights, planned.sizing.params_seq, tuple(homes[True]), tuple(homes[False])))
     columns = ("flops_coefficient", "flops_share", "weights_coefficient", "params_seq", "weight_terms", "activation_terms")
     return pandas.DataFrame(found, columns=[*IDENTITY, *columns])
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldBytes:
+    """The bytes of one series by power of n.
+
+    `keys`: the shared values (`bench.analysis.series.SERIES_KEYS`).
+    `lengths`: the lengths that both polynomials were fitted to.
+    `weights`, `activations`: fits to the counted bytes, activations per sample.
+    """
+
+    keys: Mapping[str, Any]
+    lengths: tuple[int, ...]
+    weights: Decomposition
+    activations: Decomposition
+
+    def parts(self, n: int, batch: int) -> dict[str, float]:
+        """Return the bytes at `n` tokens of each part.
+
+        The parts are `weights`, `weights_n2`, `activations` and `activations_n2`. Activations grow with the batch, weights do not.
+        """
+        (weights, weights_n2), (activations, activations_n2) = _by_power(self.weights, n), _by_power(self.activations, n)
+        return {
+            "weights": weights,
+            "weights_n2": weights_n2,
+            "activations": batch * activations,
+            "activations_n2": batch * activations_n2,
+        }
+
+
+def held_bytes(shaped: Sequence[Series], fits: Fits) -> list[HeldBytes]:
+    """Split the counted bytes of every series whose counts a polynomial fits.
+
+    `shaped`: series of one shape.
+    """
+    found = []
+    for series in shaped:
+        weights, activations = fits.of_counts(series, WEIGHTS), fits.of_counts(series, ACTIVATIONS)
+        if weights.fits and activations.fits:
+            lengths = tuple(n for n in activations.lengths if n in weights.lengths)
+            found.append(HeldBytes(keys=series.keys, lengths=lengths, weights=weights, activations=activations))
+    return found
+
+
+def _by_power(fit: Decomposition, n: int) -> tuple[float, float]:
+    """Return the value of a + b n, and that of c n^2."""
+    assert fit.a is not None
+    assert fit.b is not None
+    assert fit.c is not None
+    return fit.a.estimate + fit.b.estimate * n, fit.c.estimate * n**QUADRATIC
 
 
 def _in_closed_form(plan: Plan) -> list[PlannedCell]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bench import numbers
 from bench.analysis.growth import Growth
+from bench.report.sections.answer import answer_sentences
 from tests.docs.reading import FAMILIES, Figures, accuracy, exponent, interval_text, ratio, row, rows, run, table
 
 SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
@@ -21,7 +22,7 @@ CONTRASTS = ((GMLP, FUSED_VIT), (GMLP, EXPLICIT_VIT), (EXPLICIT_VIT, FUSED_VIT))
 KEPT = {"match": "shape", "budget": 252e3, "batching": "batch 4", "phase": "infer", "engine": "eager"}
 """One shape each, kept as n grows."""
 POLICIES = {"shape": "parameters at n = 17, shape kept", "flops": "FLOPs", "params": "parameters"}
-FAMILY_COLUMNS = {"seq_len": numbers.whole, "params": numbers.exact, "flops": numbers.count, "peak_memory_bytes": numbers.bytes_text}
+FAMILY_COLUMNS = {"seq_len": numbers.whole, "flops": numbers.count, "peak_memory_bytes": numbers.bytes_text}
 PARAMS = {"match": "params", "batching": "batch 1"}
 """A shape at each n."""
 PARAMS_PLACES = {**dict.fromkeys((17, 65, 257, 513, 1025), (SEQ, 5e6)), 4097: (EXPLICIT, 80e6)}
@@ -166,7 +167,7 @@ def families_table() -> str:
     for of in found:
         line = [of["model"], *(form(of[column]) for column, form in FAMILY_COLUMNS.items())]
         lines.append([*line, "1" if of["model"] == "gmlp" else numbers.ratio(of["ratio"], of["ratio_low"], of["ratio_high"]), accuracy(of)])
-    return table(("model", "n", "params", "FLOPs per sample", "peak memory", "time over gMLP's", "accuracy, digits"), lines)
+    return table(("model", "n", "FLOPs per sample", "peak memory", "time over gMLP's", "accuracy, digits"), lines)
 
 
 def quadratic_share(model: Mapping[str, Any]) -> str:
@@ -203,6 +204,7 @@ def memory_crossing() -> str:
 FIGURES: Figures = {
     "headline": headline,
     "families": families_table,
+    "families_answer": lambda: " ".join(answer_sentences(run(THREE))),
     "published": published_table,
     "crossings": crossing_table,
     "time_share_gmlp": lambda: time_share(GMLP),

@@ -13,7 +13,7 @@ from bench.analysis.study import Study
 from bench.report.charts.figures import draw_figures
 from bench.report.charts.matplotlib import Quantity, draw_lines
 from bench.report.charts.sheets import MAX_LENGTHS, MAX_PANELS, MAX_SERIES, MAX_SHEETS, Panel, Sheet, drawable, sheets
-from bench.report.charts.style import figure_style, series_styles
+from bench.report.charts.style import PAPER, figure_style, series_styles
 
 MakeData = Callable[..., Study]
 WORKS = [
@@ -69,7 +69,7 @@ def test_a_series_breaks_where_a_cell_has_no_value_and_hollow_marks_its_caveat(m
     line, hollow = axis.lines[0], axis.lines[-1]
     assert [math.isfinite(value) for value in numpy.asarray(line.get_ydata())] == [True, False, True]
     assert numpy.asarray(hollow.get_xdata()).tolist() == [17]
-    assert hollow.get_markerfacecolor() == "white"
+    assert hollow.get_markerfacecolor() == PAPER
 
 
 def test_the_largest_grid_draws_with_every_series(make_data: MakeData) -> None:

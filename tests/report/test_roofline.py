@@ -9,7 +9,7 @@ import pandas
 import pytest
 from matplotlib.axes import Axes
 
-from bench.report.charts.style import figure_style, series_styles
+from bench.report.charts.style import PAPER, figure_style, series_styles
 from bench.report.document import FigureBlock
 from bench.report.sections.roofline import draw_rooflines
 
@@ -54,7 +54,7 @@ def test_every_cell_has_one_marker_hollow_where_launching_bounds_it(make_data: A
     axis = drawing.figure.axes[0]
     filled, hollow = drawn(axis, "series-gmlp"), drawn(axis, "series-gmlp-launch")
     assert (len(filled), len(hollow)) == (2, 1)
-    assert {line.get_markerfacecolor() for line in axis.get_lines() if str(line.get_gid()).endswith("-launch")} == {"white"}
+    assert {line.get_markerfacecolor() for line in axis.get_lines() if str(line.get_gid()).endswith("-launch")} == {PAPER}
     assert drawing.table is not None
     bound_by = drawing.table.headers.index("bound by")
     assert [row[bound_by] for row in drawing.table.rows] == ["launch", "bandwidth", "compute"]

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bench.report.charts.sheets import Sheet
-from bench.report.charts.style import HOLLOW, PartStyle, SeriesStyle, part_styles, slug
+from bench.report.charts.style import PAPER, PartStyle, SeriesStyle, part_styles, slug
 from bench.report.charts.ticks import LENGTH_LABEL, length_axis, log_value_axis, value_axis
 
 ONE_PANEL = (6.0, 3.6)
@@ -144,7 +144,7 @@ def _draw_line_series(axis: Axes, series: pandas.DataFrame, quantity: Quantity, 
         axis.errorbar(places, value, yerr=errors, fmt="none", ecolor=style.color, elinewidth=INTERVAL_WIDTH, capsize=3)
     if quantity.hollow is not None:
         chosen = quantity.hollow(series)
-        axis.plot(places[chosen], value[chosen], linestyle="", marker=style.marker, color=style.color, markerfacecolor=HOLLOW, zorder=3)
+        axis.plot(places[chosen], value[chosen], linestyle="", marker=style.marker, color=style.color, markerfacecolor=PAPER, zorder=3)
 
 
 def _line_handles(rows: pandas.DataFrame, quantity: Quantity, styles: Mapping[str, SeriesStyle]) -> Sequence[Line2D]:
@@ -153,7 +153,7 @@ def _line_handles(rows: pandas.DataFrame, quantity: Quantity, styles: Mapping[st
         Line2D([], [], color=styles[name].color, linestyle=styles[name].line, marker=styles[name].marker, label=name) for name in shown
     ]
     if quantity.hollow is not None and quantity.hollow(rows).any():
-        handles.append(Line2D([], [], color="#555555", linestyle="", marker="o", markerfacecolor=HOLLOW, label=quantity.hollow_label))
+        handles.append(Line2D([], [], color="#555555", linestyle="", marker="o", markerfacecolor=PAPER, label=quantity.hollow_label))
     if quantity.limit is not None:
         handles.append(Line2D([], [], color=LIMIT_COLOR, linewidth=INTERVAL_WIDTH, label=quantity.limit_label))
     return handles

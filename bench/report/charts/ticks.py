@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
+from bench import numbers
+
 STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9))
 ENOUGH_TICKS = 3
 MAX_TICKS = 8
-LENGTH_MARGIN = 0.12
+LENGTH_MARGIN = 0.05
+MAX_POWERS = 7
 MIN_LABEL_DISTANCE = 0.075
-CROWDED_LABELS = 6
-LENGTH_LABEL = "seq_len n (tokens)"
+BYTES_MARGIN = 1.3
+LENGTH_LABEL = "sequence length n (tokens)"
 
 
 def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
-    """Set a logarithmic x axis with a tick at every measured n.
+    """Set a logarithmic x axis with ticks at powers of two.
 
-    A label that would touch the previous one is omitted; its tick stays.
+    Without two powers between them, lengths have a tick each, unless its label would touch the previous one.
     """
     values = sorted(set(lengths))
     low, high = math.log(values[0]), math.log(values[-1])
     span = (high - low) or math.log(4)
     middle, half = (low + high) / 2, span * (0.5 + LENGTH_MARGIN)
-    axis.set_xscale("log")
+    axis.set_xscale("log", base=2)
     axis.set_xlim(math.exp(middle - half), math.exp(middle + half))
-    apart = [value for value in values if value + 1 not in values]  # of two adjacent lengths (16 and 17), only the longer has a label
-    labelled = {value for value, keep in zip(apart, spaced([math.log(value) / (2 * half) for value in apart]), strict=True) if keep}
-    shown = [value in labelled for value in values]
-    texts = [f"{value:.0f}" if keep else "" for value, keep in zip(values, shown, strict=True)]
-    _set_ticks(axis, "x", values, texts)
-    if sum(shown) > CROWDED_LABELS:
-        axis.tick_params(axis="x", labelrotation=45)
+    ticks = powers_of_two(math.exp(middle - half), math.exp(middle + half))
+    if len(values) == 1 or len(ticks) < 2:
+        ticks = [value for value, keep in zip(values, spaced([math.log(value) / (2 * half) for value in values]), strict=True) if keep]
+    _set_ticks(axis, "x", ticks, [f"{tick:.0f}" for tick in ticks])
     axis.set_xlabel(LENGTH_LABEL)
+
+
+def powers_of_two(low: float, high: float) -> list[float]:
+    """Return at most `MAX_POWERS` evenly spaced powers of two."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    return [2.0**power for power in range(first, last + 1, max(1, math.ceil((last - first + 1) / MAX_POWERS)))]
 
 
 def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
@@ -50,6 +57,16 @@ def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], 
     axis.set_ylim(low, high)
     ticks = round_ticks(low, high)
     _set_ticks(axis, "y", ticks, [text(tick) for tick in ticks])
+    axis.set_ylabel(label)
+
+
+def bytes_axis(axis: Axes, values: Sequence[float], label: str) -> None:
+    """Set a logarithmic y axis for bytes, with ticks at powers of two."""
+    low, high = min(values) / BYTES_MARGIN, max(values) * BYTES_MARGIN
+    axis.set_yscale("log", base=2)
+    axis.set_ylim(low, high)
+    ticks = powers_of_two(low, high)
+    _set_ticks(axis, "y", ticks, [re.sub(r"\.0+ ", " ", numbers.bytes_text(tick)) for tick in ticks])
     axis.set_ylabel(label)
 
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from bench import numbers
 from bench.report.charts.matplotlib import CHARACTERS_PER_INCH
-from bench.report.charts.style import BLACK, GREY, VERMILLION, slug
+from bench.report.charts.style import GREY, INK, VERMILLION, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections.trained import trained_models
 from bench.report.tables import Table
@@ -57,7 +57,7 @@ def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for place, (axis, (label, fit)) in enumerate(zip(axes.flat, fits, strict=False)):
         axis.plot(fit.observed_x, fit.observed_y, OBSERVED_MARK, color=GREY, markersize=4)
-        axis.plot(fit.curve_x, fit.curve_y, color=BLACK, linewidth=1.2)
+        axis.plot(fit.curve_x, fit.curve_y, color=INK, linewidth=1.2)
         axis.vlines(fit.asked_x, fit.truth, fit.prediction, color=VERMILLION, linewidth=0.8)
         axis.plot(fit.asked_x, fit.prediction, ANSWER_MARK, color=VERMILLION, markersize=3.5)
         axis.set_title(textwrap.fill(label, round(width / columns * CHARACTERS_PER_INCH)))
@@ -68,7 +68,7 @@ def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
     for axis in axes.flat[len(fits) :]:
         axis.set_visible(False)
     handles = [
-        Line2D([], [], color=BLACK, linewidth=1.2, label="the curve"),
+        Line2D([], [], color=INK, linewidth=1.2, label="the curve"),
         Line2D([], [], color=GREY, linestyle="", marker=OBSERVED_MARK, markersize=4, label="observed, with noise"),
         Line2D([], [], color=VERMILLION, linewidth=0.8, marker=ANSWER_MARK, markersize=3.5, label="the model's answer, and its error"),
     ]

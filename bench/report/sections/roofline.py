@@ -19,7 +19,7 @@ from bench.analysis.regimes import LAUNCH, SHARE, furthest, typical_ceilings, ty
 from bench.analysis.study import Study
 from bench.report.charts.matplotlib import Quantity, draw_lines, draw_panels, is_unstable
 from bench.report.charts.sheets import Sheet, draw_sheets, sheets
-from bench.report.charts.style import HOLLOW, SeriesStyle, slug
+from bench.report.charts.style import PAPER, SeriesStyle, slug
 from bench.report.charts.ticks import log_value_axis, round_ticks
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.sections.wording import spell_out_policy
@@ -87,7 +87,7 @@ def draw_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Figure:
         axis.plot(places, (places * moved).clip(upper=flops), color=ROOF_COLOR, linewidth=1.2, zorder=1, gid="roof")
         for (label, hollow), points in panel.groupby(["label", panel["regime"] == LAUNCH], sort=False):
             style = styles[label]
-            face = HOLLOW if hollow else style.color
+            face = PAPER if hollow else style.color
             gid = f"series-{slug(label)}{'-launch' if hollow else ''}"
             axis.plot(points[X], points[Y], linestyle="", marker=style.marker, color=style.color, markerfacecolor=face, gid=gid)
         log_value_axis(axis, y_limits, numbers.count, Y_LABEL)
@@ -104,7 +104,7 @@ def draw_roofline(sheet: Sheet, styles: Mapping[str, SeriesStyle]) -> Figure:
 def _handles(labels: list[str], styles: Mapping[str, SeriesStyle], *, hollow: bool) -> list[Line2D]:
     handles = [Line2D([], [], color=styles[label].color, linestyle="", marker=styles[label].marker, label=label) for label in labels]
     if hollow:
-        handles.append(Line2D([], [], color=ROOF_COLOR, linestyle="", marker="o", markerfacecolor=HOLLOW, label="bound by launching"))
+        handles.append(Line2D([], [], color=ROOF_COLOR, linestyle="", marker="o", markerfacecolor=PAPER, label="bound by launching"))
     return [*handles, Line2D([], [], color=ROOF_COLOR, linewidth=1.2, label=ROOF_NAME)]
 
 
