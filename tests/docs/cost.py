@@ -21,7 +21,7 @@ FUSED_VIT, EXPLICIT_VIT = {"model": "vit", "attention": "auto"}, {"model": "vit"
 CONTRASTS = ((GMLP, FUSED_VIT), (GMLP, EXPLICIT_VIT), (EXPLICIT_VIT, FUSED_VIT))
 KEPT = {"match": "shape", "budget": 252e3, "batching": "batch 4", "phase": "infer", "engine": "eager"}
 """One shape each, kept as n grows."""
-POLICIES = {"shape": "parameters at n = 17, shape kept", "flops": "FLOPs", "params": "parameters"}
+POLICIES = {"shape": "width (and parameters at n = 17)", "flops": "FLOPs", "params": "parameters"}
 FAMILY_COLUMNS = {"seq_len": numbers.whole, "flops": numbers.count, "peak_memory_bytes": numbers.bytes_text}
 PARAMS = {"match": "params", "batching": "batch 1"}
 """A shape at each n."""
@@ -69,7 +69,7 @@ def headline() -> str:
     for n in (1025, 4097):
         name, size = PARAMS_PLACES[n]
         kept, matched = {**KEPT, "seq_len": n}, {**PARAMS, "seq_len": n, "budget": size}
-        forms = (("parameters at n = 17, shape kept", SEQ, kept, kept_ratio), ("parameters at this n", name, matched, params_ratio))
+        forms = (("width (and parameters at n = 17)", SEQ, kept, kept_ratio), ("parameters", name, matched, params_ratio))
         for text, of, cell, form in forms:
             pair = [row(of, **cell, **model) for model in (GMLP, FUSED_VIT)]
             sizes = (numbers.count(found["params"]) for found in pair)
