@@ -16,19 +16,14 @@ from bench.analysis.frame import constant_work, failed, unstable, varying
 from bench.analysis.study import Study
 from bench.planning.tuning import LEARNING_RATE_SPREAD
 from bench.report import tables
-from bench.report.charts.crossing import draw_crossing
-from bench.report.charts.effects import draw_effects
-from bench.report.charts.figures import absent, draw_figures
-from bench.report.charts.peers import draw_peers
-from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
-from bench.report.charts.saturation import draw_saturation
+from bench.report.charts.figures import draw_figures
 from bench.report.charts.style import series_styles
 from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, ExplorerBlock, Paragraph, Section, TableBlock
 from bench.report.explorer import explorer_data
 from bench.report.sections.ablation import effect_blocks, question_blocks
 from bench.report.sections.answer import answer
 from bench.report.sections.curve_fits import fits_blocks
-from bench.report.sections.growth import draw_exponents, growth_blocks
+from bench.report.sections.growth import growth_blocks
 from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
 from bench.report.sections.roofline import draw_limits, draw_rooflines, limit_blocks
@@ -41,7 +36,14 @@ from bench.spec import NO_TEACHER, Plan, Recipe
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
-SINGLE_FIGURES = (draw_effects, draw_peers, draw_saturation, draw_crossing, draw_quadratic_bytes)
+TOPICS = {
+    "latency": ("latency", "latency_ms"),
+    "memory": ("memory", "peak_memory_bytes"),
+    "FLOPs": ("flops", "flops"),
+    "energy": ("energy", "energy_j"),
+    "accuracy": ("accuracy", "accuracy"),
+}
+"""Topics of a report, each with its metric and value column."""
 
 
 def build_document(study: Study, *, every_figure: bool = False) -> Document:
@@ -61,8 +63,7 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
         "Cost": _cost(cells),
         "Figures": (
             *([ExplorerBlock(data=rows)] if (rows := explorer_data(frame)) else []),
-            *(figure for draw in SINGLE_FIGURES if (figure := draw(study))),
-            *(*draw_figures(study, styles), *draw_exponents(study.growth, styles)),
+            *draw_figures(study),
             *(*draw_rooflines(study, styles), *draw_limits(study, styles)),
             *(Paragraph(text=sentence) for sentence in absent(frame, study.plan.metrics)),
         ),
@@ -85,6 +86,15 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
         notice=_notice(study),
         sections=tuple(Section(title=title, blocks=blocks) for title, blocks in sections.items()),
     )
+
+
+def absent(frame: pandas.DataFrame, metrics: tuple[str, ...]) -> list[str]:
+    """Return sentences on topics without values, by reason."""
+    missing = {topic: metric for topic, (metric, column) in TOPICS.items() if frame[column].isna().all()}
+    not_requested = [topic for topic, metric in missing.items() if metric not in metrics]
+    not_measured = [topic for topic, metric in missing.items() if metric in metrics]
+    sentences = [f"Not requested in this run: {', '.join(not_requested)}."] if not_requested else []
+    return sentences + ([f"Requested, but without any value: {', '.join(not_measured)}."] if not_measured else [])
 
 
 def _section(title: str, blocks: tuple[Block, ...]) -> dict[str, tuple[Block, ...]]:

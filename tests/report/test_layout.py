@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 import numpy
 import pandas
-import pytest
 
 from bench.analysis.frame import prepare
 from bench.analysis.study import Study
-from bench.report.charts.figures import draw_figures
 from bench.report.charts.matplotlib import Quantity, draw_lines
-from bench.report.charts.sheets import MAX_LENGTHS, MAX_PANELS, MAX_SERIES, MAX_SHEETS, Panel, Sheet, drawable, sheets
+from bench.report.charts.sheets import MAX_LENGTHS, MAX_PANELS, MAX_SERIES, Panel, Sheet, drawable, sheets
 from bench.report.charts.style import PAPER, figure_style, series_styles
 
 MakeData = Callable[..., Study]
@@ -70,45 +68,6 @@ def test_a_series_breaks_where_a_cell_has_no_value_and_hollow_marks_its_caveat(m
     assert [math.isfinite(value) for value in numpy.asarray(line.get_ydata())] == [True, False, True]
     assert numpy.asarray(hollow.get_xdata()).tolist() == [17]
     assert hollow.get_markerfacecolor() == PAPER
-
-
-def test_the_largest_grid_draws_with_every_series(make_data: MakeData) -> None:
-    """Warnings are errors here: a label without room, or a layout that collapses, would fail."""
-    models = ["gmlp+pool=mean+spatial_heads=4", "vit", "transformer"]
-    lengths, budgets = [17, 37, 65, 145, 257, 577, 1025, 4097], [250_000, 1_000_000, 5_000_000, 20_000_000]
-    data = make_data(models=models, lengths=lengths, budgets=budgets, metrics=["params", "latency", "flops"])
-    with figure_style():
-        drawings = {drawing.name: drawing.figure for drawing in draw_figures(data, series_styles(models))}
-        drawings["flops-by-degree"].draw_without_rendering()
-    assert set(drawings) == {"latency", "flops", "flops-by-degree", "length-parameters"}
-    assert len(drawings["latency"].axes) == 4
-    assert len(drawings["flops-by-degree"].axes) == 12
-    for axis in drawings["latency"].axes:
-        assert sum(str(line.get_gid()).startswith("series-") for line in axis.lines) == 3
-
-
-def test_each_share_is_in_a_table_beside_its_bar(make_data: MakeData) -> None:
-    data = make_data(models=["gmlp", "vit"])
-    with figure_style():
-        tables = {figure.name: figure.table for figure in draw_figures(data, series_styles(["gmlp", "vit"]))}
-    assert {name for name, table in tables.items() if table} == {"flops-by-degree", "memory-parts"}
-    shown = tables["memory-parts"]
-    assert shown is not None
-    places = [shown.headers.index(part) for part in ("weights", "activations")]
-    for row in shown.rows:
-        assert sum(float(row[place].partition(" %")[0]) for place in places) == pytest.approx(100, abs=0.2)
-
-
-def test_sheets_beyond_the_most_are_named(make_data: MakeData) -> None:
-    works = [
-        {"phase": phase, "dtype": dtype, "engine": f"e{i}"} for phase in ("infer", "train") for dtype in ("fp32", "bf16") for i in range(4)
-    ]
-    data = make_data(models=["vit"], lengths=[17], budgets=range(100_000, 1_300_000, 100_000), works=works, metrics=["latency"])
-    with figure_style():
-        latency = [figure for figure in draw_figures(data, series_styles(["vit"])) if figure.name.startswith("latency")]
-    assert len(latency) == MAX_SHEETS
-    assert [bool(figure.missing) for figure in latency] == [False] * (MAX_SHEETS - 1) + [True]
-    assert len(latency[-1].missing) == len(works) - MAX_SHEETS
 
 
 def grid(num_panels: int, num_series: int, num_lengths: int) -> Sheet:

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bench.report.charts.sheets import Sheet
-from bench.report.charts.style import PAPER, PartStyle, SeriesStyle, part_styles, slug
+from bench.report.charts.style import PAPER, SeriesStyle, slug
 from bench.report.charts.ticks import LENGTH_LABEL, length_axis, log_value_axis, value_axis
 
 ONE_PANEL = (6.0, 3.6)
@@ -157,54 +157,3 @@ def _line_handles(rows: pandas.DataFrame, quantity: Quantity, styles: Mapping[st
     if quantity.limit is not None:
         handles.append(Line2D([], [], color=LIMIT_COLOR, linewidth=INTERVAL_WIDTH, label=quantity.limit_label))
     return handles
-
-
-EDGE = "#444444"
-BAR_WIDTH = 0.72
-FEW_BARS = 4
-SHARE_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-
-def draw_shares(sheet: Sheet, parts: Mapping[str, str], text: Callable[[float], str], label: str) -> Figure:
-    """Draw bars of stacked parts, as shares of the column `total`.
-
-    `parts` maps a column to its name in the legend. The number above each bar is the column `written`. A negative part is drawn below zero, so
-    that the bar still sums to one.
-    """
-    styles = part_styles(list(parts))
-    lengths = sorted(set(sheet.rows["seq_len"]))
-    few = len(lengths) <= FEW_BARS
-    shares = sheet.rows[list(parts)].div(sheet.rows["total"], axis=0)
-    lowest = float(shares.clip(upper=0).sum(axis=1).min())
-
-    def draw(axis: Axes, panel: pandas.DataFrame) -> None:
-        for row in panel.drop_duplicates("seq_len").to_dict("records"):
-            place, bar = lengths.index(row["seq_len"]), {part: row[part] / row["total"] for part in parts}
-            top = _draw_bar(axis, place, bar, styles)
-            axis.text(place, top + 0.04, text(row["written"]), ha="center", va="bottom", fontsize=7.5, rotation=0 if few else 90)
-        axis.set_xlim(-0.6, len(lengths) - 0.4)
-        axis.set_ylim(lowest if lowest < -0.01 else 0, 1.17 if few else 1.5)
-        axis.set_xticks(range(len(lengths)), [f"{n:.0f}" for n in lengths], rotation=0 if few else 45)
-        axis.set_yticks(SHARE_TICKS, [f"{100 * share:.0f} %" for share in SHARE_TICKS])
-        axis.grid(visible=False, axis="x")
-        axis.set_xlabel(LENGTH_LABEL)
-        axis.set_ylabel(label)
-
-    shown = {name: styles[part] for part, name in parts.items() if (sheet.rows[part].fillna(0) != 0).any()}
-    handles = [Patch(facecolor=s.color, hatch=s.hatch, edgecolor=EDGE, linewidth=0.5, label=name) for name, s in shown.items()]
-    return draw_panels(sheet, draw, handles)
-
-
-def _draw_bar(axis: Axes, place: int, shares: Mapping[str, float], styles: Mapping[str, PartStyle]) -> float:
-    """Draw one stacked bar and return its height above zero."""
-    above, below = 0.0, 0.0
-    for part, share in shares.items():
-        if pandas.isna(share) or not share:
-            continue
-        bottom = above if share > 0 else below
-        style = styles[part]
-        axis.bar(
-            place, share, BAR_WIDTH, bottom=bottom, color=style.color, hatch=style.hatch, edgecolor=EDGE, linewidth=0.5, gid=f"part-{part}"
-        )
-        above, below = above + max(share, 0.0), below + min(share, 0.0)
-    return above

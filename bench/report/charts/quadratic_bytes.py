@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench import numbers
-from bench.analysis.evidence import label_of, scope_of
+from bench.analysis.evidence import label_of
 from bench.analysis.quadratic_terms import HeldBytes
+from bench.analysis.scope import scope_of
 from bench.analysis.study import Study
 from bench.measure.engines import EAGER
 from bench.report.charts.style import GREY, INK, ROLES, display_name, role_of
