@@ -21,6 +21,7 @@ from bench.report.charts.effects import draw_effects
 from bench.report.charts.figures import absent, draw_figures
 from bench.report.charts.peers import draw_peers
 from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
+from bench.report.charts.roofline import draw_roofline
 from bench.report.charts.saturation import draw_saturation
 from bench.report.charts.style import series_styles
 from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, ExplorerBlock, Paragraph, Section, TableBlock
@@ -31,7 +32,7 @@ from bench.report.sections.curve_fits import fits_blocks
 from bench.report.sections.growth import draw_exponents, growth_blocks
 from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
-from bench.report.sections.roofline import draw_limits, draw_rooflines, limit_blocks
+from bench.report.sections.roofline import limit_blocks
 from bench.report.sections.saturation import saturation_blocks
 from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import sentence, verdict_table
@@ -41,7 +42,7 @@ from bench.spec import NO_TEACHER, Plan, Recipe
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
-SINGLE_FIGURES = (draw_effects, draw_peers, draw_saturation, draw_crossing, draw_quadratic_bytes)
+SINGLE_FIGURES = (draw_effects, draw_peers, draw_saturation, draw_crossing, draw_quadratic_bytes, draw_roofline)
 
 
 def build_document(study: Study, *, every_figure: bool = False) -> Document:
@@ -63,7 +64,6 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
             *([ExplorerBlock(data=rows)] if (rows := explorer_data(frame)) else []),
             *(figure for draw in SINGLE_FIGURES if (figure := draw(study))),
             *(*draw_figures(study, styles), *draw_exponents(study.growth, styles)),
-            *(*draw_rooflines(study, styles), *draw_limits(study, styles)),
             *(Paragraph(text=sentence) for sentence in absent(frame, study.plan.metrics)),
         ),
         **_section("Saturation", saturation_blocks(study)),
