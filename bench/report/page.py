@@ -17,7 +17,6 @@ from bench.analysis.study import Study
 from bench.planning.tuning import LEARNING_RATE_SPREAD
 from bench.report import tables
 from bench.report.charts.figures import draw_figures
-from bench.report.charts.style import series_styles
 from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, ExplorerBlock, Paragraph, Section, TableBlock
 from bench.report.explorer import explorer_data
 from bench.report.sections.ablation import effect_blocks, question_blocks
@@ -26,7 +25,7 @@ from bench.report.sections.curve_fits import fits_blocks
 from bench.report.sections.growth import growth_blocks
 from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
-from bench.report.sections.roofline import draw_limits, draw_rooflines, limit_blocks
+from bench.report.sections.roofline import limit_blocks
 from bench.report.sections.saturation import saturation_blocks
 from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import sentence, verdict_table
@@ -52,7 +51,6 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
     `every_figure` adds the heatmap of every trained model. Call inside `style.figure_style`.
     """
     frame, cells = study.frame, study.cells
-    styles = series_styles([*frame["label"], *frame["model"]])
     sections: dict[str, tuple[Block, ...]] = {
         **_answer(study),
         **_section("Beside the peers", peer_blocks(study)),
@@ -64,7 +62,6 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
         "Figures": (
             *([ExplorerBlock(data=rows)] if (rows := explorer_data(frame)) else []),
             *draw_figures(study),
-            *(*draw_rooflines(study, styles), *draw_limits(study, styles)),
             *(Paragraph(text=sentence) for sentence in absent(frame, study.plan.metrics)),
         ),
         **_section("Saturation", saturation_blocks(study)),

@@ -11,6 +11,7 @@ from bench.report.charts.effects import draw_effects
 from bench.report.charts.peers import draw_peers
 from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
 from bench.report.charts.quality import draw_quality
+from bench.report.charts.roofline import draw_roofline
 from bench.report.charts.saturation import draw_saturation
 from bench.report.document import FigureBlock
 
@@ -25,6 +26,7 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_quadratic_bytes,
     draw_exponents,
     draw_quality,
+    draw_roofline,
 )
 """Figures by importance: first those of a run's own question, then the argument about n."""
 
