@@ -99,7 +99,7 @@ def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> Co
     plan, scores = study.plan, study.scores
     chosen = with_flops(trained_rows(study.rows, scores, axes), plan)
     arrays = {cell: found.scores for cell, found in scores.items()}
-    comparisons = tuple(compare_groups(chosen, arrays, GROUP, comparable=equally_large, planned_seeds=plan.settings.seeds))
+    comparisons = _compared(study, chosen)
     return CostAgainstQuality(
         run=study.name,
         axes=axes,
@@ -110,6 +110,25 @@ def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> Co
         unequal=tuple((first, second) for _, first, second in pairs_of(chosen, arrays, GROUP) if not equally_large(first, second)),
         without_seeds=all_seeds_lost(study.rows, plan),
     )
+
+
+def accuracies_of(study: Study) -> tuple[pandas.DataFrame, tuple[Comparison, ...]]:
+    """Return one row per trained model, and the tests of their differences in accuracy.
+
+    Both are empty if fewer than two models were trained.
+    """
+    if study.frame["accuracy"].notna().sum() < 2 or study.frame["params"].isna().all():
+        return study.frame[:0], ()
+    try:
+        rows = with_flops(trained_rows(study.rows, study.scores, Axes(x="params", y="accuracy")), study.plan)
+    except RequestError:  # all rows share one training
+        return study.frame[:0], ()
+    return rows, _compared(study, rows)
+
+
+def _compared(study: Study, rows: pandas.DataFrame) -> tuple[Comparison, ...]:
+    arrays = {cell: found.scores for cell, found in study.scores.items()}
+    return tuple(compare_groups(rows, arrays, GROUP, comparable=equally_large, planned_seeds=study.plan.settings.seeds))
 
 
 def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:

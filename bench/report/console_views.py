@@ -37,7 +37,7 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
     With `as_json`, print one JSON document with the rows and the skipped combinations.
     """
     from bench.analysis.frame import prepare
-    from bench.report.sections.answer import answer_text
+    from bench.report.sections.answer import answer_sentences
     from bench.report.tables import summary_table
     from bench.running.table import json_rows
 
@@ -47,7 +47,7 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
     table = summary_table(prepare(study.rows))
     console.print_table(table.headers, table.rows, table.numeric)
     show_skipped(study.plan)
-    console.print_text("\n" + answer_text(study))
+    console.print_text("\n" + "\n".join(answer_sentences(study)))
 
 
 def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:

@@ -230,10 +230,8 @@ EQUAL = "The n above which quadratic FLOPs exceed linear FLOPs, by closed form."
 
 
 def growth_blocks(study: Study) -> tuple[Block, ...]:
-    """Return the tables that have rows, or one sentence if none has."""
-    return tuple(_blocks(study)) or (
-        Paragraph(text="No series of one shape at three lengths or more: this run says nothing about growth."),
-    )
+    """Return the tables that have rows."""
+    return tuple(_blocks(study))
 
 
 def _blocks(study: Study) -> Iterator[Block]:
