@@ -17,7 +17,7 @@ import pandas
 from bench.analysis.claims import Verdict, withheld
 from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
-from bench.analysis.evidence import Evidence
+from bench.analysis.evidence import Evidence, is_subject
 from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
 from bench.analysis.kernel_shares import KernelShare, kernel_shares
@@ -116,12 +116,26 @@ class Study:
     @functools.cached_property
     def rankings(self) -> Sequence[Ranking]:
         """The fastest model at each size, length and workload."""
-        frame, places = self.frame, compared_lengths(self.plan)
+        return self._ranked(self.frame)
+
+    @functools.cached_property
+    def winners(self) -> Sequence[Ranking]:
+        """The rankings that answer the run's question.
+
+        An ablation may add references that do not mix all tokens. They would win everywhere, so they take no part.
+        """
+        mixes_all = [is_subject(row, "global") for row in row_values(self.frame)]
+        if not self.plan.parts or all(mixes_all) or self.frame.loc[mixes_all, "label"].nunique() < 2:
+            return self.rankings
+        return self._ranked(self.frame[mixes_all])
+
+    def _ranked(self, frame: pandas.DataFrame) -> Sequence[Ranking]:
+        places = compared_lengths(self.plan)
         lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
         # models compared at slightly different lengths (with and without a class token) show their own length
         own_length = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
         placed = frame.assign(seq_len=lengths, label=frame["label"] + own_length)
-        return rank_latency(placed, (*varying(frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
+        return rank_latency(placed, (*varying(self.frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
 
     @functools.cached_property
     def relative_times(self) -> Sequence[RelativeTimes]:

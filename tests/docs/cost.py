@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import numbers
 from bench.analysis.growth import Growth
-from bench.report.sections.answer import answer_text
+from bench.report.sections.answer import answer_sentences
 from tests.docs.reading import FAMILIES, Figures, accuracy, exponent, interval_text, ratio, row, rows, run, table
 
 SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
@@ -212,7 +212,7 @@ def memory_crossing() -> str:
 FIGURES: Figures = {
     "headline": headline,
     "families": families_table,
-    "families_answer": lambda: answer_text(run(THREE)),
+    "families_answer": lambda: " ".join(answer_sentences(run(THREE))),
     "published": published_table,
     "crossings": crossing_table,
     "time_claims_before": lambda: time_claims(SEQ_BEFORE),

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.figures import FIGURES, PLACE, filled, pages
+from tests.docs.pictures import PICTURES, drawn
 
+MAX_BYTES = 80_000
 INTERVAL = re.compile(r"\[[-+]?\d[\d.]*, [-+]?\d[\d.]*\]")
 """As in `1.23 [1.20, 1.25]`: what an interval looks like."""
 OPENING = re.compile(r"<!--=([a-z0-9_]+)-->")
@@ -30,6 +32,14 @@ def test_no_interval_stands_outside_a_marked_place(page: Path) -> None:
 def test_every_figure_stands_somewhere() -> None:
     named = {name for page in pages() for name in OPENING.findall(page.read_text())}
     assert named == set(FIGURES)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_shows_what_results_say(name: str) -> None:
+    for path, content in drawn(name).items():
+        assert path.read_bytes() == content, f"{path.name} differs from results/: make docs"
+        assert len(content) < MAX_BYTES
+        assert b"<text" not in content  # an image has no fonts of its own
 
 
 def test_an_unknown_place_is_an_error() -> None:

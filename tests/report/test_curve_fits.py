@@ -19,7 +19,7 @@ from bench.report.sections.curve_fits import fits_blocks, fits_by_item
 from bench.report.write import write_report
 from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
 from bench.training.curve_fits import MAX_POINTS, Fit, decode_fit, encode_fit
-from tests.report.conftest import MakeData, planned_cell
+from tests.report.conftest import MakeData, page_text, planned_cell
 
 POINTS = Fit(
     observed_x=(0.5, 2.5),
@@ -162,9 +162,9 @@ def test_cells_that_share_a_training_share_the_panel_and_records_without_a_fit_g
 
 def test_a_report_has_the_section_where_there_are_fits_and_only_there(make_data: MakeData, tmp_path: Path) -> None:
     data = make_data(models=["gmlp"], lengths=[6], works=[{"task": "curve_fitting"}], metrics=["accuracy"])
-    without = {path.name: path for path in write_report(data, tmp_path / "without")}
-    assert "Fitted curves" not in without["report.md"].read_text()
+    assert "Fitted curves" not in page_text(data)
     fitted = dataclasses.replace(data, records=(record_of(data.plan.cells[0], data.plan, POINTS),))
     written = {path.name: path for path in write_report(fitted, tmp_path / "with")}
-    assert "## Fitted curves\n" in written["report.md"].read_text()
+    assert "## Fitted curves\n" in page_text(fitted)
+    assert "Fitted curves" in written["report.md"].read_text().rpartition("## The rest")[2]
     assert {"fits-curve-fitting-n-6"} <= {name.rpartition("-")[0] for name in written if name.endswith(".png")}

@@ -22,13 +22,14 @@ from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.report.charts.effects import MAX_ROWS, draw_effects, effects_title, largest
 from bench.report.charts.style import GREY, TEAL, figure_style
-from bench.report.sections.ablation import PLACES, effect_blocks, effects_json, question_blocks
+from bench.report.sections.ablation import PLACES, effect_blocks, effects_json
+from bench.report.sections.answer import answer_sentences
 from bench.report.sections.arm_facts import fact_table
-from bench.report.sections.verdicts import answer_sentence
+from bench.report.sections.verdicts import claim_lines
 from bench.report.write import write_report
 from bench.running.table import SeedScores
 from bench.spec import MEASURED, MEASURES, POOLED, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
-from tests.report.conftest import MakeData
+from tests.report.conftest import MakeData, page_text, section
 from tests.timed import timings_of_rounds
 
 TRAINED, BARE = "on digits", "without effects"
@@ -98,8 +99,8 @@ def folder(make_data: MakeData, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def text(folder: Path) -> str:
-    return (folder / "report.md").read_text()
+def text(make_data: MakeData) -> str:
+    return page_text(made(make_data))
 
 
 @pytest.fixture(scope="module")
@@ -111,31 +112,28 @@ def verdicts_json(folder: Path) -> dict[str, Any]:
     return {**found, "effects": effects["effects"]}
 
 
-def section(text: str, title: str) -> str:
-    return text.split(f"## {title}\n")[1].split("\n## ")[0]
-
-
 def lines_with(text: str, *words: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
 
 
 def test_the_question_and_its_answer_come_first(text: str) -> None:
-    answer = section(text, "Answer")
-    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[0] == "Answer"
-    assert "Which one" in answer.strip().splitlines()[0]
-    assert "Of 3 predictions: 2 supported, 1 undecided. As predicted: vit against gmlp: accuracy higher by more than 0.01 (+0." in answer
-    assert "Source: a paper." in answer
+    assert text.splitlines()[0] == r"# Which one \| is best?"
+    shown, counted, opened = re.split(r"(?<=\.) (?=[A-Z])", section(text, "Answer").strip())
+    assert re.fullmatch(r"Shown in accuracy against gmlp at n = \d+: vit \+0\.\d{3}\.", shown)
+    assert counted == "Of 3 predictions 2 are supported and 1 is undecided."
+    assert opened == "Open: perplexity was not measured for both variants."
+    assert "Source: a paper." in section(text, "The question in full")
 
 
-def test_every_prediction_stands_with_its_outcome(text: str) -> None:
-    answer = section(text, "Answer")
-    (higher,) = lines_with(answer, "vit against gmlp", "accuracy higher by more than 0.01")
-    (equal,) = lines_with(answer, "transformer against vit", "latency equal within 5 %")
-    (missing,) = lines_with(answer, "perplexity lower")
-    assert all(word in higher for word in ("it sees all", "supported", "n = 17: +0.", "n = 65: +0."))
-    assert "supported" in equal
-    assert "undecided" in missing
-    assert "perplexity was not measured for both variants" in missing
+def test_every_prediction_stands_with_its_outcome(make_data: MakeData) -> None:
+    higher, equal, missing = claim_lines(made(make_data).outcomes)
+    assert (higher.answer, equal.answer, missing.answer) == ("supported", "supported", "undecided")
+    assert higher.text == f"{TRAINED}, vit against gmlp: accuracy higher by more than 0.01"
+    assert all(word in higher.figure for word in ("n = 17: +0.", "n = 65: +0."))
+    assert "n = 273: +0." in higher.more
+    assert "Predicted because it sees all" in higher.more
+    assert "latency equal within 5 %" in equal.text
+    assert missing.more.startswith("Perplexity was not measured for both variants")
 
 
 def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
@@ -149,16 +147,13 @@ def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
     assert BARE not in effects
 
 
-def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spreads(
-    make_data: MakeData, tmp_path: Path, text: str
-) -> None:
+def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spreads(make_data: MakeData, text: str) -> None:
     late = "The plan does not fix how spreads are estimated"
     assert late in text
     assert lines_with(text, "accuracy, difference", "accuracy, own spread")
     data = made(make_data)
     fixed = dataclasses.replace(data, plan=dataclasses.replace(data.plan, question=dataclasses.replace(QUESTION, seed_spread=POOLED)))
-    write_report(fixed, tmp_path)
-    later = (tmp_path / "report.md").read_text()
+    later = page_text(fixed)
     assert late not in later
     assert "own spread" not in later
 
@@ -205,7 +200,7 @@ def test_the_verdicts_hold_predictions_and_effects(verdicts_json: dict[str, Any]
         ("vit against gmlp", {"part": TRAINED}, "undecided"),
     ]
     assert set(verdicts_json["predictions"][0]) == set(verdicts_json["verdicts"][0])
-    assert verdicts_json["answer"].startswith("Of 3 predictions: 2 supported")
+    assert "Of 3 predictions 2 are supported" in verdicts_json["answer"]
     assert {e["measure"] for e in verdicts_json["effects"]} >= {"accuracy", "latency_ms", "params", "flops", "activation_bytes"}
     assert {e["p_adjusted"] for e in verdicts_json["effects"] if e["measure"] == "params"} == {None}
     assert all(e["low"] <= e["estimate"] <= e["high"] for e in verdicts_json["effects"])
@@ -260,7 +255,7 @@ def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
     found = [effect for effect in study.effects if effect.measure.name == "accuracy"]
     assert found
     assert not any(effect.shown for effect in found)
-    assert answer_sentence(study.outcomes) == "Of 3 predictions: 3 undecided."
+    assert answer_sentences(study)[1] == "Of 3 predictions 3 are undecided."
 
 
 def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> None:
@@ -272,7 +267,7 @@ def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> N
 
 def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
     study = make_data(models=("vit",), lengths=(17,))
-    assert question_blocks(study) == effect_blocks(study) == ()
+    assert effect_blocks(study) == ()
     assert study.outcomes == []
 
 

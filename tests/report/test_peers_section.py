@@ -19,14 +19,14 @@ from bench.analysis.peers import BEST_ARM
 from bench.analysis.study import Study
 from bench.report.charts.peers import draw_peers, peers_title
 from bench.report.charts.style import figure_style
-from bench.report.document import Block, Document, Paragraph, Section, TableBlock
+from bench.report.document import Block, Document, Section, TableBlock
 from bench.report.markdown import to_markdown
-from bench.report.sections.ablation import question_blocks
+from bench.report.sections.answer import answer_sentences
 from bench.report.sections.peers import peer_blocks, peer_json
-from bench.report.sections.verdicts import verdicts_json
+from bench.report.sections.verdicts import claim_lines, verdicts_json
 from bench.report.write import write_report
 from bench.spec import FASTEST_PEER, Part, PlannedArm, PlannedCell, Question
-from tests.report.conftest import MakeData
+from tests.report.conftest import MakeData, page_text
 from tests.timed import timings_of_rounds
 
 ENGINE, EAGER = "onednn", "eager"
@@ -141,19 +141,17 @@ def lines_with(text: str, *words: str) -> list[str]:
 
 
 def test_the_targets_are_among_the_predictions(study: Study) -> None:
-    lead, targets_table, *_ = question_blocks(study)
-    assert isinstance(lead, Paragraph)
-    assert lead.text.startswith("Is ours as fast? Of 12 predictions: 8 supported, 2 refuted, 2 undecided.")
-    assert (
-        "Against the prediction: gMLP, infer: every arm against ours, eager: output error at most 1e-05 in every configuration (3.0e-01)"
-        in lead.text
-    )
-    assert isinstance(targets_table, TableBlock)
-    assert "Predictions about the fastest peer and about output errors are the project's targets" in targets_table.caption
-    rows = [dict(zip(targets_table.table.headers, row, strict=True)) for row in targets_table.table.rows]
-    (slow,) = [row for row in rows if (row["where"], row["claim"]) == ("gMLP, train", "latency ratio at most 1 in every configuration")]
-    assert (slow["answer"], slow["why"]) == ("refuted", "refuted at n = 17, batch 1")
-    assert "n = 17, batch 1: 1.498 [1.468, 1.528]" in slow["measured"]
+    means, shown, counted = answer_sentences(study)
+    assert means.startswith("Our time over the fastest peer's, geometric mean: gMLP 0.50")
+    assert shown == "Ours is shown to be faster in 23 of 24 configurations."
+    assert counted == "Of 12 predictions 8 are supported, 2 are refuted and 2 are undecided."
+    lines = {line.text: line for line in claim_lines(study.outcomes)}
+    wrong = lines["gMLP, infer, every arm against ours, eager: output error at most 1e-05 in every configuration"]
+    assert (wrong.answer, wrong.figure) == ("refuted", "largest of 30 configurations: 3.0e-01")
+    slow = lines["gMLP, train, ours, best engine against the fastest peer: latency ratio at most 1 in every configuration"]
+    assert (slow.answer, slow.more.partition(".")[0]) == ("refuted", "Refuted at n = 17, batch 1")
+    assert "n = 17, batch 1: 1.498 [1.468, 1.528]" in slow.figure
+    assert "are the project's targets" in page_text(study)
 
 
 def test_the_summary_comes_first(section: str) -> None:
@@ -254,7 +252,7 @@ def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: Mak
 
 def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path: Path) -> None:
     write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path, every_figure=True)
-    assert "## Beside the peers\n" in (tmp_path / "report.md").read_text()
+    assert "Beside the peers" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "figures" / "peers.svg").exists()
     told = json.loads((tmp_path / "verdicts.json").read_text())
     assert len(told["predictions"]) == 3

@@ -16,6 +16,7 @@ from bench.report.document import Block, FigureBlock, TableBlock
 from bench.report.sections.saturation import saturation_blocks, sweep_table
 from bench.report.write import write_report
 from bench.spec import Sweep
+from tests.report.conftest import page_text
 
 BATCHES = (1, 4, 16, 60)
 MIB = 2**20
@@ -143,10 +144,9 @@ def test_a_run_without_sweeps_has_no_such_section(make_data: Any) -> None:
 
 
 def test_the_report_has_the_section(make_data: Any, tmp_path: Path) -> None:
-    write_report(run(make_data, metrics=("params",)), tmp_path, every_figure=True)
-    text = (tmp_path / "report.md").read_text()
-    assert "## Saturation" in text
-    assert "(figures/saturation.png)" in text
+    data = run(make_data, metrics=("params",))
+    write_report(data, tmp_path, every_figure=True)
+    assert "## Saturation" in page_text(data)
     assert (tmp_path / "figures" / "saturation.svg").exists()
 
 

@@ -11,20 +11,22 @@ from matplotlib.axes import Axes
 
 from bench import numbers
 from bench.analysis.growth import LATENCY, Growth
-from bench.analysis.relative import SAME_PARAMETERS, SAME_WIDTH, RelativeLine, RelativeTimes, attentions, main_rows
+from bench.analysis.relative import SAME_PARAMETERS, SAME_WIDTH, RelativeLine, RelativeTimes, attentions, is_fused, main_rows
 from bench.analysis.scope import scope_of, scope_rank, scopes_of
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.planning.timing import compared_lengths
 from bench.report.charts.lines import Line, draw_guide, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, display_name, role_of, series_styles
-from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, log_value_axis
+from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, ratio_axis
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import POLICIES, join_names
 from bench.spec import PREDICTED
 
 MAX_LINES = 8
 PHASES = {"infer": "inference", "train": "training"}
+SLOPE_REACH = 8
+"""How far guides reach down from the longest length: further they would cross other lines."""
 LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
 
 
@@ -36,22 +38,27 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
     styles = series_styles(study.frame["label"])
     shown = [relative_lines(times, styles) for times in found]
     figure, axes = panels(len(found), [line.label for lines in shown for line in lines])
-    bounds = [bound for lines in shown for line in lines for bound in (*line.low, *line.high)]
+    bounds = [bound for lines in shown for line in lines for bound in (*line.low, *line.high)]  # one scale for both panels
     for times, lines, axis in zip(found, shown, axes, strict=True):
-        length_axis(axis, [n for line in lines for n in line.x])
-        log_value_axis(axis, bounds, lambda ratio: f"{ratio:g}\N{MULTIPLICATION SIGN}", "time relative to attention")
-        draw_series(axis, lines)
-        label_ends(axis, lines)
+        fill_relative_panel(axis, lines, bounds)
         axis.set_title(_place(times.scope.keys))
     num = sum(len(line.points) for times in found for line in times.lines)
     how = f"Bands hold 95 % for all {num} ratios together" if study.timings else "Ratios of medians, since no rounds could be paired"
     return FigureBlock(
         name="relative-time",
         title=relative_title(found, study.caveat),
-        caption=f"Time over {_reference(found)}'s, {_work(found[0].scope.keys, batching=False)}. {how}; above 1 is slower.",
+        caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys, batching=False)}). {how}; above 1 is slower.",
         figure=figure,
         missing=_left_out([line.label for times in found for line in times.lines[MAX_LINES:]]),
     )
+
+
+def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
+    """Draw ratios of times; `bounds` lie within the y axis."""
+    length_axis(axis, [n for line in lines for n in line.x])
+    ratio_axis(axis, bounds, "time relative to attention")
+    draw_series(axis, lines)
+    label_ends(axis, lines)
 
 
 def relative_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
@@ -143,31 +150,35 @@ def draw_memory(study: Study) -> FigureBlock | None:
         return None
     scope = scopes[0]
     rows = main_rows(scope.rows)
-    styles = series_styles(study.frame["label"])
-    found = {str(label): members for label, members in rows.groupby("label", sort=False)}
-    lines = memory_lines(dict(list(found.items())[:MAX_LINES]), styles, study.plan.settings.margin)
+    lines = memory_lines(rows, series_styles(study.frame["label"]), study.plan.settings.margin)
     figure, (axis,) = panels(1, [line.label for line in lines])
-    length_axis(axis, rows["place"])
-    bytes_axis(axis, list(rows["peak_memory_bytes"]), "peak memory")
-    _draw_slopes(axis, lines)
-    draw_series(axis, lines)
-    label_ends(axis, lines)
+    fill_memory_panel(axis, lines)
     predicted = "; hollow points are predicted" if any(any(line.hollow) for line in lines) else ""
     return FigureBlock(
         name="memory",
         title=memory_title(rows),
         caption=f"Peak of live tensors in {_work(scope.keys)}, {_size(scope.keys)}{predicted}. Dotted lines grow as {LINEAR} and {QUADRATIC}.",
         figure=figure,
-        missing=_left_out(list(found)[MAX_LINES:]),
+        missing=_left_out(list(dict.fromkeys(rows["label"]))[MAX_LINES:]),
     )
 
 
-def memory_lines(found: Mapping[str, pandas.DataFrame], styles: Mapping[str, SeriesStyle], margin: float) -> list[Line]:
+def fill_memory_panel(axis: Axes, lines: Sequence[Line]) -> None:
+    """Draw bytes, with dotted guides for n and n squared."""
+    length_axis(axis, [n for line in lines for n in line.x])
+    bytes_axis(axis, [value for line in lines for value in line.y], "peak memory")
+    _draw_slopes(axis, lines)
+    draw_series(axis, lines)
+    label_ends(axis, lines)
+
+
+def memory_lines(rows: pandas.DataFrame, styles: Mapping[str, SeriesStyle], margin: float) -> list[Line]:
     """Return a line per model; models within the margin at every n share one."""
+    found = {str(label): members for label, members in list(rows.groupby("label", sort=False))[:MAX_LINES]}
     groups: list[list[str]] = []
-    for label, rows in found.items():
+    for label, members in found.items():
         for group in groups:
-            if _agree(rows, found[group[0]], margin):
+            if _agree(members, found[group[0]], margin):
                 group.append(label)
                 break
         else:
@@ -193,22 +204,22 @@ def _draw_slopes(axis: Axes, lines: Sequence[Line]) -> None:
     """Draw n below the line that ends lowest and n squared above the highest."""
     ends = sorted((line.y[-1], line.x[-1]) for line in lines)
     (low, low_n), (high, high_n) = ends[0], ends[-1]
-    draw_guide(axis, lambda n: low / 1.6 * n / low_n, LINEAR, below=True)
-    draw_guide(axis, lambda n: high * 1.25 * (n / high_n) ** 2, QUADRATIC)
+    draw_guide(axis, lambda n: low / 1.6 * n / low_n if n > low_n / SLOPE_REACH else math.nan, LINEAR, below=True)
+    draw_guide(axis, lambda n: high * 1.25 * (n / high_n) ** 2 if n > high_n / SLOPE_REACH else math.nan, QUADRATIC)
 
 
 def memory_title(rows: pandas.DataFrame) -> str:
-    """Compare memory at the longest length."""
-    longest = rows["place"].max()
+    """Compare memory at the longest shared length."""
+    longest = max(rows["place"], key=lambda place: (rows.loc[rows["place"] == place, "label"].nunique(), place))  # shared by most models
     last = {str(row["label"]): float(row["peak_memory_bytes"]) for row in row_values(rows[rows["place"] == longest])}
     place = f"At n = {longest:.0f}"
     reference = next((label for label in attentions(rows).values() if label in last), "")
     ours = next((label for label in last if role_of(label) == "gmlp"), "")
     explicit = next((label for label in last if role_of(label) == "explicit"), "")
-    others = [(name, label) for name, label in (("gMLP", ours), ("explicit attention", explicit)) if label]
+    others = [(name, label) for name, label in (("gMLP", ours), ("explicit", explicit)) if label]
     if reference and others:
-        name = "fused attention" if explicit else "attention"
-        (first, label), *rest = others
+        name = "fused attention" if is_fused(row_values(rows[rows["label"] == reference])) else "attention"
+        (first, label), *rest = others if ours else [("explicit attention", explicit)]
         more = "".join(f", {other} {_times(last[found] / last[reference])}" for other, found in rest)
         return f"{place} {first} takes {_times(last[label] / last[reference])} {name}'s memory{more}"
     lowest, highest = (f(last, key=lambda label: last[label]) for f in (min, max))
@@ -241,7 +252,7 @@ def draw_exponents(study: Study) -> FigureBlock | None:
     label_ends(axis, lines)
     return FigureBlock(
         name="exponents",
-        title=exponents_title([growth for _, growth in list(found.items())[:MAX_LINES]]),
+        title=exponents_title(dict(list(found.items())[:MAX_LINES])),
         caption=(
             f"Slope of log time between neighbouring lengths, in {_work(scope)}, {_size(scope)}. Bands are 95 % t-intervals over rounds; "
             "a slope belongs to a kernel on this machine."
@@ -276,14 +287,13 @@ def _set_exponent_axis(axis: Axes, lines: Sequence[Line]) -> None:
     axis.set_ylabel("local exponent of time")
 
 
-def exponents_title(found: Sequence[Growth]) -> str:
+def exponents_title(found: Mapping[str, Growth]) -> str:
     """State the exponents between the two longest lengths."""
-    last = [growth.exponents.exponents[-1] for growth in found]
-    longest = max(step.longer for step in last)
-    steps = [step for step in last if step.longer == longest]
-    ends = sorted(step.exponent.estimate for step in steps)
-    power = " to ".join(dict.fromkeys(f"{end:.2f}" for end in (ends[0], ends[-1])))
-    return f"By n = {longest} time grows with exponent {power}; 2 is quadratic"
+    last = {label: growth.exponents.exponents[-1] for label, growth in found.items()}
+    longest = max(step.longer for step in last.values())
+    ends = sorted((step.exponent.estimate, display_name(label)) for label, step in last.items() if step.longer == longest)
+    power = " to ".join(dict.fromkeys(f"{exponent:.2f} ({name})" for exponent, name in (ends[0], ends[-1])))
+    return f"By n = {longest} time grows with exponent {power}"
 
 
 def _joined(labels: Sequence[str]) -> str:

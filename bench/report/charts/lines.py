@@ -44,11 +44,11 @@ class Line:
 
 
 def panels(
-    num: int, labels: Sequence[str], *, width: float = WIDTH, height: float = PANEL_HEIGHT, across: int = 1
+    num: int, labels: Sequence[str], *, width: float = WIDTH, height: float = PANEL_HEIGHT, across: int = 1, top: float = TOP
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of `num` panels, `across` in a row.
 
-    Each panel is `width` by `height` inches and leaves room on its right for `labels`.
+    Each panel is `width` by `height` inches and leaves room on its right for `labels`, and `top` above.
     """
     down = -(-num // across)
     figure = Figure(figsize=(width * across, height * down))
@@ -57,7 +57,7 @@ def panels(
     for place in range(num):
         row, column = divmod(place, across)
         left, bottom = column * width + LEFT, (down - 1 - row) * height + BOTTOM
-        size = (width - LEFT - room) / (width * across), (height - TOP - BOTTOM) / (height * down)
+        size = (width - LEFT - room) / (width * across), (height - top - BOTTOM) / (height * down)
         axes.append(figure.add_axes((left / (width * across), bottom / (height * down), *size)))
     return figure, axes
 

@@ -76,27 +76,12 @@ class SeriesStyle:
     line: LineStyle
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartStyle:
-    """One part of a stacked bar."""
-
-    color: str
-    hatch: str
-
-
 ROLES = {"gmlp": VERMILLION, "fused": BLUE, "explicit": PURPLE, "transformer": GREEN}
 SPARE_COLORS = (OCHRE, TEAL, PINK, BROWN, GREY)
 MARKERS = {VERMILLION: "osDvP", BLUE: "s^DvP", PURPLE: "Dv^P<", GREEN: "^PvX<"}
 SPARE_MARKERS = "vPX<D>"
 LINES: tuple[LineStyle, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 SPARE_LINES = (*LINES[1:], "-")
-PARTS = (
-    PartStyle(color="#c9ccd1", hatch=""),
-    PartStyle(color=TEAL, hatch="//"),
-    PartStyle(color=VERMILLION, hatch=""),
-    PartStyle(color=PURPLE, hatch="xx"),
-    PartStyle(color=GREY, hatch=".."),
-)
 
 
 @contextlib.contextmanager
@@ -160,11 +145,6 @@ MODEL = re.compile(r"(?:metaformer\+mixer=)?(gmlp|vit|deit|transformer|attention
 """A model of a family with a role: published variants and options included."""
 NAMES = {"gmlp": "gMLP", "vit": "ViT", "deit": "DeiT", "transformer": "Transformer"}
 KERNELS = {"auto": "fused", "math": "explicit"}
-
-
-def part_styles(parts: Sequence[str]) -> dict[str, PartStyle]:
-    """Return a style for each part of a stacked bar, in order."""
-    return {part: PARTS[i % len(PARTS)] for i, part in enumerate(parts)}
 
 
 def slug(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from bench.report.charts.style import display_name
+
 POLICIES = {
     "shape": "same width at every n",
     "params": "equal parameters at every n",
@@ -18,6 +20,13 @@ POLICY_VALUE = re.compile(rf"\bmatch ({'|'.join(POLICIES)})\b")
 def spell_out_policy(text: str) -> str:
     """Replace codes such as `match shape` by words."""
     return POLICY_VALUE.sub(lambda found: POLICIES[found[1]], text)
+
+
+def spell_out_model(label: str) -> str:
+    """Write a series as in prose: `fused ViT`, `depthwise convolution`, `DeiT-s at n = 197`."""
+    series, _, n = label.partition(" (n = ")
+    model, _, kernel = display_name(series).partition(", ")
+    return " ".join(filter(None, (kernel, model, f"at n = {n.removesuffix(')')}" if n else "")))
 
 
 def join_names(names: Sequence[str]) -> str:

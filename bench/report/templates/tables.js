@@ -174,9 +174,20 @@
     const input = document.querySelector(link.getAttribute("href"))?.querySelector("input");
     if (!input) return;
     event.preventDefault();
+    input.closest("details")?.setAttribute("open", "");
     input.value = link.dataset.filter;
     input.dispatchEvent(new Event("input"));
     input.closest(".table-block").scrollIntoView();
     input.focus();
+  });
+
+  // Paper cannot be unfolded: print every section, then fold again those that were folded.
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details.section:not([open])")];
+    for (const section of opened) section.open = true;
+  });
+  window.addEventListener("afterprint", () => {
+    for (const section of opened) section.open = false;
   });
 })();
