@@ -28,7 +28,7 @@ def test_the_title_has_the_lengths_at_which_lines_cross_one(published: list[Pair
         axis = crossing_figure(published).axes[0]
     lines = {line.get_gid(): np.asarray(line.get_xydata(), dtype=float) for line in axis.get_lines()}
     for pair, n in zip(published, (135, 263, 519), strict=True):
-        name = slug(f"gMLP-{pair.gating.model[5:]} / DeiT-{pair.attention.model[5:]}")
+        name = slug(f"gMLP-{pair.gating.model[5:].capitalize()} / DeiT-{pair.attention.model[5:].capitalize()}")
         ((x, y),) = lines[f"crossing-{name}"]
         assert (round(x), y) == (n, 1)
         drawn = lines[f"series-{name}"]

@@ -97,7 +97,7 @@ def test_every_kind_of_every_trained_model_has_its_figure(section: tuple[Block, 
     blocks = figure_blocks(section)
     assert [block.title.partition(":")[0] for block in blocks] == ["gMLP's spatial gating", "ViT's attention", "ViT's positions"]
     assert all(block.caption.startswith("n = 17, ") for block in blocks)
-    assert not any(block.wide for block in blocks)
+    assert all(block.figure.get_figwidth() <= 6.5 for block in blocks)
     assert len({block.name for block in blocks}) == 3
 
 

@@ -135,8 +135,9 @@ def display_name(label: str) -> str:
     model, _, kernel = label.removesuffix(")").partition(" (")
     name = model.removeprefix(METAFORMER).replace("_", " ").replace(":", " ") if model.startswith(METAFORMER) else model
     for written, spoken in NAMES.items():
-        if name == written or name.startswith((f"{written}-", f"{written}+")):
-            name = spoken + name.removeprefix(written)
+        rest = name.removeprefix(written)
+        if name == written or (name != rest and rest[0] in "-+"):
+            name = spoken + (rest[:2].upper() + rest[2:] if rest.startswith("-") else rest)  # gMLP-Ti, as papers write it
     return f"{KERNELS.get(kernel, kernel)} {name}" if kernel else name
 
 
