@@ -61,13 +61,13 @@ def choose_axes(x: str, y: str) -> Axes:
 
 def varying_cost(study: Study, y: str, costs: Sequence[str] = ("params", "latency_ms", "flops", "train_s")) -> str:
     """Return the first cost that every trained model has and that tells them apart; "" if none does."""
-    for x in costs:
+    for axes in [choose_axes(x, y) for x in costs]:
         try:
-            values = trained_rows(study.rows, study.scores, Axes(x=x, y=y))["x"]
+            values = trained_rows(study.rows, study.scores, axes)["x"]
         except RequestError:  # not measured
             continue
         if values.notna().all() and values.max() > MIN_SPREAD * values.min():
-            return x
+            return axes.x
     return ""
 
 

@@ -136,13 +136,15 @@ def display_name(label: str) -> str:
     name = model.removeprefix(METAFORMER).replace("_", " ").replace(":", " ") if model.startswith(METAFORMER) else model
     for written, spoken in NAMES.items():
         if name == written or name.startswith((f"{written}-", f"{written}+")):
-            name = spoken + name.removeprefix(written)
+            name = spoken + SIZE.sub(lambda size: size[0].upper(), name.removeprefix(written))
     return f"{KERNELS.get(kernel, kernel)} {name}" if kernel else name
 
 
 METAFORMER = "metaformer+mixer="
 MODEL = re.compile(r"(?:metaformer\+mixer=)?(gmlp|vit|deit|transformer|attention)(?:-[a-z]+)?(?:-[0-9]+)?(?:\+.*)?$")
 """A model of a family with a role: published variants and options included."""
+SIZE = re.compile(r"^-[a-z]")
+"""The size of a published variant begins with a capital: gMLP-Ti."""
 NAMES = {"gmlp": "gMLP", "vit": "ViT", "deit": "DeiT", "transformer": "Transformer"}
 KERNELS = {"auto": "fused", "math": "explicit"}
 
