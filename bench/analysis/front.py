@@ -31,6 +31,8 @@ SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
 
 It is twice the tolerance of a budget.
 """
+MIN_SPREAD = 1.02
+"""The least ratio of the largest to the smallest cost at which models differ in it."""
 CLOCK_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
 """Workload columns that affect latency; all points of a figure share them."""
 GROUP = ("task", "seq_len", "budget", "match")
@@ -55,6 +57,18 @@ def choose_axes(x: str, y: str) -> Axes:
         if value not in allowed:
             raise RequestError(f"{flag} {value!r} is not one of: {', '.join(allowed)}", f"try {flag} {allowed[0]}")
     return Axes(x=x, y=y)
+
+
+def varying_cost(study: Study, y: str, costs: Sequence[str] = ("params", "latency_ms", "flops", "train_s")) -> str:
+    """Return the first cost that every trained model has and that tells them apart; "" if none does."""
+    for axes in [choose_axes(x, y) for x in costs]:
+        try:
+            values = trained_rows(study.rows, study.scores, axes)["x"]
+        except RequestError:  # not measured
+            continue
+        if values.notna().all() and values.max() > MIN_SPREAD * values.min():
+            return axes.x
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from bench.analysis.series import row_values
 from bench.intervals import Interval, round_mean
 from bench.planning.same_width import is_one_width
 from bench.running.timings import Timings
+from bench.spec import NO_MATCH
 
 REFERENCES = ("vit", "transformer", "metaformer")
 """Families whose fused attention others are compared with, best first."""
@@ -120,6 +121,12 @@ def attentions(rows: pandas.DataFrame) -> dict[str, str]:
     return {variant: label for variant, (_, label) in found.items()}
 
 
+def is_fused(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether all rows with a known attention kernel ran a fused one."""
+    kernels = {row["attention_effective"] for row in rows} - {""}
+    return bool(kernels) and kernels <= set(FUSED)
+
+
 def _complements(scope: Scope, primary: Scope) -> bool:
     same_work = all(scope.keys[key] == primary.keys[key] for key in ("phase", "engine", "dtype", "device"))
     return same_work and {matching_of(scope), matching_of(primary)} == {SAME_WIDTH, SAME_PARAMETERS}
@@ -136,9 +143,11 @@ def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str,
     labels = attentions(scope.rows)
     reference = {(_variant(row), row["place"]): row for row in row_values(scope.rows) if row["label"] in labels.values()}
     found: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+    is_matched = scope.keys["match"] not in (None, NO_MATCH)
     for row in rows:
         place = _variant(row), row["place"]
-        if place in reference and row["label"] not in labels.values():
+        # of sizes that were given, only the published ones are meant to be equal
+        if (is_matched or place[0]) and place in reference and row["label"] not in labels.values():
             found.setdefault(str(row["label"]), []).append((row, reference[place]))
     return {label: pairs for label, pairs in found.items() if len(pairs) > 1}
 
@@ -146,11 +155,10 @@ def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str,
 def _relative(scope: Scope, timings: Timings, margin: float, num_pairs: int) -> RelativeTimes:
     labels = attentions(scope.rows)
     pairs = _pairs(scope)
-    kernels = {reference["attention_effective"] for found in pairs.values() for _, reference in found} - {""}
     return RelativeTimes(
         scope=scope,
         reference=next(iter(labels.values())),
-        is_fused=bool(kernels) and kernels <= set(FUSED),
+        is_fused=is_fused([reference for found in pairs.values() for _, reference in found]),
         lines=tuple(
             RelativeLine(
                 label=label,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.series import SERIES_KEYS, without_twins
+from bench.analysis.series import SERIES_KEYS
 
 SCOPE_KEYS = tuple(key for key in SERIES_KEYS if key not in ("model", "attention"))
 PREFERRED: dict[str, tuple[str, ...]] = {"phase": ("infer",), "engine": ("eager",), "dtype": ("fp32", "bf16")}
@@ -43,10 +43,8 @@ def scopes_of(frame: pandas.DataFrame, column: str, places: Mapping[str, int]) -
     """
     known = frame[frame[column] > 0]
     known = known.assign(place=[places.get(cell_id, int(n)) for cell_id, n in zip(known["cell_id"], known["seq_len"], strict=True)])
-    # one length of twins (256 and 257) is enough to follow a model
-    kept = known.groupby(["label", *SCOPE_KEYS], sort=False, dropna=False)["place"].transform(
-        lambda of: of.isin(without_twins(of.unique()))
-    )
+    # of two neighbours (256 and 257) one is enough to follow a model
+    kept = known.groupby(["label", *SCOPE_KEYS], sort=False, dropna=False)["place"].transform(lambda of: ~(of + 1).isin(of))
     found = [
         Scope(keys=scope_of(dict(zip(SCOPE_KEYS, values, strict=True))), rows=rows.drop_duplicates(["label", "place"]).sort_values("place"))
         for values, rows in known[kept.astype(bool)].groupby(list(SCOPE_KEYS), sort=False, dropna=False)

@@ -41,7 +41,9 @@ MEASURES = {
     "device_latency_ms": "device time (ms)",
     "latency_p90_ms": "latency, p90 (ms)",
 }
-"""Labels by column; the explorer opens on the first measured one."""
+"""Labels by column."""
+FIRST = ("latency_ms", "accuracy", "score")
+"""The explorer opens on the first of these that was measured, else on the first quantity."""
 BOUNDS = {
     "latency_ms": ("latency_low_ms", "latency_high_ms"),
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
@@ -81,7 +83,7 @@ def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
         "colors": {spell_out_model(label): style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
         "palette": SPARE_COLORS,
         "x": (*varying(frame, ("seq_len", "batch_size", "params")), "seq_len")[0],
-        "y": measured[0],
+        "y": next((name for name in FIRST if name in measured), measured[0]),
     }
 
 

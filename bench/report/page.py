@@ -12,13 +12,7 @@ from bench import numbers
 from bench.analysis.frame import constant_work, failed, unstable, varying
 from bench.analysis.study import Study
 from bench.report import tables
-from bench.report.charts.against_length import draw_exponents, draw_memory, draw_relative_time
-from bench.report.charts.crossing import draw_crossing
-from bench.report.charts.effects import draw_effects
-from bench.report.charts.peers import draw_peers
-from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
-from bench.report.charts.quality import draw_quality
-from bench.report.charts.saturation import draw_saturation
+from bench.report.charts.figures import draw_figures
 from bench.report.document import (
     CELLS_ANCHOR,
     Block,
@@ -46,7 +40,6 @@ from bench.report.sections.saturation import saturation_blocks
 from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import claim_lines
 
-MAX_PAGE_FIGURES = 6
 MAX_FIGURES, MAX_CLAIMS = 3, 80
 """Figures and claims of report.md."""
 MAX_WARNING = 140
@@ -77,11 +70,11 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
     """Return the visible sections, then the folded ones that have anything to show."""
     rows = explorer_data(study.frame)
     visible = {
-        "Answer": (Paragraph(text=" ".join(answer_sentences(study))),),
+        "Answer": (Bullets(items=answer_sentences(study)),),
         "Fastest at each n" if winners.axis_of(study) == "n" else "Fastest at each budget": ()
         if study.outcomes
         else winners.strip_blocks(study),
-        "Figures": tuple(_figures(study)),
+        "Figures": tuple(draw_figures(study)),
         "Explore": (ExplorerBlock(data=rows),) if rows else (),
     }
     folded = {
@@ -107,14 +100,6 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
         *(Section(title=title, blocks=blocks) for title, blocks in visible.items() if blocks),
         *(Section(title=title, blocks=blocks, folded=True) for title, blocks in folded.items() if blocks),
     )
-
-
-def _figures(study: Study) -> list[FigureBlock]:
-    singles = (
-        *(draw_effects, draw_peers, draw_saturation, draw_relative_time, draw_memory, draw_crossing, draw_quadratic_bytes),
-        *(draw_exponents, draw_quality),
-    )
-    return [figure for draw in singles if (figure := draw(study))][:MAX_PAGE_FIGURES]
 
 
 def brief(document: Document) -> Document:

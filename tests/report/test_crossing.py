@@ -7,7 +7,7 @@ import pytest
 
 from bench.analysis.crossover import closed_pairs
 from bench.report.charts.crossing import LENGTHS, Pair, crossing_figure, crossing_title, draw_crossing, pairs_of
-from bench.report.charts.style import figure_style, slug
+from bench.report.charts.style import display_name, figure_style, slug
 from tests.analysis.test_run_crossovers import planned
 from tests.report.conftest import MakeData
 
@@ -28,7 +28,7 @@ def test_the_title_has_the_lengths_at_which_lines_cross_one(published: list[Pair
         axis = crossing_figure(published).axes[0]
     lines = {line.get_gid(): np.asarray(line.get_xydata(), dtype=float) for line in axis.get_lines()}
     for pair, n in zip(published, (135, 263, 519), strict=True):
-        name = slug(f"gMLP-{pair.gating.model[5:]} / DeiT-{pair.attention.model[5:]}")
+        name = slug(f"{display_name(pair.gating.model)} / {display_name(pair.attention.model)}")
         ((x, y),) = lines[f"crossing-{name}"]
         assert (round(x), y) == (n, 1)
         drawn = lines[f"series-{name}"]

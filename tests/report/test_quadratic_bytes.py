@@ -56,18 +56,12 @@ def test_one_model_stands_for_each_role(found: dict[str, HeldBytes]) -> None:
     assert list(found) == ["gmlp", "vit (auto)", "vit (math)"]
 
 
-def test_the_scope_with_most_lengths_is_drawn_whatever_its_batch() -> None:
-    short = series("gmlp", "none", 8, 0, lengths=LENGTHS[:4])
-    small = {"batch_size": 1, "batching": "batch 1"}
-    long = series("gmlp", "none", 8, 0)
-    chosen = shown_series(held(dataclasses.replace(short, others=small), long))
-    assert [each.keys["batching"] for each in chosen.values()] == ["batch 4"]
-    same = dataclasses.replace(long, others={**small, "params": 1})
-    assert [each.keys["batching"] for each in shown_series(held(long, same)).values()] == ["batch 1"]
-
-
-def test_training_and_other_engines_are_left_to_the_explorer() -> None:
-    for others in ({"phase": "train"}, {"engine": "compile"}, {"batching": "16388 tokens per batch"}):
+def test_eager_inference_at_a_fixed_batch_is_drawn_the_widest_range_first() -> None:
+    compiled = dataclasses.replace(ALL[0], others={"engine": "compile"})
+    short = dataclasses.replace(ALL[0], lengths=LENGTHS[:4], others={"batch_size": 1, "batching": "batch 1"})
+    (chosen,) = shown_series(held(compiled, short, ALL[0])).values()
+    assert (chosen.keys["engine"], chosen.keys["batching"]) == ("eager", "batch 4")
+    for others in ({"phase": "train"}, {"batching": "16388 tokens per batch"}):
         assert shown_series(held(dataclasses.replace(ALL[0], others=others))) == {}
 
 

@@ -15,8 +15,8 @@ from PIL import Image, ImageColor
 
 from bench.analysis.study import Study
 from bench.analysis.trust import Finding
+from bench.report.charts.figures import MAX_FIGURES
 from bench.report.charts.style import GRID, INK, PAPER, ROLES
-from bench.report.page import MAX_PAGE_FIGURES
 from bench.report.write import write_report
 from tests.report.conftest import page_text, section
 
@@ -84,7 +84,7 @@ def report(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_figure_of_the_page_is_a_file_in_each_form(report: Path) -> None:
     names = re.findall(r'<figure id="([^"]+)">', (report / "report.html").read_text())
-    assert 0 < len(names) <= MAX_PAGE_FIGURES
+    assert 0 < len(names) <= MAX_FIGURES
     assert {path.name for path in (report / "figures").iterdir()} == {f"{name}.{kind}" for name in names for kind in ("pdf", "png", "svg")}
     assert all(path.stat().st_size > 1000 for path in (report / "figures").iterdir())
 

@@ -48,7 +48,7 @@ def test_models_are_named_as_people_write_them() -> None:
     names = {
         "gmlp": "gMLP",
         "vit (auto)": "fused ViT",
-        "deit-s (math)": "explicit DeiT-s",
+        "deit-s (math)": "explicit DeiT-S",
         "metaformer+mixer=window_attention": "window attention",
     }
     assert {label: display_name(label) for label in names} == names

@@ -11,20 +11,22 @@ from matplotlib.axes import Axes
 
 from bench import numbers
 from bench.analysis.growth import LATENCY, Growth
-from bench.analysis.relative import SAME_PARAMETERS, SAME_WIDTH, RelativeLine, RelativeTimes, attentions, main_rows
+from bench.analysis.relative import SAME_PARAMETERS, SAME_WIDTH, RelativeLine, RelativeTimes, attentions, is_fused, main_rows
 from bench.analysis.scope import scope_of, scope_rank, scopes_of
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.planning.timing import compared_lengths
 from bench.report.charts.lines import Line, draw_guide, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, display_name, role_of, series_styles
-from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, log_value_axis
+from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, ratio_axis
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import POLICIES, join_names
 from bench.spec import PREDICTED
 
 MAX_LINES = 8
 PHASES = {"infer": "inference", "train": "training"}
+SLOPE_REACH = 8
+"""How far guides reach down from the longest length: further they would cross other lines."""
 LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
 
 
@@ -45,7 +47,7 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
     return FigureBlock(
         name="relative-time",
         title=relative_title(found, study.caveat),
-        caption=f"Time over {_reference(found)}'s, {_work(found[0].scope.keys, batching=False)}. {how}; above 1 is slower.",
+        caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys, batching=False)}). {how}; above 1 is slower.",
         figure=figure,
         missing=_left_out([line.label for times in found for line in times.lines[MAX_LINES:]]),
     )
@@ -54,7 +56,7 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
 def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
     """Draw ratios of times; `bounds` lie within the y axis."""
     length_axis(axis, [n for line in lines for n in line.x])
-    log_value_axis(axis, bounds, lambda ratio: f"{ratio:g}\N{MULTIPLICATION SIGN}", "time relative to attention")
+    ratio_axis(axis, bounds, "time relative to attention")
     draw_series(axis, lines)
     label_ends(axis, lines)
 
@@ -202,13 +204,13 @@ def _draw_slopes(axis: Axes, lines: Sequence[Line]) -> None:
     """Draw n below the line that ends lowest and n squared above the highest."""
     ends = sorted((line.y[-1], line.x[-1]) for line in lines)
     (low, low_n), (high, high_n) = ends[0], ends[-1]
-    draw_guide(axis, lambda n: low / 1.6 * n / low_n, LINEAR, below=True)
-    draw_guide(axis, lambda n: high * 1.25 * (n / high_n) ** 2, QUADRATIC)
+    draw_guide(axis, lambda n: low / 1.6 * n / low_n if n > low_n / SLOPE_REACH else math.nan, LINEAR, below=True)
+    draw_guide(axis, lambda n: high * 1.25 * (n / high_n) ** 2 if n > high_n / SLOPE_REACH else math.nan, QUADRATIC)
 
 
 def memory_title(rows: pandas.DataFrame) -> str:
-    """Compare memory at the longest length."""
-    longest = rows["place"].max()
+    """Compare memory at the longest shared length."""
+    longest = max(rows["place"], key=lambda place: (rows.loc[rows["place"] == place, "label"].nunique(), place))  # shared by most models
     last = {str(row["label"]): float(row["peak_memory_bytes"]) for row in row_values(rows[rows["place"] == longest])}
     place = f"At n = {longest:.0f}"
     reference = next((label for label in attentions(rows).values() if label in last), "")
@@ -216,7 +218,7 @@ def memory_title(rows: pandas.DataFrame) -> str:
     explicit = next((label for label in last if role_of(label) == "explicit"), "")
     others = [(name, label) for name, label in (("gMLP", ours), ("explicit", explicit)) if label]
     if reference and others:
-        name = "fused attention" if explicit else "attention"
+        name = "fused attention" if is_fused(row_values(rows[rows["label"] == reference])) else "attention"
         (first, label), *rest = others if ours else [("explicit attention", explicit)]
         more = "".join(f", {other} {_times(last[found] / last[reference])}" for other, found in rest)
         return f"{place} {first} takes {_times(last[label] / last[reference])} {name}'s memory{more}"
@@ -250,7 +252,7 @@ def draw_exponents(study: Study) -> FigureBlock | None:
     label_ends(axis, lines)
     return FigureBlock(
         name="exponents",
-        title=exponents_title([growth for _, growth in list(found.items())[:MAX_LINES]]),
+        title=exponents_title(dict(list(found.items())[:MAX_LINES])),
         caption=(
             f"Slope of log time between neighbouring lengths, in {_work(scope)}, {_size(scope)}. Bands are 95 % t-intervals over rounds; "
             "a slope belongs to a kernel on this machine."
@@ -285,14 +287,13 @@ def _set_exponent_axis(axis: Axes, lines: Sequence[Line]) -> None:
     axis.set_ylabel("local exponent of time")
 
 
-def exponents_title(found: Sequence[Growth]) -> str:
+def exponents_title(found: Mapping[str, Growth]) -> str:
     """State the exponents between the two longest lengths."""
-    last = [growth.exponents.exponents[-1] for growth in found]
-    longest = max(step.longer for step in last)
-    steps = [step for step in last if step.longer == longest]
-    ends = sorted(step.exponent.estimate for step in steps)
-    power = " to ".join(dict.fromkeys(f"{end:.2f}" for end in (ends[0], ends[-1])))
-    return f"By n = {longest} time grows with exponent {power}; 2 is quadratic"
+    last = {label: growth.exponents.exponents[-1] for label, growth in found.items()}
+    longest = max(step.longer for step in last.values())
+    ends = sorted((step.exponent.estimate, display_name(label)) for label, step in last.items() if step.longer == longest)
+    power = " to ".join(dict.fromkeys(f"{exponent:.2f} ({name})" for exponent, name in (ends[0], ends[-1])))
+    return f"By n = {longest} time grows with exponent {power}"
 
 
 def _joined(labels: Sequence[str]) -> str:

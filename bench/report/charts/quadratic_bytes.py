@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from bench import numbers
 from bench.analysis.evidence import label_of
 from bench.analysis.quadratic_terms import HeldBytes
-from bench.analysis.scope import scope_of
+from bench.analysis.scope import scope_of, scope_rank
 from bench.analysis.study import Study
-from bench.measure.engines import EAGER
 from bench.report.charts.style import GREY, INK, ROLES, display_name, role_of
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import join_names
@@ -57,24 +56,18 @@ def draw_quadratic_bytes(study: Study) -> FigureBlock | None:
 def shown_series(found: Sequence[HeldBytes]) -> dict[str, HeldBytes]:
     """Choose one series per role, by label: gMLP, fused and explicit attention.
 
-    They share one scope: eager inference at a fixed batch, the one with most lengths.
+    They share the first scope of inference at a fixed batch.
     """
-    eager = [held for held in found if (held.keys["phase"], held.keys["engine"]) == ("infer", EAGER) and _batch(held)]
-    if not eager:
+    fixed = [held for held in found if held.keys["phase"] == "infer" and str(held.keys["batching"]).startswith("batch")]
+    if not fixed:
         return {}
-    widest = max(eager, key=lambda held: (len(held.lengths), -_batch(held)))
+    scope = scope_of(min(fixed, key=lambda held: scope_rank(scope_of(held.keys), held.lengths[-1] / held.lengths[0])).keys)
     by_role: dict[str, tuple[str, HeldBytes]] = {}
-    for held in eager:
+    for held in fixed:
         label = label_of(held.keys)
-        if role_of(label) and scope_of(held.keys) == scope_of(widest.keys):
+        if role_of(label) and scope_of(held.keys) == scope:
             by_role.setdefault("fused" if role_of(label) == "transformer" else role_of(label), (label, held))
     return dict(by_role.values())
-
-
-def _batch(held: HeldBytes) -> int:
-    """Return the fixed batch size, 0 if the batch follows n."""
-    words = str(held.keys["batching"]).split()
-    return int(words[1]) if words[0] == "batch" else 0
 
 
 def home(held: HeldBytes) -> str:

@@ -13,22 +13,22 @@ from matplotlib.patches import FancyArrowPatch
 
 from bench import numbers
 from bench.analysis.evidence import is_subject
-from bench.analysis.front import QUALITIES, Axes, CostAgainstQuality, front_of
+from bench.analysis.front import QUALITIES, Axes, CostAgainstQuality, front_of, varying_cost
 from bench.analysis.relative import attentions
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.report.charts.lines import LABEL_POINTS, Line, label_ends, panels
-from bench.report.charts.style import INK, SeriesStyle, display_name, series_styles, slug
+from bench.report.charts.style import INK, PAPER, SeriesStyle, display_name, series_styles, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks
 from bench.report.document import FigureBlock
-from bench.spec import RequestError
 
 COSTS = {"latency_ms": "latency of a batch (ms)", "flops": "forward FLOPs per sample", "params": "parameters"}
 """Costs by preference: the first that every model has and that tells models apart."""
-MIN_SPREAD = 1.02
 GROUP = ("task", "recipe", "seq_len", "size")
 X_MARGIN, Y_MARGIN = 1.12, 0.12
 ARROW_GAP = 5.0
+BOX = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}
+"""Other lines pass behind a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +80,8 @@ def draw_quality(study: Study) -> FigureBlock | None:
 
 def _compared(study: Study) -> CostAgainstQuality | None:
     """Return the trained models by the first cost and quality that fit."""
-    for y in QUALITIES:
-        for x in COSTS:
-            try:
-                found = front_of(study, Axes(x=x, y=y), {})
-            except RequestError:  # not measured, or one model only
-                continue
-            if found.rows["x"].notna().all() and found.rows["x"].max() > MIN_SPREAD * found.rows["x"].min():
-                return found
-    return None
+    axes = next((Axes(x=x, y=y) for y in QUALITIES if (x := varying_cost(study, y, list(COSTS)))), None)
+    return front_of(study, axes, {}) if axes else None
 
 
 def steps_of(found: CostAgainstQuality) -> list[Step]:
@@ -148,7 +141,7 @@ def _draw_arrow(axis: Plot, step: Step, text: str) -> None:
     arrow.set_gid("arrow")
     axis.add_patch(arrow)
     middle = (start[0] * end[0]) ** 0.5, (start[1] + end[1]) / 2
-    axis.annotate(text, middle, (5, 0), textcoords="offset points", va="center", fontsize=LABEL_POINTS - 0.5, color=INK)
+    axis.annotate(text, middle, (5, 0), textcoords="offset points", va="center", fontsize=LABEL_POINTS - 0.5, color=INK, bbox=BOX)
 
 
 def _set_axes(axis: Plot, rows: pandas.DataFrame, axes: Axes) -> None:

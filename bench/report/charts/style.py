@@ -76,27 +76,12 @@ class SeriesStyle:
     line: LineStyle
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartStyle:
-    """One part of a stacked bar."""
-
-    color: str
-    hatch: str
-
-
 ROLES = {"gmlp": VERMILLION, "fused": BLUE, "explicit": PURPLE, "transformer": GREEN}
 SPARE_COLORS = (OCHRE, TEAL, PINK, BROWN, GREY)
 MARKERS = {VERMILLION: "osDvP", BLUE: "s^DvP", PURPLE: "Dv^P<", GREEN: "^PvX<"}
 SPARE_MARKERS = "vPX<D>"
 LINES: tuple[LineStyle, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 SPARE_LINES = (*LINES[1:], "-")
-PARTS = (
-    PartStyle(color="#c9ccd1", hatch=""),
-    PartStyle(color=TEAL, hatch="//"),
-    PartStyle(color=VERMILLION, hatch=""),
-    PartStyle(color=PURPLE, hatch="xx"),
-    PartStyle(color=GREY, hatch=".."),
-)
 
 
 @contextlib.contextmanager
@@ -151,20 +136,17 @@ def display_name(label: str) -> str:
     name = model.removeprefix(METAFORMER).replace("_", " ").replace(":", " ") if model.startswith(METAFORMER) else model
     for written, spoken in NAMES.items():
         if name == written or name.startswith((f"{written}-", f"{written}+")):
-            name = spoken + name.removeprefix(written)
+            name = spoken + SIZE.sub(lambda size: size[0].upper(), name.removeprefix(written))
     return f"{KERNELS.get(kernel, kernel)} {name}" if kernel else name
 
 
 METAFORMER = "metaformer+mixer="
 MODEL = re.compile(r"(?:metaformer\+mixer=)?(gmlp|vit|deit|transformer|attention)(?:-[a-z]+)?(?:-[0-9]+)?(?:\+.*)?$")
 """A model of a family with a role: published variants and options included."""
+SIZE = re.compile(r"^-[a-z]")
+"""The size of a published variant begins with a capital: gMLP-Ti."""
 NAMES = {"gmlp": "gMLP", "vit": "ViT", "deit": "DeiT", "transformer": "Transformer"}
 KERNELS = {"auto": "fused", "math": "explicit"}
-
-
-def part_styles(parts: Sequence[str]) -> dict[str, PartStyle]:
-    """Return a style for each part of a stacked bar, in order."""
-    return {part: PARTS[i % len(PARTS)] for i, part in enumerate(parts)}
 
 
 def slug(text: str) -> str:

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench import numbers
-from bench.report.charts.matplotlib import CHARACTERS_PER_INCH
 from bench.report.charts.style import GREY, INK, VERMILLION, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections.trained import trained_models
@@ -22,6 +21,7 @@ MAX_COLUMNS, MAX_PANELS = 3, 12
 PANEL_INCHES = (2.9, 2.3)
 ONE_PANEL_INCHES = (6.0, 3.4)
 LEGEND_INCHES = 0.35
+CHARACTERS_PER_INCH = 11
 OBSERVED_MARK, ANSWER_MARK = "x", "o"
 INTRODUCTION = (
     "The first test item as each trained model (its first seed) fits it: the model reads the observed points and predicts y at the requested x. "

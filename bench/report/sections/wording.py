@@ -23,10 +23,9 @@ def spell_out_policy(text: str) -> str:
 
 
 def spell_out_model(label: str) -> str:
-    """Write a series as in prose: `fused ViT`, `depthwise convolution`, `DeiT-s at n = 197`."""
+    """Write a series as in prose: `fused ViT`, `depthwise convolution`, `DeiT-S at n = 197`."""
     series, _, n = label.partition(" (n = ")
-    model, _, kernel = display_name(series).partition(", ")
-    return " ".join(filter(None, (kernel, model, f"at n = {n.removesuffix(')')}" if n else "")))
+    return display_name(series) + (f" at n = {n.removesuffix(')')}" if n else "")
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -20,11 +20,17 @@
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // Lengths and batch sizes in full, everything else to three digits.
-  function short(value) {
+  function short(value, digits = 3) {
     if (Number.isInteger(value) && Math.abs(value) < 1e4) return String(value);
     const units = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
     const [unit, size] = units.find(([, found]) => Math.abs(value) >= found) || ["", 1];
-    return `${Number((value / size).toPrecision(3))} ${unit}`.trim();
+    return `${Number((value / size).toPrecision(digits))} ${unit}`.trim();
+  }
+
+  // Neighbouring ticks need enough digits to differ.
+  function distinct(values) {
+    const texts = [3, 4, 5, 6].map((digits) => values.map((value) => short(value, digits)));
+    return texts.find((found) => new Set(found).size === values.length) || texts.at(-1);
   }
 
   function add(parent, tag, properties) {
@@ -230,7 +236,7 @@
         }
         return kept;
       },
-      values: (_, found) => found.map(short),
+      values: (_, found) => distinct(found),
       filter: (_, found) => found, // uPlot would omit ticks of a logarithmic axis
     };
   }
