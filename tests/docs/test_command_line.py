@@ -6,13 +6,14 @@ import importlib.util
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import typer
 
 from bench.cli import UsageError
 from bench.planning.flags import Flags, to_request
+from bench.planning.values import with_fields
 from bench.spec import RequestError
 from tests.docs.command_line import commands, page
 from tests.docs.figures import ROOT
@@ -54,13 +55,24 @@ def check(words: list[str]) -> None:
 def parse(name: str, words: list[str]) -> None:
     """Parse the arguments of a command of `bench`; for `run` and `plan` also check that the flags agree."""
     require([name], commands())
+    words = [PLACEHOLDERS.get(word, word) for word in words]
     words, request = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
-    found = commands()[name].make_context(f"bench {name}", [PLACEHOLDERS.get(word, word) for word in words]).params
+    commands()[name].make_context(f"bench {name}", [*words])
     require([word for word in words if word.startswith("results/2") and not list(ROOT.glob(word))], [])
     if request:
         parse("run", request)
-    if name in ("run", "plan") and found["models"]:
-        to_request(Flags(**{field.name: found[field.name] for field in fields(Flags)}))
+    if name in ("run", "plan") and "--models" in words:
+        typer.main.get_command(requests).main(words, standalone_mode=False)
+
+
+requests = typer.Typer(add_completion=False)
+
+
+@requests.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@with_fields(Flags)
+def check_request(flags: Flags) -> None:
+    """Check that the flags of a request agree; flags about execution and output are left alone."""
+    to_request(flags)
 
 
 def require(names: list[str], known: Iterable[str]) -> None:
