@@ -10,8 +10,10 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
+from bench.analysis.crossover import closed_pairs
 from bench.analysis.relative import main_rows
 from bench.analysis.scope import scopes_of
+from bench.planning.build import build_plan
 from bench.report.charts.against_length import (
     fill_memory_panel,
     fill_relative_panel,
@@ -20,13 +22,17 @@ from bench.report.charts.against_length import (
     relative_lines,
     relative_title,
 )
+from bench.report.charts.crossing import crossing_figure, crossing_title, pairs_of
 from bench.report.charts.lines import panels
 from bench.report.charts.style import DARK, figure_style, series_styles
 from bench.report.images import image_of
+from bench.spec import Recipe, Settings
 from tests.docs.reading import run
+from tests.requested import parse_request
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
 HERO = "2026-11-23_cpu_sequence_length"
+PUBLISHED = "gmlp-ti,gmlp-s,gmlp-b,deit-ti,deit-s,deit-b"
 PANEL = 4.7, 3.3
 """Width and height in inches; README shows two beside each other."""
 TITLE_CHARACTERS = 50
@@ -51,7 +57,16 @@ def draw_hero() -> Figure:
     return figure
 
 
-PICTURES: Mapping[str, Callable[[], Figure]] = {"hero": draw_hero}
+def draw_flops_crossing() -> Figure:
+    """FLOPs of the published gMLPs over those of DeiT against n, from closed forms alone."""
+    request = parse_request(models=PUBLISHED, seq="197,1025", metrics="params,flops")
+    pairs = pairs_of(closed_pairs(build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu")))
+    figure = crossing_figure(pairs)
+    figure.axes[0].set_title(crossing_title(pairs))
+    return figure
+
+
+PICTURES: Mapping[str, Callable[[], Figure]] = {"hero": draw_hero, "flops-crossing": draw_flops_crossing}
 
 
 def drawn(name: str) -> dict[Path, bytes]:

@@ -115,7 +115,7 @@ def crossing_figure(pairs: Sequence[Pair]) -> Figure:
     values = [1.0, *(value for line in lines for value in line.y)]
     log_value_axis(axis, values, lambda value: f"{value:g}", "FLOPs, gMLP / attention")
     ticks = [tick for tick in TICKS if axis.get_ylim()[0] <= tick <= axis.get_ylim()[1]]
-    axis.set_yticks(ticks, [f"{tick:g}x" for tick in ticks])
+    axis.set_yticks(ticks, [f"{tick:g}\N{MULTIPLICATION SIGN}" for tick in ticks])
     draw_series(axis, lines)
     draw_guide(axis, lambda _: 1.0, "equal")
     for pair, line in zip(pairs, lines, strict=True):

@@ -99,7 +99,7 @@ def _value(effect: Effect) -> str:
     """Write the estimate without its interval."""
     size = effect.estimate.estimate
     if effect.measure.is_ratio:
-        return f"{numbers.significant(size)}x"
+        return f"{numbers.significant(size)}\N{MULTIPLICATION SIGN}"
     return f"{100 * size:+.1f} points" if effect.measure.name in FRACTIONS else f"{size:+.3g}"
 
 
