@@ -18,7 +18,7 @@ from bench.report.images import inline_svg
 from bench.report.tables import Table
 
 TEMPLATES = Path(__file__).parent / "templates"
-PAGE_ROWS = 200
+PAGE_ROWS = 100
 TONES = {
     "good": ("supported",),
     "bad": ("refuted", "failed", "out_of_memory", "timed_out", "killed"),

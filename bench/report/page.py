@@ -70,7 +70,7 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
     """Return the visible sections, then the folded ones that have anything to show."""
     rows = explorer_data(study.frame)
     visible = {
-        "Answer": (Paragraph(text=" ".join(answer_sentences(study))),),
+        "Answer": (Bullets(items=answer_sentences(study)),),
         "Fastest at each n" if winners.axis_of(study) == "n" else "Fastest at each budget": ()
         if study.outcomes
         else winners.strip_blocks(study),

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from bench.report.charts.style import INK, PAPER, SeriesStyle, slug
 
-WIDTH, PANEL_HEIGHT = 6.0, 2.8
+WIDTH, PANEL_HEIGHT = 4.8, 2.6
 LEFT, RIGHT, TOP, BOTTOM = 0.82, 0.12, 0.32, 0.5
 """Margins of a panel; labels at line ends come on top of `RIGHT`."""
 LABEL_POINTS, LABEL_CHARACTERS, LABEL_GAP = 8.5, 20, 8.0

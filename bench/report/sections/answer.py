@@ -31,6 +31,8 @@ MAX_PAIRS = 4
 MAX_MODELS = 6
 GMLP = "gmlp"
 NOTHING = "This run measured nothing that can be compared."
+POINTS = ("accuracy", "exact_accuracy")
+"""Fractions, whose differences are percentage points."""
 EQUAL_SIZE = "equal size"
 AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "shape": "equal width"}
 PHASES = {"infer": "inference", "train": "training"}
@@ -192,9 +194,10 @@ def _shown_effects(study: Study) -> Iterator[str]:
         if shown := _largest([effect for effect in measured if effect.shown]):
             baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in shown)))
             texts = [f"{effect.contrast.arm} {_amount(effect)}" for effect in shown]
-            places = list(dict.fromkeys(place_text(effect.contrast.place) for effect in shown))
-            where = f" at {places[0]}" if len(places) == 1 and places[0] else ""
-            yield f"Shown in {MEASURES[name].title} against {baselines}{where}: {join_names(texts)}."
+            places = {place_text(effect.contrast.place) for effect in shown}
+            parts = {effect.contrast.part for effect in shown} if len(against) > 1 else set()
+            where = ", ".join(found.pop() for found in (places, parts) if len(found) == 1 and "" not in found)
+            yield f"Shown in {MEASURES[name].title} against {baselines}{f' ({where})' if where else ''}: {join_names(texts)}."
             return
         if measured:
             yield f"No effect on {MEASURES[name].title} is shown."
@@ -215,7 +218,9 @@ def _size(effect: Effect) -> float:
 
 def _amount(effect: Effect) -> str:
     value = effect.estimate.estimate
-    return f"{numbers.significant(value)}×" if effect.measure.is_ratio else f"{value:+.3f}"
+    if effect.measure.is_ratio:
+        return f"{numbers.significant(value)}×"
+    return f"{100 * value:+.1f} points" if effect.measure.name in POINTS else f"{value:+.3f}"
 
 
 def _predictions(study: Study) -> Iterator[str]:

@@ -27,7 +27,7 @@ SHORT = 10_000
 """Lengths and budgets from this on are abbreviated."""
 WIDTH = "width"
 """All policies that give one width, as at one n each."""
-SAME = {"params": "same parameters", "shape": "same width at every n", WIDTH: "same width", "flops": "same FLOPs", "none": "sizes as given"}
+SAME = {"params": "same parameters", "shape": "same width", WIDTH: "same width", "flops": "same FLOPs", "none": "sizes as given"}
 AT_SAME = {
     "params": "At equal parameters",
     "shape": "At equal width",
@@ -119,6 +119,7 @@ def strip_blocks(study: Study) -> tuple[Block, ...]:
     if not found:
         return ()
     places = sorted({x for condition in found for x in condition.rankings})
+    places = [x for x in places if x + 1 not in places]  # a twin, one token shorter, tells of alignment alone
     axis = axis_of(study)
     rows = tuple(
         (_capital(condition.name), tuple(_field(condition.rankings.get(x), f"{axis} = {numbers.count(x)}") for x in places))

@@ -1,7 +1,7 @@
 "use strict";
 // Sorts, filters and downloads tables. The page shows only some rows at a time; the others stay as data.
 (() => {
-  const PAGE_ROWS = 200;
+  const PAGE_ROWS = 100;
   const WIDE_CHARACTERS = 44;
   const order = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
   const PLAIN_NUMBER = /^[-+]?\d[\d.,]*(e[-+]?\d+)?( %)?$/;
