@@ -41,7 +41,7 @@ def rows_of(*models: Mapping[str, Any], lengths: Iterable[int] = (17, 65), **wor
 def compared(rows: list[dict[str, Any]], places: Mapping[str, int] | None = None, *, timed: bool = True) -> list[RelativeTimes]:
     frame = prepare(pandas.DataFrame([{**row, "latency_ms": row["ms"], "status": "measured"} for row in rows]))
     times = {
-        row["cell_id"]: {i: row["ms"] * (NOISE[i] ** row["noise"] if row["model"] != "vit" else 1.0) for i in range(ROUNDS)}
+        row["cell_id"]: {i: row["ms"] * (1.0 if row["model"] == "vit" else NOISE[i] ** row["noise"]) for i in range(ROUNDS)}
         for row in rows
         if timed
     }

@@ -85,18 +85,6 @@ def bytes_axis(axis: Axes, values: Sequence[float], label: str) -> None:
     axis.set_ylabel(label)
 
 
-def value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
-    """Set a linear y axis from zero, with round ticks.
-
-    `text` formats a tick.
-    """
-    high = 1.08 * max(values)
-    axis.set_ylim(0, high)
-    ticks = linear_ticks(0, high, num=5)
-    _set_ticks(axis, "y", ticks, [text(tick) for tick in ticks])
-    axis.set_ylabel(label)
-
-
 def round_ticks(low: float, high: float) -> list[float]:
     """Return three to about eight round numbers in low..high.
 
