@@ -30,6 +30,12 @@ def test_no_interval_stands_outside_a_marked_place(page: Path) -> None:
     assert OPENING.findall(prose) == []  # a place that is not closed
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_a_place_stands_within_prose_or_alone(page: Path) -> None:
+    """In a code block its name would be shown; at the start of a line of prose Markdown would not read the rest of the line."""
+    assert re.findall(r"^(?: {4}.*|> |)<!--=\w+-->.+", page.read_text(), re.MULTILINE) == []
+
+
 def test_every_figure_stands_somewhere() -> None:
     named = {name for page in pages() for name in OPENING.findall(page.read_text())}
     assert named == set(FIGURES)
