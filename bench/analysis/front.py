@@ -63,10 +63,11 @@ def varying_cost(study: Study, y: str, costs: Sequence[str] = ("params", "latenc
     """Return the first cost that every trained model has and that tells them apart; "" if none does."""
     for axes in [choose_axes(x, y) for x in costs]:
         try:
-            values = trained_rows(study.rows, study.scores, axes)["x"]
+            rows = trained_rows(study.rows, study.scores, axes)
         except RequestError:  # not measured
             continue
-        if values.notna().all() and values.max() > MIN_SPREAD * values.min():
+        compared = rows.groupby(["task", "seq_len"])["x"]
+        if rows["x"].notna().all() and (compared.max() > MIN_SPREAD * compared.min()).any():
             return axes.x
     return ""
 

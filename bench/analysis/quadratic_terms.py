@@ -1,4 +1,4 @@
-"""Split FLOPs and bytes by power of n, and find the n^2 terms.
+"""Find the n^2 terms of a model, and the bytes that they hold.
 
 FLOPs come from closed forms, bytes from exact fits to counts. Builds no model.
 """
@@ -19,21 +19,6 @@ from models.layers.cost import ZERO
 
 QUADRATIC = 2
 IDENTITY = ("cell_id", "model", "seq_len", "budget")
-
-
-def flops_by_degree(plan: Plan) -> pandas.DataFrame:
-    """Return one row per cell and power of n.
-
-    Columns: the coefficient, and the FLOPs (forward, one sample) at the cell's n. The latter add up to the cell's FLOPs. Degrees 0 to 2 are always
-    present. The constant may be negative: with a class token, the patch projection processes n - 1 patches, not n.
-    """
-    found = []
-    for planned in _in_closed_form(plan):
-        flops, n = planned.sizing.cost.flops(), planned.cell.model.shape.seq_len
-        for degree in range(max(len(flops.coefficients), QUADRATIC + 1)):
-            coefficient = flops.degree(degree)
-            found.append((*_identity(planned), degree, coefficient, coefficient * n**degree))
-    return pandas.DataFrame(found, columns=[*IDENTITY, "degree", "coefficient", "flops"])
 
 
 def quadratic_home(plan: Plan) -> pandas.DataFrame:

@@ -24,7 +24,7 @@ from bench.analysis.kernel_shares import KernelShare, kernel_shares
 from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
 from bench.analysis.peers import PeerComparison, compare_peers
 from bench.analysis.predictions import judge_prediction
-from bench.analysis.quadratic_terms import HeldBytes, flops_by_degree, held_bytes, quadratic_home
+from bench.analysis.quadratic_terms import HeldBytes, held_bytes, quadratic_home
 from bench.analysis.ranking import Ranking, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
 from bench.analysis.relative import RelativeTimes, relative_times
@@ -161,11 +161,6 @@ class Study:
     def closed_forms(self) -> Sequence[ClosedForm]:
         """The closed-form cost of every model that keeps its shape."""
         return closed_forms(self.plan)
-
-    @functools.cached_property
-    def flops_by_degree(self) -> pandas.DataFrame:
-        """FLOPs of every cell by power of n."""
-        return flops_by_degree(self.plan)
 
     @functools.cached_property
     def quadratic_home(self) -> pandas.DataFrame:

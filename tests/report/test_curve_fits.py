@@ -95,11 +95,21 @@ def test_models_of_one_task_and_length_stand_side_by_side_on_the_same_axes() -> 
     lead, block = section
     assert isinstance(lead, Paragraph)
     assert isinstance(block, FigureBlock)
-    assert block.title == "Fits: curve_fitting, n = 6"
+    assert block.caption.startswith("curve_fitting, n = 6, first test item.")
     figure = block.figure
     first, second = figure.axes
     assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
-    assert [axis.get_title("left").partition(",")[0] for axis in figure.axes] == ["gmlp", "vit"]
+    assert [axis.get_title("left").partition(":")[0] for axis in figure.axes] == ["gMLP", "ViT"]
+    assert not figure.legends
+
+
+def test_the_title_has_the_errors_of_the_best_and_the_worst() -> None:
+    """gMLP is off by 0.1089, 0.0915 and 0.0907; each model after it by 1 more."""
+    (block,) = figure_blocks(section_of(["gmlp", "vit", "transformer"]))
+    assert block.title == "gMLP's answers are 0.097 off on average, Transformer's 2.0"
+    assert [axis.get_title("left") for axis in block.figure.axes][:2] == ["gMLP: 0.097 off", "ViT: 1.0 off"]
+    (single,) = figure_blocks(section_of(["gmlp"]))
+    assert single.title == "gMLP's answers are 0.097 off on average"
 
 
 def test_a_panel_shows_the_curve_the_observed_points_and_the_answers() -> None:
@@ -146,7 +156,7 @@ def test_empty_places_of_the_grid_stay_empty() -> None:
     (block,) = figure_blocks(section_of(["gmlp", "vit", "transformer", "metaformer", "gmlp+pool=mean+spatial_heads=4"]))
     figure = block.figure
     assert (len(figure.axes), len(shown(figure))) == (6, 5)
-    assert [bool(axis.get_xlabel()) for axis in figure.axes if axis.get_visible()] == [False, False, True, True, True]
+    assert [bool(axis.get_xlabel()) for axis in figure.axes if axis.get_visible()] == [False, False, False, True, True]
 
 
 def test_cells_that_share_a_training_share_the_panel_and_records_without_a_fit_give_none() -> None:

@@ -228,7 +228,7 @@ def test_the_title_of_the_figure_has_the_range_of_the_means(study: Study, make_d
     expected = f"Our models take {min(estimates):.2f} to {max(estimates):.2f} of the fastest peer's time"
     assert peers_title(means, comparison) == expected
     places = tuple(dataclasses.replace(place, dtype="bf16" if place.family == "vit" else "fp32") for place in comparison.places)
-    assert " in fp32, " in peers_title(means, dataclasses.replace(comparison, places=places))
+    assert " (fp32), " in peers_title(means, dataclasses.replace(comparison, places=places))
     assert draw_peers(make_data(models=("gmlp",), lengths=(17,))) is None
 
 

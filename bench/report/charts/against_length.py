@@ -90,7 +90,9 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     """State where gMLP is faster than attention, by matching."""
     reference = _reference(found)
     ours = [(times, line) for times in found for line in times.lines if line.is_gmlp]
-    firsts = {times.matching: line for times, line in reversed(ours)}
+    firsts: dict[str, RelativeLine] = {}
+    for times, line in ours:
+        firsts.setdefault(times.matching, line)
     if caveat or not any(point.ratio.num > 1 for times in found for line in times.lines for point in line.points):
         return f"Time relative to {reference} (differences are not decided)"
     if not ours:
@@ -113,7 +115,7 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     return f"{name} beats {reference} {'; '.join(f'{text} {AT[matching]}' for matching, text in where.items())}"
 
 
-AT = {SAME_WIDTH: "at the same width", SAME_PARAMETERS: "at equal parameters"}
+AT = {SAME_WIDTH: "at equal width", SAME_PARAMETERS: "at equal parameters"}
 NOWHERE = "at no length"
 
 

@@ -89,7 +89,7 @@ def crossing_title(pairs: Sequence[Pair]) -> str:
     ends = [f"{pair.equal_at[-1]:.0f}" for pair in pairs if pair.equal_at]
     at_the_end = [pair.ratio(LENGTHS[1]) for pair in pairs]
     if not ends and (all(ratio > 1 for ratio in at_the_end) or all(ratio < 1 for ratio in at_the_end)):
-        return f"gMLP needs {'more' if at_the_end[0] > 1 else 'fewer'} FLOPs than {other} at every length"
+        return f"gMLP needs {'more' if at_the_end[0] > 1 else 'fewer'} FLOPs than {other} at every n from {LENGTHS[0]:.0f}"
     if ends and all(ratio > 1 for ratio in at_the_end):
         if len(ends) == len(pairs):
             return f"gMLP needs fewer FLOPs than {other} up to {join_names(ends)} tokens"

@@ -104,15 +104,14 @@ def _value(effect: Effect) -> str:
 
 
 def _row(effect: Effect, several_parts: bool) -> Row:
-    found, measure = effect.estimate, effect.measure
-    scale = 100 if measure.name in FRACTIONS else 1
-    if measure.is_ratio:
-        text = numbers.ratio(found.estimate, *((found.low, found.high) if found.low < found.high else ()))
-    else:
-        form = "+.1f" if scale > 1 else "+.3g"
-        text = f"{scale * found.estimate:{form}} [{scale * found.low:{form}}, {scale * found.high:{form}}]"
     group = effect.contrast.part if several_parts else ""
-    return Row(label=effect.contrast.arm, interval=found, color=TEAL if effect.shown else GREY, text=text, group=group)
+    return Row(
+        label=effect.contrast.arm,
+        interval=effect.estimate,
+        color=TEAL if effect.shown else GREY,
+        text=_value(effect).removesuffix(" points"),
+        group=group,
+    )
 
 
 def _caption(study: Study, effects: Sequence[Effect], num_rows: int) -> str:

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.intervals import Interval
-from bench.report.charts.lines import CHARACTER_WIDTH
+from bench.report.charts.lines import CHARACTER_WIDTH, WIDTH
 from bench.report.charts.style import GREY, INK, PAPER
 from bench.report.charts.ticks import linear_ticks, round_ticks
 
-WIDTH, BOTTOM, TOP = 6.0, 0.55, 0.08
+BOTTOM, TOP = 0.55, 0.08
 ROW, DOT_ROW = 0.24, 0.36
 """Heights of a row in inches, without and with dots below the mark."""
 POINTS, GAP = 8.0, 7.0

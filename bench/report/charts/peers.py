@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bench import numbers
 from bench.analysis.peers import Mean, PeerComparison
 from bench.analysis.study import Study
 from bench.report.charts.forest import Row, draw_forest
@@ -27,7 +26,7 @@ def draw_peers(study: Study) -> FigureBlock | None:
         [_row(mean, comparison, bounds.get(mean.part)) for mean in means],
         neutral=1.0,
         band=0.0,
-        axis_label="our time / fastest peer's time (below 1: ours is faster)",
+        axis_label="our time / fastest peer's (below 1: faster)",
         tick_text=lambda value: f"{value:g}",
     )
     return FigureBlock(name="peers", title=peers_title(means, comparison), caption=CAPTION, figure=figure)
@@ -40,8 +39,9 @@ def peers_title(means: list[Mean], comparison: PeerComparison) -> str:
         assert mean.ratio is not None
         by_dtype.setdefault(_dtype(mean, comparison), []).append(mean.ratio.estimate)
     ranges = {dtype: " to ".join(dict.fromkeys(f"{value:.2f}" for value in (min(found), max(found)))) for dtype, found in by_dtype.items()}
-    several = [f"{found} in {dtype}" for dtype, found in ranges.items()] if len(ranges) > 1 else list(ranges.values())
-    return f"Our models take {', '.join(several)} of the fastest peer's time"
+    if len(ranges) > 1:
+        return f"Our time over the fastest peer's: {', '.join(f'{found} ({dtype})' for dtype, found in ranges.items())}"
+    return f"Our models take {next(iter(ranges.values()))} of the fastest peer's time"
 
 
 def _dtype(mean: Mean, comparison: PeerComparison) -> str:
@@ -56,7 +56,7 @@ def _row(mean: Mean, comparison: PeerComparison, bound: float | None) -> Row:
         label=mean.part,
         interval=mean.ratio,
         color=ROLES.get(role, TEAL),
-        text=numbers.ratio(mean.ratio.estimate, mean.ratio.low, mean.ratio.high),
+        text=f"{mean.ratio.estimate:.2f}",
         dots=tuple(pair.ratio.estimate for pair in cells if pair.ratio),
         bound=bound,
     )

@@ -14,6 +14,7 @@ from bench.analysis.evidence import label_of
 from bench.analysis.quadratic_terms import HeldBytes
 from bench.analysis.scope import scope_of, scope_rank
 from bench.analysis.study import Study
+from bench.report.charts.lines import CHARACTER_WIDTH, WIDTH
 from bench.report.charts.style import GREY, INK, ROLES, display_name, role_of
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import join_names
@@ -27,16 +28,14 @@ N_SQUARED = "n\N{SUPERSCRIPT TWO}"
 SIZES = (4.5, 7.0)
 KEY = {"weights": "weights", "activations": "activations", "weights_n2": f"{N_SQUARED} part of either, in colour"}
 NOWHERE = "nowhere"
-WIDTH, LEFT, RIGHT, TOP, BOTTOM, GAP = 6.0, 1.2, 0.1, 0.5, 0.3, 0.25
-KEY_HEIGHT = 0.25
-ROW, GROUP = 0.2, 0.12
-"""Heights of a row and of the space between lengths, in inches."""
+LEFT, RIGHT, BOTTOM = 1.1, 0.7, 0.3
+KEY_HEIGHT, TITLE = 0.25, 0.28
+ROW, GROUP = 0.175, 0.1
+"""Sizes in inches: `GROUP` is the space between lengths."""
 POINTS = 8.0
 SMALLEST = 2.0**10
 """Parts below this many bytes are not drawn."""
 TICKS = tuple(2.0**power for power in (10, 15, 20, 25, 30, 35, 40))
-ROOM_FOR_TEXT = 5.5
-"""Room right of the marks, in powers of two."""
 
 
 def draw_quadratic_bytes(study: Study) -> FigureBlock | None:
@@ -89,24 +88,23 @@ def _name(label: str) -> str:
 
 
 def bytes_figure(found: Mapping[str, HeldBytes]) -> Figure:
-    """Draw a row per length and model, a panel per batch."""
+    """Draw a panel per batch, with a row per length and model."""
     common = sorted(set.intersection(*(set(held.lengths) for held in found.values())))
     lengths = list(dict.fromkeys(min(common, key=lambda n: abs(math.log(n / wanted))) for wanted in LENGTHS))
-    heights = [place * (ROW * len(found) + GROUP) for place in range(len(lengths))]
-    rows = [(n, label, -(top + ROW * (place + 0.5))) for n, top in zip(lengths, heights, strict=True) for place, label in enumerate(found)]
-    inner = heights[-1] + ROW * len(found) + GROUP
-    height = TOP + inner + BOTTOM
+    group = ROW * len(found) + GROUP
+    rows = [(n, label, -(above * group + ROW * (i + 0.5))) for above, n in enumerate(lengths) for i, label in enumerate(found)]
+    panel = group * len(lengths)
+    height = KEY_HEIGHT + len(BATCHES) * (TITLE + panel) + BOTTOM
     figure = Figure(figsize=(WIDTH, height))
-    width = (WIDTH - LEFT - RIGHT - GAP) / len(BATCHES)
     values = [v for n, label, _ in rows for batch in BATCHES for v in found[label].parts(n, batch).values() if v >= SMALLEST]
     for place, batch in enumerate(BATCHES):
-        axis = figure.add_axes(((LEFT + place * (width + GAP)) / WIDTH, BOTTOM / height, width / WIDTH, inner / height))
+        bottom = height - KEY_HEIGHT - (place + 1) * (TITLE + panel)
+        axis = figure.add_axes((LEFT / WIDTH, bottom / height, (WIDTH - LEFT - RIGHT) / WIDTH, panel / height))
         for n, label, y in rows:
             _draw_row(axis, found[label].parts(n, batch), y, ROLES[role_of(label)])
-        _set_axis(axis, values, (-inner + GROUP / 2, GROUP / 2))
+        _set_axis(axis, values, (-panel + GROUP / 2, GROUP / 2), labelled=place == len(BATCHES) - 1)
         axis.set_title(f"batch {batch}")
-        axis.set_title(f"{N_SQUARED} part", loc="right")
-    _name_rows(figure.axes[0], rows, found)
+        _name_rows(axis, rows, next(iter(found)))
     _draw_key(figure)
     return figure
 
@@ -121,41 +119,47 @@ def _draw_row(axis: Axes, parts: Mapping[str, float], y: float, color: str) -> N
             [y],
             marker=MARKS[part],
             color=color if is_n2 else GREY,
-            markersize=7 if is_n2 else 4.5,
+            markersize=SIZES[is_n2],
             zorder=3 if is_n2 else 2,
             gid=part,
         )
-    text = next((numbers.bytes_text(shown[part]) for part in N2 if part in shown), "none")
-    axis.annotate(text, (1, y), xycoords=("axes fraction", "data"), ha="right", va="center", color=color, fontsize=POINTS)
+    text = next((numbers.bytes_text(shown[part]) for part in N2 if part in shown), f"no {N_SQUARED}")
+    _write(axis, text, y, 1.0, 72 * RIGHT - 4, ha="right", color=color)
 
 
-def _set_axis(axis: Axes, values: Sequence[float], limits: tuple[float, float]) -> None:
+def _write(axis: Axes, text: str, y: float, end: float, points: float, **look: Any) -> None:
+    """Write a text in a row, `points` right of the left (0) or right (1) end of the axis."""
+    axis.annotate(
+        text, (end, y), (points, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center", fontsize=POINTS, **look
+    )
+
+
+def _set_axis(axis: Axes, values: Sequence[float], limits: tuple[float, float], *, labelled: bool) -> None:
     low, high = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
     ticks = [tick for tick in TICKS if 2.0**low <= tick <= 2.0**high]
     axis.set_xscale("log", base=2)
-    axis.set_xlim(2.0 ** (low - 0.5), 2.0 ** (high + ROOM_FOR_TEXT))
-    axis.set_xticks(ticks, [numbers.bytes_text(tick, 2).replace(".0", "") for tick in ticks])
+    axis.set_xlim(2.0 ** (low - 0.5), 2.0 ** (high + 0.5))
+    axis.set_xticks(ticks, [numbers.bytes_text(tick, 2).replace(".0", "") if labelled else "" for tick in ticks])
     axis.set_ylim(*limits)
     axis.set_yticks([])
     axis.grid(visible=False, axis="y")
 
 
-def _name_rows(axis: Axes, rows: Sequence[tuple[int, str, float]], found: Mapping[str, HeldBytes]) -> None:
-    """Write the lengths and the models left of the rows."""
-    options: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center", "fontsize": POINTS}
+def _name_rows(axis: Axes, rows: Sequence[tuple[int, str, float]], first: str) -> None:
+    """Write models left of the rows, and lengths left of each `first` model."""
     for n, label, y in rows:
-        name = _name(label).removesuffix(" attention")
-        axis.annotate(name, (0, y), (-5, 0), ha="right", color=ROLES[role_of(label)], **options)
-        if label == next(iter(found)):
-            axis.annotate(f"n = {n}", (0, y), (-LEFT * 72 + 4, 0), ha="left", color=INK, **options)
+        _write(axis, _name(label).removesuffix(" attention"), y, 0.0, -5, ha="right", color=ROLES[role_of(label)])
+        if label == first:
+            _write(axis, f"n = {n}", y, 0.0, 4 - 72 * LEFT, ha="left", color=INK)
 
 
 def _draw_key(figure: Figure) -> None:
     """Name the marks above the panels."""
-    axis = figure.add_axes((LEFT / WIDTH, 1 - KEY_HEIGHT / figure.get_figheight(), 1 - LEFT / WIDTH, KEY_HEIGHT / figure.get_figheight()))
+    height = figure.get_figheight()
+    axis = figure.add_axes((0, 1 - KEY_HEIGHT / height, 1, KEY_HEIGHT / height), xlim=(0, WIDTH), ylim=(0, 1))
     axis.axis("off")
-    axis.set(xlim=(0, 1), ylim=(0, 1))
-    for place, (part, text) in enumerate(KEY.items()):
-        left = 0.02 + 0.22 * place
+    left = 0.15
+    for part, text in KEY.items():
         axis.plot([left], [0.5], marker=MARKS[part], color=INK if part in N2 else GREY, markersize=SIZES[part in N2])
         axis.annotate(text, (left, 0.5), (7, 0), textcoords="offset points", va="center", color=INK, fontsize=POINTS)
+        left += 0.35 + CHARACTER_WIDTH * POINTS * len(text) / 72

@@ -24,8 +24,7 @@ MAX_LINES = 6
 MARGIN = 1.4
 CLOSE = 1.5
 """Points of one length closer than this factor share its label."""
-CAPTION = "One point per length. Bytes are those that operators read and write, as if nothing stayed in a cache."
-HOLLOW_CAPTION = " Hollow: bound by launching operators."
+HOLLOW = "; hollow: bound by launching operators"
 
 
 def draw_roofline(study: Study) -> FigureBlock | None:
@@ -45,8 +44,11 @@ def draw_roofline(study: Study) -> FigureBlock | None:
     draw_series(axis, lines)
     _name_lengths(axis, rows)
     label_ends(axis, lines)
-    launches = HOLLOW_CAPTION if any(any(line.hollow) for line in lines) else ""
-    return FigureBlock(name="roofline", title=roofline_title(rows), caption=f"{CAPTION}{launches}", figure=figure)
+    caption = (
+        f"One point per length{HOLLOW if any(any(line.hollow) for line in lines) else ''}. The slope is the best copy, "
+        f"{numbers.count(typical_ceilings(rows)[1])}B/s; bytes are those that operators read and write without a cache."
+    )
+    return FigureBlock(name="roofline", title=roofline_title(rows), caption=caption, figure=figure)
 
 
 def roofline_title(rows: pandas.DataFrame) -> str:
@@ -69,7 +71,7 @@ def _draw_roof(axis: Axes, rows: pandas.DataFrame) -> None:
     axis.set_xlabel("FLOPs per byte moved")
     places = [left, flops / moved, right]
     axis.plot(places, [min(place * moved, flops) for place in places], color=INK, linewidth=1.2, zorder=1, gid="roof", scaley=False)
-    text = f"best matrix product, {numbers.count(flops)}FLOP/s; slope: best copy, {numbers.count(moved)}B/s"
+    text = f"best matrix product: {numbers.count(flops)}FLOP/s"
     axis.annotate(text, (right, flops), (0, 3), textcoords="offset points", ha="right", va="bottom", color=INK, fontsize=LABEL_POINTS - 1)
 
 

@@ -56,8 +56,7 @@ def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequenc
         *workload_text(rows, axes),
         plan.created[:10],
     )
-    conditions = "; ".join(parts)
-    return title, f"{conditions[:1].upper()}{conditions[1:]}."
+    return title, f"{'; '.join(parts)}."
 
 
 def figure_caption(rows: pandas.DataFrame, axes: Axes) -> str:
