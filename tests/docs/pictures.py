@@ -62,7 +62,7 @@ def draw_flops_crossing() -> Figure:
     request = parse_request(models=PUBLISHED, seq="197,1025", metrics="params,flops")
     pairs = pairs_of(closed_pairs(build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu")))
     figure = crossing_figure(pairs)
-    figure.axes[0].set_title(crossing_title(pairs))
+    figure.axes[0].set_title(textwrap.fill(crossing_title(pairs), TITLE_CHARACTERS), pad=2)
     return figure
 
 

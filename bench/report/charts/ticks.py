@@ -18,8 +18,13 @@ LENGTH_MARGIN = 0.05
 MAX_POWERS = 7
 MIN_LABEL_DISTANCE = 0.075
 BYTES_MARGIN = 1.3
-RATIOS = (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0)
-COARSE_RATIOS = (0.1, 0.2, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+RATIOS = (
+    (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0),
+    (0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0),
+    (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
+)
+"""Ticks of ratios, fine to coarse: the first with few enough in range is used."""
+MAX_RATIOS = 6
 MIN_RATIO, RATIO_MARGIN = 1.1, 1.06
 LENGTH_LABEL = "sequence length n (tokens)"
 
@@ -68,9 +73,8 @@ def ratio_axis(axis: Axes, values: Sequence[float], label: str) -> None:
     low, high = min(*values, 1 / MIN_RATIO) / RATIO_MARGIN, max(*values, MIN_RATIO) * RATIO_MARGIN
     axis.set_yscale("log")
     axis.set_ylim(low, high)
-    fine = [tick for tick in RATIOS if low <= tick <= high]
-    ticks = fine if len(fine) <= MAX_TICKS else [tick for tick in fine if tick in COARSE_RATIOS] or fine
-    ticks = ticks if len(ticks) <= MAX_TICKS else round_ticks(low, high)
+    in_range = [[tick for tick in ticks if low <= tick <= high] for ticks in RATIOS if ticks[0] <= 2 * low and high <= 2 * ticks[-1]]
+    ticks = next((found for found in in_range if len(found) <= MAX_RATIOS), round_ticks(low, high))
     _set_ticks(axis, "y", ticks, [f"{tick:g}\N{MULTIPLICATION SIGN}" for tick in ticks])
     axis.set_ylabel(label)
 

@@ -135,7 +135,9 @@ def _caption(study: Study, num_more: int) -> str:
         CAPTION.format(num=max((ranking.num_pairs for ranking in study.winners), default=1))
         if study.timings
         else CAPTION.partition(". ")[0],
-        f"Left out: {join_names([spell_out_model(label) for label in left_out])}, which do not mix all tokens." if left_out else "",
+        f"References that do not mix all tokens are left out: {join_names([spell_out_model(label) for label in left_out])}."
+        if left_out
+        else "",
         "Rows are for eager inference unless they say otherwise." if any(condition.workload for condition in conditions(study)) else "",
         f"{num_more} more conditions are in the table of all pairs." if num_more else "",
     )
