@@ -574,7 +574,7 @@ def _usage_error(wrong: Any) -> int:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    console.say(f"warning: {message}")
+    console.say_wrapped(f"warning: {message}")
 
 
 def _compare_two(first: Path, second: Path, fail_if: str | None, out: Path | None, form: str) -> None:

@@ -23,7 +23,7 @@ from bench import catalog, console
 from bench.errors import one_line
 from bench.measure import environment
 from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
-from bench.planning.jobs import RETRIES
+from bench.planning.jobs import CORRUPTED, RETRIES
 from bench.planning.values import flag, named_path, plugin, several, several_of, switch
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
@@ -31,6 +31,7 @@ from bench.running.signals import Stop
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
+    from bench.analysis.trust import Finding
     from bench.operators.request import OperatorRequest
     from bench.running.runner import RunResult
     from bench.running.store import StoredRun
@@ -87,6 +88,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
 
     `folder`: the folder of the run to resume; None finds or creates one.
     """
+    from bench.console_progress import JobProgress
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
     from bench.running.store import RunRecords, holds_records
@@ -103,9 +105,11 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         return
     require_data_of(plan)
     ahead = jobs_to_run(plan, folder, records, options.retry)
-    if holds_records(folder):
+    resumes = holds_records(folder)
+    if resumes:
         console.say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
-    with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:
+    opening = "" if resumes else f"{folder}: {_amount_text(plan)}"
+    with JobProgress(ahead, records.read(skip_corrupt=CORRUPTED in options.retry), opening) as progress, Stop(console.notice) as stop:
         result = execute(plan, folder, progress, executor=options.executor, retry=options.retry, stop=stop, records=records)
     if stop.urgent and not result.complete:  # after a second Ctrl-C, exit without waiting for figures
         console.say(f"stopped; for table and report: bench report {shlex.quote(str(folder))}")
@@ -260,13 +264,17 @@ def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -
 
 def show_plan(wanted: Plan, as_json: bool) -> None:
     """Print the plan and its estimated time."""
-    from bench.planning.jobs import estimated_seconds
-
     if as_json:
         console.print_json(_plan_json(wanted))
         return
     console_views.show_plan(wanted)
-    console.say(f"{len(wanted.cells)} configurations, about {console.duration_text(estimated_seconds(wanted))}")
+    console.say(_amount_text(wanted))
+
+
+def _amount_text(plan: Plan) -> str:
+    from bench.planning.jobs import estimated_seconds
+
+    return f"{len(plan.cells)} {'configurations' if len(plan.cells) > 1 else 'configuration'}, about {console.duration_text(estimated_seconds(plan))}"
 
 
 def _plan_json(wanted: Plan) -> dict[str, Any]:
@@ -287,7 +295,7 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _conclude(result: RunResult, options: RunOptions) -> None:
-    """Write and print all results; exit with the right code."""
+    """Write and print all results, the answer last; exit with the right code."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
 
@@ -301,13 +309,23 @@ def _conclude(result: RunResult, options: RunOptions) -> None:
         console.say(f"report: {report_path}")
     if (traces := stored.folder / "traces").is_dir():
         console.say(f"traces: {traces}; open them at ui.perfetto.dev")
-    for finding in known.findings:
-        console.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
+    _say_notes(known.findings, stored.folder)
     _export(stored, options.exports)
+    if not options.as_json:
+        console_views.show_answer(known)
     if not result.complete:
         _exit_interrupted(stored.folder, options)
     if result.num_failed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
+    """Print the first finding, and the command that shows all with advice."""
+    if findings:
+        first, *others = findings
+        more = f" and {len(others)} more {'notes' if len(others) > 1 else 'note'}" if others else ""
+        console.say_wrapped(f"{'WARNING' if first.serious else 'note'}: {first.text}")
+        console.say(f"advice{more}: bench check {shlex.quote(str(folder))}")
 
 
 def _exports_of(plan: Plan, programs: tuple[str, ...]) -> tuple[str, ...]:

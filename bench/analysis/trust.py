@@ -89,6 +89,7 @@ def findings(
     environments = (environment, *others)
     found = [
         *_missing(num_missing),
+        *_quick(rows),
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows, takes_turns=takes_turns),
         *_failed(rows),
@@ -105,7 +106,6 @@ def findings(
         *_changed_host(environments),
         *(_unknown_host(environments) if "latency" in metrics else ()),
         *_code(environment),
-        *_quick(rows),
     ]
     return sorted(found, key=lambda f: not f.serious)
 

@@ -52,8 +52,11 @@ Assumed, not measured.
 """
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
+RUN_OVERHEAD_S = 10.0
+"""Time of a run besides its jobs: imports, the device's ceilings before and after, tables and report."""
 COUNTED = ("params", "flops")
 """Metrics that run no step and use no device."""
+NO_PILOTS: Mapping[str, Pilot] = {}
 STEPS_PER_VISIT = 8
 """Steps of the shortest timing job, warm-up included."""
 
@@ -181,18 +184,25 @@ def control_cell(plan: Plan) -> Cell:
 
 
 def estimated_seconds(plan: Plan) -> float:
-    """Estimate the time of a whole plan, in seconds.
+    """Estimate the time of a whole run, in seconds.
 
-    The estimate divides closed-form FLOPs by a nominal rate of the device.
+    The estimate of a job divides closed-form FLOPs by a nominal rate of the device.
     """
     by_id = {p.cell.cell_id: p for p in plan.cells}
-    return sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in jobs(plan))
+    return RUN_OVERHEAD_S + sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in jobs(plan))
 
 
-def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
-    """Estimate the time of one job, in seconds."""
+def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Mapping[str, Pilot] = NO_PILOTS) -> float:
+    """Estimate the time of one job, in seconds.
+
+    `pilots`: measured call times by cell id; a cell without one has the device's nominal rate.
+    """
     work = planned.cell.workload
-    step_s, overhead_s = estimated_step_seconds(planned, plan.settings), JOB_OVERHEAD_S["cpu" if job.metric in COUNTED else work.device]
+    pilot = pilots.get(planned.cell.cell_id)
+    step_s, overhead_s = (
+        pilot.call_s if pilot else estimated_step_seconds(planned, plan.settings),
+        JOB_OVERHEAD_S["cpu" if job.metric in COUNTED else work.device],
+    )
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)

@@ -32,22 +32,34 @@ def write_page(study: Study, folder: Path, *, every_figure: bool = False) -> Pat
 
 
 def show_run(study: Study, folder: Path, as_json: bool) -> None:
-    """Print a run's table, skipped combinations and answer.
+    """Print a run's table, or the effects of its ablation, and skipped combinations.
 
     With `as_json`, print one JSON document with the rows and the skipped combinations.
     """
     from bench.analysis.frame import prepare
-    from bench.report.sections.answer import answer_text
-    from bench.report.tables import summary_table
+    from bench.intervals import MAX_STABLE_WIDTH
+    from bench.report.console_ablation import show_ablation
+    from bench.report.tables import UNSTABLE, summary_table
     from bench.running.table import json_rows
 
     if as_json:
         console.print_json({"run": str(folder), "rows": json_rows(study.rows), "skipped": to_json(study.plan.skipped)})
         return
-    table = summary_table(prepare(study.rows))
-    console.print_table(table.headers, table.rows, table.numeric)
+    if study.plan.question:
+        show_ablation(study.plan.question, study)
+    else:
+        table = summary_table(prepare(study.rows))
+        console.print_table(table.headers, table.rows, table.numeric)
+        if any(text.startswith(UNSTABLE) for row in table.rows for text in row):
+            console.print_lines(f"{UNSTABLE} unstable: the rounds drift, or the interval is wider than {MAX_STABLE_WIDTH:.0%}")
     show_skipped(study.plan)
-    console.print_text("\n" + answer_text(study))
+
+
+def show_answer(study: Study) -> None:
+    """Print the run's answer."""
+    from bench.report.sections.answer import answer_text
+
+    console.print_lines("", answer_text(study))
 
 
 def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
