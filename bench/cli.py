@@ -174,7 +174,9 @@ def list_(
     if as_json:
         console.print_json(found)
         return
-    console.print_table(("kind", "name", "summary"), [(e["kind"], e["name"], e["summary"]) for e in found])
+    for name in [kind] if kind else LIST_KINDS:
+        rows = [(entry["name"], entry["summary"]) for entry in found if entry["kind"] == name]
+        console.print_table((name, "summary"), rows, title="" if kind else " ")
     if kind == "families":
         console_views.show_families()
     if kind == "mixers":
@@ -524,7 +526,7 @@ def env(
     if as_json:
         console.print_json(facts)
     else:
-        console.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items()])
+        console.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items() if value is not None])
 
 
 def main(arguments: list[str] | None = None) -> None:

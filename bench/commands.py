@@ -289,9 +289,9 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         console.print_json(found)
         return
-    console.print_table(
-        ("name", "question", "cost", "last run"), [tuple(e[k] or "" for k in ("name", "question", "cost", "last")) for e in found]
-    )
+    for entry in found:
+        last = [f"last run: {entry['last']}"] if entry["last"] else []
+        console.print_lines(entry["name"], *(f"  {text}" for text in (entry["question"], entry["cost"], *last)))
 
 
 def _conclude(result: RunResult, options: RunOptions) -> None:

@@ -124,8 +124,9 @@ def print_lines(*texts: str) -> None:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Break a text between words into lines of at most this width."""
-    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    """Break a text between words into lines of at most this width, all with its indent."""
+    indent = text[: len(text) - len(text.lstrip())]
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def print_text(text: str) -> None:

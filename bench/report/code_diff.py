@@ -34,7 +34,7 @@ def show(found: CodeAnswer, bound: BoundVerdict | None, form: str) -> None:
     else:
         table = table_of(found)
         console.print_table(table.headers, table.rows, table.numeric)
-        console.print_text("\n" + "\n".join((about(found), "", *sentences(found, bound))))
+        console.print_lines("", about(found), "", *sentences(found, bound))
 
 
 def table_of(found: CodeAnswer) -> Table:
