@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from bench import catalog, commands, console
 from bench.commands import (
+    EXECUTION,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_WRONG,
@@ -31,6 +32,7 @@ from bench.commands import (
 from bench.measure import environment
 from bench.operators import DEFAULT_OPERATORS, ITEM_BYTES, KERNELS
 from bench.operators import PHASES as KERNEL_PHASES
+from bench.planning import completion
 from bench.planning.flags import Flags, announce_data_root
 from bench.planning.request import parse_model
 from bench.planning.values import (
@@ -59,8 +61,16 @@ FEW_FIGURES, ALL_FIGURES = "few", "all"
 PEERS = "peers"
 """The question in `ablations/` that `bench peers` answers."""
 
+MEASURE, LOOK_UP, READ = "Measure", "Plan and look up", "Read results"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Run = Annotated[Path, typer.Argument(help="Folder of a run, such as results/2026-11-20_cpu_digits.", metavar="RUN")]
+
+
+def run_folder(help_text: str, metavar: str = "RUN") -> Any:
+    """Return an argument that takes the folder of a run."""
+    return typer.Argument(help=help_text, metavar=metavar, autocompletion=completion.runs)
+
+
+Run = Annotated[Path, run_folder("Folder of a run, such as results/2026-11-20_cpu_digits.")]
 
 
 def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
@@ -69,7 +79,7 @@ def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
 
 
 class Commands(TyperGroup):
-    """Lists the commands as plain text with their full summaries.
+    """Lists the commands by use, as plain text with their full summaries.
 
     Importing rich, which draws the help of each command, takes longer than the rest of the program's start.
     """
@@ -79,15 +89,16 @@ class Commands(TyperGroup):
         super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.get_short_help_str(limit=10_000)) for name, command in commands if command])
+        commands: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        for panel in (MEASURE, READ, LOOK_UP):
+            found = [(name, command) for name, command in commands.items() if command.rich_help_panel == panel]
+            with formatter.section(panel):
+                formatter.write_dl([(name, command.get_short_help_str(limit=10_000)) for name, command in found])
 
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Matched-size gMLP, ViT and Transformer encoders across sequence lengths: FLOPs, latency, memory and accuracy, with intervals.",
@@ -95,16 +106,18 @@ app = typer.Typer(
 )
 
 
-@app.command(epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory")
+@app.command(
+    rich_help_panel=MEASURE, epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory"
+)
 @with_fields(Flags)
 @with_fields(RunOptions, "executor", "address", "out", "retry", "exports", "as_json")
 def run(
     flags: Flags,
     options: RunOptions,
     plan_file: Annotated[
-        Path | None, flag("Run a plan.json, or the plan of a run folder, on this machine.", "FILE", names=["--plan"], parse=named_path)
+        Path | None, flag("Run a plan.json, or the plan of a run folder, on this machine.", "FILE", EXECUTION, named_path, names=["--plan"])
     ] = None,
-    resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", parse=named_path)] = None,
+    resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", EXECUTION, named_path, autocompletion=completion.runs)] = None,
 ) -> None:
     """Measure models; print a table and write results/ and reports/.
 
@@ -117,7 +130,7 @@ def run(
     commands.measure(plan, folder, options)
 
 
-@app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
+@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
 @with_fields(Flags)
 def plan(
     flags: Flags,
@@ -137,11 +150,14 @@ def plan(
     commands.show_plan(wanted, as_json)
 
 
-@app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
+@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench describe gmlp --params 1M --seq 257")
 @with_fields(Flags, "seq", "params", "depth", "width", "heads", "ffn_width", "task", "input")
 def describe(
     flags: Flags,
-    model: Annotated[str, typer.Argument(help="A family with options, a published variant, or a model such as timm:NAME.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="A family with options, a published variant, or a model such as timm:NAME.", autocompletion=completion.models),
+    ],
     as_json: Json = False,
 ) -> None:
     """Show sizes, parameters and FLOPs of one model, term by term.
@@ -162,9 +178,9 @@ def describe(
         console_views.show_description(data)
 
 
-@app.command(name="list", epilog="Example: bench list families")
+@app.command(name="list", rich_help_panel=LOOK_UP, epilog="Example: bench list families")
 def list_(
-    kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).")] = "",
+    kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).", autocompletion=completion.kinds)] = "",
     as_json: Json = False,
 ) -> None:
     """List families, mixers, metrics, tasks, ablations, executors, engines and exports."""
@@ -187,13 +203,18 @@ def list_(
         console_views.show_tasks()
 
 
-@app.command(epilog="Example: bench ablate sequence_length --quick")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench ablate sequence_length --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
 @with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
 def ablate(
     flags: Flags,
     options: RunOptions,
-    name: Annotated[str, typer.Argument(help="Name of the question; see: bench ablate --list.", metavar="NAME")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the question; see: bench ablate --list.", metavar="NAME", autocompletion=completion.plugins("ablations")
+        ),
+    ] = "",
     listed: Annotated[bool, typer.Option("--list", help="List the questions with their cost and their last run here.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Answer all questions, one after the other.")] = False,
     part: Annotated[
@@ -221,7 +242,7 @@ def ablate(
         commands.ablate_one(wanted[0], flags, device, options, part or ())
 
 
-@app.command(epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick")
 @with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
 def peers(
@@ -246,7 +267,7 @@ def peers(
     commands.show_or_measure(wanted, options)
 
 
-@app.command(epilog="Example: bench kernels --operators gate,attention --seq 65,257 --dtype fp32,bf16")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench kernels --operators gate,attention --seq 65,257 --dtype fp32,bf16")
 @with_fields(Flags, "device", "cold")
 def kernels(
     flags: Flags,
@@ -304,7 +325,7 @@ def kernels(
     commands.compare_kernels(request, out, as_json)
 
 
-@app.command(epilog="Example: bench gpu --minutes 30 --slice 10")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench gpu --minutes 30 --slice 10")
 @with_fields(Flags, "device")
 def gpu(
     flags: Flags,
@@ -334,11 +355,9 @@ def gpu(
     measure_slice(minutes, slice_minutes, out=out, device=flags.device, dry_run=dry_run)
 
 
-@app.command(epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
+@app.command(rich_help_panel=READ, epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs; several are merged if machine, software and code agree.", metavar="RUN...")
-    ],
+    runs: Annotated[list[Path], run_folder("Folders of runs; several are merged if machine, software and code agree.", "RUN...")],
     out: Annotated[Path | None, out_flag("Folder of the report (default: reports/ beside results/).")] = None,
     figures: Annotated[
         str,
@@ -359,7 +378,7 @@ def report(
     console.say(f"report: {path}")
 
 
-@app.command(epilog="Example: bench index results")
+@app.command(rich_help_panel=READ, epilog="Example: bench index results")
 def index(
     folder: Annotated[Path, typer.Argument(help="Folder that holds the runs.", metavar="FOLDER")] = Path("results"),
 ) -> None:
@@ -372,7 +391,7 @@ def index(
     console.say(f"index: {write_index(folder)}")
 
 
-@app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
+@app.command(rich_help_panel=READ, epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
 def compare(
     run: Run,
     other: Annotated[str, typer.Argument(help="A second run; use bench diff instead.", metavar="RUN_B", hidden=True)] = "",
@@ -401,11 +420,11 @@ def compare(
     console.say(f"comparison: {path}")
 
 
-@app.command(epilog="Example: bench diff --code main . -- --models gmlp,vit --seq 65,257 --batch 4")
+@app.command(rich_help_panel=READ, epilog="Example: bench diff --code main . -- --models gmlp,vit --seq 65,257 --batch 4")
 def diff(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Folders of two runs; with --code: two revisions, then -- and the flags of bench run.", metavar="RUN..."),
+        run_folder("Folders of two runs; with --code: two revisions, then -- and the flags of bench run.", "RUN..."),
     ],
     code: Annotated[bool, typer.Option("--code", help="Time two revisions of this repository in turn (. is the working tree).")] = False,
     fail_if: Annotated[
@@ -441,9 +460,12 @@ def diff(
     _compare_two(Path(runs[0]), Path(runs[1]), fail_if, out, form)
 
 
-@app.command(epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
+@app.command(rich_help_panel=READ, epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
 def pool(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one request on several hosts.", metavar="RUN...")],
+    runs: Annotated[
+        list[Path],
+        run_folder("Folders of runs of one request on several hosts.", "RUN..."),
+    ],
     out: Annotated[Path | None, out_flag("Folder of the page (default: in reports/, named after the first run, with _pool).")] = None,
     as_json: Json = False,
 ) -> None:
@@ -454,7 +476,7 @@ def pool(
     commands.pool(runs, out, as_json)
 
 
-@app.command(epilog="Example: bench replicate")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench replicate")
 @with_fields(Flags, "device")
 @with_fields(RunOptions, "dry_run", "as_json")
 def replicate(
@@ -470,7 +492,7 @@ def replicate(
     commands.replicate(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)
 
 
-@app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")
+@app.command(rich_help_panel=READ, epilog="Example: bench check results/2026-11-20_cpu_digits")
 def check(run: Run, as_json: Json = False) -> None:
     """Check whether the numbers of a run can be trusted.
 
@@ -491,10 +513,10 @@ def check(run: Run, as_json: Json = False) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command(epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
+@app.command(rich_help_panel=READ, epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", help="Program to export to; see: bench list exports.", metavar="PROGRAM")],
+    to: Annotated[str, flag("Program to export to; see: bench list exports.", "PROGRAM", autocompletion=completion.plugins("exports"))],
     target: Annotated[
         str, typer.Option("--target", help="Folder or address (default: in the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
     ] = "",
@@ -509,7 +531,7 @@ def export(
     console.say(f"exported; view it with: {export.export(_read(run), to, target)}")
 
 
-@app.command(epilog="Example: bench env --calibrate")
+@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench env --calibrate")
 def env(
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure the best rates that this device reaches now.")] = False,
     as_json: Json = False,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bench.running.store import StoredRun
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+EXECUTION, OUTPUT = "Execution", "Output"
 HEADLINE = "headline"
 """The question in `ablations/` that `bench replicate` measures."""
 
@@ -46,26 +47,28 @@ class RunOptions:
     """Flags of `run`, `ablate`, `peers` and `replicate` about execution and output."""
 
     executor: Annotated[
-        str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", names=["--on"], parse=plugin("executors"))
+        str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", EXECUTION, plugin("executors"), names=["--on"])
     ] = DEFAULT_EXECUTOR
-    address: Annotated[str, flag("Address of the Ray cluster, with --on ray (default: RAY_ADDRESS, or this machine).", "ADDRESS")] = ""
-    out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", "Output", named_path)] = None
+    address: Annotated[
+        str, flag("Address of the Ray cluster, with --on ray (default: RAY_ADDRESS, or this machine).", "ADDRESS", EXECUTION)
+    ] = ""
+    out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", OUTPUT, named_path)] = None
     retry: Annotated[
         tuple[str, ...],
-        flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", parse=several_of(RETRIES)),
+        flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", EXECUTION, several_of(RETRIES)),
     ] = ()
     exports: Annotated[
         tuple[str, ...],
         flag(
             "Export the run to these programs when it ends or is interrupted; see: bench list exports.",
             "LIST",
-            "Output",
+            OUTPUT,
             several(plugin("exports")),
             names=["--export"],
         ),
     ] = ()
     dry_run: Annotated[bool, switch("--dry-run", "Show the configurations and the estimated time; measure nothing.")] = False
-    as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.")] = False
+    as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)] = False
 
 
 def prepare(options: RunOptions) -> None:

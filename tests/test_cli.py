@@ -309,6 +309,44 @@ def test_every_command_is_held_to_the_help_rule() -> None:
     assert tuple(group.commands) == COMMANDS
 
 
+COMPLETED = {
+    "a command": ("bench des", "describe"),
+    "a flag": ("bench run --mod", "--models"),
+    "a family in a list": ("bench run --models gmlp,tra", "gmlp,transformer"),
+    "a variant": ("bench describe deit-t", "deit-ti"),
+    "a metric": ("bench plan --metrics params,lat", "params,latency"),
+    "a task": ("bench run --task asso", "associative_recall"),
+    "an engine": ("bench run --engine one", "onednn"),
+    "a question": ("bench ablate token", "token_mixing"),
+    "a kind": ("bench list exe", "executors"),
+    "a run": ("bench check results/2026-01-02", "results/2026-01-02_cpu_x"),
+    "several runs": ("bench report results/a results/2026-01-02", "results/2026-01-02_cpu_x"),
+    "no run": ("bench check elsewhere/2026-01-02", ""),
+}
+
+
+@pytest.mark.parametrize("name", COMPLETED)
+def test_the_shell_completes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "results" / "2026-01-02_cpu_x"
+    run.mkdir(parents=True)
+    (run / "plan.json.xz").touch()
+    (tmp_path / "results" / "2026-01-02_no_run").mkdir()
+    typed, completed = COMPLETED[name]
+    monkeypatch.chdir(tmp_path)
+    for variable, text in {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}.items():
+        monkeypatch.setenv(variable, text)
+    code, out, _ = answered((), capsys)
+    assert (code, out.split()) == (0, completed.split())
+
+
+def test_completion_is_light(tmp_path: Path) -> None:
+    variables = {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": "bench run --models g", "COMP_CWORD": "3"}
+    command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, "[[]]"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=_own_path() | variables)
+    assert ran.stdout.split() == ["gmlp", "gmlp-ti", "gmlp-s", "gmlp-b"]
+    assert json.loads(ran.stderr.partition("LOADED ")[2]) == [[], 0, []]
+
+
 def test_tasks_are_listed_with_their_facts(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = answered(("list", "tasks", "--json"), capsys)
     tasks = {task["name"]: task for task in json.loads(out)}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import catalog, console, numbers
+from bench import catalog, console
 from bench.serialize import to_json
 from bench.spec import NO_ATTENTION, Plan, RequestError
 
@@ -171,6 +171,8 @@ def show_skipped(plan: Plan) -> None:
 
 def show_plan(wanted: Plan) -> None:
     """Print a plan: configurations with resolved sizes, turns, sweeps, skipped combinations."""
+    from bench import numbers
+
     sizes, work = ("width", "depth", "heads", "ffn_width"), ("phase", "dtype", "engine", "device")
     headers = ("model", "n", "params", "error", *sizes, "FLOPs", "attention", "batch", "budget", *work, "ffn_width from nominal")
     rows = []
