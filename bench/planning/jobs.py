@@ -5,6 +5,7 @@ The order is: jobs done once, pilots, rounds (each shuffled, with the A/A contro
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -13,7 +14,7 @@ from typing import Any
 
 from bench import catalog
 from bench.planning.request import needs_task
-from bench.planning.timing import PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
+from bench.planning.timing import MIN_LONG_BLOCKS, PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
 from bench.planning.tuning import TUNING, recipe_of, trial_recipes
 from bench.serialize import content_id
 from bench.spec import MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Record, RecordKey, Settings, base_recipe, is_trained
@@ -279,9 +280,20 @@ def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[Timin
     control = control_cell(plan)
     if records is None:
         estimated = {p.cell.cell_id: Pilot(call_s=estimated_step_seconds(p, plan.settings)) for p in plan.cells}
-        return timing_groups(plan, estimated, control)
-    failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
-    return timing_groups(plan, pilots_of(records), control, failed)
+        found = timing_groups(plan, estimated, control)
+    else:
+        failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
+        found = timing_groups(plan, pilots_of(records), control, failed)
+    return [_shortened(group, plan.settings) for group in found] if plan.settings.quick else found
+
+
+def _shortened(group: TimingGroup, settings: Settings) -> TimingGroup:
+    """Return the group with as many blocks as fit its sampling time.
+
+    It keeps MIN_LONG_BLOCKS, the least that slow groups have in any run.
+    """
+    fitting = int(len(group.members) * settings.sample_s / group.block_s)
+    return dataclasses.replace(group, num_blocks=min(group.num_blocks, max(MIN_LONG_BLOCKS, fitting)))
 
 
 def timed_alone(records: Sequence[Record] | None) -> bool:

@@ -18,6 +18,7 @@ from bench.analysis.significance import two_way_test
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.report.charts.style import figure_style, slug
+from bench.report.console_views import show_run
 from bench.report.sections.ablation import PLACES, effect_blocks, effects_json, question_blocks
 from bench.report.sections.ablation_figures import draw_effects
 from bench.report.sections.arm_facts import fact_table
@@ -122,6 +123,27 @@ def test_the_question_and_its_answer_come_first(text: str) -> None:
     assert "Which one" in answer.strip().splitlines()[0]
     assert "Of 3 predictions: 2 supported, 1 undecided. As predicted: vit against gmlp: accuracy higher by more than 0.01 (+0." in answer
     assert "Source: a paper." in answer
+
+
+def test_the_terminal_shows_the_question_the_effects_and_the_open_predictions(
+    make_data: MakeData, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_run(made(make_data), Path("run"), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Which one | is best?"
+    shown = [line.split() for line in lines[lines.index("") :] if line.startswith(("accuracy ", "latency "))]
+    assert [line[0] for line in shown] == ["accuracy", "accuracy", "latency", "latency"]
+    assert "Open: 1 of 3" in lines
+    assert not [line for line in lines if line.startswith("on digits: every variant")]  # more configurations than rows
+
+
+def test_a_quick_ablation_with_few_configurations_shows_them_all(make_data: MakeData, capsys: pytest.CaptureFixture[str]) -> None:
+    data = made(make_data, num_seeds=1, quick=True)
+    (part, _) = data.plan.parts
+    show_run(dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,))), Path("run"), as_json=False)
+    out = capsys.readouterr().out
+    assert f"{TRAINED}: every variant against gmlp" in out
+    assert "No effect on quality or latency is shown" in out or "Effects that are shown" in out
 
 
 def test_every_prediction_stands_with_its_outcome(text: str) -> None:
