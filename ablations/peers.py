@@ -154,6 +154,7 @@ def targets(part: str, phase: str) -> tuple[Prediction, ...]:
             expected=LOWER,
             at_most=1e-5,
             places=PLACES,
+            device="cpu",
             because="weights are copied and the arithmetic is the same",
         ),
     )
@@ -161,7 +162,7 @@ def targets(part: str, phase: str) -> tuple[Prediction, ...]:
 
 def faster(part: str, peer: str) -> Prediction:
     because = "the same products run in a faster kernel, and a large batch runs in pieces that fit a cache"
-    return Prediction(part=part, arm=BEST, against=peer, measure="latency_ms", expected=LOWER, because=because)
+    return Prediction(part=part, arm=BEST, against=peer, measure="latency_ms", expected=LOWER, device="cpu", because=because)
 
 
 ABLATION = Ablation(

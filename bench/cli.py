@@ -39,9 +39,11 @@ from bench.planning.values import (
     MAX_COUNT,
     MAX_SECONDS,
     MAX_TOKENS,
+    count,
     entries,
     flag,
     named_path,
+    number,
     one_of,
     several,
     several_of,
@@ -130,7 +132,7 @@ def run(
     commands.measure(plan, folder, options)
 
 
-@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
+@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 1M,4M")
 @with_fields(Flags)
 def plan(
     flags: Flags,
@@ -156,7 +158,11 @@ def describe(
     flags: Flags,
     model: Annotated[
         str,
-        typer.Argument(help="A family with options, a published variant, or a model such as timm:NAME.", autocompletion=completion.models),
+        typer.Argument(
+            help="A family with options, a published variant, or a model such as timm:NAME.",
+            metavar="MODEL",
+            autocompletion=completion.models,
+        ),
     ],
     as_json: Json = False,
 ) -> None:
@@ -164,11 +170,19 @@ def describe(
 
     Also shows the n at which quadratic FLOPs equal linear FLOPs. Without --seq, n is 257 or the model's own.
     """
+    if "," in model.strip(","):
+        raise RequestError(
+            f"describe takes one model, not {model}",
+            f"try bench describe {model.partition(',')[0]}, or compare them: bench plan --models {model} --seq 257",
+        )
     wanted = parse_model(model)
     seq = flags.seq or (() if wanted.is_published else (257,))
     planned = plan_of_flags(replace(flags, models=(wanted,), seq=seq, metrics=("params",), device="cpu")).cells
     if len(planned) != 1:
-        raise RequestError(f"describe takes one model, length and budget, not {len(planned)}", "compare several with: bench plan")
+        raise RequestError(
+            f"describe takes one length and one budget, not {len(planned)} configurations",
+            f"try one --seq and one --params, or compare them: bench plan --models {model} --seq {','.join(map(str, seq))}",
+        )
     from bench.report.describe import description
 
     data = description(planned[0])
@@ -284,7 +298,7 @@ def kernels(
         ),
     ] = (),
     seq: Annotated[tuple[int, ...], flag("Sequence lengths n.", "LIST", parse=several(whole_number(2)))] = (),
-    tokens: Annotated[int | None, flag("Tokens per call at every n (default: 2048; 16384 on CUDA).", "N", min=2, max=MAX_TOKENS)] = None,
+    tokens: Annotated[int | None, count("Tokens per call at every n (default: 2048; 16384 on CUDA).", min=2, max=MAX_TOKENS)] = None,
     channels: Annotated[
         tuple[int, ...], flag("Channels of all heads together (default: 256; 768 on CUDA).", "LIST", parse=several(whole_number()))
     ] = (),
@@ -295,10 +309,8 @@ def kernels(
         tuple[str, ...], flag("Precisions: fp32, tf32 (CUDA), bf16 (default: fp32; bf16 on CUDA).", "LIST", parse=several_of(ITEM_BYTES))
     ] = (),
     phase: Annotated[tuple[str, ...], flag("Phases: forward, forward+backward.", "LIST", parse=several_of(KERNEL_PHASES))] = KERNEL_PHASES,
-    threads: Annotated[int, flag("CPU threads.", "N", min=1)] = 1,
-    blocks: Annotated[
-        int | None, flag("Samples of each kernel, taken in turn (default: 15; 9 on CUDA).", "N", min=2, max=MAX_COUNT)
-    ] = None,
+    threads: Annotated[int, count("CPU threads.")] = 1,
+    blocks: Annotated[int | None, count("Samples of each kernel, taken in turn (default: 15; 9 on CUDA).", min=2, max=MAX_COUNT)] = None,
     out: Annotated[Path | None, out_flag("Exact folder of the results.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -329,15 +341,16 @@ def kernels(
 @with_fields(Flags, "device")
 def gpu(
     flags: Flags,
-    minutes: Annotated[float, flag("Time budget of the whole pass, over all slices.", "MINUTES", min=0.01, max=MAX_SECONDS / 60)] = 30,
+    minutes: Annotated[
+        float, flag("Time budget of the whole pass, over all slices.", "MINUTES", parse=number(0.01, MAX_SECONDS / 60))
+    ] = 30,
     slice_minutes: Annotated[
         float | None,
         flag(
             "Time limit of this call (default: 10, or the whole budget if shorter).",
             "MINUTES",
             names=["--slice"],
-            min=0.01,
-            max=MAX_SECONDS / 60,
+            parse=number(0.01, MAX_SECONDS / 60),
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and which of them fit; measure nothing.")] = False,
@@ -564,15 +577,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run_command(arguments: list[str] | None) -> int:
-    command = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         with listening(console.say):  # prints progress messages outside a run; inside, the run's progress bar takes them
-            code = command.main(args=arguments, prog_name="bench", standalone_mode=False)
+            code = group.main(args=words, prog_name="bench", standalone_mode=False)
     except RequestError as wrong:
         console.error(str(wrong), wrong.hint)
         return EXIT_WRONG
     except UsageError as wrong:
-        return _usage_error(wrong)
+        return _usage_error(wrong, group, words)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -584,17 +598,35 @@ def _run_command(arguments: list[str] | None) -> int:
     return int(code or 0)
 
 
-def _usage_error(wrong: Any) -> int:
+def _usage_error(wrong: Any, group: Any, words: list[str]) -> int:
     """Print typer's message and a hint, one line each.
 
-    Without a command, prints the help.
+    The hint is the parser's own, the flag's default, or the command's example. Without a command, prints the help.
     """
     if type(wrong).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(wrong.format_message() + "\n")
         return EXIT_WRONG
-    command = wrong.ctx.command_path if getattr(wrong, "ctx", None) else "bench"
-    console.error(" ".join(wrong.format_message().split()), getattr(wrong.__cause__, "hint", "") or f"see: {command} --help")
+    if wrong.ctx:
+        command, path = wrong.ctx.command, wrong.ctx.command_path
+    else:  # a flag without a value: the option parser does not say whose
+        command = group.commands.get(words[0], group)
+        path = "bench" if command is group else f"bench {words[0]}"
+    example, see = _example(wrong, command), f"see: {path} --help"
+    hint = getattr(wrong.__cause__, "hint", "") or (f"try {example}, or {see}" if example else see)
+    console.error(" ".join(wrong.format_message().split()), hint)
     return EXIT_WRONG
+
+
+def _example(wrong: Any, command: Any) -> str:
+    """Return a flag with its default after a wrong value, else the command's example.
+
+    Empty after a wrong value of a flag without a default.
+    """
+    if type(wrong) is not typer.BadParameter:  # nothing was typed, or something that belongs to no flag
+        return str(command.epilog).removeprefix("Example: ")
+    parameter: Any = wrong.param
+    default = getattr(parameter, "default", None)
+    return f"{parameter.opts[0]} {default}" if isinstance(default, str | int | float) and default != "" else ""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -603,9 +635,11 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _compare_two(first: Path, second: Path, fail_if: str | None, out: Path | None, form: str) -> None:
     from bench.analysis.diff import parse_bound
+    from bench.running.store import read_runs
 
     bound = None if fail_if is None else parse_bound(fail_if)
-    verdict = console_views.show_two_runs(_read(first), _read(second), bound, out, form)
+    runs = read_runs((first, second))
+    verdict = console_views.show_two_runs(runs[0], runs[1], bound, out, form)
     if verdict is None:
         return
     for text in verdict.failing:

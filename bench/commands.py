@@ -72,10 +72,14 @@ class RunOptions:
 
 
 def prepare(options: RunOptions) -> None:
-    """Set the cluster's address and check that exports are possible.
+    """Set the cluster's address; check the folder and the programs to export to.
 
-    Raises RequestError if a program to export to is not installed, before anything is measured.
+    Raises RequestError if `--out` holds something other than a run, or a program is not installed, before anything is planned.
     """
+    from bench.running.folder import require_run_folder
+
+    if options.out:
+        require_run_folder(options.out)
     if options.address:
         if options.executor != "ray":
             raise RequestError("--address names a Ray cluster, but --on ray is missing", "add --on ray")
@@ -96,7 +100,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     from bench.running.runner import execute, finished, jobs_to_run
     from bench.running.store import RunRecords, holds_records
 
-    options = dataclasses.replace(options, exports=_exports_of(plan, options.exports))
+    _require_exportable(plan, options.exports)
     if folder:
         chosen = ChosenFolder(folder=folder, complete=False, records=RunRecords(folder))
     else:
@@ -106,6 +110,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         console.say(f"{folder}: already complete; showing its table")
         _conclude(finished(folder, records), options)
         return
+    _note_untrained(plan)
     require_data_of(plan)
     ahead = jobs_to_run(plan, folder, records, options.retry)
     resumes = holds_records(folder)
@@ -174,11 +179,17 @@ def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...
 
 
 def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
-    """Answer one question, or only some of its parts."""
-    from bench.planning.ablation import Narrowing, plan_ablation
+    """Answer one question, or only some of its parts.
 
-    narrowing = Narrowing(parts=tuple(parts)) if parts else None
-    show_or_measure(plan_ablation(name, chosen, device, command_line(), narrowing), options)
+    Raises RequestError for --seeds if nothing is trained.
+    """
+    from bench.planning.ablation import Narrowing, plan_ablation
+    from bench.planning.request import trains
+
+    plan = plan_ablation(name, chosen, device, command_line(), Narrowing(parts=tuple(parts)) if parts else None)
+    if chosen.seeds and not trains(plan):
+        raise RequestError(f"--seeds is for training, but {name} trains nothing here", "leave --seeds out")
+    show_or_measure(plan, options)
 
 
 def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
@@ -203,6 +214,7 @@ def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
 
 def show_or_measure(plan: Plan, options: RunOptions) -> None:
     """Show the plan in a dry run; measure it otherwise."""
+    _require_exportable(plan, options.exports)
     if options.dry_run:
         show_plan(plan, options.as_json)
     else:
@@ -212,7 +224,8 @@ def show_or_measure(plan: Plan, options: RunOptions) -> None:
 def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
     """Answer questions one after the other, then list their results.
 
-    A question that cannot be answered here is reported, and the others follow. With --json, the list is the only document on stdout;
+    A question that cannot be answered here is reported, and the others follow. A question that trains nothing is not exported to programs that
+    need training curves. With --json, the list is the only document on stdout;
     in a dry run it is the list of plans.
     """
     from bench.planning.ablation import plan_ablation
@@ -224,10 +237,12 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOpt
         console.say(f"{place} of {len(names)}: {name}")
         try:
             with contextlib.redirect_stdout(sys.stderr) if options.as_json else contextlib.nullcontext():
+                plan = plan_ablation(name, chosen, device, command_line())
                 if options.dry_run and options.as_json:
-                    plans.append(_plan_json(plan_ablation(name, chosen, device, command_line())))
+                    plans.append(_plan_json(plan))
                 else:
-                    ablate_one(name, chosen, device, dataclasses.replace(options, as_json=False))
+                    exports = tuple(program for program in options.exports if _is_exportable(plan, program))
+                    show_or_measure(plan, dataclasses.replace(options, as_json=False, exports=exports))
         except RequestError as wrong:
             console.error(f"{name}: {wrong}", wrong.hint)
             failed = True
@@ -270,14 +285,31 @@ def show_plan(wanted: Plan, as_json: bool) -> None:
     if as_json:
         console.print_json(_plan_json(wanted))
         return
-    console_views.show_plan(wanted)
+    if wanted.question:
+        console_views.show_parts(wanted)
+    else:
+        console_views.show_plan(wanted)
+    _note_untrained(wanted)
     console.say(_amount_text(wanted))
 
 
 def _amount_text(plan: Plan) -> str:
     from bench.planning.jobs import estimated_seconds
 
-    return f"{len(plan.cells)} {'configurations' if len(plan.cells) > 1 else 'configuration'}, about {console.duration_text(estimated_seconds(plan))}"
+    noun = "configurations" if len(plan.cells) > 1 else "configuration"
+    return f"{len(plan.cells)} {noun}, about {console.duration_text(estimated_seconds(plan))}"
+
+
+def _note_untrained(plan: Plan) -> None:
+    """Say that the task of a request trains nothing, if so.
+
+    The arms of a question may be timed on a task on purpose.
+    """
+    from bench.planning.request import trains
+
+    task = plan.cells[0].cell.workload.task
+    if task and not plan.question and not trains(plan):
+        console.say(f"note: --task {task} only sets inputs and outputs here; to train on it, add accuracy to --metrics")
 
 
 def _plan_json(wanted: Plan) -> dict[str, Any]:
@@ -331,19 +363,22 @@ def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
         console.say(f"advice{more}: bench check {shlex.quote(str(folder))}")
 
 
-def _exports_of(plan: Plan, programs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the programs for which the run will have data to export.
+def _require_exportable(plan: Plan, programs: Sequence[str]) -> None:
+    """Raise RequestError for a program that this plan has no data for."""
+    for program in programs:
+        if not _is_exportable(plan, program):
+            raise RequestError(
+                f"--export {program} needs training curves, but this plan trains no model",
+                f"add accuracy to --metrics, or leave {program} out",
+            )
 
-    The others need training curves, which this plan does not make; a message names them.
-    """
+
+def _is_exportable(plan: Plan, program: str) -> bool:
+    """Return whether a run of the plan will have data for the program."""
     from bench.spec import is_trained
 
-    if "accuracy" in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells):
-        return programs
-    without = [program for program in programs if catalog.load("exports", program).NEEDS_TRAINING]
-    for program in without:
-        console.say(f"no model is trained, so there is nothing to export to {program}")
-    return tuple(program for program in programs if program not in without)
+    trains = "accuracy" in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells)
+    return trains or not catalog.load("exports", program).NEEDS_TRAINING
 
 
 def _export(stored: StoredRun, programs: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from bench import console
@@ -29,7 +31,7 @@ def test_markup_is_shown_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def printed(
-    capsys: pytest.CaptureFixture[str], headers: tuple[str, ...], rows: list[tuple[str, ...]], numeric: tuple[bool, ...]
+    capsys: pytest.CaptureFixture[str], headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], numeric: tuple[bool, ...]
 ) -> list[str]:
     console.print_table(headers, rows, numeric)
     lines = capsys.readouterr().out.splitlines()

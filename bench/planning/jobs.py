@@ -55,10 +55,11 @@ ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
 RUN_OVERHEAD_S = 10.0
 """Time of a run besides its jobs: imports, the device's ceilings before and after, tables and report."""
-COUNTED = ("params", "flops")
-"""Metrics that run no step and use no device."""
 NO_PILOTS: Mapping[str, Pilot] = {}
-STEPS_PER_VISIT = 8
+COUNTED_METRICS = ("params", "flops")
+"""Metrics that run no step and use no device."""
+WARM_UP_STEPS = 8
+SHORTEST_JOB_STEPS = 8
 """Steps of the shortest timing job, warm-up included."""
 
 
@@ -189,8 +190,16 @@ def estimated_seconds(plan: Plan) -> float:
 
     The estimate of a job divides closed-form FLOPs by a nominal rate of the device.
     """
+    return RUN_OVERHEAD_S + sum(estimated_cell_seconds(plan).values())
+
+
+def estimated_cell_seconds(plan: Plan) -> dict[str, float]:
+    """Estimate the time of each cell's jobs, in seconds, by cell id."""
     by_id = {p.cell.cell_id: p for p in plan.cells}
-    return RUN_OVERHEAD_S + sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in jobs(plan))
+    found = dict.fromkeys(by_id, 0.0)
+    for job in jobs(plan):
+        found[job.cell.cell_id] += estimated_job_seconds(job, by_id[job.cell.cell_id], plan)
+    return found
 
 
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Mapping[str, Pilot] = NO_PILOTS) -> float:
@@ -202,7 +211,7 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
     pilot = pilots.get(planned.cell.cell_id)
     step_s, overhead_s = (
         pilot.call_s if pilot else estimated_step_seconds(planned, plan.settings),
-        JOB_OVERHEAD_S["cpu" if job.metric in COUNTED else work.device],
+        JOB_OVERHEAD_S["cpu" if job.metric in COUNTED_METRICS else work.device],
     )
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
@@ -216,21 +225,21 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat in ("round", PILOT):
         return min(plan.settings.limit_s, overhead_s + _warm_seconds(step_s, plan.settings.sample_s) + 3 * step_s)
-    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED else 0.0))
+    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED_METRICS else 0.0))
 
 
 def _warm_seconds(step_s: float, sample_s: float) -> float:
     """Estimate the warm-up, in seconds.
 
-    It has STEPS_PER_VISIT steps; slow steps end it earlier, after two steps plus half of the sampling time.
+    It has WARM_UP_STEPS steps; slow steps end it earlier, after two steps plus half of the sampling time.
     """
-    return min(STEPS_PER_VISIT * step_s, 2 * step_s + sample_s / 2)
+    return min(WARM_UP_STEPS * step_s, 2 * step_s + sample_s / 2)
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
     """Estimate compilation on a GPU, for jobs that find an empty cache."""
     work = job.cell.workload
-    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED
+    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED_METRICS
     return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
 
 
@@ -240,9 +249,9 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
     return _step_flops(planned) / (nominal_flops_per_s(work.device, work.dtype) * (settings.threads if work.device == "cpu" else 1))
 
 
-def estimated_visit_seconds(planned: PlannedCell, settings: Settings) -> float:
+def estimated_shortest_job_seconds(planned: PlannedCell, settings: Settings) -> float:
     """Estimate the shortest job that times a step, in seconds."""
-    return JOB_OVERHEAD_S[planned.cell.workload.device] + STEPS_PER_VISIT * estimated_step_seconds(planned, settings)
+    return JOB_OVERHEAD_S[planned.cell.workload.device] + SHORTEST_JOB_STEPS * estimated_step_seconds(planned, settings)
 
 
 def nominal_flops_per_s(device: str, dtype: str) -> float:

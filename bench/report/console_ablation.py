@@ -26,7 +26,7 @@ def show_ablation(question: Question, study: Study) -> None:
     if all(part.arms for part in parts) and sum(len(arm.cells) for part in parts for arm in part.arms) <= MAX_ROWS:
         _show_variants(study)
     _show_effects(study.effects)
-    _show_open(study.outcomes or study.verdicts)
+    _show_open(study.prediction_verdicts or study.verdicts)
 
 
 def _show_variants(study: Study) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from bench import catalog, console
 from bench.serialize import to_json
 from bench.spec import NO_ATTENTION, Plan, RequestError
+from models.layers.options import option_text
 
 if TYPE_CHECKING:
-    from bench.analysis.diff import Bound, Verdict
+    from bench.analysis.diff import Bound, BoundCheck
     from bench.analysis.study import Study
     from bench.running.store import StoredRun
 
@@ -87,23 +88,32 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
     return target / f"{axes.name}.md"
 
 
-def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> Verdict | None:
-    """Print one run against another; return the verdict on `bound`.
+def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> BoundCheck | None:
+    """Print one run against another; return the check of `bound`.
 
     `form` is `text`, `markdown` or `json`. With `folder`, also writes comparison.md there. Returns None without a bound.
     """
     from bench.analysis.diff import compare_two
     from bench.files import write_text_below
     from bench.report.markdown import to_markdown
-    from bench.report.sections.diff import about_cells, cells_table, changes_table, document_of, families_table, json_of, sentences
+    from bench.report.sections.diff import (
+        about_cells,
+        cells_table,
+        changes_table,
+        check_sentence,
+        document_of,
+        families_table,
+        json_of,
+        sentences,
+    )
 
     found = compare_two(first, second)
-    verdict = found.judge(bound) if bound else None
-    page = to_markdown(document_of(found, verdict))
+    check = found.check(bound) if bound else None
+    page = to_markdown(document_of(found, check))
     if folder:
         writing(folder, lambda: write_text_below(folder, "comparison.md", page))
     if form == "json":
-        console.print_json(json_of(found, verdict))
+        console.print_json(json_of(found, check))
     elif form == "markdown":
         console.print_text(page)
     else:
@@ -111,11 +121,11 @@ def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, fold
         for title, table in tables.items():
             if table.rows:
                 console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
-        lines = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([verdict.text] if verdict else [])]
+        lines = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([check_sentence(check)] if check else [])]
         console.print_lines("", *lines)
     if folder:
         console.say(f"comparison: {folder / 'comparison.md'}")
-    return verdict
+    return check
 
 
 def _chance(task: str) -> float | None:
@@ -195,24 +205,48 @@ def show_plan(wanted: Plan) -> None:
     show_skipped(wanted)
 
 
+def show_parts(wanted: Plan) -> None:
+    """Print a line per part of a question's plan, and skipped combinations.
+
+    A plan of a question can hold hundreds of configurations.
+    """
+    from bench.planning.jobs import estimated_cell_seconds
+
+    cells, seconds = {planned.cell.cell_id: planned.cell for planned in wanted.cells}, estimated_cell_seconds(wanted)
+    rows = []
+    for part in wanted.parts:
+        own = [cells[cell_id] for cell_id in part.cells]
+        compared = "; ".join(arm.name for arm in part.arms) or ", ".join(dict.fromkeys(cell.model.name for cell in own))
+        lengths = ", ".join(map(str, sorted({cell.model.shape.seq_len for cell in own})))
+        batches = ", ".join(map(str, sorted({cell.workload.batch_size for cell in own})))
+        time = console.duration_text(sum(seconds[cell_id] for cell_id in part.cells))
+        rows.append((part.name, compared, lengths, batches, str(len(own)), time))
+    headers = ("part", "compared", "n", "batch", "configurations", "time")
+    console.print_table(headers, rows, (False, False, False, False, True, True))
+    show_sweeps(wanted)
+    show_skipped(wanted)
+    console.say("to see each configuration, add --json")
+
+
 def show_families() -> None:
-    """Print each family's options as written in a request, and published variants."""
-    options = [
-        (name, "+" + "+".join(f"{o.name}={str(o.default).lower()}" for o in catalog.options(name))) for name in catalog.names("families")
-    ]
-    console.print_table(("family", "options and their defaults"), options, title=" ")
+    """Print each family's options, and published variants."""
+    show_options("families", "+")
     console.print_table(("variant", "family"), list(catalog.variants().items()), title=" ")
 
 
 def show_options(kind: str, mark: str) -> None:
-    """Print the options of every plugin of a kind, with defaults.
+    """Print the options of every plugin of a kind, as typed at their defaults.
 
-    `mark` precedes each option in a request: `:` for mixers, `+` for engines.
+    `mark` precedes each option in a request: `:` for mixers, `+` for the others.
     """
-    options = [
-        (name, "".join(f"{mark}{o.name}={str(o.default).lower()}" for o in catalog.options(name, kind))) for name in catalog.names(kind)
-    ]
-    console.print_table((catalog.SINGULAR[kind], "options and their defaults"), options, title=" ")
+    for name in catalog.names(kind):
+        texts = catalog.option_texts(name, kind)
+        rows = [
+            (f"{mark}{o.name}={option_text(o.default)}", ("true or false: " if isinstance(o.default, bool) else "") + texts.get(o.name, ""))
+            for o in catalog.options(name, kind)
+        ]
+        if rows:
+            console.print_table((f"{name}, by default", "values"), rows, title=" ")
 
 
 def task_facts(name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import constant_work, failed, unstable, varying
+from bench.analysis.frame import constant_work, incomplete, unstable, varying
 from bench.analysis.study import Study
 from bench.planning.tuning import LEARNING_RATE_SPREAD
 from bench.report import tables
@@ -48,7 +48,7 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
     styles = series_styles([*frame["label"], *frame["model"]])
     sections: dict[str, tuple[Block, ...]] = {
         **_answer(study),
-        **_section("Beside the peers", peer_blocks(study)),
+        **_section("Comparison with peers", peer_blocks(study)),
         **_effects(study),
         **({} if study.plan.question and study.plan.question.predictions else {"Which is faster": answer(study)}),
         "Can this machine be trusted?": _trust(study),
@@ -92,7 +92,7 @@ def _answer(study: Study) -> dict[str, tuple[Block, ...]]:
     A run with its own predictions shows the claims on quadratic cost separately, and only if one of them is decided.
     """
     blocks = question_blocks(study)
-    if not study.outcomes:
+    if not study.prediction_verdicts:
         return {"Answer": (*_verdicts(study), *blocks)}
     decided = any(verdict.decided for verdict in study.verdicts)
     return {"Answer": blocks, **({"Claims on quadratic cost": _verdicts(study)} if decided else {})}
@@ -228,7 +228,7 @@ def _training_speed(frame: pandas.DataFrame) -> tuple[Block, ...]:
 
 def _problems(study: Study) -> tuple[Block, ...]:
     frame, skipped = study.cells, study.plan.skipped
-    broken, shaky = failed(frame), unstable(frame)
+    broken, shaky = incomplete(frame), unstable(frame)
     blocks: list[Block] = []
     if skipped:
         caption = f"Skipped: {_plural(len(skipped), 'combination')} that cannot be built or matched."

@@ -202,7 +202,7 @@ def test_a_task_is_read_in_patches_folded_where_need_be(name: str) -> None:
 
 def test_folded_patches_are_the_image_that_the_model_reads() -> None:
     from bench.peers.adapter import Adapter
-    from bench.training.reading import cut_patches
+    from models.layers.patches import cut_patches
 
     model = build_model(spec("python:bench.peers.torchvision:vit", seq="17", task="cifar10", **SIZES)).eval()
     assert isinstance(model, Adapter)

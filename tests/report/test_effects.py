@@ -236,24 +236,24 @@ def test_a_figure_is_drawn_for_parts_with_effects_alone(folder: Path) -> None:
 
 def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
     study = made(make_data, quick=True, num_seeds=1)
-    assert {outcome.answer for outcome in study.outcomes} == {"undecided"}
+    assert {verdict.answer for verdict in study.prediction_verdicts} == {"undecided"}
     found = [effect for effect in study.effects if effect.measure.name == "accuracy"]
     assert found
     assert not any(effect.shown for effect in found)
-    assert answer_sentence(study.outcomes) == "Of 3 predictions: 3 undecided."
+    assert answer_sentence(study.prediction_verdicts) == "Of 3 predictions: 3 undecided."
 
 
 def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> None:
     control = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
     study = dataclasses.replace(made(make_data), control=control)
-    assert [outcome.answer for outcome in study.outcomes] == ["supported", "undecided", "undecided"]
-    assert study.outcomes[1].reason.endswith("Otherwise: supported.")
+    assert [verdict.answer for verdict in study.prediction_verdicts] == ["supported", "undecided", "undecided"]
+    assert study.prediction_verdicts[1].reason.endswith("Otherwise: supported.")
 
 
 def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
     study = make_data(models=("vit",), lengths=(17,))
     assert question_blocks(study) == effect_blocks(study) == ()
-    assert study.outcomes == []
+    assert study.prediction_verdicts == []
 
 
 def effect(arm: str, measure: str, low: float, estimate: float, high: float, *, exact: bool = False, **place: Any) -> Effect:

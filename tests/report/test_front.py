@@ -178,7 +178,7 @@ def test_a_run_without_training_and_one_with_a_single_model_are_refused(tmp_path
     alone = write_run(tmp_path / "alone", planned(models="vit"))
     code, _, err = answer(str(alone))
     assert code == 2
-    assert "only one trained model" in err
+    assert "no two trained models" in err
 
 
 def stored(plan: Plan, outcome: Callable[[Job], Outcome | None] = outcome_of) -> StoredRun:

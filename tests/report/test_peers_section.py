@@ -24,7 +24,7 @@ from bench.report.sections.ablation import question_blocks
 from bench.report.sections.peers import peer_blocks, peer_json
 from bench.report.sections.verdicts import verdicts_json
 from bench.report.write import write_report
-from bench.spec import Part, PlannedArm, PlannedCell, Question
+from bench.spec import Part, PlannedArm, PlannedCell, Question, Settings
 from tests.report.conftest import MakeData
 from tests.timed import timings_of_rounds
 
@@ -126,8 +126,8 @@ def found(study: Study) -> tuple[Block, ...]:
 
 @pytest.fixture(scope="module")
 def section(found: tuple[Block, ...]) -> str:
-    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Beside the peers", blocks=found),))
-    return to_markdown(document).split("## Beside the peers\n")[1]
+    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Comparison with peers", blocks=found),))
+    return to_markdown(document).split("## Comparison with peers\n")[1]
 
 
 @pytest.fixture(scope="module")
@@ -218,10 +218,28 @@ def test_the_figure_has_a_line_where_both_are_equally_fast(found: tuple[Block, .
 def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
     noisy = {"ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False}
     doubted = dataclasses.replace(made(make_data, phases=["infer"]), control=noisy)
-    answers = {(verdict.claim.metric, verdict.answer) for verdict in doubted.outcomes}
+    answers = {(verdict.claim.metric, verdict.answer) for verdict in doubted.prediction_verdicts}
     assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
     (cells,) = [block for block in section_of(doubted) if isinstance(block, TableBlock) and "p (Holm)" in block.table.headers]
     assert "excludes 1" in cells.caption
+
+
+def test_a_quick_run_still_reports_outputs_that_differ(make_data: MakeData) -> None:
+    whole = made(make_data, phases=["infer"])
+    quick = dataclasses.replace(whole, plan=dataclasses.replace(whole.plan, settings=Settings(quick=True)))
+    answers = {(verdict.claim.metric, verdict.answer) for verdict in quick.prediction_verdicts}
+    assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
+
+
+def test_targets_for_a_cpu_are_left_out_on_a_gpu(make_data: MakeData) -> None:
+    found = made(make_data, phases=["infer"])
+    cells = [
+        dataclasses.replace(p, cell=dataclasses.replace(p.cell, workload=dataclasses.replace(p.cell.workload, device="cuda")))
+        for p in found.plan.cells
+    ]
+    on_gpu = dataclasses.replace(found, plan=dataclasses.replace(found.plan, cells=tuple(cells)))
+    assert len(found.prediction_verdicts) == 6
+    assert on_gpu.prediction_verdicts == []
 
 
 def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: MakeData) -> None:
@@ -235,7 +253,7 @@ def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: Mak
 
 def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path: Path) -> None:
     write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path, every_figure=True)
-    assert "## Beside the peers\n" in (tmp_path / "report.md").read_text()
+    assert "## Comparison with peers\n" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "figures" / "beside-peers.svg").exists()
     told = json.loads((tmp_path / "verdicts.json").read_text())
     assert len(told["predictions"]) == 3

@@ -72,6 +72,20 @@ def test_every_verdict_has_a_row_that_leads_to_its_cells() -> None:
     assert "predicted because" not in table.headers
 
 
+def test_decided_verdicts_come_first_each_answer_in_order() -> None:
+    claim = judged()[0].claim
+    answers = ("undecided", "supported", "undecided", "refuted", "supported")
+    table = verdict_table([Verdict(claim=claim, about=f"model {i}", answer=answer, reason="") for i, answer in enumerate(answers)])
+    found = [(row[0], row[table.headers.index("about")]) for row in table.rows]
+    assert found == [
+        ("refuted", "model 3"),
+        ("supported", "model 1"),
+        ("supported", "model 4"),
+        ("undecided", "model 0"),
+        ("undecided", "model 2"),
+    ]
+
+
 def test_the_other_scopes_stand_beside() -> None:
     table = verdict_table([other for verdict in judged() for other in verdict.others])
     rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]

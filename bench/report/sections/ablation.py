@@ -38,11 +38,11 @@ def question_blocks(study: Study) -> tuple[Block, ...]:
     if question is None:
         return ()
     statement = tuple(Paragraph(text=" ".join(text.split())) for text in question.statement.split("\n\n"))
-    lead = Paragraph(text=f"{question.text} {answer_sentence(study.outcomes)}".strip())
-    if not study.outcomes:
+    lead = Paragraph(text=f"{question.text} {answer_sentence(study.prediction_verdicts)}".strip())
+    if not study.prediction_verdicts:
         return (lead, *statement)
     caption = f"{CAPTION} {TARGETS_CAPTION}" if any(prediction.is_target for prediction in study.predictions) else CAPTION
-    return (lead, TableBlock(table=verdict_table(study.outcomes), caption=caption), *statement)
+    return (lead, TableBlock(table=verdict_table(study.prediction_verdicts), caption=caption), *statement)
 
 
 def effect_blocks(study: Study) -> tuple[Block, ...]:

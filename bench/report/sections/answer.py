@@ -11,11 +11,11 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, failed, varying, work_text
-from bench.analysis.ranking import Pair, Ranking
+from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, incomplete, varying, work_text
+from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
-from bench.planning.same_width import MATCHED, MOST, are_unequal, policy_of
+from bench.planning.same_width import MATCHED, UNEQUAL_BOUND, are_unequal, policy_of
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.wording import POLICIES, join_names, spell_out_policy
 from bench.report.tables import Table
@@ -85,9 +85,9 @@ def _unequal_shapes(frame: pandas.DataFrame) -> list[str]:
         narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
         facts = [
             f"{numbers.percent(row['params_seq'] / row['params'])} of {row['model']}'s parameters depend on n"
-            for row in row_values(members[shares > MOST])
+            for row in row_values(members[shares > UNEQUAL_BOUND])
         ]
-        if narrow["width"] < MOST * wide["width"]:
+        if narrow["width"] < UNEQUAL_BOUND * wide["width"]:
             facts.insert(
                 0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
             )
@@ -141,7 +141,7 @@ def _outcome(ranking: Ranking) -> str:
     return ", and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
-def _rounds_text(pairs: Sequence[Pair]) -> str:
+def _rounds_text(pairs: Sequence[RankedModel]) -> str:
     """Write the rounds that would decide all pairs: `about 11 rounds`.
 
     Returns "" if a pair has no estimate.
@@ -160,13 +160,13 @@ def _clause(outcome: str, rankings: Sequence[Ranking]) -> str:
     clause = f"at n = {lengths}, {outcome}"
     if not rankings[0].others or rankings[0].tied:
         return clause
-    next_best: dict[str, list[Pair]] = {}
+    next_best: dict[str, list[RankedModel]] = {}
     for ranking in rankings:
         next_best.setdefault(ranking.others[0].other, []).append(ranking.others[0])
     return f"{clause} ({', '.join(_margin(other, pairs) for other, pairs in next_best.items())})"
 
 
-def _margin(other: str, pairs: Sequence[Pair]) -> str:
+def _margin(other: str, pairs: Sequence[RankedModel]) -> str:
     within = ", within the margin" if all(pair.equal for pair in pairs) else ""
     if len(pairs) == 1:
         return f"{other} takes {_ratio(pairs[0])} times as long{within}"
@@ -202,7 +202,7 @@ def _means(members: pandas.DataFrame) -> str:
 
 
 def _failures(frame: pandas.DataFrame) -> list[str]:
-    statuses = failed(frame)["status"].value_counts()
+    statuses = incomplete(frame)["status"].value_counts()
     named = ", ".join(f"{num} {status}" for status, num in sorted(statuses.items()))
     return [f"Not measured in full: {statuses.sum()} of {len(frame)} configurations ({named})."] if named else []
 
@@ -223,7 +223,7 @@ def _group_texts(ranking: Ranking, work: Sequence[str]) -> tuple[str, ...]:
     return (spell_out_policy(str(group["size"])), numbers.whole(group["seq_len"]), *(work_text(key, group[key]) for key in work))
 
 
-def _pair_texts(pair: Pair, margin: float) -> tuple[str, str, str]:
+def _pair_texts(pair: RankedModel, margin: float) -> tuple[str, str, str]:
     equal = f"equal within {numbers.percent(margin)}"
     if pair.shown:
         verdict = f"{pair.other} is slower{f', {equal}' if pair.equal else ''}"
@@ -235,7 +235,7 @@ def _pair_texts(pair: Pair, margin: float) -> tuple[str, str, str]:
     return pair.other, _ratio(pair), verdict
 
 
-def _ratio(pair: Pair) -> str:
+def _ratio(pair: RankedModel) -> str:
     return numbers.ratio(pair.ratio, pair.low, pair.high)
 
 

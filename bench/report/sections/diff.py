@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import numbers
-from bench.analysis.diff import LATENCY, ORDER, TwoRuns, Verdict
+from bench.analysis.diff import LATENCY_COLUMN, ORDER, BoundCheck, TwoRuns
 from bench.analysis.latency_tests import NOT_COMPARABLE, CellComparison
 from bench.analysis.run_changes import Change, value_of
 from bench.report.document import Block, Bullets, Document, Paragraph, Section, TableBlock
 from bench.report.tables import Table
 
 
-def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
+def document_of(found: TwoRuns, check: BoundCheck | None = None) -> Document:
     """Return the comparison as a page or a pull-request comment."""
     timed = [c for c in found.cells if c.verdict != NOT_COMPARABLE]
     shown = Section(title="Latency by configuration", blocks=(TableBlock(table=cells_table(found), caption=about_cells(found)),))
-    sections = [Section(title="Answer", blocks=tuple(_answer(found, verdict)))]
+    sections = [Section(title="Answer", blocks=tuple(_answer(found, check)))]
     if found.families:
         sections.append(Section(title="Families", blocks=(TableBlock(table=families_table(found), caption=ABOUT_FAMILIES),)))
     sections += [shown] if found.cells else []
@@ -32,7 +32,7 @@ def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
     )
 
 
-def json_of(found: TwoRuns, verdict: Verdict | None = None) -> dict[str, Any]:
+def json_of(found: TwoRuns, check: BoundCheck | None = None) -> dict[str, Any]:
     """Return the comparison as one JSON document."""
     return {
         "first": found.first,
@@ -42,9 +42,9 @@ def json_of(found: TwoRuns, verdict: Verdict | None = None) -> dict[str, Any]:
         "families": [dataclasses.asdict(f) for f in found.families],
         "changes": [_change_json(c, found) for c in found.changes],
         "untested": {found.names[cell]: reason for cell, reason in found.trained.untested.items()},
-        "fail_if": verdict.bound.text if verdict else None,
-        "failing": list(verdict.failing) if verdict else [],
-        "num_judged": verdict.num_judged if verdict else None,
+        "fail_if": check.bound.text if check else None,
+        "failing": list(check.failing) if check else [],
+        "num_judged": check.num_judged if check else None,
     }
 
 
@@ -62,7 +62,7 @@ def _cell_json(comparison: CellComparison, found: TwoRuns) -> dict[str, Any]:
 
 
 def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
-    return tuple(value_of(rows.get(cell_id, {}), LATENCY) for rows in found.rows)
+    return tuple(value_of(rows.get(cell_id, {}), LATENCY_COLUMN) for rows in found.rows)
 
 
 ABOUT_FAMILIES = "Geometric mean over the compared configurations of a family, with a 95 % t-interval over rounds."
@@ -116,10 +116,19 @@ def sentences(found: TwoRuns) -> list[str]:
     return lines or ["neither run has latencies, and nothing else differs"]
 
 
-def _answer(found: TwoRuns, verdict: Verdict | None) -> Iterator[Block]:
+def _answer(found: TwoRuns, check: BoundCheck | None) -> Iterator[Block]:
     yield Bullets(items=tuple(sentences(found)))
-    if verdict:
-        yield Paragraph(text="; ".join((verdict.text, *verdict.failing)))
+    if check:
+        yield Paragraph(text="; ".join((check_sentence(check), *check.failing)))
+
+
+def check_sentence(check: BoundCheck) -> str:
+    """Count the configurations of the second run that are beyond the bound."""
+    sign = "above" if check.bound.above else "below"
+    return (
+        f"{check.bound.column} significantly {sign} {check.bound.value:g} times the first run's, or missing: {len(check.failing)} of "
+        f"{check.num_judged} configurations"
+    )
 
 
 def about_cells(found: TwoRuns) -> str:

@@ -12,7 +12,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peers import SHIPPED, Contender, Mean, Pair, PeerComparison, Place, both_with, is_empty
+from bench.analysis.peers import SHIPPED, Contender, Mean, PeerComparison, PeerPair, PeerPlace, both_with
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
@@ -113,20 +113,20 @@ def draw_peers(comparison: PeerComparison, frame: pandas.DataFrame) -> Iterator[
         sheets(rows, "model", str, PANEL_KEYS),
         lambda sheet: draw_lines(sheet, QUANTITY, styles),
         name="beside-peers",
-        title="Ours beside the peers",
+        title="Ours against each peer",
         caption=CAPTION,
         missing=lambda _: _missing(comparison.pairs),
     )
 
 
-def _row(pair: Pair) -> dict[str, Any]:
+def _row(pair: PeerPair) -> dict[str, Any]:
     """Return our cell with the ratio, labelled with the peer's name."""
     assert pair.ratio is not None
     own = {"batching": f"batch {pair.place.batch_size}", "label": pair.peer}
     return {**pair.ours.row, **own, VALUE: pair.ratio.estimate, LOW: pair.ratio.low, HIGH: pair.ratio.high}
 
 
-def _missing(pairs: Sequence[Pair]) -> tuple[str, ...]:
+def _missing(pairs: Sequence[PeerPair]) -> tuple[str, ...]:
     lost = [pair for pair in pairs if pair.kind == SHIPPED and pair.ratio is None]
     return tuple(f"{p.place.part}, n = {p.place.seq_len}, batch {p.place.batch_size}, {p.peer}: fewer than two rounds" for p in lost)
 
@@ -175,7 +175,7 @@ def peer_json(study: Study) -> dict[str, Any]:
     return {"standing": found}
 
 
-def _place_json(place: Place) -> dict[str, Any]:
+def _place_json(place: PeerPlace) -> dict[str, Any]:
     return {"part": place.part, "phase": place.phase, "n": place.seq_len, "batch_size": place.batch_size}
 
 
@@ -193,7 +193,7 @@ def mean_table(means: Sequence[Mean]) -> Table:
     return _table(("part", "peer", *kinds), [(*names, *(found.get(kind, "") for kind in kinds)) for names, found in by_row.items()])
 
 
-def cell_table(fastest: Sequence[Pair]) -> Table:
+def cell_table(fastest: Sequence[PeerPair]) -> Table:
     """Return one row per place: our best engine against the fastest peer."""
     rows = [
         (
@@ -210,10 +210,10 @@ def cell_table(fastest: Sequence[Pair]) -> Table:
     return _table(("part", "n", "batch", "engine", "ours", FASTEST_PEER, "time of peer", "ratio", "p (Holm)"), rows)
 
 
-def pair_table(pairs: Sequence[Pair]) -> Table:
+def pair_table(pairs: Sequence[PeerPair]) -> Table:
     """Return ratios: a row per place and peer, a column per kind."""
     kinds = _in_order(pair.kind for pair in pairs)
-    by_row: dict[tuple[Place, str], dict[str, Pair]] = {}
+    by_row: dict[tuple[PeerPlace, str], dict[str, PeerPair]] = {}
     for pair in pairs:
         by_row.setdefault((pair.place, pair.peer), {})[pair.kind] = pair
     rows = [
@@ -234,7 +234,7 @@ def differences(comparison: PeerComparison) -> list[str]:
     It names the components removed for the comparison; timed peers keep them.
     """
     compared = [(contender.side, contender.row) for found in comparison.contenders.values() for contender in found]
-    found = {(side, str(row["differences"])): None for side, row in compared if not is_empty(row.get("differences"))}
+    found = {(side, str(row["differences"])): None for side, row in compared if not numbers.is_empty(row.get("differences"))}
     return [f"{side}: {text}." for side, text in found]
 
 
@@ -279,7 +279,7 @@ def _number(value: float | None, text: Callable[[float], str]) -> Value:
     return "" if value is None else (text(value), float(value))
 
 
-def _place_values(place: Place) -> tuple[Value, Value, Value]:
+def _place_values(place: PeerPlace) -> tuple[Value, Value, Value]:
     return place.part, _number(place.seq_len, numbers.exact), _number(place.batch_size, numbers.exact)
 
 

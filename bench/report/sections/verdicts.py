@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
-from bench.analysis.claims import ANSWERS, REFUTED, SUPPORTED, Estimate, Verdict
+from bench.analysis.claims import ANSWERS, REFUTED, SUPPORTED, UNDECIDED, Estimate, Verdict
 from bench.analysis.frame import scope_text
 from bench.analysis.study import Study
 from bench.intervals import Interval
@@ -15,6 +15,7 @@ from bench.report.sections.wording import join_names, spell_out_policy
 from bench.report.tables import Table
 from bench.serialize import to_json
 
+TABLE_ORDER = (REFUTED, SUPPORTED, UNDECIDED)
 ONE_WIDTH = "shape"
 """The policy of matching with the same width at every n."""
 
@@ -32,7 +33,11 @@ def sentence(verdicts: Sequence[Verdict], caveat: str = "") -> str:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
-    """Return one row per verdict of any kind, without empty columns."""
+    """Return one row per verdict of any kind, decided ones first.
+
+    Verdicts of one answer keep their order. Empty columns are left out.
+    """
+    verdicts = sorted(verdicts, key=lambda verdict: TABLE_ORDER.index(verdict.answer))
     columns: dict[str, list[str]] = {
         "answer": [v.answer for v in verdicts],
         "claim": [v.claim.question for v in verdicts],
@@ -87,9 +92,9 @@ def verdicts_json(study: Study) -> dict[str, Any]:
         "created": study.plan.created,
         "command": study.plan.command,
         "quick": study.plan.settings.quick,
-        "answer": answer_sentence(study.outcomes) or sentence(study.verdicts, study.caveat),
+        "answer": answer_sentence(study.prediction_verdicts) or sentence(study.verdicts, study.caveat),
         "verdicts": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.verdicts],
-        "predictions": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.outcomes],
+        "predictions": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.prediction_verdicts],
     }
 
 
