@@ -66,9 +66,11 @@ def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
 
 
 def notes(found: CostAgainstQuality) -> list[str]:
-    """Sum up the tables in sentences, without the methods."""
+    """Sum up the tables in sentences; the page has the methods too."""
     front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes))
-    return [*quick_text(found.plan), *front, *verdict_sentence(found.comparisons), *_limits(found)]
+    one_seed = [] if all(c.difference.over_seeds for c in found.comparisons) else [f"{ONE_SEED.capitalize()}."]
+    limits = (*unit_text(found.comparisons, found.axes), *one_seed, *_limits(found))
+    return [*quick_text(found.plan), *front, *verdict_sentence(found.comparisons), *limits]
 
 
 def _limits(found: CostAgainstQuality) -> list[str]:
