@@ -5,6 +5,8 @@ A command checks its request before it imports torch.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import sys
 import warnings
@@ -611,10 +613,23 @@ def _usage_error(wrong: Any, group: Any, words: list[str]) -> int:
     else:  # a flag without a value: the option parser does not say whose
         command = group.commands.get(words[0], group)
         path = "bench" if command is group else f"bench {words[0]}"
-    example, see = _example(wrong, command), f"see: {path} --help"
+    example, see = _with_commas(words, command) or _example(wrong, command), f"see: {path} --help"
     hint = getattr(wrong.__cause__, "hint", "") or (f"try {example}, or {see}" if example else see)
     console.error(" ".join(wrong.format_message().split()), hint)
     return EXIT_WRONG
+
+
+def _with_commas(words: list[str], command: Any) -> str:
+    """Return the first list that was typed with spaces, with commas; empty if its entries are not allowed."""
+    lists = {flag: parameter for parameter in command.params if parameter.metavar == "LIST" for flag in parameter.opts}
+    for place, word in enumerate(words):
+        typed = list(itertools.takewhile(lambda entry: not entry.startswith("-"), words[place + 1 :]))
+        if word in lists and len(typed) > 1:
+            together = ",".join(entry.strip(",") for entry in typed)
+            with contextlib.suppress(UsageError):
+                lists[word].type.convert(together, lists[word], None)
+                return f"{word} {together}"
+    return ""
 
 
 def _example(wrong: Any, command: Any) -> str:

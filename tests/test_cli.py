@@ -35,6 +35,8 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "option value zero": ("run", "--models", "gmlp+spatial_heads=0", "--seq", "17"),
     "option value not a boolean": ("run", "--models", "gmlp+activation_after=yes", "--seq", "17"),
     "negative option": ("run", "--models", "gmlp+tiny_attention=-1", "--seq", "17"),
+    "models with spaces": ("run", "--models", "gmlp", "vit", "--seq", "17"),
+    "a file for a model": ("run", "--models", "vit,mine/mix.py", "--seq", "17"),
     "no seq": ("run", "--models", "gmlp"),
     "empty seq entry": ("run", "--models", "gmlp", "--seq", "17,,65"),
     "seq zero": ("run", "--models", "gmlp", "--seq", "0"),
@@ -235,6 +237,8 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
 @pytest.mark.parametrize(
     ("name", "words"),
     {
+        "models with spaces": ("extra argument", "try --models gmlp,vit"),
+        "a file for a model": ("mine/mix.py is a file", "write python:mine.mix:FUNCTION"),
         "unknown family": ("gmpl", "did you mean gmlp?", "bench list families"),
         "seq that the task has not": ("64", "17, 65, 257", "--seq"),
         "params too small for any width": ("100 parameters", "nearest"),

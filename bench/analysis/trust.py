@@ -113,7 +113,7 @@ def findings(
 
 def _missing(num_missing: int) -> Iterator[Finding]:
     if num_missing:
-        yield Finding(text=f"{num_missing} jobs were not run", advice="finish the run with bench run --resume RUN", serious=True)
+        yield Finding(text=f"{num_missing} jobs were not run", advice="finish the run: bench run --resume, with its folder", serious=True)
 
 
 def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
