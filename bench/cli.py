@@ -621,13 +621,13 @@ def _usage_error(wrong: Any, group: Any, words: list[str]) -> int:
 
 def _with_commas(words: list[str], command: Any) -> str:
     """Return the first list that was typed with spaces, with commas; empty if its entries are not allowed."""
-    lists = {flag: parameter for parameter in command.params if parameter.metavar == "LIST" for flag in parameter.opts}
+    lists = {flag for parameter in command.params if parameter.metavar == "LIST" for flag in parameter.opts}
     for place, word in enumerate(words):
         typed = list(itertools.takewhile(lambda entry: not entry.startswith("-"), words[place + 1 :]))
         if word in lists and len(typed) > 1:
             together = ",".join(entry.strip(",") for entry in typed)
             with contextlib.suppress(UsageError):
-                lists[word].type.convert(together, lists[word], None)
+                command.make_context(command.name, [word, together])
                 return f"{word} {together}"
     return ""
 
