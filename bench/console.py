@@ -39,7 +39,7 @@ def print_json(data: Any) -> None:
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] | None = None, title: str = "") -> None:
     """Print a plain table with its title to stdout, as wide as the window or PIPED_WIDTH.
 
-    Of a table that is too wide, columns with one value in all rows move into a line below. Then texts of more than MIN_TEXT characters
+    Of a table that is too wide, columns with one value in all rows move into a line below (without a value: vanish). Then texts of more than MIN_TEXT characters
     wrap. If it is still too wide, columns are left out from the right and named below; so the most important columns come first. Empty
     headers are not shown.
     """
@@ -66,8 +66,8 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
         console.print(table)
     lines = [*title.split("\n")] if title else []
     lines += [line.rstrip() for line in captured.get().splitlines()]
-    if constant:
-        lines += [wrapped(f"in every row: {', '.join(f'{column.header} {column.texts[0]}' for column in constant)}", window)]
+    if shared := [f"{column.header} {column.texts[0]}" for column in constant if column.texts[0]]:
+        lines += [wrapped(f"in every row: {', '.join(shared)}", window)]
     if left_out := columns[len(widths) :]:
         lines += [wrapped(f"left out for lack of width: {', '.join(column.header for column in left_out)}", window)]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -91,7 +91,7 @@ class _Column:
 
     @property
     def is_constant(self) -> bool:
-        return len(self.texts) > 1 and len(set(self.texts)) == 1 and bool(self.header and self.texts[0])
+        return len(self.texts) > 1 and len(set(self.texts)) == 1 and bool(self.header)
 
 
 def _total(widths: Iterable[int]) -> int:
