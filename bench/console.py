@@ -39,9 +39,9 @@ def print_json(data: Any) -> None:
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] | None = None, title: str = "") -> None:
     """Print a plain table with its title to stdout, as wide as the window or PIPED_WIDTH.
 
-    Of a table that is too wide, columns with one value in all rows move into a line below (without a value: vanish). Then texts of more than MIN_TEXT characters
-    wrap. If it is still too wide, columns are left out from the right and named below; so the most important columns come first. Empty
-    headers are not shown.
+    Of a table that is too wide, columns with one value in all rows move into a line below, and empty ones vanish. Then texts of more than
+    MIN_TEXT characters wrap. If it is still too wide, columns are left out from the right and named below; so the most important columns
+    come first. Empty headers are not shown.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -53,7 +53,8 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
         _Column(header=header, texts=tuple(map(without_control_characters, texts)), is_number=right)
         for header, right, texts in zip(headers, is_number, zip(*rows, strict=True) if rows else ((),) * len(headers), strict=True)
     ]
-    constant = [column for column in columns if column.is_constant] if _total(column.width for column in columns) > window else []
+    is_wide = _total(column.width for column in columns) > window
+    constant = [column for column in columns[1:] if column.is_constant] if is_wide else []
     columns = [column for column in columns if column not in constant]
     widths = _fitting_widths(columns, window)
     table = RichTable(box=None, pad_edge=False, header_style="bold", show_header=any(headers))
