@@ -35,10 +35,8 @@ def _times_text(times_ms: Sequence[float]) -> str:
 ROW: Mapping[str, tuple[str, Callable[[Sequence[float]], str]]] = {
     "latency": ("latency_ms", _times_text),
     "memory": ("peak_memory_bytes", lambda found: numbers.bytes_text(found[-1])),
-    "flops": ("flops", lambda found: f"{numbers.count(found[-1])} FLOPs"),
-    "params": ("params", lambda found: f"{numbers.count(found[-1])} params"),
 }
-"""Metrics of a row, with the name of the value and its text."""
+"""Metrics of a row, with the name of the value and its text. Counts are known beforehand."""
 
 
 def _ignoring_closed_terminal(method: Callable[P, None]) -> Callable[P, None]:
