@@ -13,7 +13,7 @@ In bf16, torch's own products already use oneDNN, so peers are also timed with o
 Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
 torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).
 
-Cost: about an hour on one CPU thread; about three on a GPU, mostly compiling (not run yet); three minutes with --quick on a CPU.
+Cost: about an hour on one CPU thread; about three on a GPU, mostly compiling (estimate); three minutes with --quick on a CPU.
 """
 
 import dataclasses

@@ -23,7 +23,7 @@ from bench import catalog, console
 from bench.errors import one_line
 from bench.measure import environment
 from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
-from bench.planning.jobs import RETRIES
+from bench.planning.jobs import CORRUPTED, RETRIES
 from bench.planning.values import flag, named_path, plugin, several, several_of, switch
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
@@ -31,11 +31,13 @@ from bench.running.signals import Stop
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
+    from bench.analysis.trust import Finding
     from bench.operators.request import OperatorRequest
     from bench.running.runner import RunResult
     from bench.running.store import StoredRun
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+EXECUTION, OUTPUT = "Execution", "Output"
 HEADLINE = "headline"
 """The question in `ablations/` that `bench replicate` measures."""
 
@@ -45,26 +47,28 @@ class RunOptions:
     """Flags of `run`, `ablate`, `peers` and `replicate` about execution and output."""
 
     executor: Annotated[
-        str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", names=["--on"], parse=plugin("executors"))
+        str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", EXECUTION, plugin("executors"), names=["--on"])
     ] = DEFAULT_EXECUTOR
-    address: Annotated[str, flag("Address of the Ray cluster, with --on ray (default: RAY_ADDRESS, or this machine).", "ADDRESS")] = ""
-    out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", "Output", named_path)] = None
+    address: Annotated[
+        str, flag("Address of the Ray cluster, with --on ray (default: RAY_ADDRESS, or this machine).", "ADDRESS", EXECUTION)
+    ] = ""
+    out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", OUTPUT, named_path)] = None
     retry: Annotated[
         tuple[str, ...],
-        flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", parse=several_of(RETRIES)),
+        flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", EXECUTION, several_of(RETRIES)),
     ] = ()
     exports: Annotated[
         tuple[str, ...],
         flag(
             "Export the run to these programs when it ends or is interrupted; see: bench list exports.",
             "LIST",
-            "Output",
+            OUTPUT,
             several(plugin("exports")),
             names=["--export"],
         ),
     ] = ()
     dry_run: Annotated[bool, switch("--dry-run", "Show the configurations and the estimated time; measure nothing.")] = False
-    as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.")] = False
+    as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)] = False
 
 
 def prepare(options: RunOptions) -> None:
@@ -91,6 +95,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
 
     `folder`: the folder of the run to resume; None finds or creates one.
     """
+    from bench.console_progress import JobProgress
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
     from bench.running.store import RunRecords, holds_records
@@ -108,9 +113,11 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     _note_untrained(plan)
     require_data_of(plan)
     ahead = jobs_to_run(plan, folder, records, options.retry)
-    if holds_records(folder):
+    resumes = holds_records(folder)
+    if resumes:
         console.say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
-    with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:
+    opening = "" if resumes else f"{folder}: {_amount_text(plan)}"
+    with JobProgress(ahead, records.read(skip_corrupt=CORRUPTED in options.retry), opening) as progress, Stop(console.notice) as stop:
         result = execute(plan, folder, progress, executor=options.executor, retry=options.retry, stop=stop, records=records)
     if stop.urgent and not result.complete:  # after a second Ctrl-C, exit without waiting for figures
         console.say(f"stopped; for table and report: bench report {shlex.quote(str(folder))}")
@@ -275,8 +282,6 @@ def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -
 
 def show_plan(wanted: Plan, as_json: bool) -> None:
     """Print the plan and its estimated time."""
-    from bench.planning.jobs import estimated_seconds
-
     if as_json:
         console.print_json(_plan_json(wanted))
         return
@@ -285,7 +290,14 @@ def show_plan(wanted: Plan, as_json: bool) -> None:
     else:
         console_views.show_plan(wanted)
     _note_untrained(wanted)
-    console.say(f"{len(wanted.cells)} configurations, about {console.duration_text(estimated_seconds(wanted))}")
+    console.say(_amount_text(wanted))
+
+
+def _amount_text(plan: Plan) -> str:
+    from bench.planning.jobs import estimated_seconds
+
+    noun = "configurations" if len(plan.cells) > 1 else "configuration"
+    return f"{len(plan.cells)} {noun}, about {console.duration_text(estimated_seconds(plan))}"
 
 
 def _note_untrained(plan: Plan) -> None:
@@ -312,13 +324,13 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         console.print_json(found)
         return
-    console.print_table(
-        ("name", "question", "cost", "last run"), [tuple(e[k] or "" for k in ("name", "question", "cost", "last")) for e in found]
-    )
+    for entry in found:
+        last = [f"last run: {entry['last']}"] if entry["last"] else []
+        console.print_lines(entry["name"], *(f"  {text}" for text in (entry["question"], entry["cost"], *last)))
 
 
 def _conclude(result: RunResult, options: RunOptions) -> None:
-    """Write and print all results; exit with the right code."""
+    """Write and print all results, the answer last; exit with the right code."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
 
@@ -332,13 +344,23 @@ def _conclude(result: RunResult, options: RunOptions) -> None:
         console.say(f"report: {report_path}")
     if (traces := stored.folder / "traces").is_dir():
         console.say(f"traces: {traces}; open them at ui.perfetto.dev")
-    for finding in known.findings:
-        console.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
+    _say_notes(known.findings, stored.folder)
     _export(stored, options.exports)
+    if not options.as_json:
+        console_views.show_answer(known)
     if not result.complete:
         _exit_interrupted(stored.folder, options)
     if result.num_failed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
+    """Print the first finding, and the command that shows all with advice."""
+    if findings:
+        first, *others = findings
+        more = f" and {len(others)} more {'notes' if len(others) > 1 else 'note'}" if others else ""
+        console.say_wrapped(f"{'WARNING' if first.serious else 'note'}: {first.text}")
+        console.say(f"advice{more}: bench check {shlex.quote(str(folder))}")
 
 
 def _require_exportable(plan: Plan, programs: Sequence[str]) -> None:

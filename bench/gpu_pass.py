@@ -145,21 +145,22 @@ class _Slice:
         A step that cannot run is reported, and the others follow.
         """
         from bench.analysis.study import study
+        from bench.console_progress import JobProgress
         from bench.running.runner import execute
         from bench.running.store import RunRecords
 
         try:
             assert planned.plan is not None
             require_data_of(planned.plan)
-            with console.JobProgress(planned.ahead) as progress:
-                result = execute(
-                    planned.plan, planned.folder, progress, executor=self.executor, stop=stop, records=RunRecords(planned.folder)
-                )
+            records = RunRecords(planned.folder)
+            with JobProgress(planned.ahead, records.read()) as progress:
+                result = execute(planned.plan, planned.folder, progress, executor=self.executor, stop=stop, records=records)
             stop.at_once = False
             if result.complete:
                 known = study(result.stored)
                 console_views.write_tables(known, planned.folder)
                 console_views.show_run(known, planned.folder, as_json=False)
+                console_views.show_answer(known)
         except RequestError as wrong:
             console.error(f"{planned.step.name}: {wrong}", wrong.hint)
             return False

@@ -35,6 +35,8 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "option value zero": ("run", "--models", "gmlp+spatial_heads=0", "--seq", "17"),
     "option value not a boolean": ("run", "--models", "gmlp+activation_after=yes", "--seq", "17"),
     "negative option": ("run", "--models", "gmlp+tiny_attention=-1", "--seq", "17"),
+    "models with spaces": ("run", "--models", "gmlp", "vit", "--seq", "17"),
+    "a file for a model": ("run", "--models", "vit,mine/mix.py", "--seq", "17"),
     "no seq": ("run", "--models", "gmlp"),
     "empty seq entry": ("run", "--models", "gmlp", "--seq", "17,,65"),
     "seq zero": ("run", "--models", "gmlp", "--seq", "0"),
@@ -235,6 +237,8 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
 @pytest.mark.parametrize(
     ("name", "words"),
     {
+        "models with spaces": ("extra argument", "try --models gmlp,vit"),
+        "a file for a model": ("mine/mix.py is a file", "write python:mine.mix:FUNCTION"),
         "unknown family": ("gmpl", "did you mean gmlp?", "bench list families"),
         "seq that the task has not": ("64", "17, 65, 257", "--seq"),
         "params too small for any width": ("100 parameters", "nearest"),
@@ -406,6 +410,44 @@ def test_every_command_is_held_to_the_help_rule() -> None:
 
     group: Any = typer.main.get_command(cli.app)
     assert tuple(group.commands) == COMMANDS
+
+
+COMPLETED = {
+    "a command": ("bench des", "describe"),
+    "a flag": ("bench run --mod", "--models"),
+    "a family in a list": ("bench run --models gmlp,tra", "gmlp,transformer"),
+    "a variant": ("bench describe deit-t", "deit-ti"),
+    "a metric": ("bench plan --metrics params,lat", "params,latency"),
+    "a task": ("bench run --task asso", "associative_recall"),
+    "an engine": ("bench run --engine one", "onednn"),
+    "a question": ("bench ablate token", "token_mixing"),
+    "a kind": ("bench list exe", "executors"),
+    "a run": ("bench check results/2026-01-02", "results/2026-01-02_cpu_x"),
+    "several runs": ("bench report results/a results/2026-01-02", "results/2026-01-02_cpu_x"),
+    "no run": ("bench check elsewhere/2026-01-02", ""),
+}
+
+
+@pytest.mark.parametrize("name", COMPLETED)
+def test_the_shell_completes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "results" / "2026-01-02_cpu_x"
+    run.mkdir(parents=True)
+    (run / "plan.json.xz").touch()
+    (tmp_path / "results" / "2026-01-02_no_run").mkdir()
+    typed, completed = COMPLETED[name]
+    monkeypatch.chdir(tmp_path)
+    for variable, text in {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}.items():
+        monkeypatch.setenv(variable, text)
+    code, out, _ = answered((), capsys)
+    assert (code, out.split()) == (0, completed.split())
+
+
+def test_completion_is_light(tmp_path: Path) -> None:
+    variables = {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": "bench run --models g", "COMP_CWORD": "3"}
+    command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, "[[]]"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=_own_path() | variables)
+    assert ran.stdout.split() == ["gmlp", "gmlp-ti", "gmlp-s", "gmlp-b"]
+    assert json.loads(ran.stderr.partition("LOADED ")[2]) == [[], 0, []]
 
 
 def test_tasks_are_listed_with_their_facts(capsys: pytest.CaptureFixture[str]) -> None:

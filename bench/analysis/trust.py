@@ -90,6 +90,7 @@ def findings(
     environments = (environment, *others)
     found = [
         *_missing(num_missing),
+        *_quick(rows),
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows, takes_turns=takes_turns),
         *_incomplete(rows),
@@ -106,14 +107,13 @@ def findings(
         *_changed_host(environments),
         *(_unknown_host(environments) if "latency" in metrics else ()),
         *_code(environment),
-        *_quick(rows),
     ]
     return sorted(found, key=lambda f: not f.serious)
 
 
 def _missing(num_missing: int) -> Iterator[Finding]:
     if num_missing:
-        yield Finding(text=f"{num_missing} jobs were not run", advice="finish the run with bench run --resume RUN", serious=True)
+        yield Finding(text=f"{num_missing} jobs were not run", advice="finish the run: bench run --resume, with its folder", serious=True)
 
 
 def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ import typer
 from bench.measure import environment
 from bench.measure.allocator import ALLOCATORS, KEEP
 from bench.measure.engines import EAGER, parse_engine
-from bench.planning import values
+from bench.planning import completion, values
 from bench.planning.recipe import RECIPE_KEYS, parse_recipe
 from bench.planning.request import ModelRequest, Request, Sizes, parse_metric, parse_model, parse_task, require_consistent
 from bench.planning.tuning import TUNING
@@ -106,16 +106,34 @@ class Flags:
 
     typed: frozenset[str] = frozenset()
 
-    models: Annotated[tuple[ModelRequest, ...], flag(MODELS_HELP, "LIST", SUBJECT, several(parse_model))] = ()
-    seq: Annotated[tuple[int | str, ...], flag(SEQ_HELP, "LIST", SUBJECT, several(whole_number(2, or_max=True)))] = ()
-    metrics: Annotated[tuple[str, ...], flag("Metrics to measure; see: bench list metrics.", "LIST", SUBJECT, several(parse_metric))] = (
-        DEFAULT_METRICS
-    )
-    task: Annotated[str, flag("Data set (default: synthetic input); see: bench list tasks.", "TASK", SUBJECT, parse_task)] = ""
+    models: Annotated[
+        tuple[ModelRequest, ...], flag(MODELS_HELP, "LIST", None, several(parse_model), autocompletion=completion.models)
+    ] = ()
+    seq: Annotated[tuple[int | str, ...], flag(SEQ_HELP, "LIST", None, several(whole_number(2, or_max=True)))] = ()
+    metrics: Annotated[
+        tuple[str, ...],
+        flag(
+            "Metrics to measure; see: bench list metrics.",
+            "LIST",
+            None,
+            several(parse_metric),
+            autocompletion=completion.plugins("metrics"),
+        ),
+    ] = DEFAULT_METRICS
+    task: Annotated[
+        str,
+        flag(
+            "Data set (default: synthetic input); see: bench list tasks.",
+            "TASK",
+            SUBJECT,
+            parse_task,
+            autocompletion=completion.plugins("tasks"),
+        ),
+    ] = ""
     input: Annotated[str, flag("Synthetic input: patches, tokens or images.", "KIND", SUBJECT, one_of(INPUTS))] = "patches"
 
     params: Annotated[
-        tuple[int, ...], flag("Parameter budgets (default: 1M).", "LIST", SIZE, several(values.params), show_default=False)
+        tuple[int, ...], flag("Parameter budgets (default: 1M).", "LIST", None, several(values.params), show_default=False)
     ] = (10**6,)
     match: Annotated[
         str, flag("Quantity to match: params, flops, or shape (one shape at every n).", "POLICY", SIZE, one_of(MATCH_POLICIES))
@@ -136,7 +154,14 @@ class Flags:
         "fp32",
     )
     engine: Annotated[
-        tuple[str, ...], flag("Engines that run the models, with options; see: bench list engines.", "LIST", WORKLOAD, several(_engine))
+        tuple[str, ...],
+        flag(
+            "Engines that run the models, with options; see: bench list engines.",
+            "LIST",
+            WORKLOAD,
+            several(_engine),
+            autocompletion=completion.plugins("engines"),
+        ),
     ] = (EAGER,)
     attention: Annotated[
         tuple[str, ...],
@@ -171,7 +196,7 @@ class Flags:
     limit_s: Annotated[float | None, flag(LIMIT_HELP, "SECONDS", MEASURING, number(0.001, MAX_SECONDS))] = None
     margin: Annotated[float, flag(MARGIN_HELP, "SHARE", MEASURING, number(1e-6, 1))] = 0.03
     seed: Annotated[int, count("Seed of weights, data and order.", MEASURING, min=0)] = 0
-    quick: Annotated[bool, switch("--quick", "Take a first look: 3 rounds, short limits; rows are marked.", MEASURING)] = False
+    quick: Annotated[bool, switch("--quick", "Take a first look: 3 rounds, short limits; rows are marked.")] = False
     cold: Annotated[bool, switch("--cold", "On CUDA, also time with the L2 cache flushed.", MEASURING)] = False
     profile: Annotated[bool, switch("--profile", "Record a torch profiler trace of one step per configuration.", MEASURING)] = False
 

@@ -5,6 +5,7 @@ The order is: jobs done once, pilots, rounds (each shuffled, with the A/A contro
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -13,7 +14,7 @@ from typing import Any
 
 from bench import catalog
 from bench.planning.request import needs_task
-from bench.planning.timing import PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
+from bench.planning.timing import MIN_LONG_BLOCKS, PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
 from bench.planning.tuning import TUNING, recipe_of, trial_recipes
 from bench.serialize import content_id
 from bench.spec import MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Record, RecordKey, Settings, base_recipe, is_trained
@@ -52,6 +53,9 @@ Assumed, not measured.
 """
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
+RUN_OVERHEAD_S = 10.0
+"""Time of a run besides its jobs: imports, the device's ceilings before and after, tables and report."""
+NO_PILOTS: Mapping[str, Pilot] = {}
 COUNTED_METRICS = ("params", "flops")
 """Metrics that run no step and use no device."""
 WARM_UP_STEPS = 8
@@ -182,11 +186,11 @@ def control_cell(plan: Plan) -> Cell:
 
 
 def estimated_seconds(plan: Plan) -> float:
-    """Estimate the time of a whole plan, in seconds.
+    """Estimate the time of a whole run, in seconds.
 
-    The estimate divides closed-form FLOPs by a nominal rate of the device.
+    The estimate of a job divides closed-form FLOPs by a nominal rate of the device.
     """
-    return sum(estimated_cell_seconds(plan).values())
+    return RUN_OVERHEAD_S + sum(estimated_cell_seconds(plan).values())
 
 
 def estimated_cell_seconds(plan: Plan) -> dict[str, float]:
@@ -198,11 +202,15 @@ def estimated_cell_seconds(plan: Plan) -> dict[str, float]:
     return found
 
 
-def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
-    """Estimate the time of one job, in seconds."""
+def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Mapping[str, Pilot] = NO_PILOTS) -> float:
+    """Estimate the time of one job, in seconds.
+
+    `pilots`: measured call times by cell id; a cell without one has the device's nominal rate.
+    """
     work = planned.cell.workload
+    pilot = pilots.get(planned.cell.cell_id)
     step_s, overhead_s = (
-        estimated_step_seconds(planned, plan.settings),
+        pilot.call_s if pilot else estimated_step_seconds(planned, plan.settings),
         JOB_OVERHEAD_S["cpu" if job.metric in COUNTED_METRICS else work.device],
     )
     repeat: str = catalog.load("metrics", job.metric).REPEAT
@@ -281,9 +289,20 @@ def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[Timin
     control = control_cell(plan)
     if records is None:
         estimated = {p.cell.cell_id: Pilot(call_s=estimated_step_seconds(p, plan.settings)) for p in plan.cells}
-        return timing_groups(plan, estimated, control)
-    failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
-    return timing_groups(plan, pilots_of(records), control, failed)
+        found = timing_groups(plan, estimated, control)
+    else:
+        failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
+        found = timing_groups(plan, pilots_of(records), control, failed)
+    return [_shortened(group, plan.settings) for group in found] if plan.settings.quick else found
+
+
+def _shortened(group: TimingGroup, settings: Settings) -> TimingGroup:
+    """Return the group with as many blocks as fit its sampling time.
+
+    It keeps MIN_LONG_BLOCKS, the least that slow groups have in any run.
+    """
+    fitting = int(len(group.members) * settings.sample_s / group.block_s)
+    return dataclasses.replace(group, num_blocks=min(group.num_blocks, max(MIN_LONG_BLOCKS, fitting)))
 
 
 def timed_alone(records: Sequence[Record] | None) -> bool:

@@ -203,6 +203,11 @@ def parse_model(entry: str) -> ModelRequest:
         return ModelRequest(name=entry, family=family, options=parse_outside(entry))
     name, *settings = entry.split("+")
     families, variants = catalog.names("families"), catalog.variants()
+    if name.endswith(".py"):
+        raise RequestError(
+            f"{name} is a file; a model of your own is a function in it that returns a torch.nn.Module",
+            f"write python:{name.removesuffix('.py').replace('/', '.')}:FUNCTION",
+        )
     if name not in families and name not in variants:
         raise catalog.unknown("model", name, (*families, *variants), "bench list families")
     family = variants.get(name, name)

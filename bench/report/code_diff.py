@@ -35,7 +35,7 @@ def show(found: CodeAnswer, check: BoundCheck | None, form: str) -> None:
     else:
         table = table_of(found)
         console.print_table(table.headers, table.rows, table.numeric)
-        console.print_text("\n" + "\n".join((about(found), "", *sentences(found, check))))
+        console.print_lines("", about(found), "", *sentences(found, check))
 
 
 def table_of(found: CodeAnswer) -> Table:

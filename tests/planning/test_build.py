@@ -16,7 +16,7 @@ from bench.measure.model import generating_models
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts, check_plan
 from bench.planning.jobs import control_cell, estimated_job_seconds, estimated_seconds, estimated_step_seconds, jobs
 from bench.planning.recipe import parse_recipe
-from bench.planning.timing import uncounted_calls
+from bench.planning.timing import Pilot, uncounted_calls
 from bench.running.store import parse_plan
 from bench.serialize import to_json
 from bench.spec import Plan, Recipe, RequestError, Settings, Skipped
@@ -386,6 +386,8 @@ def test_a_job_that_takes_turns_lasts_as_long_as_its_warm_up_and_its_bursts(devi
     warm_s = min(8 * step_s, 2 * step_s + 0.5)
     bursts_s = job.num_blocks * (job.num_calls + uncounted_calls(device, step_s)) * step_s
     assert estimated_job_seconds(job, plan.cells[0], plan) == pytest.approx({"cpu": 0.1, "cuda": 0.8}[device] + warm_s + bursts_s)
+    pilots = {plan.cells[0].cell.cell_id: Pilot(call_s=3 * step_s)}
+    assert estimated_job_seconds(job, plan.cells[0], plan, pilots) > 2 * bursts_s
 
 
 def test_on_cuda_the_first_compilation_and_the_window_of_energy_are_counted() -> None:

@@ -22,6 +22,7 @@ from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.report.charts.effects import MAX_ROWS, draw_effects, effects_title, largest
 from bench.report.charts.style import GREY, TEAL, figure_style
+from bench.report.console_views import show_run
 from bench.report.sections.ablation import PLACES, effect_blocks, effects_json
 from bench.report.sections.answer import answer_sentences
 from bench.report.sections.arm_facts import fact_table
@@ -134,6 +135,27 @@ def test_every_prediction_stands_with_its_outcome(make_data: MakeData) -> None:
     assert "Predicted because it sees all" in higher.more
     assert "latency equal within 5 %" in equal.text
     assert missing.more.startswith("Perplexity was not measured for both variants")
+
+
+def test_the_terminal_shows_the_question_the_effects_and_the_open_predictions(
+    make_data: MakeData, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_run(made(make_data), Path("run"), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Which one | is best?"
+    shown = [line.split() for line in lines[lines.index("") :] if line.startswith(("accuracy ", "latency "))]
+    assert [line[0] for line in shown] == ["accuracy", "accuracy", "latency", "latency"]
+    assert "Open: 1 of 3" in lines
+    assert not [line for line in lines if line.startswith("on digits: every variant")]  # more configurations than rows
+
+
+def test_a_quick_ablation_with_few_configurations_shows_them_all(make_data: MakeData, capsys: pytest.CaptureFixture[str]) -> None:
+    data = made(make_data, num_seeds=1, quick=True)
+    (part, _) = data.plan.parts
+    show_run(dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,))), Path("run"), as_json=False)
+    out = capsys.readouterr().out
+    assert f"{TRAINED}: every variant against gmlp" in out
+    assert "No effect on quality or latency is shown" in out or "Effects that are shown" in out
 
 
 def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:

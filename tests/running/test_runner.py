@@ -69,6 +69,15 @@ def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_r
 
 
 @pytest.mark.usefixtures("in_tmp")
+def test_fast_counts_do_not_shorten_the_time_left_of_slow_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_jobs_end(monkeypatch, lambda job: dataclasses.replace(measured(job), duration_s=1e-6 if job.metric == "params" else 5.0))
+    progress = Silent()
+    runner.execute(planned(metrics="params,latency"), Path("run"), progress, executor="inline")
+    assert all(left_s > 0 for left_s in progress.left_s[:-1])
+    assert progress.left_s[1] > 0.5 * progress.left_s[0]  # both are counts; all rounds are ahead
+
+
+@pytest.mark.usefixtures("in_tmp")
 def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, folder = planned(), Path("mine")
     runner.execute(plan, folder, Silent(), executor="inline")

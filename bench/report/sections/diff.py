@@ -65,6 +65,8 @@ def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
     return tuple(value_of(rows.get(cell_id, {}), LATENCY_COLUMN) for rows in found.rows)
 
 
+MAX_NAMED = 3
+"""Most configurations that a reason names."""
 ABOUT_FAMILIES = "Geometric mean over the compared configurations of a family, with a 95 % t-interval over rounds."
 
 
@@ -72,15 +74,15 @@ def cells_table(found: TwoRuns) -> Table:
     rows = [
         (
             found.names[c.cell_id],
-            f"{c.verdict} ({c.reason})" if c.reason else c.verdict,
-            *("" if ms is None else f"{ms:.4g}" for ms in _latencies(c.cell_id, found)),
+            c.verdict,
             numbers.ratio(c.ratio, c.low, c.high),
             "" if c.p_adjusted is None else numbers.p_value(c.p_adjusted),
+            *("" if ms is None else f"{ms:.4g}" for ms in _latencies(c.cell_id, found)),
             f"{c.rounds[0]}, {c.rounds[1]}",
         )
         for c in found.cells
     ]
-    headers = ("configuration", "verdict", "first, ms", "second, ms", "ratio", "p, corrected", "rounds")
+    headers = ("configuration", "verdict", "ratio", "p, corrected", "first, ms", "second, ms", "rounds")
     return Table(headers=headers, numeric=(False, False, *[True] * 5), rows=tuple(rows))
 
 
@@ -109,11 +111,22 @@ def sentences(found: TwoRuns) -> list[str]:
     """Sum up the tables, one sentence per finding."""
     counts = {verdict: sum(c.verdict == verdict for c in found.cells) for verdict in ORDER}
     lines = [", ".join(f"{num} {verdict}" for verdict, num in counts.items() if num) + " (latency)"] if found.cells else []
+    lines += _reasons(found)
     lines += [f"{key} differs: {' and '.join(map(_fact_text, pair))}" for key, pair in found.differing.items()]
     if changed := [c for c in found.changes if c.shown]:
         lines.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
     lines += [f"scores not compared: {found.names[cell]}: {reason}" for cell, reason in found.trained.untested.items()]
     return lines or ["neither run has latencies, and nothing else differs"]
+
+
+def _reasons(found: TwoRuns) -> Iterator[str]:
+    """Say why configurations have no comparison, once per reason."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for c in found.cells:
+        if c.reason:
+            names.setdefault((c.verdict, c.reason), []).append(found.names[c.cell_id])
+    for (verdict, reason), named in names.items():
+        yield f"{verdict}: {reason}: {'; '.join(named) if len(named) <= MAX_NAMED else f'{len(named)} configurations'}"
 
 
 def _answer(found: TwoRuns, check: BoundCheck | None) -> Iterator[Block]:
