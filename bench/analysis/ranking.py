@@ -46,10 +46,6 @@ class Pair:
     interleaved: bool = False
     why: str = ""
 
-    @property
-    def is_open(self) -> bool:
-        return not self.shown and not self.equal
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:

@@ -22,14 +22,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of texts, with data for sorting, colour and links.
+    """A table of texts, with data for sorting and colour.
 
     `headers`: one text per column.
     `numeric`: whether a column is aligned right.
     `rows`: texts, one per column.
     `keys`: a number per text to sort by; None sorts by the text. Empty sorts all by text.
     `badges`: whether a column holds states such as `failed`, shown in colour. Empty means no column.
-    `row_ids`: per row, the cell ids behind it, joined by `|`; the row's last text links to them. Empty without links.
     """
 
     headers: tuple[str, ...]
@@ -37,7 +36,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     keys: tuple[tuple[float | None, ...], ...] = ()
     badges: tuple[bool, ...] = ()
-    row_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

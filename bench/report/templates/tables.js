@@ -9,7 +9,6 @@
   const readCell = (cell) => ({
     text: cell.textContent,
     key: "key" in cell.dataset ? Number(cell.dataset.key) : null,
-    link: cell.querySelector("a.rows"),
   });
 
   function readRows(block, table) {
@@ -76,10 +75,6 @@
   function fillCell(element, cell, column, tones) {
     if (column.numeric) element.className = "number";
     else if (cell.text.length > WIDE_CHARACTERS) element.className = "wide";
-    if (cell.link) {
-      element.append(cell.link);
-      return;
-    }
     if (!column.badged || !cell.text) {
       element.textContent = cell.text;
       return;
