@@ -410,7 +410,10 @@ def index(
 def compare(
     run: Run,
     other: Annotated[str, typer.Argument(help="A second run; use bench diff instead.", metavar="RUN_B", hidden=True)] = "",
-    x: Annotated[str, typer.Option("--x", help="Cost: params (default), flops, latency_ms or train_s.", metavar="COST")] = "",
+    x: Annotated[
+        str,
+        typer.Option("--x", help="Cost: params, latency_ms, flops or train_s (default: the first that differs).", metavar="COST"),
+    ] = "",
     y: Annotated[str, typer.Option("--y", help="Quality: accuracy (default) or score.", metavar="QUALITY")] = "",
     fail_if: Annotated[str | None, typer.Option("--fail-if", help="See bench diff.", metavar="BOUND", hidden=True)] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="See bench diff.", hidden=True)] = False,
@@ -431,7 +434,7 @@ def compare(
         return
     if fail_if is not None or markdown:
         raise RequestError(f"{'--markdown' if markdown else '--fail-if'} needs two runs", "try bench diff RUN_A RUN_B")
-    path = console_views.show_comparison(_read(run), x or "params", y or "accuracy", out, as_json)
+    path = console_views.show_comparison(_read(run), x, y or "accuracy", out, as_json)
     console.say(f"comparison: {path}")
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pandas
 
-from bench.analysis.evidence import SCOPE_KEYS, label_of
+from bench.analysis.evidence import label_of
 from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
+from bench.analysis.scope import SCOPE_KEYS
 from bench.analysis.series import (
     MIN_PAIRED_ROUNDS,
     SAMPLE_COLUMNS,

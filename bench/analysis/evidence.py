@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.growth import Fits
-from bench.analysis.series import SERIES_KEYS, Series, has_one_shape, row_values, series_of
+from bench.analysis.series import Series, has_one_shape, row_values, series_of
 from bench.analysis.significance import Scores
 from bench.running.timings import Timings
 
@@ -19,7 +19,6 @@ FUSED = ("flash", "efficient", "cudnn", "overrideable")
 EXPLICIT = "math"
 SUBJECT_COLUMNS = ("family", "model", "attention", "attention_effective")
 """The columns that decide the subject of a row."""
-SCOPE_KEYS = tuple(key for key in SERIES_KEYS if key not in ("model", "attention"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +85,7 @@ def label_of(keys: Mapping[str, Any] | pandas.Series) -> str:
     return f"{keys['model']} ({attention})" if attention not in (None, "", "none") else str(keys["model"])
 
 
-def scope_of(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scope of a series; empty values become None."""
-    return {key: _plain(keys.get(key)) for key in SCOPE_KEYS}
-
-
 def _kernel(row: Mapping[str, Any] | pandas.Series) -> str:
     """Return the attention kernel that ran, or the requested one if unknown."""
     effective = row.get("attention_effective")
     return str(row["attention"] if effective is None or pandas.isna(effective) or not effective else effective)
-
-
-def _plain(value: Any) -> Any:
-    return None if value is None or pandas.isna(value) or value == "" else value

@@ -18,8 +18,6 @@ from bench.running.roofline import COLUMNS as ROOFLINE
 from bench.spec import MEASURED, NO_ATTENTION, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
-TRAINING_KEYS = ["model", "seq_len", "size", "task", "recipe", "width", "depth", "heads", "ffn_width"]
-"""The columns that identify a training; rows that agree share one."""
 TEXT_COLUMNS = (
     "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),

@@ -31,6 +31,8 @@ SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
 
 It is twice the tolerance of a budget.
 """
+MIN_SPREAD = 1.02
+"""The least ratio of the largest to the smallest cost at which models differ in it."""
 CLOCK_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
 """Workload columns that affect latency; all points of a figure share them."""
 GROUP = ("task", "seq_len", "budget", "match")
@@ -55,6 +57,19 @@ def choose_axes(x: str, y: str) -> Axes:
         if value not in allowed:
             raise RequestError(f"{flag} {value!r} is not one of: {', '.join(allowed)}", f"try {flag} {allowed[0]}")
     return Axes(x=x, y=y)
+
+
+def varying_cost(study: Study, y: str, costs: Sequence[str] = ("params", "latency_ms", "flops", "train_s")) -> str:
+    """Return the first cost that every trained model has and that tells them apart; "" if none does."""
+    for axes in [choose_axes(x, y) for x in costs]:
+        try:
+            rows = trained_rows(study.rows, study.scores, axes)
+        except RequestError:  # not measured
+            continue
+        compared = rows.groupby(["task", "seq_len"])["x"]
+        if rows["x"].notna().all() and (compared.max() > MIN_SPREAD * compared.min()).any():
+            return axes.x
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +100,7 @@ def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> Co
     plan, scores = study.plan, study.scores
     chosen = with_flops(trained_rows(study.rows, scores, axes), plan)
     arrays = {cell: found.scores for cell, found in scores.items()}
-    comparisons = tuple(compare_groups(chosen, arrays, GROUP, comparable=equally_large, planned_seeds=plan.settings.seeds))
+    comparisons = _compared(study, chosen)
     return CostAgainstQuality(
         run=study.name,
         axes=axes,
@@ -96,6 +111,25 @@ def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> Co
         unequal=tuple((first, second) for _, first, second in pairs_of(chosen, arrays, GROUP) if not equally_large(first, second)),
         without_seeds=all_seeds_lost(study.rows, plan),
     )
+
+
+def accuracies_of(study: Study) -> tuple[pandas.DataFrame, tuple[Comparison, ...]]:
+    """Return one row per trained model, and the tests of their differences in accuracy.
+
+    Both are empty if fewer than two models were trained.
+    """
+    if study.frame["accuracy"].notna().sum() < 2 or study.frame["params"].isna().all():
+        return study.frame[:0], ()
+    try:
+        rows = with_flops(trained_rows(study.rows, study.scores, Axes(x="params", y="accuracy")), study.plan)
+    except RequestError:  # all rows share one training
+        return study.frame[:0], ()
+    return rows, _compared(study, rows)
+
+
+def _compared(study: Study, rows: pandas.DataFrame) -> tuple[Comparison, ...]:
+    arrays = {cell: found.scores for cell, found in study.scores.items()}
+    return tuple(compare_groups(rows, arrays, GROUP, comparable=equally_large, planned_seeds=study.plan.settings.seeds))
 
 
 def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:

@@ -13,11 +13,12 @@ from typing import Any
 import pandas
 
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Estimate, Verdict, answer_of, answer_to_all
-from bench.analysis.evidence import SCOPE_KEYS, Evidence, label_of, scope_of
+from bench.analysis.evidence import Evidence, label_of
 from bench.analysis.exponents import local_exponents
 from bench.analysis.growth import BY_COLUMN
 from bench.analysis.quadratic_claims import MARGIN, MIN_CLAIM_ROUNDS, MIN_CLAIM_SEEDS
 from bench.analysis.scaling import MIN_SHARE, Decomposition, answer_quadratic
+from bench.analysis.scope import SCOPE_KEYS, scope_of
 from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval

@@ -1,32 +1,24 @@
-"""Split closed-form FLOPs by power of n, and find the n^2 terms.
+"""Find the n^2 terms of a model, and the bytes that they hold.
 
-Reads polynomials and builds no model.
+FLOPs come from closed forms, bytes from exact fits to counts. Builds no model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import pandas
 
+from bench.analysis.growth import ACTIVATIONS, WEIGHTS, Fits
+from bench.analysis.scaling import Decomposition
+from bench.analysis.series import Series
 from bench.spec import Plan, PlannedCell
 from models.layers.cost import ZERO
 
 QUADRATIC = 2
 IDENTITY = ("cell_id", "model", "seq_len", "budget")
-
-
-def flops_by_degree(plan: Plan) -> pandas.DataFrame:
-    """Return one row per cell and power of n.
-
-    Columns: the coefficient, and the FLOPs (forward, one sample) at the cell's n. The latter add up to the cell's FLOPs. Degrees 0 to 2 are always
-    present. The constant may be negative: with a class token, the patch projection processes n - 1 patches, not n.
-    """
-    found = []
-    for planned in _in_closed_form(plan):
-        flops, n = planned.sizing.cost.flops(), planned.cell.model.shape.seq_len
-        for degree in range(max(len(flops.coefficients), QUADRATIC + 1)):
-            coefficient = flops.degree(degree)
-            found.append((*_identity(planned), degree, coefficient, coefficient * n**degree))
-    return pandas.DataFrame(found, columns=[*IDENTITY, "degree", "coefficient", "flops"])
 
 
 def quadratic_home(plan: Plan) -> pandas.DataFrame:
@@ -50,6 +42,56 @@ def quadratic_home(plan: Plan) -> pandas.DataFrame:
         found.append((*_identity(planned), quadratic, share, weights, planned.sizing.params_seq, tuple(homes[True]), tuple(homes[False])))
     columns = ("flops_coefficient", "flops_share", "weights_coefficient", "params_seq", "weight_terms", "activation_terms")
     return pandas.DataFrame(found, columns=[*IDENTITY, *columns])
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldBytes:
+    """The bytes of one series by power of n.
+
+    `keys`: the shared values (`bench.analysis.series.SERIES_KEYS`).
+    `lengths`: the lengths that both polynomials were fitted to.
+    `weights`, `activations`: fits to the counted bytes, activations per sample.
+    """
+
+    keys: Mapping[str, Any]
+    lengths: tuple[int, ...]
+    weights: Decomposition
+    activations: Decomposition
+
+    def parts(self, n: int, batch: int) -> dict[str, float]:
+        """Return the bytes at `n` tokens of each part.
+
+        The parts are `weights`, `weights_n2`, `activations` and `activations_n2`. Activations grow with the batch, weights do not.
+        """
+        (weights, weights_n2), (activations, activations_n2) = _by_power(self.weights, n), _by_power(self.activations, n)
+        return {
+            "weights": weights,
+            "weights_n2": weights_n2,
+            "activations": batch * activations,
+            "activations_n2": batch * activations_n2,
+        }
+
+
+def held_bytes(shaped: Sequence[Series], fits: Fits) -> list[HeldBytes]:
+    """Split the counted bytes of every series whose counts a polynomial fits.
+
+    `shaped`: series of one shape.
+    """
+    found = []
+    for series in shaped:
+        weights, activations = fits.of_counts(series, WEIGHTS), fits.of_counts(series, ACTIVATIONS)
+        if weights.fits and activations.fits:
+            lengths = tuple(n for n in activations.lengths if n in weights.lengths)
+            found.append(HeldBytes(keys=series.keys, lengths=lengths, weights=weights, activations=activations))
+    return found
+
+
+def _by_power(fit: Decomposition, n: int) -> tuple[float, float]:
+    """Return the value of a + b n, and that of c n^2."""
+    assert fit.a is not None
+    assert fit.b is not None
+    assert fit.c is not None
+    return fit.a.estimate + fit.b.estimate * n, fit.c.estimate * n**QUADRATIC
 
 
 def _in_closed_form(plan: Plan) -> list[PlannedCell]:

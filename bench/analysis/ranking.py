@@ -55,6 +55,7 @@ class Ranking:
     `others`: the rest, in order.
     `margin`: the relative difference within which two models are equal.
     `num_pairs`: the number of pairs for which decisions hold jointly.
+    `cells`: ids of the models' cells.
     """
 
     group: Mapping[str, Any]
@@ -62,10 +63,17 @@ class Ranking:
     others: tuple[RankedModel, ...]
     margin: float = 0.03
     num_pairs: int = 1
+    cells: tuple[str, ...] = ()
 
     @property
-    def tied(self) -> tuple[RankedModel, ...]:
-        return tuple(pair for pair in self.others if not pair.shown)
+    def level(self) -> tuple[RankedModel, ...]:
+        """The models that are equal to the fastest, or not shown to be slower."""
+        return tuple(pair for pair in self.others if pair.equal or not pair.shown)
+
+    @property
+    def slower(self) -> tuple[RankedModel, ...]:
+        """The models that are shown to be slower by more than the margin allows."""
+        return tuple(pair for pair in self.others if pair.shown and not pair.equal)
 
 
 def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings, margin: float = 0.03) -> list[Ranking]:
@@ -88,6 +96,7 @@ def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings, 
             others=tuple(_latency_pair(ordered[0], other, timings, margin, num_pairs) for other in ordered[1:]),
             margin=margin,
             num_pairs=num_pairs,
+            cells=tuple(str(row["cell_id"]) for row in ordered),
         )
         for group, ordered in groups
     ]

@@ -17,16 +17,17 @@ import pandas
 from bench.analysis.claims import Verdict, withheld
 from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
-from bench.analysis.evidence import Evidence
+from bench.analysis.evidence import Evidence, is_subject
 from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
 from bench.analysis.kernel_shares import KernelShare, kernel_shares
 from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
 from bench.analysis.peers import PeerComparison, compare_peers
 from bench.analysis.predictions import judge_prediction
-from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
+from bench.analysis.quadratic_terms import HeldBytes, held_bytes, quadratic_home
 from bench.analysis.ranking import Ranking, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
+from bench.analysis.relative import RelativeTimes, relative_times
 from bench.analysis.saturation import Saturation, saturations
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
@@ -115,12 +116,31 @@ class Study:
     @functools.cached_property
     def rankings(self) -> Sequence[Ranking]:
         """The fastest model at each size, length and workload."""
-        frame, places = self.frame, compared_lengths(self.plan)
+        return self._ranked(self.frame)
+
+    @functools.cached_property
+    def winners(self) -> Sequence[Ranking]:
+        """The rankings that answer the run's question.
+
+        An ablation may add references that do not mix all tokens. They would win everywhere, so they take no part.
+        """
+        mixes_all = [is_subject(row, "global") for row in row_values(self.frame)]
+        if not self.plan.parts or all(mixes_all) or self.frame.loc[mixes_all, "label"].nunique() < 2:
+            return self.rankings
+        return self._ranked(self.frame[mixes_all])
+
+    def _ranked(self, frame: pandas.DataFrame) -> Sequence[Ranking]:
+        places = compared_lengths(self.plan)
         lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
         # models compared at slightly different lengths (with and without a class token) show their own length
         own_length = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
         placed = frame.assign(seq_len=lengths, label=frame["label"] + own_length)
-        return rank_latency(placed, (*varying(frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
+        return rank_latency(placed, (*varying(self.frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
+
+    @functools.cached_property
+    def relative_times(self) -> Sequence[RelativeTimes]:
+        """Times relative to fused attention, in the primary scopes."""
+        return relative_times(self.frame, self.timings, compared_lengths(self.plan), self.plan.settings.margin)
 
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
@@ -143,14 +163,14 @@ class Study:
         return closed_forms(self.plan)
 
     @functools.cached_property
-    def flops_by_degree(self) -> pandas.DataFrame:
-        """FLOPs of every cell by power of n."""
-        return flops_by_degree(self.plan)
-
-    @functools.cached_property
     def quadratic_home(self) -> pandas.DataFrame:
         """The n^2 terms of every cell, in weights or activations."""
         return quadratic_home(self.plan)
+
+    @functools.cached_property
+    def held_bytes(self) -> Sequence[HeldBytes]:
+        """The counted bytes of every series by power of n."""
+        return held_bytes(self.evidence.shaped, self.evidence.fits)
 
     @functools.cached_property
     def regimes(self) -> pandas.DataFrame:

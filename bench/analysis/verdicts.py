@@ -12,9 +12,10 @@ from itertools import combinations
 from typing import Any
 
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Verdict, withheld
-from bench.analysis.evidence import SCOPE_KEYS, Evidence
+from bench.analysis.evidence import Evidence
 from bench.analysis.judges import judge_accuracy, judge_growth, judge_hidden, judge_speed
 from bench.analysis.quadratic_claims import CLAIMS
+from bench.analysis.scope import SCOPE_KEYS, scope_rank
 
 SURVIVES = "survives"
 JUDGES: dict[str, Callable[[Claim, Evidence], list[Verdict]]] = {
@@ -24,12 +25,6 @@ JUDGES: dict[str, Callable[[Claim, Evidence], list[Verdict]]] = {
     "faster": judge_speed,
     "accuracy": judge_accuracy,
 }
-PREFERRED: dict[str, tuple[str, ...]] = {"phase": ("infer",), "engine": ("eager",), "dtype": ("fp32", "bf16")}
-"""The values, best first, of the scope that answers a claim.
-
-The order is fixed in advance, so that no scope is chosen for a favourable answer.
-"""
-POLICIES = ("params", "shape", "flops")
 MAX_NAMED = 3
 
 
@@ -118,20 +113,6 @@ def _by_subject(found: Sequence[Verdict]) -> list[Verdict]:
         groups[verdict.about, verdict.n].append(verdict)
     verdicts = []
     for members in groups.values():
-        first = min(members, key=_rank)
+        first = min(members, key=lambda verdict: scope_rank(verdict.scope, verdict.reach))
         verdicts.append(dataclasses.replace(first, others=tuple(verdict for verdict in members if verdict is not first)))
     return verdicts
-
-
-def _rank(verdict: Verdict) -> tuple[float, ...]:
-    """Return the position of a verdict's scope in the order of preference.
-
-    The order is phase, engine, dtype, a fixed batch, the longest grid, the matching policy. Unlisted values come last.
-    """
-    scope = verdict.scope
-    work = [_place_in(wanted, scope.get(key)) for key, wanted in PREFERRED.items()]
-    return (*work, int(not str(scope.get("batching")).startswith("batch")), -verdict.reach, _place_in(POLICIES, scope.get("match")))
-
-
-def _place_in(wanted: Sequence[str], value: Any) -> int:
-    return wanted.index(value) if value in wanted else len(wanted)

@@ -57,25 +57,26 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
 
 
 def show_answer(study: Study) -> None:
-    """Print the run's answer."""
-    from bench.report.sections.answer import answer_text
+    """Print the answer of the run, a line per sentence."""
+    from bench.report.sections.answer import answer_sentences
 
-    console.print_lines("", answer_text(study))
+    console.print_lines("", *answer_sentences(study))
 
 
 def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
     """Print and write a run's cost against quality; return the page's path.
 
+    Without `x`, the cost is the first that differs between models.
     Prints the front, the significant differences and the trained models, as text or as one JSON document. Writes the page and its figure into
     `folder`, by default the run's report folder.
     """
-    from bench.analysis.front import choose_axes, front_of
+    from bench.analysis.front import choose_axes, front_of, varying_cost
     from bench.analysis.study import study
     from bench.report.sections.front import json_of, notes, text_tables, write_comparison
     from bench.running.folder import report_folder
 
-    axes = choose_axes(x, y)
     run_study = study(stored)
+    axes = choose_axes(x or varying_cost(run_study, y) or "params", y)
     found = front_of(run_study, axes, {task: _chance(task) for task in run_study.rows["task"].dropna().unique()})
     target = folder or report_folder(stored.folder)
     if as_json:

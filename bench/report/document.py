@@ -13,9 +13,6 @@ from matplotlib.figure import Figure
 
 from bench.report.tables import Table
 
-PHONE_INCHES = 6.5
-"""Figures wider than this are unreadable when shrunk to a phone."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Paragraph:
@@ -34,6 +31,61 @@ class Code:
 
 CELLS_ANCHOR = "cells"
 """Anchor of the table of all cells, which cell links lead to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One field of a strip.
+
+    `detail`: more text, shown on request.
+    `muted`: whether it states that nothing was decided.
+    `cells`: ids of the rows behind it.
+    """
+
+    text: str
+    detail: str = ""
+    muted: bool = False
+    cells: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """A small table for the top of a page; its fields link to the rows behind them.
+
+    `headers`: one text per column; the first column names the rows.
+    """
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Field, ...]], ...]
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """One judged claim on one line.
+
+    `answer`: supported, refuted or undecided.
+    `figure`: the estimates behind it, with intervals.
+    `more`: why it was answered so, and where.
+    `cells`: ids of the rows behind it.
+    """
+
+    answer: str
+    text: str
+    figure: str
+    more: str
+    cells: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """Judged claims, one line each.
+
+    `title`: of a list that is folded inside its section; empty for a list in the open.
+    """
+
+    items: tuple[Claimed, ...]
+    title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +116,6 @@ class FigureBlock:
     missing: tuple[str, ...] = ()
     table: Table | None = None
 
-    @property
-    def wide(self) -> bool:
-        """Whether the figure is too wide for a phone."""
-        return bool(self.figure.get_figwidth() > PHONE_INCHES)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorerBlock:
@@ -80,13 +127,19 @@ class ExplorerBlock:
     data: Mapping[str, Any]
 
 
-Block = Paragraph | Bullets | Code | TableBlock | FigureBlock | ExplorerBlock
+Block = Paragraph | Bullets | Code | TableBlock | Strip | Claims | FigureBlock | ExplorerBlock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
+    """A titled part of a page.
+
+    `folded`: whether the page shows only its title until a reader opens it.
+    """
+
     title: str
     blocks: tuple[Block, ...]
+    folded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import pandas
 from bench import numbers
 from bench.analysis.frame import varying, work_text
 from bench.report.charts.style import SPARE_COLORS, series_styles
+from bench.report.sections.wording import spell_out_model, spell_out_policy
 from bench.spec import MEASURED
 
 MIB = 1024.0**2
@@ -40,7 +41,9 @@ MEASURES = {
     "device_latency_ms": "device time (ms)",
     "latency_p90_ms": "latency, p90 (ms)",
 }
-"""Labels by column; the explorer opens on the first measured one."""
+"""Labels by column."""
+FIRST = ("latency_ms", "accuracy", "score")
+"""The explorer opens on the first of these that was measured, else on the first quantity."""
 BOUNDS = {
     "latency_ms": ("latency_low_ms", "latency_high_ms"),
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
@@ -77,10 +80,10 @@ def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
         "quantities": quantities,
         "dimensions": [_dimension(frame, name, DIMENSIONS[name]) for name in varying(frame, tuple(DIMENSIONS))],
         "notes": [_note(row) for row in frame[["status", "latency_stable"]].to_dict("records")],
-        "colors": {label: style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
+        "colors": {spell_out_model(label): style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
         "palette": SPARE_COLORS,
         "x": (*varying(frame, ("seq_len", "batch_size", "params")), "seq_len")[0],
-        "y": measured[0],
+        "y": next((name for name in FIRST if name in measured), measured[0]),
     }
 
 
@@ -88,7 +91,8 @@ def _quantity(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]:
     divisor = MIB if name.endswith("_bytes") else 1.0
     low, high = BOUNDS.get(name, (f"{name}_low", f"{name}_high"))
     bounds = {"low": _values(frame[low]), "high": _values(frame[high])} if low in frame and frame[low].notna().any() else {}
-    return {"name": name, "label": label, "log": name not in FRACTIONS, "values": _values(frame[name] / divisor), **bounds}
+    unit = label.rpartition(" (")[2].removesuffix(")") if name in MEASURES and label.endswith(")") else ""
+    return {"name": name, "label": label, "unit": unit, "log": name not in FRACTIONS, "values": _values(frame[name] / divisor), **bounds}
 
 
 def _values(column: Iterable[Any]) -> list[float | int | None]:
@@ -100,8 +104,12 @@ def _values(column: Iterable[Any]) -> list[float | int | None]:
 def _dimension(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]:
     """Return the distinct texts, and each row's index into them."""
     values = sorted(frame[name].dropna().unique()) if name == "seq_len" else list(dict.fromkeys(frame[name]))
-    texts = [f"{value:.0f}" if name == "seq_len" else work_text(name, value) for value in values]
+    texts = [f"{value:.0f}" if name == "seq_len" else _text(name, value) for value in values]
     return {"name": name, "label": label, "texts": texts, "codes": [values.index(value) for value in frame[name]]}
+
+
+def _text(name: str, value: Any) -> str:
+    return spell_out_model(value) if name == "label" else spell_out_policy(work_text(name, value))
 
 
 def _note(row: dict[str, Any]) -> str:

@@ -5,7 +5,6 @@ Styles, scripts and figures are embedded, so the page needs no network.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from bench.report.document import CELLS_ANCHOR, Document, ExplorerBlock
+from bench.report.document import CELLS_ANCHOR, Document, ExplorerBlock, FigureBlock
+from bench.report.images import inline_svg
 from bench.report.tables import Table
 
 TEMPLATES = Path(__file__).parent / "templates"
-PAGE_ROWS = 200
+PAGE_ROWS = 100
 TONES = {
     "good": ("supported",),
     "bad": ("refuted", "failed", "out_of_memory", "timed_out", "killed"),
@@ -31,8 +31,8 @@ UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "
 def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
     """Return the document as HTML.
 
-    `figures` maps a figure's name to its SVG. The template escapes every text. Figures are embedded as images, so scripts inside them cannot
-    run. The first `PAGE_ROWS` rows of a table are HTML; the others are JSON, and the page's script shows them on request.
+    `figures` maps a figure's name to its SVG, whose texts are escaped; the template escapes every other text. The first `PAGE_ROWS` rows of a
+    table are HTML; the others are JSON, and the page's script shows them on request.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -43,9 +43,11 @@ def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
     )
     environment.filters.update(kind=lambda block: type(block).__name__, tone=tone, rest=_rest, json=safe_json)
     environment.globals.update(page_rows=PAGE_ROWS, source=_source, cells_anchor=CELLS_ANCHOR)
-    sources = {name: "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii") for name, svg in figures.items()}
-    has_explorer = any(isinstance(block, ExplorerBlock) for section in document.sections for block in section.blocks)
-    rendered = environment.get_template("report.html.j2").render(document=document, sources=sources, has_explorer=has_explorer)
+    blocks = [block for section in document.sections for block in section.blocks]
+    drawn = [block for block in blocks if isinstance(block, FigureBlock)]
+    pictures = {block.name: Markup(inline_svg(figures[block.name], block.name, f"{block.title}. {block.caption}")) for block in drawn}
+    has_explorer = any(isinstance(block, ExplorerBlock) for block in blocks)
+    rendered = environment.get_template("report.html.j2").render(document=document, pictures=pictures, has_explorer=has_explorer)
     return rendered + "\n"
 
 
@@ -68,7 +70,8 @@ def safe_json(data: Any) -> Markup:
 def _rest(table: Table) -> Markup:
     """Return the rows beyond `PAGE_ROWS` as JSON: texts, sort keys, tones."""
     tones = {text: tone(text) for row in table.rows for text, badge in zip(row, table.badges, strict=False) if badge}
-    return safe_json({"rows": table.rows[PAGE_ROWS:], "keys": table.keys[PAGE_ROWS:], "tones": tones})
+    keys = [[None if key is None else float(f"{key:.6g}") for key in row] for row in table.keys[PAGE_ROWS:]]
+    return safe_json({"rows": table.rows[PAGE_ROWS:], "keys": keys, "tones": tones})
 
 
 def _source(name: str) -> Markup:

@@ -1,14 +1,17 @@
-"""Render figures as PNG, SVG or PDF bytes, reproducibly."""
+"""Render figures as PNG, SVG or PDF bytes, reproducibly, and SVG for the inside of a page."""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from typing import Any
+from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
 from PIL import Image
 
+from bench.report.charts.style import GRID, INK, PAPER
 from bench.report.document import Document, FigureBlock
 
 FORMATS = ("png", "svg", "pdf")
@@ -19,6 +22,14 @@ NUM_COLORS, NUM_HEATMAP_COLORS = 64, 256
 """
 # a date would make files of equal data differ
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
+
+SVG, LINK = "http://www.w3.org/2000/svg", "{http://www.w3.org/1999/xlink}href"
+THEME = {INK: "var(--ink)", GRID: "var(--line)", PAPER: "var(--page)"}
+"""The colours that follow the page's theme, each by its own in the figure."""
+NUMBER = re.compile(r"-?\d+\.\d{3,}")
+NOT_DRAWN = ("metadata", "style")
+POINTS = ("d", "x", "y", "points", "transform")
+"""Attributes with coordinates, in points: two decimals are finer than any screen."""
 
 
 def images_of(document: Document, forms: Iterable[str]) -> dict[tuple[str, str], bytes]:
@@ -59,3 +70,52 @@ def _with_palette(png: io.BytesIO, num_colors: int) -> bytes:
     with Image.open(png) as image:
         image.convert("RGB").quantize(num_colors, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
     return small.getvalue()
+
+
+def inline_svg(svg: bytes, name: str, label: str) -> str:
+    """Return a figure as an element of a page: themed, of the width that the page gives it, and small.
+
+    `name` makes ids unique within the page; `label` is read out in place of the figure. The texts inside stay escaped.
+    """
+    root = ElementTree.fromstring(svg)
+    used = set(re.findall(rb"#([\w-]+)", svg))
+    for element in list(root.iter()):
+        for child in [child for child in element if child.tag.removeprefix(f"{{{SVG}}}") in NOT_DRAWN]:
+            element.remove(child)
+        _shorten(element, name, used)
+    for attribute in ("width", "height"):
+        root.attrib.pop(attribute, None)
+    width = float(root.attrib["viewBox"].split()[2])
+    root.attrib |= {"role": "img", "aria-label": label, "style": f"width: {width:.0f}pt"}
+    ElementTree.register_namespace("", SVG)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _shorten(element: ElementTree.Element, name: str, used: set[bytes]) -> None:
+    """Theme one element's colours, round its coordinates, and drop the ids that nothing refers to."""
+    for key, text in list(element.attrib.items()):
+        if key == "id":
+            del element.attrib[key]
+            if text.encode() in used:
+                element.attrib[key] = f"{name}-{text}"
+        elif key == LINK:
+            del element.attrib[key]
+            element.attrib["href"] = text.replace("#", f"#{name}-")
+        elif key in POINTS:
+            element.attrib[key] = NUMBER.sub(_rounded, text)
+        else:
+            element.attrib[key] = _themed(text).replace("url(#", f"url(#{name}-")
+    if element.text and not element.text.strip():
+        element.text = None
+    if element.tail and not element.tail.strip():
+        element.tail = None
+
+
+def _rounded(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _themed(style: str) -> str:
+    for color, variable in THEME.items():
+        style = style.replace(color, variable)
+    return style

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bench.report.document import Block, Bullets, Code, Document, ExplorerBlock, FigureBlock, Paragraph, Section
+from bench.report.document import Block, Bullets, Claimed, Claims, Code, Document, ExplorerBlock, FigureBlock, Paragraph, Section, Strip
 from bench.report.tables import Table
 
 INTERVAL = re.compile(r"\[[-+0-9., ]+\](?![(\[:])")
@@ -65,6 +65,10 @@ def _block(block: Block) -> str:
         return _fenced(block.text)
     if isinstance(block, FigureBlock):
         return _figure(block)
+    if isinstance(block, Strip):
+        return _strip(block)
+    if isinstance(block, Claims):
+        return "\n".join(f"- **{item.answer}** {escape(_claim(item))}" for item in block.items)
     return _table(block.table) + (f"\n\n{escape(block.caption)}" if block.caption else "")
 
 
@@ -78,6 +82,17 @@ def _figure(block: FigureBlock) -> str:
     table = _folded(block.table) if block.table else ""
     missing = f"\n\nNot in this figure: {escape('; '.join(block.missing))}." if block.missing else ""
     return f"### {escape(block.title)}\n\n![{escape(block.title)}](figures/{block.name}.png)\n\n{escape(block.caption)}{missing}{table}"
+
+
+def _claim(item: Claimed) -> str:
+    mark = ":" if item.figure and not item.text.endswith("?") else ""
+    return f"{item.text}{mark} {item.figure}".strip()
+
+
+def _strip(strip: Strip) -> str:
+    rows = tuple((name, *(field.text for field in fields)) for name, fields in strip.rows)
+    table = Table(headers=strip.headers, numeric=(False,) * len(strip.headers), rows=rows)
+    return f"{_table(table)}\n\n{escape(strip.caption)}"
 
 
 def _folded(table: Table) -> str:

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from bench import console, numbers
 from bench.files import write_atomically
 from bench.operators import KERNELS
-from bench.report.charts.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, SeriesStyle, figure_style
+from bench.report.charts.style import BLUE, GREEN, OCHRE, PINK, PURPLE, TEAL, VERMILLION, SeriesStyle, figure_style
 from bench.report.charts.ticks import LENGTH_LABEL, length_axis, log_value_axis
 from bench.spec import MEASURED
 
@@ -25,7 +25,7 @@ PANEL = (3.5, 2.4)
 LEGEND_WIDTH = 1.5
 TITLE_HEIGHT = 0.7
 LINE_WIDTH = 1.2
-COLORS = (VERMILLION, BLUE, GREEN, PURPLE, ORANGE, BLACK, SKY)
+COLORS = (VERMILLION, BLUE, GREEN, PURPLE, OCHRE, PINK, TEAL)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """Colours and markers by a kernel's index within its operator."""
 RATE_COLUMNS = {"rate": "ms", "rate_low": "ms_high", "rate_high": "ms_low"}

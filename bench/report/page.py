@@ -5,38 +5,52 @@ A cell is one configuration: a model and a workload. The page calls cells config
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
-
-import pandas
 
 from bench import numbers
 from bench.analysis.frame import constant_work, incomplete, unstable, varying
 from bench.analysis.study import Study
-from bench.planning.tuning import LEARNING_RATE_SPREAD
 from bench.report import tables
-from bench.report.charts.figures import absent, draw_figures
-from bench.report.charts.style import series_styles
-from bench.report.document import CELLS_ANCHOR, Block, Bullets, Code, Document, ExplorerBlock, Paragraph, Section, TableBlock
+from bench.report.charts.figures import draw_figures
+from bench.report.document import (
+    CELLS_ANCHOR,
+    Block,
+    Bullets,
+    Claims,
+    Document,
+    ExplorerBlock,
+    FigureBlock,
+    Paragraph,
+    Section,
+    TableBlock,
+)
 from bench.report.explorer import explorer_data
-from bench.report.sections.ablation import effect_blocks, question_blocks
-from bench.report.sections.ablation_figures import draw_effects
-from bench.report.sections.answer import answer
+from bench.report.sections import winners
+from bench.report.sections.ablation import PREDICTIONS_CAPTION, TARGETS_CAPTION, effect_blocks
+from bench.report.sections.answer import answer_sentences, question_of
 from bench.report.sections.curve_fits import fits_blocks
-from bench.report.sections.growth import draw_exponents, growth_blocks
+from bench.report.sections.growth import growth_blocks
+from bench.report.sections.method import counters, how_numbers_were_made, machine_and_software, reproduction
+from bench.report.sections.pairs import pair_blocks
 from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
-from bench.report.sections.roofline import draw_limits, draw_rooflines, limit_blocks
+from bench.report.sections.roofline import limit_blocks
 from bench.report.sections.saturation import saturation_blocks
 from bench.report.sections.trained import weights_blocks
-from bench.report.sections.verdicts import sentence, verdict_table
-from bench.report.tables import Table
-from bench.spec import NO_TEACHER, Plan, Recipe
+from bench.report.sections.verdicts import claim_lines
 
+MAX_FIGURES, MAX_CLAIMS = 3, 80
+"""Figures and claims of report.md."""
+MAX_WARNING = 140
+VECTORS = {"avx512": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"}
+"""Vector instructions by flag, the widest first."""
+CLAIMS_CAPTION = (
+    "Each claim was written before it was tested, with the results that would support or refute it (see verdicts.json). Undecided means that the "
+    "data cannot say. Brackets name the attention kernel: auto is torch's choice, fused if possible; math is explicit attention, which stores the "
+    "n x n scores. Each verdict comes from one condition, chosen by rule and not by outcome: inference, eager, fixed batch."
+)
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
-ALL_COUNTERS = "closed form, torch, fvcore"
-UNKNOWN = "not known"
 
 
 def build_document(study: Study, *, every_figure: bool = False) -> Document:
@@ -44,123 +58,135 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
 
     `every_figure` adds the heatmap of every trained model. Call inside `style.figure_style`.
     """
-    frame, cells = study.frame, study.cells
-    styles = series_styles([*frame["label"], *frame["model"]])
-    sections: dict[str, tuple[Block, ...]] = {
-        **_answer(study),
-        **_section("Comparison with peers", peer_blocks(study)),
-        **_effects(study),
-        **({} if study.plan.question and study.plan.question.predictions else {"Which is faster": answer(study)}),
-        "Can this machine be trusted?": _trust(study),
-        "Matched sizes": _matching(frame),
-        "Cost": _cost(cells),
-        "Figures": (
-            *([ExplorerBlock(data=rows)] if (rows := explorer_data(frame)) else []),
-            *(*draw_figures(study, styles), *draw_exponents(study.growth, styles)),
-            *(*draw_rooflines(study, styles), *draw_limits(study, styles)),
-            *(Paragraph(text=sentence) for sentence in absent(frame, study.plan.metrics)),
-        ),
-        **_section("Saturation", saturation_blocks(study, styles)),
-        **_section("Distance from the device's limits", limit_blocks(study)),
+    return Document(
+        title=question_of(study.plan),
+        subtitle=status_line(study),
+        notice=_warning(study),
+        sections=_page(study, every_figure=every_figure),
+    )
+
+
+def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
+    """Return the visible sections, then the folded ones that have anything to show."""
+    rows = explorer_data(study.frame)
+    visible = {
+        "Answer": (Bullets(items=answer_sentences(study)),),
+        "Fastest at each n" if winners.axis_of(study) == "n" else "Fastest at each budget": ()
+        if study.prediction_verdicts
+        else winners.strip_blocks(study),
+        "Figures": tuple(draw_figures(study)),
+        "Explore": (ExplorerBlock(data=rows),) if rows else (),
+    }
+    folded = {
+        "Claims": _claims(study),
+        "All rows": _all_rows(study),
+        "The question in full": _statement(study),
+        "Effects and their cost": effect_blocks(study),
+        "Comparison with peers": peer_blocks(study),
+        "Pair by pair: who is faster": pair_blocks(study),
         "How cost grows with n": growth_blocks(study),
-        "Where the n^2 terms are": where_quadratic(study),
-        "Accuracy": _accuracy(study),
-        **_section("Fitted curves", fits_blocks(study.records, study.plan)),
-        **_section("Learned weights", weights_blocks(study.records, study.plan, every_figure=every_figure)),
-        "The same claims in other conditions": _other_conditions(study),
+        "Where the n² terms are": where_quadratic(study),
+        "Saturation": saturation_blocks(study),
+        "Distance from the device's limits": limit_blocks(study),
+        "Fitted curves": fits_blocks(study.records, study.plan),
+        "Learned weights": weights_blocks(study.records, study.plan, every_figure=every_figure),
         "Skipped, failed and unstable": _problems(study),
-        "How each number was made": how_numbers_were_made(study.plan, _num_rounds(study), _counters(study.frame)),
+        "Can this machine be trusted?": _trust(study),
+        "Method": how_numbers_were_made(study),
         "Machine and software": machine_and_software(study.environment),
         "Reproduce this run": reproduction(study),
     }
-    return Document(
-        title=study.name,
-        subtitle=_subtitle(study),
-        notice=_notice(study),
-        sections=tuple(Section(title=title, blocks=blocks) for title, blocks in sections.items()),
-    )
-
-
-def _section(title: str, blocks: tuple[Block, ...]) -> dict[str, tuple[Block, ...]]:
-    """Return the section, or nothing if it is empty."""
-    return {title: blocks} if blocks else {}
-
-
-def _answer(study: Study) -> dict[str, tuple[Block, ...]]:
-    """Return the answer to the run's question.
-
-    A run with its own predictions shows the claims on quadratic cost separately, and only if one of them is decided.
-    """
-    blocks = question_blocks(study)
-    if not study.prediction_verdicts:
-        return {"Answer": (*_verdicts(study), *blocks)}
-    decided = any(verdict.decided for verdict in study.verdicts)
-    return {"Answer": blocks, **({"Claims on quadratic cost": _verdicts(study)} if decided else {})}
-
-
-def _effects(study: Study) -> dict[str, tuple[Block, ...]]:
-    blocks = effect_blocks(study)
-    return _section("Effects and their cost", (*draw_effects(study.plan.parts, study.effects), *blocks) if blocks else ())
-
-
-def _verdicts(study: Study) -> tuple[Block, ...]:
-    caption = (
-        "Each claim was written before it was tested, with the results that would support or refute it (see verdicts.json). "
-        "Undecided means that the data cannot say. Brackets name the attention kernel: auto is torch's choice, fused if possible; math is explicit "
-        "attention, which stores the n x n scores. The last column links to the rows behind a verdict by cell_id."
-    )
-    return (Paragraph(text=sentence(study.verdicts, study.caveat)), TableBlock(table=verdict_table(study.verdicts), caption=caption))
-
-
-def _other_conditions(study: Study) -> tuple[Block, ...]:
-    others = [other for verdict in study.verdicts for other in verdict.others]
-    if not others:
-        return (
-            Paragraph(text="This run has one phase, engine, batching and matching policy, so it tests the claims in one condition only."),
-        )
-    caption = (
-        "Each verdict comes from one scope, chosen by rule and not by outcome: inference, eager, fixed batch. This table has the others."
-    )
-    return (TableBlock(table=verdict_table(others), caption=caption),)
-
-
-def _counters(frame: pandas.DataFrame) -> str:
-    """Return the FLOP counters that were compared, as text.
-
-    Older records lack `flops_counted_by`; they compared all three.
-    """
-    found = sorted({names or ALL_COUNTERS for names in frame.loc[frame["flops"].notna(), "flops_counted_by"]})
-    return "; ".join(found) or ALL_COUNTERS
-
-
-def _num_rounds(study: Study) -> str:
-    """Return the measured number of rounds, or its range.
-
-    The cells of merged runs may differ.
-    """
-    counts = sorted(set(study.frame["num_rounds"].dropna()))
     return (
-        " to ".join(dict.fromkeys(numbers.whole(count) for count in (counts[0], counts[-1]))) if counts else str(study.plan.settings.rounds)
+        *(Section(title=title, blocks=blocks) for title, blocks in visible.items() if blocks),
+        *(Section(title=title, blocks=blocks, folded=True) for title, blocks in folded.items() if blocks),
     )
 
 
-def _subtitle(study: Study) -> str:
-    frame = study.cells
-    num_models = frame["model"].nunique()
-    lengths = ", ".join(numbers.whole(n) for n in sorted(frame["seq_len"].dropna().unique()))
+def brief(document: Document) -> Document:
+    """Return what fits a screenful of Markdown: the visible part with a few figures, and the claims."""
+    visible = [section for section in document.sections if not section.folded]
+    claims = [section for section in document.sections if section.title == "Claims"]
+    figures = [block for section in visible for block in section.blocks if isinstance(block, FigureBlock)][:MAX_FIGURES]
+    rest = ", ".join(section.title for section in document.sections if section.folded and section not in claims)
+    sections = [
+        Section(
+            title=section.title, blocks=tuple(block for block in section.blocks if not isinstance(block, FigureBlock) or block in figures)
+        )
+        for section in visible
+        if not any(isinstance(block, ExplorerBlock) for block in section.blocks)
+    ]
+    sections += [Section(title=section.title, blocks=_first_claims(section.blocks)) for section in claims]
+    pointer = f"report.html, beside this file, has an explorer, every row to sort and filter, and: {rest}. table.csv holds all columns."
+    return Document(
+        title=document.title,
+        subtitle=document.subtitle,
+        notice=document.notice,
+        sections=(*sections, Section(title="The rest", blocks=(Paragraph(text=pointer),))),
+    )
+
+
+def _first_claims(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    lists = [block for block in blocks if isinstance(block, Claims) and not block.title]
+    items = [item for block in lists for item in block.items]
+    more = (Paragraph(text=f"{len(items) - MAX_CLAIMS} more claims are in report.html."),) if len(items) > MAX_CLAIMS else ()
+    return (Claims(items=tuple(items[:MAX_CLAIMS])), *more)
+
+
+def _claims(study: Study) -> tuple[Block, ...]:
+    """Return the predictions, then the claims on quadratic cost.
+
+    A run with its own predictions shows the latter only if one of them is decided.
+    """
+    blocks: list[Block] = []
+    if study.prediction_verdicts:
+        targets = f" {TARGETS_CAPTION}" if any(prediction.is_target for prediction in study.predictions) else ""
+        blocks += [Claims(items=claim_lines(study.prediction_verdicts)), Paragraph(text=f"{PREDICTIONS_CAPTION}{targets}")]
+    if not study.prediction_verdicts or any(verdict.decided for verdict in study.verdicts):
+        others = [other for verdict in study.verdicts for other in verdict.others]
+        blocks += [Claims(items=claim_lines(study.verdicts)), Paragraph(text=CLAIMS_CAPTION)]
+        blocks += [Claims(items=claim_lines(others), title=f"The same claims in other conditions ({len(others)})")] if others else []
+    return tuple(blocks)
+
+
+def _statement(study: Study) -> tuple[Block, ...]:
+    """Return what the question's author wrote before measuring."""
+    statement = study.plan.question.statement.split("\n\n") if study.plan.question else []
+    return tuple(Paragraph(text=" ".join(text.split())) for text in statement if text.strip())
+
+
+def status_line(study: Study) -> str:
+    """Say which run this is, whether it still counts, and what measured it."""
+    facts, settings = study.environment, study.plan.settings
+    torch = facts.get("torch_version")
     parts = (
-        f"{_plural(num_models, 'model')}, {_plural(len(frame), 'configuration')}",
-        f"n = {lengths}" if lengths else "",
-        study.plan.created,
+        study.name,
+        f"{study.superseded[:1].upper()}{study.superseded[1:]}" if study.superseded else "current",
+        "" if study.name.startswith(study.plan.created[:10]) else study.plan.created[:10],
+        machine_name(facts),
+        f"torch {torch}" if torch else "",
+        f"quick run ({_plural(settings.rounds, 'round')}): a first impression, not for publication" if settings.quick else "",
     )
-    return "; ".join(part for part in parts if part)
+    return " · ".join(part for part in parts if part)
 
 
-def _notice(study: Study) -> str:
-    settings = study.plan.settings
-    quick = f"Quick run: {_plural(settings.rounds, 'round')} and short limits. Use it as a first impression; do not publish these numbers."
-    superseded = f"{study.superseded[:1].upper()}{study.superseded[1:]}."
-    return " ".join((*([superseded] if study.superseded else []), *([quick] if settings.quick else [])))
+def machine_name(facts: Mapping[str, Any]) -> str:
+    """Name the processor, its cores and widest vectors; the GPU if the run used it."""
+    if facts.get("device") == "cuda" and facts.get("gpu"):
+        return str(facts["gpu"])
+    family, model, cores = (facts.get(name) for name in ("cpu_family", "cpu_model_number", "num_cores"))
+    name = f"{facts.get('cpu_model') or 'unknown processor'}{f' (family {family}, model {model})' if family and model else ''}"
+    flags = " ".join(facts.get("cpu_flags") or ())
+    vectors = next((words for flag, words in VECTORS.items() if flag in flags), "")
+    return ", ".join(filter(None, (name, f"{cores} cores" if cores else "", vectors)))
+
+
+def _warning(study: Study) -> str:
+    """Return the gravest reason to distrust the run, on one line; "" without one."""
+    serious = [finding.text for finding in study.findings if finding.serious]
+    if not serious:
+        return ""
+    text = serious[0].partition(" (")[0] if len(serious[0]) > MAX_WARNING else serious[0]
+    return f"Read with care: {text} (see Can this machine be trusted?)."
 
 
 def _trust(study: Study) -> tuple[Block, ...]:
@@ -183,47 +209,18 @@ def _control_sentence(control: Mapping[str, Any] | None) -> str:
     return f"{lead} It excludes 1: the machine was too noisy, or drifted. Differences of this size or smaller are meaningless here."
 
 
-def _matching(frame: pandas.DataFrame) -> tuple[Block, ...]:
-    if frame.empty:
-        return (NO_CELLS,)
-    caption = (
-        "Resolved sizes. The signed error compares the matched quantity with its target: parameters with the budget, or FLOPs with the reference. "
-        "With the same width at every n (policy shape), it shows how far the size drifts as n grows."
-    )
-    return (TableBlock(table=tables.matching_table(frame), caption=caption),)
-
-
-def _cost(frame: pandas.DataFrame) -> tuple[Block, ...]:
+def _all_rows(study: Study) -> tuple[Block, ...]:
+    frame = study.cells
     if frame.empty:
         return (NO_CELLS,)
     counted = frame.loc[frame["flops"].notna(), "flops_agree"]
-    agreeing = f" The FLOP counts ({_counters(frame)}) agree in {sum(flag is True for flag in counted)} of {_plural(len(counted), 'configuration')}."
+    agreeing = f" The FLOP counts ({counters(frame)}) agree in {sum(flag is True for flag in counted)} of {_plural(len(counted), 'configuration')}."
     caption = (
-        f"Conditions: {constant_work(frame)}. Brackets hold 95 % intervals. FLOPs count the forward pass of one sample; latency is the time of "
-        f"the whole batch.{agreeing if len(counted) else ''}"
+        f"Conditions: {constant_work(frame)}. Brackets hold 95 % intervals, over rounds for times and over seeds for scores. FLOPs count the "
+        "forward pass of one sample; latency is the time of the whole batch; size error compares the matched quantity with its target."
+        f"{agreeing if len(counted) else ''} To test differences in quality, use bench compare."
     )
-    return (TableBlock(table=tables.cost_table(frame), caption=caption, anchor=CELLS_ANCHOR),)
-
-
-def _accuracy(study: Study) -> tuple[Block, ...]:
-    frame = study.frame
-    table = tables.accuracy_table(frame)
-    if table.rows:
-        caption = "Fractions on the test split: means over seeds with 95 % t-intervals. This table tests no differences: use bench compare."
-        return (TableBlock(table=table, caption=caption), *_training_speed(frame))
-    if len(speed := _training_speed(frame)):
-        return speed
-    if "accuracy" in study.plan.metrics:
-        return (Paragraph(text="Accuracy was requested, but no training produced a value."),)
-    return (Paragraph(text="Accuracy was not requested: this run measures cost only."),)
-
-
-def _training_speed(frame: pandas.DataFrame) -> tuple[Block, ...]:
-    table = tables.training_speed_table(frame)
-    caption = (
-        "The training loop, compared with bare steps on prepared batches and with the plain DataLoader loop. Brackets hold 95 % intervals."
-    )
-    return (TableBlock(table=table, caption=caption),) if table.rows else ()
+    return (TableBlock(table=tables.rows_table(frame), caption=caption, anchor=CELLS_ANCHOR),)
 
 
 def _problems(study: Study) -> tuple[Block, ...]:
@@ -249,120 +246,3 @@ def _problems(study: Study) -> tuple[Block, ...]:
 
 def _plural(num: int, noun: str) -> str:
     return f"{num} {noun}" if num == 1 else f"{num} {noun}s"
-
-
-def how_numbers_were_made(plan: Plan, num_rounds: str, counters: str) -> tuple[Block, ...]:
-    """Return one line per kind of number in the run.
-
-    `num_rounds`, `counters`: rounds per cell, and FLOP counters, as text.
-    """
-    lines = [
-        "Sizes: from each model's closed form, checked against the parameters of the built model; the table of matched sizes names the policy.",
-        *(text for metric, text in _by_metric(plan, num_rounds, counters).items() if metric in plan.metrics),
-        "An empty value was not measured; it never means zero. A failed configuration keeps its row, with status and reason.",
-        f"Jobs ran in random order (seed {plan.settings.seed}), each for at most {plan.settings.limit_s:g} s.",
-    ]
-    return (Bullets(items=tuple(lines)),)
-
-
-def _by_metric(plan: Plan, num_rounds: str, counters: str) -> dict[str, str]:
-    """Return a sentence on how each metric is measured, by metric."""
-    settings = plan.settings
-    return {
-        "flops": (
-            f"FLOPs: matrix products in the forward pass of one sample, two FLOPs per multiply-add; counted by {counters}. The counts of a "
-            "configuration must agree exactly."
-        ),
-        "latency": (
-            f"Latency: {num_rounds} rounds; each configuration runs once per round in a fresh process (CPU threads: {settings.threads}). Compared "
-            "configurations are warm at the same time and take turns in short bursts, in random order within a block; the first call of a burst "
-            "is discarded. A ratio is the median over blocks, then the geometric mean over rounds with its t-interval. A time is the median over "
-            "rounds, with a 95 % t-interval on the log scale. Pilots set the calls per burst and the number of blocks; their times are discarded. "
-            "(Runs before 2026-11-23 timed one configuration after the other.)"
-        ),
-        "ceiling": (
-            "Ceilings: this device's best matrix product (ceiling_kernel names the kernel if several were tried), copy and chain of tiny operators, "
-            "measured in every round. MFU is model FLOPs per second over the best matrix product. The ceiling that takes longest bounds the step. "
-            "The device's limit is the larger of two times: for the step's FLOPs, and for the fewest bytes that a step with a separate AdamW "
-            "update can move."
-        ),
-        "memory": "Memory: the peak of live tensors in a separate pass, split into weights, gradients, optimizer state and activations.",
-        "energy": "Energy: the device's total-energy counter over windows of seconds; empty without a counter.",
-        "accuracy": (
-            f"Accuracy: {settings.seeds} seeds, {_recipes(plan)}"
-            f"{', except the learning rate, which each model chose by its trials' if settings.lr_trials else ''}. The test split is scored once "
-            "per seed, with the weights of the best epoch on validation; scores are means with 95 % t-intervals. Training times are wall times of "
-            "consecutive trainings and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
-        ),
-        "tuning": (
-            f"Tuning: all models tried the same {settings.lr_trials} learning rates, log-uniform within a factor of {LEARNING_RATE_SPREAD:g} "
-            "of the recipe's. The best rate on validation was trained again with other seeds for the reported figures."
-        ),
-        "training_speed": (
-            "Training speed: the loop, bare steps on prepared batches and the plain DataLoader loop take turns in one process. A ratio "
-            "is the median over pairs of neighbouring turns, then the geometric mean over rounds with its 95 % t-interval."
-        ),
-    }
-
-
-def _recipes(plan: Plan) -> str:
-    own = any(planned.cell.workload.recipe for planned in plan.cells)
-    lead = "one recipe, with the changes that a row's recipe column names" if own else "one recipe for all models"
-    return f"{lead} ({recipe_text(plan.recipe)})"
-
-
-def recipe_text(recipe: Recipe) -> str:
-    """Return a recipe in words; options that are off are omitted."""
-    dropout = f"dropout {recipe.dropout:g} at {', '.join(recipe.dropout_at)}" if recipe.dropout else ""
-    strength = f" (RandAugment at magnitude {recipe.magnitude})" if "randaugment" in recipe.augment else ""
-    teacher = (
-        f"a {recipe.teacher} teacher trained for {recipe.teacher_epochs} epochs, {recipe.distillation} distillation with "
-        f"{recipe.distillation_weight:g} of the loss"
-        if recipe.teacher != NO_TEACHER
-        else ""
-    )
-    stop = f"stopped after {recipe.early_stop} epochs without improvement" if recipe.early_stop else ""
-    parts = (
-        f"AdamW, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
-        f"peak learning rate {recipe.learning_rate:g} after a warm-up over {recipe.warmup:.0%} of the steps, then {recipe.schedule}",
-        f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
-        f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
-        *(part for part in (dropout, stop, teacher) if part),
-        f"{recipe.precision}{', compiled' if recipe.compile else ''}",
-    )
-    return "; ".join(parts)
-
-
-def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:
-    """Return the table of recorded facts on machine and software."""
-    if not environment:
-        return (Paragraph(text="The run recorded no facts about its machine."),)
-    rows = tuple((name.replace("_", " ").removesuffix(" bytes"), _fact(name, value)) for name, value in environment.items())
-    return (TableBlock(table=Table(headers=("fact", "value"), numeric=(False, False), rows=rows)),)
-
-
-def reproduction(study: Study) -> tuple[Block, ...]:
-    """Return the commands that made, report and repeat the run."""
-    folders = [shlex.quote(f"results/{name}") for name in study.folders or (study.name,)]
-    out = f" --out {shlex.quote('reports/NAME')}" if len(folders) > 1 else ""
-    repeat = "\n".join(f"bench run --plan {folder}/plan.json" for folder in folders)
-    return (
-        Paragraph(text=f"Made by this command, on {study.plan.created or 'a date that was not recorded'}:"),
-        Code(text=study.plan.command),
-        Paragraph(text="Rebuild this report from its records, or measure the same plan again on another machine:"),
-        Code(text=f"bench report {' '.join(folders)}{out}\n{repeat}"),
-    )
-
-
-def _fact(name: str, value: Any) -> str:
-    if value is None or value == "":
-        return UNKNOWN
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_fact(str(key), item)}" for key, item in value.items()) or UNKNOWN
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_fact("", item) for item in value) or UNKNOWN
-    if name.endswith("_bytes") and isinstance(value, (int, float)):
-        return numbers.bytes_text(value)
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -22,7 +22,7 @@ from bench import console, numbers
 from bench.analysis.pool import EQUAL_MARGIN, Pool, PooledPair
 from bench.files import write_bytes, write_text_below
 from bench.intervals import Interval
-from bench.report.charts.style import BLACK, BLUE, GREY, VERMILLION, figure_style
+from bench.report.charts.style import BLUE, GREY, INK, VERMILLION, figure_style
 from bench.report.charts.ticks import round_ticks
 from bench.report.document import Bullets, Document, FigureBlock, Section, TableBlock
 from bench.report.images import images_of
@@ -195,7 +195,7 @@ def _draw_column(axis: Axes, column: Sequence[PooledPair], height: int) -> None:
     values: list[tuple[float, Interval]] = []
     place = 0.0
     axis.axvspan(1 / (1 + EQUAL_MARGIN), 1 + EQUAL_MARGIN, color=EQUAL_COLOR, zorder=0)
-    axis.axvline(1, color=BLACK, linewidth=0.8, zorder=1)
+    axis.axvline(1, color=INK, linewidth=0.8, zorder=1)
     for found in column:
         labels.append((place, found.pair.name, True))
         for kind in found.types:

@@ -6,31 +6,23 @@ Each run has one row: question, one-line answer, host, allocator, and whether a 
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import catalog
 from bench.analysis.study import study
 from bench.files import write_text
 from bench.measure.hosts import host_type
 from bench.report.console_views import writing
 from bench.report.markdown import escape
-from bench.report.sections.answer import ACCURACY_NOTE, NO_LATENCY, answer_text
-from bench.running.folder import report_folder
+from bench.report.sections.answer import answer_sentences, question_of
 from bench.running.store import ENVIRONMENT, NOTES, holds_records, is_stored, read_environment, read_plan, read_run
-from bench.spec import PLAN, Plan, RequestError
+from bench.spec import PLAN, RequestError
 
 PAGE = "README.md"
 MARK = "Written by `bench index`"
 """Text of every page that this command wrote, and may therefore replace."""
-NOTHING_DECIDED = "This run decides none"
-"""First words of a report's answer if no claim is decided."""
-LONGEST_ANSWER = 400
-ADDED_METRICS = ("ceiling", "tuning")
-"""Metrics that runs add by themselves; the question omits them."""
 HEADERS = ("run", "question", "answer", "host", "allocator", "status")
 INTRODUCTION = f"""# Results
 
@@ -93,42 +85,12 @@ def _entry(folder: Path, note: Mapping[str, str]) -> Entry:
     facts = read_environment(folder) if (folder / ENVIRONMENT).exists() else {}
     return Entry(
         name=folder.name,
-        question=note.get("question") or (_question(plan) if plan else ""),
-        answer=note.get("answer") or _answer(folder),
+        question=note.get("question") or (question_of(plan) if plan else ""),
+        answer=note.get("answer") or (" ".join(answer_sentences(study(read_run(folder)))) if holds_records(folder) else ""),
         host=_host(facts),
         allocator=str(facts.get("allocator") or "as shipped") if facts else "",
         status=_status(note),
     )
-
-
-def _question(plan: Plan) -> str:
-    """Return the ablation's question; otherwise list metrics, models and lengths."""
-    if plan.question:
-        return plan.question.text
-    if plan.name in catalog.names("ablations"):
-        return catalog.summary("ablations", plan.name)
-    cells = [planned.cell for planned in plan.cells]
-    models = ", ".join(dict.fromkeys(cell.model.name for cell in cells))
-    lengths = ", ".join(map(str, sorted({cell.model.shape.seq_len for cell in cells})))
-    metrics = ", ".join(metric for metric in plan.metrics if metric not in ADDED_METRICS)
-    tasks = ", ".join(dict.fromkeys(cell.workload.task for cell in cells if cell.workload.task))
-    return f"{metrics} of {models} at n = {lengths}" + (f" on {tasks}" if tasks else "")
-
-
-def _answer(folder: Path) -> str:
-    """Return the report's answer if it decides anything, else the run's own.
-
-    The run's own answer is the text that `bench run` prints.
-    """
-    try:
-        report: Any = json.loads((report_folder(folder) / "verdicts.json").read_text(encoding="utf-8"))
-        answer = str(report["answer"]).partition(". ")[0].removesuffix(".") + "."
-    except (OSError, ValueError, KeyError, TypeError):
-        answer = ""
-    if (not answer or answer.startswith(NOTHING_DECIDED)) and holds_records(folder):
-        answer = answer_text(study(read_run(folder))).removeprefix(NO_LATENCY).strip()
-        answer = answer.replace(ACCURACY_NOTE, "Accuracy:")
-    return textwrap.shorten(answer, LONGEST_ANSWER, placeholder=" ...")
 
 
 def _host(facts: Mapping[str, Any]) -> str:

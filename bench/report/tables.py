@@ -12,7 +12,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import TRAINING_KEYS, varying, work_text
+from bench.analysis.frame import varying, work_text
 from bench.analysis.series import row_values
 from bench.intervals import MAX_STABLE_WIDTH
 from bench.spec import MEASURED, PREDICTED, Skipped
@@ -24,14 +24,13 @@ UNSTABLE = "~"
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of texts, with data for sorting, colour and links.
+    """A table of texts, with data for sorting and colour.
 
     `headers`: one text per column.
     `numeric`: whether a column is aligned right.
     `rows`: texts, one per column.
     `keys`: a number per text to sort by; None sorts by the text. Empty sorts all by text.
     `badges`: whether a column holds states such as `failed`, shown in colour. Empty means no column.
-    `row_ids`: per row, the cell ids behind it, joined by `|`; the row's last text links to them. Empty without links.
     """
 
     headers: tuple[str, ...]
@@ -39,7 +38,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     keys: tuple[tuple[float | None, ...], ...] = ()
     badges: tuple[bool, ...] = ()
-    row_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +147,9 @@ PERPLEXITY = Column(header="perplexity", text=_ratio("perplexity"), key="perplex
 SCORE = Column(header="score", text=_score, key="score")
 STATUS = Column(header="status", text=lambda row: row["status"], numeric=False, badge=True)
 
-MATCHING = (
-    *(plain("model"), LENGTH),
+SHAPE = (
     *(number(name, name, numbers.whole) for name in ("width", "depth", "heads", "ffn_width")),
-    number("ffn_moved", "from nominal", numbers.signed_percent),
-    *(PARAMS, BUDGET),
-    *(plain("match"), plain("sizing"), number("budget_error", "error", numbers.signed_percent)),
+    *(number("ffn_moved", "from nominal", numbers.signed_percent), number("budget_error", "size error", numbers.signed_percent)),
 )
 COST = (
     *(FLOPS, number("flops_quadratic_share", "in n^2", numbers.percent)),
@@ -180,44 +175,17 @@ TRAINING_SPEED = (
 )
 
 
-def matching_table(frame: pandas.DataFrame) -> Table:
-    """Return the resolved sizes and budget errors, by model, length and size."""
-    sizes = frame.drop_duplicates(["model", "seq_len", "size", "width", "depth", "heads", "ffn_width"])
-    return table(sizes, MATCHING, keep=("model", "n"))
-
-
-def cost_table(frame: pandas.DataFrame) -> Table:
-    """Return costs, one row per cell.
+def rows_table(frame: pandas.DataFrame) -> Table:
+    """Return everything measured, one row per cell.
 
     The caption has the workload values that all cells share.
     """
     columns = (
-        MODEL,
-        LENGTH,
-        *_size_columns(frame),
-        *work_columns(frame),
-        *COST,
-        number("num_rounds", "rounds", numbers.whole),
-        STATUS,
-        plain("cell_id"),
+        *(MODEL, LENGTH, *_size_columns(frame), *work_columns(frame), PARAMS),
+        *(*COST, *TRAINING, *TRAINING_SPEED, *SHAPE, number("num_rounds", "rounds", numbers.whole)),
+        *(STATUS, plain("cell_id")),
     )
     return table(frame, columns, keep=("model", "n", "status"))
-
-
-def accuracy_table(frame: pandas.DataFrame) -> Table:
-    """Return scores and training costs, one row per trained model and task.
-
-    All cells of a model share its training.
-    """
-    trained = frame[frame["accuracy"].notna() | frame["score"].notna()]
-    trained = trained.drop_duplicates(TRAINING_KEYS)
-    return table(trained, (plain("model"), LENGTH, BUDGET, plain("task"), plain("recipe"), PARAMS, *TRAINING), keep=("model", "n"))
-
-
-def training_speed_table(frame: pandas.DataFrame) -> Table:
-    """Return the training loop's speed against bare steps and a plain loop."""
-    timed = frame[frame["loop_images_per_s"].notna()]
-    return table(timed, (MODEL, LENGTH, BUDGET, *work_columns(frame), *TRAINING_SPEED), keep=("model", "n"))
 
 
 def summary_table(frame: pandas.DataFrame) -> Table:

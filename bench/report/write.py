@@ -13,7 +13,7 @@ from bench.report.charts.style import figure_style
 from bench.report.html import to_html
 from bench.report.images import FORMATS, images_of
 from bench.report.markdown import to_markdown
-from bench.report.page import build_document
+from bench.report.page import brief, build_document
 from bench.report.sections.ablation import effects_json
 from bench.report.sections.peers import peer_json
 from bench.report.sections.verdicts import verdicts_json
@@ -39,7 +39,7 @@ def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> l
     if study.effects:
         written.insert(0, _write(folder / "effects.json", _json_bytes({"run": study.name, "effects": effects_json(study.effects)})))
     written.insert(0, _write(folder / "verdicts.json", _json_bytes({**verdicts_json(study), **peer_json(study)})))
-    written.insert(0, _write(folder / "report.md", to_markdown(document).encode()))
+    written.insert(0, _write(folder / "report.md", to_markdown(brief(document)).encode()))
     written.insert(1, _write(folder / "report.html", to_html(document, vectors).encode()))
     return written
 

@@ -5,6 +5,7 @@ Imports no torch.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -35,6 +36,11 @@ class Fit:
     prediction: tuple[float, ...]
     curve_x: tuple[float, ...]
     curve_y: tuple[float, ...]
+
+    @property
+    def mean_error(self) -> float:
+        """The mean distance of predictions from the truth."""
+        return statistics.fmean(abs(found - right) for found, right in zip(self.prediction, self.truth, strict=True))
 
 
 def encode_fit(fit: Fit | None) -> dict[str, list[float]]:

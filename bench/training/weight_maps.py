@@ -172,6 +172,21 @@ def decode_mixing(record: Record) -> tuple[Mixing, ...]:
     return tuple(found)
 
 
+def near_diagonal(maps: NDArray[np.float64], layout: TokenLayout, within: int = 1) -> tuple[float, float]:
+    """Return the share of a matrix that lies near its diagonal, and that of equal entries.
+
+    `maps`: `(layers, heads, blocks, blocks)`. The share is of absolute entries at most `within` blocks from the diagonal, without the class token's
+    row and column; it is the mean over matrices.
+    """
+    first = int(layout.class_token)
+    entries = np.abs(maps[..., first:, first:])
+    block = np.arange(entries.shape[-1])
+    is_near = np.abs(block[:, None] - block) <= within
+    totals = entries.sum(axis=(-2, -1))
+    shares = entries[..., is_near].sum(axis=-1)[totals > 0] / totals[totals > 0]
+    return float(shares.mean()) if shares.size else float("nan"), float(is_near.mean())
+
+
 ROUNDING = 1e-12
 """Relative deviation from the mean below which a matrix counts as constant."""
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bench.analysis.quadratic_terms import flops_by_degree, quadratic_home
+from bench.analysis.quadratic_terms import quadratic_home
 from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Sizing, Workload
 from models.layers.cost import N, Term, constant
 from models.layers.shape import Shape
@@ -22,18 +22,6 @@ MIXED = (
 )
 
 
-def test_flops_by_degree_by_hand() -> None:
-    split = flops_by_degree(plan_of(*MIXED))
-    assert split["degree"].tolist() == [0, 1, 2]
-    assert split["coefficient"].tolist() == [-2, 8, 10]
-    assert split["flops"].tolist() == [-2, 80, 1000]
-
-
-def test_a_cubic_term_has_a_degree_of_its_own() -> None:
-    split = flops_by_degree(plan_of(Term(name="cube", macs=N * N * N)))
-    assert split.set_index("degree")["flops"].to_dict() == {0: 0, 1: 0, 2: 0, 3: 2000}
-
-
 def test_where_quadratic_lives() -> None:
     (home,) = quadratic_home(plan_of(*MIXED)).to_dict("records")
     assert (home["weight_terms"], home["activation_terms"]) == (("spatial",), ("scores",))
@@ -49,5 +37,4 @@ def test_a_matrix_made_of_fewer_weights_is_one_of_weights() -> None:
 
 def test_an_empty_plan_gives_empty_tables() -> None:
     empty = dataclasses.replace(plan_of(), cells=())
-    assert flops_by_degree(empty).empty
     assert quadratic_home(empty).empty

@@ -11,7 +11,8 @@ from scipy import stats
 
 from bench.analysis.ranking import MAX_ROUNDS, RankedModel, Ranking, decided, rank_latency, rounds_needed
 from bench.intervals import RoundMean, round_mean
-from bench.report.sections.answer import _clause, _outcome, _pair_texts
+from bench.report.sections.pairs import _pair_texts
+from bench.report.sections.winners import field_text, places_text
 from bench.running.timings import Timings
 from tests.timed import timings_of_blocks, timings_of_rounds
 
@@ -169,7 +170,7 @@ def test_an_open_pair_says_how_many_rounds_would_decide_it() -> None:
     assert (by_name["vit"].shown, by_name["vit"].equal) == (False, False)
     assert by_name["vit"].rounds_needed == rounds_needed(mean_of(math.log(1.02), 0.05, 6), 0.03, 2)
     assert (by_name["transformer"].shown, by_name["transformer"].rounds_needed) == (True, None)
-    assert [pair.other for pair in ranking.tied] == ["vit"]
+    assert [pair.other for pair in ranking.level] == ["vit"]
     assert ranking.num_pairs == 2
 
 
@@ -191,27 +192,33 @@ def test_who_is_faster_by_rounds_though_slower_by_medians_is_not_shown_to_be_slo
 @pytest.mark.parametrize(
     ("ratios", "text"),
     [
-        ({"vit": (1.5, 0.001)}, "gmlp is fastest"),
-        ({"vit": (1.0, 0.001)}, "gmlp and vit are equal within 3.00 %"),
-        ({"vit": (1.0, 0.001), "x": (1.5, 0.001)}, "gmlp and vit are equal within 3.00 %, and gmlp is faster than x"),
-        (
-            {"vit": (1.02, 0.05), "x": (1.02, 0.05)},
-            "no difference is shown between gmlp, vit and x, and about 37 rounds would decide",
-        ),
-        ({"vit": (1.02, 0.05)}, "no difference is shown between gmlp and vit, and about 28 rounds would decide"),
-        (
-            {"vit": (1.0, 0.001), "x": (1.02, 0.05), "y": (1.5, 0.001)},
-            "gmlp and vit are equal within 3.00 %, gmlp is faster than y, no difference is shown between gmlp and x, "
-            "and about 41 rounds would decide",
-        ),
+        ({"vit": (1.5, 0.001)}, "gMLP 1.50×"),
+        ({"vit": (1.0, 0.001)}, "equal within 3 %"),
+        ({"vit": (1.0, 0.001), "x": (1.5, 0.001)}, "gMLP = ViT 1.50×"),
+        ({"vit": (1.02, 0.05), "x": (1.02, 0.05)}, "not shown"),
+        ({"vit": (1.02, 0.05), "y": (1.5, 0.001)}, "gMLP or ViT 1.50×"),
+        ({"vit": (1.0, 0.001), "x": (1.02, 0.05), "y": (1.5, 0.001)}, "not shown"),
+        ({"vit": (1.01, 0.002)}, "equal within 3 %"),
+        ({"vit (auto)": (1.0, 0.05), "vit (math)": (1.5, 0.001)}, "not shown"),
+        ({"vit (auto)": (1.2, 0.001), "vit (math)": (1.5, 0.001)}, "gMLP 1.20×"),
     ],
 )
-def test_the_answer_names_who_is_tied_and_how_many_rounds_would_decide(ratios: dict[str, tuple[float, float]], text: str) -> None:
-    assert _outcome(timed(ratios)) == text
+def test_a_field_names_who_leads_and_by_how_much(ratios: dict[str, tuple[float, float]], text: str) -> None:
+    assert field_text(timed(ratios)) == text
 
 
-def test_the_answer_says_of_a_slower_one_that_it_lies_within_the_margin() -> None:
+def test_the_table_of_pairs_says_of_a_slower_one_that_it_lies_within_the_margin() -> None:
     ranking = timed({"vit": (1.01, 0.002)})
-    (pair,) = ranking.others
-    assert _pair_texts(pair, ranking.margin)[2] == "vit is slower, equal within 3.00 %"
-    assert _clause(_outcome(ranking), [ranking]).endswith("times as long, within the margin)")
+    assert _pair_texts(ranking.others[0], ranking.margin)[2] == "vit is slower, equal within 3.00 %"
+
+
+def test_an_open_pair_names_the_rounds_that_would_decide_it() -> None:
+    ranking = timed({"vit": (1.02, 0.05)})
+    assert _pair_texts(ranking.others[0], ranking.margin)[2].endswith("(about 28 rounds would decide)")
+
+
+@pytest.mark.parametrize(
+    ("xs", "text"), [([17], "17"), ([17, 65], "17 and 65"), ([65, 17, 257], "17 to 257"), ([17, 65, 257, 4097], "17 to 257 and 4097")]
+)
+def test_neighbours_of_a_grid_are_a_range(xs: list[float], text: str) -> None:
+    assert places_text(xs, [17, 65, 257, 1025, 4097]) == text

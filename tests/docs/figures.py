@@ -1,4 +1,4 @@
-"""Writes the measured figures of README and docs into their marked places, from results/.
+"""Writes the measured figures of README and docs into their marked places, and their pictures, from results/.
 
 python -m tests.docs.figures
 
@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from tests.docs import accuracy, cost, peers, timing
+from tests.docs.pictures import PICTURES, drawn
 from tests.docs.reading import Figures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +38,10 @@ def main() -> None:
         if (found := filled(text)) != text:
             page.write_text(found)
             print(f"written: {page.relative_to(ROOT)}")  # noqa: T201
+    for name in PICTURES:
+        for path, content in drawn(name).items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from bench.analysis.study import Study
 from bench.analysis.trust import Finding
 from bench.catalog import names
 from bench.measure.model import cost_of
+from bench.report.charts.style import figure_style
+from bench.report.markdown import to_markdown
+from bench.report.page import build_document
 from bench.serialize import to_json
 from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Settings, Sizing, Skipped, Workload
 from models.layers.shape import Shape
@@ -130,6 +133,16 @@ def build(
         "findings": [Finding(text="A remark.", advice="advice, one sentence", serious=False)],
     }
     return Study(plan=plan, rows=table, **{**values, **fields})
+
+
+def page_text(study: Study) -> str:
+    """The whole page as Markdown, folded sections included."""
+    with figure_style():
+        return to_markdown(build_document(study))
+
+
+def section(text: str, title: str) -> str:
+    return text.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ import pytest
 from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, trained_rows
 from bench.analysis.study import Study
 from bench.report.charts.front import draw_front
-from bench.report.charts.sheets import sheets
 from bench.report.charts.style import series_styles
 from bench.report.sections.front import json_of, notes, text_tables, write_comparison
 from bench.running.table import SeedScores
@@ -232,8 +231,7 @@ def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(m
 )
 def test_the_level_of_guessing_says_whose_it_is_and_where_it_lies(chance: float, words: str, data: Study) -> None:
     found = found_in(data)
-    (sheet,) = sheets(found.rows, "seq_len", str, ("task",))
-    figure = draw_front(sheet, found.axes, series_styles(list(RATES)), {"digits": chance})
+    figure = draw_front(found.rows, found.axes, series_styles(list(RATES)), {"digits": chance})
     texts = {text.get_text() for plot in figure.axes for text in plot.texts}
     assert words in texts
 

@@ -12,21 +12,25 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 from bench.analysis.effects import PLACE_KEYS, Contrast, Effect
 from bench.analysis.significance import two_way_test
 from bench.analysis.study import Study
 from bench.intervals import Interval
-from bench.report.charts.style import figure_style, slug
+from bench.report.charts.effects import MAX_ROWS, draw_effects, effects_title, largest
+from bench.report.charts.style import GREY, TEAL, figure_style
 from bench.report.console_views import show_run
-from bench.report.sections.ablation import PLACES, effect_blocks, effects_json, question_blocks
-from bench.report.sections.ablation_figures import draw_effects
+from bench.report.sections.ablation import PLACES, effect_blocks, effects_json
+from bench.report.sections.answer import answer_sentences
 from bench.report.sections.arm_facts import fact_table
-from bench.report.sections.verdicts import answer_sentence
+from bench.report.sections.verdicts import claim_lines
 from bench.report.write import write_report
 from bench.running.table import SeedScores
 from bench.spec import MEASURED, MEASURES, POOLED, Outcome, Part, PlannedArm, Prediction, Question, Record, training_id
-from tests.report.conftest import MakeData
+from tests.report.conftest import MakeData, page_text, section
 from tests.timed import timings_of_rounds
 
 TRAINED, BARE = "on digits", "without effects"
@@ -96,8 +100,8 @@ def folder(make_data: MakeData, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def text(folder: Path) -> str:
-    return (folder / "report.md").read_text()
+def text(make_data: MakeData) -> str:
+    return page_text(made(make_data))
 
 
 @pytest.fixture(scope="module")
@@ -109,20 +113,17 @@ def verdicts_json(folder: Path) -> dict[str, Any]:
     return {**found, "effects": effects["effects"]}
 
 
-def section(text: str, title: str) -> str:
-    return text.split(f"## {title}\n")[1].split("\n## ")[0]
-
-
 def lines_with(text: str, *words: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
 
 
 def test_the_question_and_its_answer_come_first(text: str) -> None:
-    answer = section(text, "Answer")
-    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[0] == "Answer"
-    assert "Which one" in answer.strip().splitlines()[0]
-    assert "Of 3 predictions: 2 supported, 1 undecided. As predicted: vit against gmlp: accuracy higher by more than 0.01 (+0." in answer
-    assert "Source: a paper." in answer
+    assert text.splitlines()[0] == r"# Which one \| is best?"
+    shown, counted, opened = (line.removeprefix("- ") for line in section(text, "Answer").strip().splitlines())
+    assert re.fullmatch(r"Shown in accuracy against gmlp \(n = \d+, on digits\): vit \+\d+\.\d points\.", shown)
+    assert counted == "Of 3 predictions 2 are supported and 1 is undecided."
+    assert opened == "Open: perplexity was not measured for both variants."
+    assert "Source: a paper." in section(text, "The question in full")
 
 
 def test_the_terminal_shows_the_question_the_effects_and_the_open_predictions(
@@ -146,15 +147,15 @@ def test_a_quick_ablation_with_few_configurations_shows_them_all(make_data: Make
     assert "No effect on quality or latency is shown" in out or "Effects that are shown" in out
 
 
-def test_every_prediction_stands_with_its_outcome(text: str) -> None:
-    answer = section(text, "Answer")
-    (higher,) = lines_with(answer, "vit against gmlp", "accuracy higher by more than 0.01")
-    (equal,) = lines_with(answer, "transformer against vit", "latency equal within 5 %")
-    (missing,) = lines_with(answer, "perplexity lower")
-    assert all(word in higher for word in ("it sees all", "supported", "n = 17: +0.", "n = 65: +0."))
-    assert "supported" in equal
-    assert "undecided" in missing
-    assert "perplexity was not measured for both variants" in missing
+def test_every_prediction_stands_with_its_outcome(make_data: MakeData) -> None:
+    higher, equal, missing = claim_lines(made(make_data).prediction_verdicts)
+    assert (higher.answer, equal.answer, missing.answer) == ("supported", "supported", "undecided")
+    assert higher.text == f"{TRAINED}, vit against gmlp: accuracy higher by more than 0.01"
+    assert all(word in higher.figure for word in ("n = 17: +0.", "n = 65: +0."))
+    assert "n = 273: +0." in higher.more
+    assert "Predicted because it sees all" in higher.more
+    assert "latency equal within 5 %" in equal.text
+    assert missing.more.startswith("Perplexity was not measured for both variants")
 
 
 def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
@@ -168,16 +169,13 @@ def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
     assert BARE not in effects
 
 
-def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spreads(
-    make_data: MakeData, tmp_path: Path, text: str
-) -> None:
+def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spreads(make_data: MakeData, text: str) -> None:
     late = "The plan does not fix how spreads are estimated"
     assert late in text
     assert lines_with(text, "accuracy, difference", "accuracy, own spread")
     data = made(make_data)
     fixed = dataclasses.replace(data, plan=dataclasses.replace(data.plan, question=dataclasses.replace(QUESTION, seed_spread=POOLED)))
-    write_report(fixed, tmp_path)
-    later = (tmp_path / "report.md").read_text()
+    later = page_text(fixed)
     assert late not in later
     assert "own spread" not in later
 
@@ -224,14 +222,53 @@ def test_the_verdicts_hold_predictions_and_effects(verdicts_json: dict[str, Any]
         ("vit against gmlp", {"part": TRAINED}, "undecided"),
     ]
     assert set(verdicts_json["predictions"][0]) == set(verdicts_json["verdicts"][0])
-    assert verdicts_json["answer"].startswith("Of 3 predictions: 2 supported")
+    assert "Of 3 predictions 2 are supported" in verdicts_json["answer"]
     assert {e["measure"] for e in verdicts_json["effects"]} >= {"accuracy", "latency_ms", "params", "flops", "activation_bytes"}
     assert {e["p_adjusted"] for e in verdicts_json["effects"] if e["measure"] == "params"} == {None}
     assert all(e["low"] <= e["estimate"] <= e["high"] for e in verdicts_json["effects"])
 
 
-def test_a_figure_is_drawn_for_parts_with_effects_alone(folder: Path) -> None:
-    assert sorted(path.stem for path in (folder / "figures").glob("effects-*.png")) == [f"effects-{slug(TRAINED)}"]
+def rows_of(figure: Figure) -> dict[str, tuple[float, str]]:
+    """Estimate and colour of each row of a forest plot, by its label."""
+    (axis,) = figure.axes
+    lines = {line.get_gid(): line for line in axis.get_lines()}
+    texts = {
+        (text.xy[0], text.xy[1]): text.get_text()
+        for text in axis.texts
+        if isinstance(text, Annotation) and text.get_horizontalalignment() == "right"
+    }
+    found = {}
+    for (_, place), label in texts.items():
+        mark = lines[f"estimate-{place:.0f}"]
+        found[label] = float(np.asarray(mark.get_xdata())[0]), to_hex(str(mark.get_color()))
+    return found
+
+
+def test_the_figure_has_the_first_quality_at_the_longest_n(make_data: MakeData) -> None:
+    study = made(make_data)
+    with figure_style():
+        figure = draw_effects(study)
+    assert figure is not None
+    expected = {e.contrast.arm: e for e in study.effects if e.measure.name == "accuracy" and e.contrast.place == {"seq_len": LENGTHS[-1]}}
+    del expected["transformer"]  # also against vit, which is not the baseline
+    rows = rows_of(figure.figure)
+    assert list(rows) == ["vit", "transformer"]
+    assert rows["vit"] == (expected["vit"].estimate.estimate, TEAL)
+    assert rows["transformer"][1] == GREY
+    assert figure.title == f"vit (+{100 * expected['vit'].estimate.estimate:.1f} points) changes accuracy; 1 more open"
+    assert figure.caption.startswith(f"At n = {LENGTHS[-1]}, against gmlp. Bars are 95 % intervals")
+
+
+def test_a_quick_run_shows_nothing_in_its_figure(make_data: MakeData) -> None:
+    with figure_style():
+        figure = draw_effects(made(make_data, quick=True, num_seeds=1))
+    assert figure is not None
+    assert figure.title == "None of 2 variants is shown to change accuracy"
+    assert {color for _, color in rows_of(figure.figure).values()} == {GREY}
+
+
+def test_a_run_without_effects_has_no_figure(make_data: MakeData) -> None:
+    assert draw_effects(make_data(models=("vit",), lengths=(17,))) is None
 
 
 def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
@@ -240,7 +277,7 @@ def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
     found = [effect for effect in study.effects if effect.measure.name == "accuracy"]
     assert found
     assert not any(effect.shown for effect in found)
-    assert answer_sentence(study.prediction_verdicts) == "Of 3 predictions: 3 undecided."
+    assert answer_sentences(study)[1] == "Of 3 predictions 3 are undecided."
 
 
 def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> None:
@@ -252,7 +289,7 @@ def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> N
 
 def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
     study = make_data(models=("vit",), lengths=(17,))
-    assert question_blocks(study) == effect_blocks(study) == ()
+    assert effect_blocks(study) == ()
     assert study.prediction_verdicts == []
 
 
@@ -272,33 +309,20 @@ def test_whatever_tells_cells_of_an_arm_apart_has_a_column() -> None:
     assert set(PLACES) == set(PLACE_KEYS)
 
 
-@pytest.mark.parametrize("num_arms", [2, 40, 60])
-def test_a_part_with_many_arms_stays_readable(num_arms: int) -> None:
-    """Each arm has its row, or the caption says how many have none."""
-    arms = tuple(PlannedArm(name=f"arm {i}", cells=()) for i in range(num_arms))
-    part = Part(name="many", match="params", batching="", cells=(), arms=arms, baseline="arm 0")
-    effects = [
-        found
-        for i in range(1, num_arms)
-        for n in (17, 65)
-        for found in (
-            effect(f"arm {i}", "accuracy", -0.01 * i, 0.01, 0.02 * i, seq_len=n),
-            effect(f"arm {i}", "latency_ms", 0.5, 1.0 + 0.1 * i, 9.0, seq_len=n),
-            effect(f"arm {i}", "perplexity", 0.0, 1.5, float("inf"), seq_len=n),
-            effect(f"arm {i}", "params", 1.0, 1.0, 1.0, exact=True, seq_len=n),
-        )
-    ]
-    with figure_style():
-        (drawn,) = draw_effects([part, dataclasses.replace(part, name="bare")], effects)
-        drawn.figure.canvas.draw()
-    axes = drawn.figure.axes
-    labels = [label.get_text() for label in axes[0].get_yticklabels()]
-    assert labels == [f"arm {i}" for i in range(1, num_arms)][: len(labels)]
-    assert len(axes) == 3  # parameters are equal: no panel
-    height = drawn.figure.get_figheight() / len(labels)
-    assert height > 0.2
-    left_out = num_arms - 1 - len(labels)
-    assert (f"{left_out} more variants" in drawn.caption) == (left_out > 0)
+def test_titles_name_few_effects_and_count_many() -> None:
+    few = [effect("a", "accuracy", 0.01, 0.02, 0.03), effect("b", "accuracy", -0.1, -0.05, -0.01), effect("c", "accuracy", -1, 0.0, 1)]
+    assert effects_title(few) == "b (-5.0 points) and a (+2.0 points) change accuracy; 1 more open"
+    assert effects_title(few[2:]) == "c is not shown to change accuracy"
+    many = [effect(f"arm {i}", "latency_ms", 1.5, 2.0 + i, 9.0) for i in range(4)]
+    assert effects_title(many) == "4 of 4 variants change latency, most of all arm 3 (5.00\N{MULTIPLICATION SIGN})"
+
+
+def test_the_largest_of_many_effects_are_drawn_shown_ones_first() -> None:
+    shown = [effect(f"small {i}", "accuracy", 0.001, 0.002, 0.003) for i in range(3)]
+    wide = [effect(f"wide {i}", "accuracy", -0.5, 0.1 + 0.01 * i, 0.6) for i in range(30)]
+    drawn = largest([*wide, *shown])
+    assert [found.contrast.arm for found in drawn[:4]] == ["small 0", "small 1", "small 2", "wide 29"]
+    assert len(drawn) == MAX_ROWS
 
 
 def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:

@@ -43,7 +43,7 @@ def test_each_row_has_its_values_bounds_and_texts(make_data: MakeData) -> None:
     assert found["latency_ms"]["high"] == pytest.approx(list(rows["latency_high_ms"]), rel=1e-5)
     assert found["peak_memory_bytes"]["values"] == pytest.approx(list(rows["peak_memory_bytes"] / 2**20), rel=1e-5)
     assert "low" not in found["peak_memory_bytes"]
-    assert texts(data, "label") == ["gmlp", "vit", "gmlp", "vit"]
+    assert texts(data, "label") == ["gMLP", "ViT", "gMLP", "ViT"]
     assert texts(data, "seq_len") == ["17", "17", "65", "65"]
 
 
@@ -81,7 +81,7 @@ def test_a_series_has_the_colour_of_its_figures(make_data: MakeData) -> None:
         rows.loc[rows["model"] == "vit", "attention"] = ["auto", "math"]
 
     colors = data_of(make_data(models=["gmlp", "vit"], lengths=[17], works=works, change=change))["colors"]
-    assert (colors["gmlp"], colors["vit (auto)"], colors["vit (math)"]) == (VERMILLION, BLUE, PURPLE)
+    assert (colors["gMLP"], colors["fused ViT"], colors["explicit ViT"]) == (VERMILLION, BLUE, PURPLE)
 
 
 def test_one_row_is_nothing_to_explore(make_data: MakeData) -> None:

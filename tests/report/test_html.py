@@ -84,7 +84,7 @@ def test_states_are_badges_and_numbers_carry_their_keys() -> None:
         badges=(False, False, True),
     )
     text = page(table)
-    assert '<td class="number" data-key="2.04">2.0 ms</td>' in text
+    assert '<td data-key="2.04">2.0 ms</td>' in text
     assert '<span class="badge good">supported</span>' in text
     assert '<span class="badge bad">refuted</span>' in text
     assert text.count("data-key=") == 1

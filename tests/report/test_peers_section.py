@@ -14,18 +14,19 @@ import numpy as np
 import pandas
 import pytest
 
-from ablations.peers import targets
+from ablations.peers import MEAN_TARGETS, targets
 from bench.analysis.peers import BEST_ARM
 from bench.analysis.study import Study
+from bench.report.charts.peers import draw_peers, peers_title
 from bench.report.charts.style import figure_style
-from bench.report.document import Block, Document, FigureBlock, Paragraph, Section, TableBlock
+from bench.report.document import Block, Document, Section, TableBlock
 from bench.report.markdown import to_markdown
-from bench.report.sections.ablation import question_blocks
+from bench.report.sections.answer import answer_sentences
 from bench.report.sections.peers import peer_blocks, peer_json
-from bench.report.sections.verdicts import verdicts_json
+from bench.report.sections.verdicts import claim_lines, verdicts_json
 from bench.report.write import write_report
-from bench.spec import Part, PlannedArm, PlannedCell, Question, Settings
-from tests.report.conftest import MakeData
+from bench.spec import FASTEST_PEER, Part, PlannedArm, PlannedCell, Question, Settings
+from tests.report.conftest import MakeData, page_text
 from tests.timed import timings_of_rounds
 
 ENGINE, EAGER = "onednn", "eager"
@@ -110,8 +111,7 @@ def made(
 
 
 def section_of(data: Study) -> tuple[Block, ...]:
-    with figure_style():
-        return peer_blocks(data)
+    return peer_blocks(data)
 
 
 @pytest.fixture(scope="module")
@@ -141,19 +141,17 @@ def lines_with(text: str, *words: str) -> list[str]:
 
 
 def test_the_targets_are_among_the_predictions(study: Study) -> None:
-    lead, targets_table, *_ = question_blocks(study)
-    assert isinstance(lead, Paragraph)
-    assert lead.text.startswith("Is ours as fast? Of 12 predictions: 8 supported, 2 refuted, 2 undecided.")
-    assert (
-        "Against the prediction: gMLP, infer: every arm against ours, eager: output error at most 1e-05 in every configuration (3.0e-01)"
-        in lead.text
-    )
-    assert isinstance(targets_table, TableBlock)
-    assert "Predictions about the fastest peer and about output errors are the project's targets" in targets_table.caption
-    rows = [dict(zip(targets_table.table.headers, row, strict=True)) for row in targets_table.table.rows]
-    (slow,) = [row for row in rows if (row["where"], row["claim"]) == ("gMLP, train", "latency ratio at most 1 in every configuration")]
-    assert (slow["answer"], slow["why"]) == ("refuted", "refuted at n = 17, batch 1")
-    assert "n = 17, batch 1: 1.498 [1.468, 1.528]" in slow["measured"]
+    means, shown, counted = answer_sentences(study)
+    assert means.startswith("Our time over the fastest peer's, geometric mean: gMLP 0.50")
+    assert shown == "Ours is shown to be faster in 23 of 24 configurations."
+    assert counted == "Of 12 predictions 8 are supported, 2 are refuted and 2 are undecided."
+    lines = {line.text: line for line in claim_lines(study.prediction_verdicts)}
+    wrong = lines["gMLP, infer, every arm against ours, eager: output error at most 1e-05 in every configuration"]
+    assert (wrong.answer, wrong.figure) == ("refuted", "largest of 30 configurations: 3.0e-01")
+    slow = lines["gMLP, train, ours, best engine against the fastest peer: latency ratio at most 1 in every configuration"]
+    assert (slow.answer, slow.more.partition(".")[0]) == ("refuted", "Refuted at n = 17, batch 1")
+    assert "n = 17, batch 1: 1.498 [1.468, 1.528]" in slow.figure
+    assert "are the project's targets" in page_text(study)
 
 
 def test_the_summary_comes_first(section: str) -> None:
@@ -203,16 +201,35 @@ def test_every_target_is_in_the_json(study: Study) -> None:
     assert refuted == [("output_error", "refuted at n = 17, batch 1"), ("latency_ms", "refuted at n = 17, batch 1")]
 
 
-def test_the_figure_has_a_line_where_both_are_equally_fast(found: tuple[Block, ...]) -> None:
-    """In every panel, within its limits; a panel for each model, phase and batch size."""
-    (block,) = [block for block in found if isinstance(block, FigureBlock)]
-    axes = [axis for axis in block.figure.axes if axis.get_visible()]
-    assert len(axes) == len(FAMILIES) * len(PHASES) * len(BATCHES)
-    for axis in axes:
-        lines = {line.get_gid(): line for line in axis.lines}
-        assert set(np.asarray(lines["limit"].get_ydata())) == {1.0}
-        assert axis.get_ylim()[0] < 1 < axis.get_ylim()[1]
-        assert "series-timm" in lines
+def test_the_figure_has_a_mean_its_configurations_and_its_target_per_part(study: Study) -> None:
+    with figure_style():
+        figure = draw_peers(study)
+    assert figure is not None
+    (axis,) = figure.figure.axes
+    lines = {line.get_gid(): np.asarray(line.get_xdata(), dtype=float).tolist() for line in axis.get_lines()}
+    comparison = study.peers
+    assert comparison is not None
+    for place, mean in enumerate(mean for mean in comparison.means if mean.peer == FASTEST_PEER):
+        assert mean.ratio is not None
+        assert lines[f"estimate-{place}"] == [mean.ratio.estimate]
+        assert lines[f"interval-{place}"] == [mean.ratio.low, mean.ratio.high]
+        assert lines[f"dots-{place}"] == [pair.ratio.estimate for pair in comparison.fastest if pair.place.part == mean.part and pair.ratio]
+        assert lines[f"bound-{place}"] == [MEAN_TARGETS[mean.phase]]
+    low, high = axis.get_xlim()
+    assert low < 0.45
+    assert high > 1.498  # the slow configuration
+
+
+def test_the_title_of_the_figure_has_the_range_of_the_means(study: Study, make_data: MakeData) -> None:
+    comparison = study.peers
+    assert comparison is not None
+    means = [mean for mean in comparison.means if mean.peer == FASTEST_PEER and mean.ratio]
+    estimates = [mean.ratio.estimate for mean in means if mean.ratio]
+    expected = f"Our models take {min(estimates):.2f} to {max(estimates):.2f} of the fastest peer's time"
+    assert peers_title(means, comparison) == expected
+    places = tuple(dataclasses.replace(place, dtype="bf16" if place.family == "vit" else "fp32") for place in comparison.places)
+    assert " (fp32), " in peers_title(means, dataclasses.replace(comparison, places=places))
+    assert draw_peers(make_data(models=("gmlp",), lengths=(17,))) is None
 
 
 def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
@@ -253,8 +270,8 @@ def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: Mak
 
 def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path: Path) -> None:
     write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path, every_figure=True)
-    assert "## Comparison with peers\n" in (tmp_path / "report.md").read_text()
-    assert (tmp_path / "figures" / "beside-peers.svg").exists()
+    assert "Comparison with peers" in (tmp_path / "report.md").read_text()
+    assert (tmp_path / "figures" / "peers.svg").exists()
     told = json.loads((tmp_path / "verdicts.json").read_text())
     assert len(told["predictions"]) == 3
     assert {"means", "cells"} <= set(told["standing"])

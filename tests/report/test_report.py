@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import base64
+import html
 import re
 import subprocess
 import sys
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pandas
 import pytest
@@ -16,27 +15,27 @@ from PIL import Image, ImageColor
 
 from bench.analysis.study import Study
 from bench.analysis.trust import Finding
-from bench.report.charts.style import RESERVED
+from bench.report.charts.figures import MAX_FIGURES
+from bench.report.charts.style import GRID, INK, PAPER, ROLES
 from bench.report.write import write_report
+from tests.report.conftest import page_text, section
 
 MakeData = Callable[..., Study]
 ATTACK = "<script>alert(1)</script>"
-SECTIONS = [
-    "Answer",
-    "Which is faster",
-    "Can this machine be trusted?",
-    "Matched sizes",
-    "Cost",
-    "Figures",
+VISIBLE = ["Answer", "Fastest at each n", "Figures", "Explore"]
+FOLDED = [
+    "Claims",
+    "All rows",
+    "Pair by pair: who is faster",
     "How cost grows with n",
-    "Where the n^2 terms are",
-    "Accuracy",
-    "The same claims in other conditions",
+    "Where the n² terms are",
     "Skipped, failed and unstable",
-    "How each number was made",
+    "Can this machine be trusted?",
+    "Method",
     "Machine and software",
     "Reproduce this run",
 ]
+MAX_LINES = 150
 
 
 class Page(HTMLParser):
@@ -57,51 +56,44 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def ids(path: Path) -> list[str]:
-    return [element.get("id", "") for element in ElementTree.parse(path).iter()]
-
-
-def series(path: Path) -> list[str]:
-    return [name for name in ids(path) if name.startswith("series-")]
-
-
 def fail_all(rows: pandas.DataFrame) -> None:
     rows[["status", "reason"]] = ["failed", f"no compiler {ATTACK}"]
     rows[["latency_ms", "peak_memory_bytes", "flops", "accuracy"]] = None
 
 
 @pytest.fixture(scope="module")
-def report(make_data: MakeData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A full report's folder: one cell out of memory, one unstable."""
+def study(make_data: MakeData) -> Study:
+    """One cell ran out of memory, one is unstable."""
 
     def change(rows: pandas.DataFrame) -> None:
         rows.loc[8, ["status", "reason", "latency_ms", "peak_memory_bytes"]] = ["out_of_memory", "12 GiB", None, None]
         rows["latency_stable"] = [False, *[True] * 8]
 
+    return make_data(works=[{"task": "digits"}], change=change)
+
+
+@pytest.fixture(scope="module")
+def report(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A full report's folder."""
     folder = tmp_path_factory.mktemp("report")
-    written = write_report(make_data(works=[{"task": "digits"}], change=change), folder, every_figure=True)
+    written = write_report(study, folder, every_figure=True)
     assert [path.name for path in written[:2]] == ["report.md", "report.html"]
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(written)
     return folder
 
 
-def test_every_figure_is_there_with_every_series(report: Path) -> None:
-    figures = report / "figures"
-    names = {"latency", "memory", "flops", "flops-by-degree", "length-parameters", "memory-parts", "accuracy"}
-    assert {path.name for path in figures.iterdir()} == {f"{name}.{kind}" for name in names for kind in ("pdf", "png", "svg")}
-    assert all(path.stat().st_size > 1000 for path in figures.iterdir())
-    for name in ("latency", "memory", "flops"):
-        assert len(series(figures / f"{name}.svg")) == 3
-    assert len(series(figures / "accuracy.svg")) == 9
-    assert ids(figures / "accuracy.svg").count("front") == 3
-    assert ids(figures / "flops-by-degree.svg").count("part-degree_2") == 9
+def test_every_figure_of_the_page_is_a_file_in_each_form(report: Path) -> None:
+    names = re.findall(r'<figure id="([^"]+)">', (report / "report.html").read_text())
+    assert 0 < len(names) <= MAX_FIGURES
+    assert {path.name for path in (report / "figures").iterdir()} == {f"{name}.{kind}" for name in names for kind in ("pdf", "png", "svg")}
+    assert all(path.stat().st_size > 1000 for path in (report / "figures").iterdir())
 
 
 def test_by_default_each_figure_is_written_once(make_data: MakeData, tmp_path: Path) -> None:
     """As the same PNG as among all forms; the page holds the same figures."""
     write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), tmp_path)
     images = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
-    assert set(images) == {"latency.png", "length-parameters.png"}
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png"}
     write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), tmp_path / "all", every_figure=True)
     assert images == {path.name: path.read_bytes() for path in (tmp_path / "all" / "figures").glob("*.png")}
     for name in ("report.md", "report.html", "verdicts.json"):
@@ -109,30 +101,43 @@ def test_by_default_each_figure_is_written_once(make_data: MakeData, tmp_path: P
 
 
 def test_a_stored_figure_keeps_its_colours(report: Path) -> None:
-    """Though a palette holds few: each family's own colour is in it."""
-    with Image.open(report / "figures" / "latency.png") as image:
-        assert image.mode == "P"
-        found: set[Any] = {color for _, color in image.convert("RGB").getcolors(1000) or ()}
-    for style in RESERVED.values():
-        wanted = ImageColor.getrgb(style.color)
-        assert min(max(abs(a - b) for a, b in zip(wanted, color, strict=True)) for color in found) <= 6
+    """Though a palette holds few: each family's own colour is in some figure."""
+    found: set[Any] = set()
+    for path in (report / "figures").glob("*.png"):
+        with Image.open(path) as image:
+            assert image.mode == "P"
+            found |= {color for _, color in image.convert("RGB").getcolors(1000) or ()}
+    for color in (ROLES["gmlp"], ROLES["fused"], ROLES["transformer"]):
+        wanted = ImageColor.getrgb(color)
+        assert min(max(abs(a - b) for a, b in zip(wanted, other, strict=True)) for other in found) <= 6
 
 
-def test_sections_in_the_order_of_reading(report: Path) -> None:
-    titles = re.findall(r"^## (.+)$", (report / "report.md").read_text(), re.MULTILINE)
-    assert titles == SECTIONS
-    assert [title for title in Page((report / "report.html").read_text()).texts if title in SECTIONS][-len(SECTIONS) :] == SECTIONS
+def test_sections_in_the_order_of_reading(report: Path, study: Study) -> None:
+    text = (report / "report.html").read_text()
+    page = Page(text)
+    assert [title for title in page.texts if title in [*VISIBLE, *FOLDED]] == [*VISIBLE, *FOLDED]
+    assert page.tags.count("main") == page.tags.count("header") == page.tags.count("h1") == 1
+    assert text.count('<details class="section">') == len(FOLDED)
+    assert re.findall(r"^## (.+)$", page_text(study), re.MULTILINE) == [*VISIBLE, *FOLDED]
 
 
-def test_the_text_says_what_the_data_hold(report: Path) -> None:
+def test_markdown_has_the_visible_part_the_claims_and_where_the_rest_is(report: Path) -> None:
     text = (report / "report.md").read_text()
-    assert "Not in this figure: transformer, n = 257, budget 250 k: out_of_memory." in text
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [*VISIBLE[:-1], "Claims", "The rest"]
+    assert text.count("](figures/") <= 3
+    assert len(re.findall(r"^\| --- ", text, re.MULTILINE)) == 1
+    assert all(title in text.rpartition("## The rest")[2] for title in FOLDED[1:])
+
+
+def test_the_text_says_what_the_data_hold(study: Study) -> None:
+    text = page_text(study)
+    assert "transformer | 257 | 250 k | out_of_memory | 12 GiB" in re.sub(" +", " ", text)
     assert "gmlp, vit and transformer are all quadratic in n." in text
     assert re.search(r"gmlp \(in blocks\.gating\.spatial_projection\): n x n weights", text)
     assert re.search(r"vit, transformer \(in blocks\.attention\.scores, .*\): n x n activations", text)
     assert "no difference shown: an unstable configuration" in text
     assert "Requested, but without any value: energy." in text
-    assert "Quick run" not in text
+    assert "quick run" not in text
 
 
 def test_the_page_needs_nothing_else(report: Path) -> None:
@@ -141,11 +146,28 @@ def test_the_page_needs_nothing_else(report: Path) -> None:
     assert any(
         (value or "").startswith("default-src 'none'; script-src 'unsafe-inline';") for name, value in page.attributes if name == "content"
     )
-    sources = [value or "" for name, value in page.attributes if name == "src"]
-    assert len(sources) == 7
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
-    assert base64.b64decode(sources[0].partition(",")[2]) == (report / "figures" / "latency.svg").read_bytes()
+    assert not [value for name, value in page.attributes if name == "src"]
     assert not [value for name, value in page.attributes if name == "href" and not (value or "").startswith("#")]
+
+
+def test_ids_of_a_page_are_unique_and_its_references_lead_somewhere(report: Path) -> None:
+    text = (report / "report.html").read_text()
+    found = re.findall(r'\bid="([^"]+)"', text)
+    assert len(found) == len(set(found))
+    assert set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', text)) <= {pair for name in found for pair in ((name, ""), ("", name))}
+
+
+def test_a_figure_inside_the_page_follows_its_theme_and_holds_no_script(make_data: MakeData, tmp_path: Path) -> None:
+    data = make_data(models=["gmlp", ATTACK], lengths=[17, 65], metrics=["params", "latency"])
+    write_report(data, tmp_path)
+    figures = re.findall(r"<svg.*?</svg>", (tmp_path / "report.html").read_text(), re.DOTALL)
+    assert figures
+    assert any(html.escape(ATTACK, quote=False) in figure for figure in figures)
+    for figure in figures:
+        assert not {"script", "style", "foreignObject"} & set(Page(figure).tags)
+        assert 'role="img" aria-label="' in figure
+        assert "var(--ink)" in figure
+        assert not [color for color in (INK, GRID, PAPER) if color in figure]
 
 
 def test_text_from_records_stays_text(make_data: MakeData, tmp_path: Path) -> None:
@@ -168,12 +190,10 @@ def test_text_from_records_stays_text(make_data: MakeData, tmp_path: Path) -> No
 
 
 def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
-    written = write_report(make_data(change=fail_all), tmp_path)
-    text = (tmp_path / "report.md").read_text()
-    assert "No latency was measured" in text
-    assert "9 of 9 configurations (9 failed)" in text
-    assert "Requested, but without any value: latency, memory, FLOPs, energy, accuracy." in text
-    assert {path.stem for path in written if path.parent.name == "figures"} == {"length-parameters"}
+    data = make_data(change=fail_all)
+    write_report(data, tmp_path)
+    assert "Not measured: 9 of 9 configurations (9 failed)." in (tmp_path / "report.md").read_text()
+    assert "Requested, but without any value: latency, memory, FLOPs, energy, accuracy." in page_text(data)
 
 
 @pytest.mark.parametrize(
@@ -184,32 +204,36 @@ def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
         ([None] * 4, "closed form, torch, fvcore"),  # as in runs from before the column
     ],
 )
-def test_the_counts_that_were_compared_are_named(make_data: MakeData, tmp_path: Path, named: list[str | None], told: str) -> None:
+def test_the_counts_that_were_compared_are_named(make_data: MakeData, named: list[str | None], told: str) -> None:
     def change(rows: pandas.DataFrame) -> None:
         rows["flops_counted_by"] = named
 
-    write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "flops"], change=change), tmp_path)
-    text = (tmp_path / "report.md").read_text()
+    text = page_text(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "flops"], change=change))
     assert f"The FLOP counts ({told}) agree in 4 of 4 configurations." in text
     assert f"counted by {told}. The counts of a configuration must agree exactly." in text
 
 
-def test_one_cell_of_a_quick_run(make_data: MakeData, tmp_path: Path) -> None:
-    metrics = ["params", "latency"]
-    written = write_report(make_data(models=["vit"], lengths=[17], metrics=metrics, quick=True, control=None), tmp_path)
-    text = (tmp_path / "report.md").read_text()
-    assert text.splitlines()[4].startswith("> **Quick run: 3 rounds")
-    assert "compares nothing" in text
+def test_one_cell_of_a_quick_run(make_data: MakeData) -> None:
+    text = page_text(make_data(models=["vit"], lengths=[17], metrics=["params", "latency"], quick=True, control=None))
+    assert "quick run (3 rounds): a first impression, not for publication" in text.splitlines()[2]
+    assert "This run measured nothing that can be compared." in text
     assert "This run has no A/A control" in text
     assert "Not requested in this run: memory, FLOPs, energy, accuracy." in text
-    assert {path.stem for path in written if path.parent.name == "figures"} == {"latency", "length-parameters"}
+
+
+def test_a_serious_finding_is_one_visible_line(make_data: MakeData) -> None:
+    finding = Finding(text="other work took 2 of 2 cores when the run began", advice="measure again", serious=True)
+    text = page_text(make_data(models=["vit"], lengths=[17], findings=[finding]))
+    assert text.splitlines()[4] == f"> **Read with care: {finding.text} (see Can this machine be trusted?).**"
+    assert finding.sentence in section(text, "Can this machine be trusted?")
+    assert "Read with care" not in page_text(make_data(models=["vit"], lengths=[17]))
 
 
 def test_nothing_at_all(make_data: MakeData, tmp_path: Path) -> None:
     data = make_data(models=[], metrics=[], environment={}, findings=[])
     written = write_report(data, tmp_path)
     assert [path.name for path in written] == ["report.md", "report.html", "verdicts.json"]
-    assert "The plan holds no configurations." in (tmp_path / "report.md").read_text()
+    assert "The plan holds no configurations." in page_text(data)
 
 
 def test_equal_data_give_equal_bytes(make_data: MakeData, tmp_path: Path) -> None:

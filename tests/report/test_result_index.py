@@ -56,10 +56,10 @@ def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixt
     assert ended.value.code == 0
     assert str(results / PAGE) in capsys.readouterr().err
     first, second = entries_of(results)
-    assert (first.name, first.question) == (FIRST, "params, flops, accuracy of gmlp, vit, transformer at n = 64 on copy")
-    assert first.answer.startswith("Accuracy: copy at budget 120 k, n = 64: gmlp 1.000")
+    assert (first.name, first.question) == (FIRST, "Which is most accurate at equal parameters: gMLP, ViT or Transformer?")
+    assert first.answer == "gMLP has the highest mean accuracy on copy (1.000), Transformer follows (1.000); the difference is not shown."
     assert (first.host, first.allocator, first.status) == ("AMD EPYC, 2 cores, torch 2.14.1", "as shipped", "current")
-    assert second.answer.startswith("Budget 105 k: at n = 17, no difference is shown")
+    assert second.answer.startswith("At equal parameters, Transformer and ViT beat gMLP at a budget of 300 k and 1 M (1.18 to 1.71×)")
     assert (results / PAGE).read_text() == index_text(results)
 
 
@@ -74,15 +74,6 @@ def test_a_folder_without_a_plan_is_listed_where_it_has_a_note(results: Path) ->
     (results / NOTES).write_text(json.dumps({"bare": {"question": "why?", "answer": "because"}}))
     found = {entry.name: entry for entry in entries_of(results)}["bare"]
     assert (found.question, found.answer, found.host, found.allocator, found.status) == ("why?", "because", "", "", "current")
-
-
-def test_verdicts_of_a_report_are_the_answer(results: Path) -> None:
-    report = results.parent / "reports" / FIRST
-    report.mkdir(parents=True)
-    (report / "verdicts.json").write_text(
-        json.dumps({"answer": "Of 2 predictions: 2 supported. More.", "predictions": [1], "verdicts": []})
-    )
-    assert entries_of(results)[0].answer == "Of 2 predictions: 2 supported."
 
 
 @pytest.mark.parametrize(
@@ -132,8 +123,9 @@ def test_a_superseded_run_says_so_on_its_page(facts: dict[str, str], text: str, 
     note(results, **facts, superseded_by=FIRST, why="another clock")
     for name in (FIRST, SECOND):
         write_report(study(read_run(results / name)), tmp_path / name)
-    notice = f"> **{text[0].upper()}{text[1:]} superseded by {FIRST}: another clock.**"
-    assert notice in (tmp_path / SECOND / "report.md").read_text()
+    status = f" · {text[0].upper()}{text[1:]} superseded by {FIRST}: another clock · "
+    assert status in (tmp_path / SECOND / "report.md").read_text()
+    assert " · current · " in (tmp_path / FIRST / "report.md").read_text()
     assert "superseded" not in (tmp_path / FIRST / "report.md").read_text()
 
 

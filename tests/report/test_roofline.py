@@ -1,4 +1,4 @@
-"""The roofline: roofs where the ceilings say, hollow where launching bounds a step, and nothing without ceilings."""
+"""The roofline: a roof where the ceilings say, hollow where launching bounds a step, and nothing without ceilings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from matplotlib.axes import Axes
 
-from bench.report.charts.style import figure_style, series_styles
+from bench.report.charts.roofline import draw_roofline
+from bench.report.charts.style import figure_style, slug
 from bench.report.document import FigureBlock
-from bench.report.sections.roofline import draw_rooflines
+from tests.report.conftest import MakeData
 
 PEAK, COPY, LAUNCH_S = 1e11, 2e10, 3e-6
 RIDGE = PEAK / COPY
@@ -29,55 +29,57 @@ def add_ceilings(rows: pandas.DataFrame) -> None:
     rows["latency_ms"] = 2e3 * pandas.concat([compute_s, compute_s * by_compute, rows["moved_bytes"] / COPY], axis=1).max(axis=1)
 
 
-def drawings(make_data: Any, **fields: Any) -> list[FigureBlock]:
-    data = make_data(**{"change": add_ceilings, "lengths": (17, 65, 257), **fields})
+def drawn(make_data: MakeData, **fields: Any) -> FigureBlock:
     with figure_style():
-        return list(draw_rooflines(data, series_styles([*data.frame["label"], *data.frame["model"]])))
+        block = draw_roofline(make_data(**{"change": add_ceilings, "lengths": (17, 65, 257), **fields}))
+    assert block is not None
+    return block
 
 
-def drawn(axis: Axes, gid: str) -> list[tuple[float, float]]:
-    paths = [np.asarray(line.get_xydata()) for line in axis.get_lines() if line.get_gid() == gid]
+def points(block: FigureBlock, gid: str) -> list[tuple[float, float]]:
+    paths = [np.asarray(line.get_xydata()) for line in block.figure.axes[0].get_lines() if line.get_gid() == gid]
     return [(float(x), float(y)) for path in paths for x, y in path]
 
 
-def test_the_roof_bends_where_its_ceilings_meet(make_data: Any) -> None:
-    (drawing,) = drawings(make_data)
-    left, ridge, right = drawn(drawing.figure.axes[0], "roof")
+def test_the_roof_bends_where_its_ceilings_meet(make_data: MakeData) -> None:
+    left, ridge, right = points(drawn(make_data), "roof")
     assert ridge == pytest.approx((RIDGE, PEAK))
     assert left[1] == pytest.approx(left[0] * COPY)
     assert right[1] == PEAK
     assert left[0] < ridge[0] < right[0]
 
 
-def test_every_cell_has_one_marker_hollow_where_launching_bounds_it(make_data: Any) -> None:
-    (drawing,) = drawings(make_data, models=("gmlp",), lengths=(17, 65, 257))
-    axis = drawing.figure.axes[0]
-    filled, hollow = drawn(axis, "series-gmlp"), drawn(axis, "series-gmlp-launch")
-    assert (len(filled), len(hollow)) == (2, 1)
-    assert {line.get_markerfacecolor() for line in axis.get_lines() if str(line.get_gid()).endswith("-launch")} == {"white"}
-    assert drawing.table is not None
-    bound_by = drawing.table.headers.index("bound by")
-    assert [row[bound_by] for row in drawing.table.rows] == ["launch", "bandwidth", "compute"]
+def test_every_length_has_a_point_hollow_where_launching_bounds_it(make_data: MakeData) -> None:
+    block = drawn(make_data, models=("gmlp",))
+    name = slug("gMLP")
+    assert [x for x, _ in points(block, f"series-{name}")] == pytest.approx([2.0, 4.0, 40.0])
+    assert [x for x, _ in points(block, f"hollow-{name}")] == pytest.approx([2.0])
+    assert "hollow: bound by launching operators" in block.caption
 
 
-def test_a_panel_per_phase_and_dtype_each_under_its_own_roof(make_data: Any) -> None:
-    works = [{"phase": phase, "dtype": dtype} for phase in ("infer", "train") for dtype in ("fp32", "bf16")]
-    (drawing,) = drawings(make_data, works=works)
-    peaks = [max(y for _, y in drawn(axis, "roof")) for axis in drawing.figure.axes]
-    assert peaks == [PEAK, 2 * PEAK, PEAK, 2 * PEAK]
+def test_the_title_has_the_range_of_what_steps_reach(make_data: MakeData) -> None:
+    """Each step takes twice what bounds it: at n = 257 products do, at 65 bytes, at 17 launches take ten times as long."""
+    reached = {17: 100 / 20, 65: 100 * 4 / RIDGE / 2, 257: 100 / 2}
+    block = drawn(make_data, models=("vit",))
+    assert block.title == f"Steps reach {reached[17]:.0f} to {reached[257]:.0f} % of the device's best FLOP/s"
+    found = [100 * y / PEAK for _, y in points(block, f"series-{slug('ViT')}")]
+    assert found == pytest.approx(list(reached.values()))
 
 
-def test_cells_without_a_regime_are_named_with_the_reason(make_data: Any) -> None:
+def test_steps_without_a_regime_are_not_drawn(make_data: MakeData) -> None:
     def without_moved(rows: pandas.DataFrame) -> None:
         add_ceilings(rows)
         rows.loc[rows["seq_len"] == 65, "moved_bytes"] = None
 
-    (drawing,) = drawings(make_data, models=("vit",), change=without_moved)
-    assert drawing.missing == ("vit, n = 65, budget 250 k: no moved_bytes",)
-    assert drawing.table is not None
-    assert len(drawing.table.rows) == 2
-    assert drawings(make_data, models=("vit",))[0].missing == ()
+    assert len(points(drawn(make_data, models=("vit",), change=without_moved), f"series-{slug('ViT')}")) == 2
 
 
-def test_a_run_without_ceilings_has_no_roofline(make_data: Any) -> None:
-    assert drawings(make_data, change=None) == []
+def test_inference_is_drawn_before_training(make_data: MakeData) -> None:
+    works = [{"phase": phase, "dtype": dtype} for phase in ("train", "infer") for dtype in ("bf16", "fp32")]
+    block = drawn(make_data, works=works, models=("vit",))
+    assert max(y for _, y in points(block, "roof")) == PEAK
+    assert points(block, f"series-{slug('ViT')}") == points(drawn(make_data, models=("vit",)), f"series-{slug('ViT')}")
+
+
+def test_a_run_without_ceilings_has_no_roofline(make_data: MakeData) -> None:
+    assert draw_roofline(make_data()) is None

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bench.analysis.study import Study
-from bench.report.charts.style import figure_style, series_styles
+from bench.report.charts.saturation import draw_saturation, saturation_title, shown_sweeps
+from bench.report.charts.style import figure_style, slug
 from bench.report.document import Block, FigureBlock, TableBlock
 from bench.report.sections.saturation import saturation_blocks, sweep_table
 from bench.report.write import write_report
 from bench.spec import Sweep
+from tests.report.conftest import page_text
 
 BATCHES = (1, 4, 16, 60)
 MIB = 2**20
@@ -53,8 +56,7 @@ def sweeps(data: Study, axis: str, **ending: Any) -> tuple[Sweep, ...]:
 
 
 def section(data: Study) -> tuple[Block, ...]:
-    with figure_style():
-        return saturation_blocks(data, series_styles(list(data.frame["label"])))
+    return saturation_blocks(data)
 
 
 def only_table(data: Study) -> list[dict[str, str]]:
@@ -83,17 +85,58 @@ def test_a_largest_batch_that_was_too_slow_to_run_is_named(make_data: Any) -> No
     assert "measured peak" not in row
 
 
-def test_the_figure_holds_every_step_of_every_model(make_data: Any) -> None:
-    data = run(make_data)
-    (block,) = [block for block in section(data) if isinstance(block, FigureBlock)]
-    axis = block.figure.axes[0]
-    lines = {line.get_gid(): np.asarray(line.get_xydata()).tolist() for line in axis.get_lines() if line.get_gid()}
+def drawn(data: Study) -> FigureBlock:
+    with figure_style():
+        block = draw_saturation(data)
+    assert block is not None
+    return block
+
+
+def lines_of(block: FigureBlock) -> dict[str, list[list[float]]]:
+    (axis,) = block.figure.axes
+    return {str(line.get_gid()): np.asarray(line.get_xydata(), dtype=float).tolist() for line in axis.get_lines() if line.get_gid()}
+
+
+def test_the_figure_holds_every_step_and_rings_the_saturated_one(make_data: Any) -> None:
+    block = drawn(run(make_data))
     rates = [[b, 1e3 * b / (1.0 + 0.1 * b)] for b in BATCHES]
-    assert lines == {"series-gmlp": rates, "series-vit": rates}
-    assert axis.get_xlabel() == "batch size"
-    assert block.table is not None
-    assert [row[block.table.headers.index("batch")] for row in block.table.rows] == [str(batch) for batch in BATCHES] * 2
-    assert block.table.rows[-1][block.table.headers.index("samples/s")] == "8.57 k [7.79 k, 9.52 k]"
+    lines = lines_of(block)
+    assert lines[f"series-{slug('gMLP')}"] == lines[f"series-{slug('ViT')}"] == rates
+    assert lines[f"near-{slug('gMLP')}"] == rates[-1:]
+    assert block.figure.axes[0].get_xlabel() == "batch size"
+    assert block.title == "Batch 60 reaches 90 % of the best throughput"
+    assert block.caption.startswith("n = 65, infer, eager.")
+
+
+def test_the_title_names_the_batch_of_each_model(make_data: Any) -> None:
+    first, second = drawn_sweeps = shown_sweeps(run(make_data).saturations)
+    earlier = dataclasses.replace(first, near=first.steps.to_dict("records")[1])
+    assert saturation_title([earlier, second]) == "gMLP reaches 90 % of its best throughput at batch 4, ViT at 60"
+    assert saturation_title([earlier, second, *drawn_sweeps]) == "Batch 4 to 60 reaches 90 % of the best throughput"
+
+
+def test_one_scope_is_drawn_inference_before_training(make_data: Any) -> None:
+    found = run(make_data).saturations
+    longer = [dataclasses.replace(each, steps=each.steps.assign(seq_len=257)) for each in found]
+    assert {each.steps["seq_len"].iloc[0] for each in shown_sweeps([*found, *longer])} == {257}
+    training = [dataclasses.replace(each, steps=each.steps.assign(phase="train")) for each in found]
+    assert {each.steps["phase"].iloc[0] for each in shown_sweeps([*training, found[0]])} == {"infer"}
+
+
+def test_a_sweep_of_lengths_is_drawn_in_tokens(make_data: Any) -> None:
+    data = run(make_data, axis="seq", lengths=(17, 65))
+    block = drawn(data)
+    rows = data.frame[data.frame["model"] == "gmlp"]
+    assert lines_of(block)[f"series-{slug('gMLP')}"] == [
+        [n, pytest.approx(32e3 * n / ms)] for n, ms in zip(rows["seq_len"], rows["latency_ms"], strict=True)
+    ]
+    assert block.title == "gMLP fits up to n = 65 and ViT fits up to n = 65"
+
+
+def test_untimed_sweeps_have_no_figure(make_data: Any) -> None:
+    data = run(make_data, metrics=("params",), axis="seq", lengths=(17, 65))
+    with figure_style():
+        assert draw_saturation(data) is None
 
 
 def test_a_run_without_sweeps_has_no_such_section(make_data: Any) -> None:
@@ -101,10 +144,9 @@ def test_a_run_without_sweeps_has_no_such_section(make_data: Any) -> None:
 
 
 def test_the_report_has_the_section(make_data: Any, tmp_path: Path) -> None:
-    write_report(run(make_data, metrics=("params",)), tmp_path, every_figure=True)
-    text = (tmp_path / "report.md").read_text()
-    assert "## Saturation" in text
-    assert "![Throughput against batch](figures/saturation.png)" in text
+    data = run(make_data, metrics=("params",))
+    write_report(data, tmp_path, every_figure=True)
+    assert "## Saturation" in page_text(data)
     assert (tmp_path / "figures" / "saturation.svg").exists()
 
 

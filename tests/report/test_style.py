@@ -1,18 +1,57 @@
 from __future__ import annotations
 
 import matplotlib
+import pytest
 
-from bench.report.charts.style import figure_style, series_styles, slug
+from bench.report.charts.style import DARK, PAPER, ROLES, SPARE_COLORS, display_name, figure_style, series_styles, slug
 
 
-def test_the_three_families_always_look_the_same() -> None:
-    few, many = series_styles(["vit", "gmlp"]), series_styles(["other", "gmlp", "vit", "transformer"])
-    assert (few["gmlp"], few["vit"]) == (many["gmlp"], many["vit"])
+def luminance(color: str) -> float:
+    """As WCAG 2 defines it."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("paper", [PAPER, DARK[PAPER], "#ffffff"])
+def test_every_colour_is_seen_on_light_and_dark_paper(paper: str) -> None:
+    for color in (*ROLES.values(), *SPARE_COLORS):
+        darker, lighter = sorted((luminance(color), luminance(paper)))
+        assert (lighter + 0.05) / (darker + 0.05) >= 3, color
+
+
+def test_a_role_has_one_colour_everywhere() -> None:
+    labels = {
+        "gmlp": ("gmlp", "gmlp-s", "gmlp+pool=mean"),
+        "fused": ("vit", "vit (auto)", "deit-s (auto)", "metaformer+mixer=attention (auto)"),
+        "explicit": ("vit (math)", "transformer (math)", "metaformer+mixer=attention (math)"),
+        "transformer": ("transformer", "transformer (auto)"),
+    }
+    for role, names in labels.items():
+        for name in names:
+            assert series_styles([name, "mlp-mixer"])[name].color == ROLES[role], name
+
+
+def test_the_variants_of_one_family_are_told_apart() -> None:
+    styles = series_styles(["gmlp", "gmlp+pool=mean", "gmlp+gating=linear", "vit (math)", "transformer (math)"])
+    assert styles["gmlp"].color == ROLES["gmlp"]
+    assert ROLES["gmlp"] not in {styles["gmlp+pool=mean"].color, styles["gmlp+gating=linear"].color}
+    assert len({(style.color, style.marker) for style in styles.values()}) == 5
 
 
 def test_twelve_models_have_twelve_looks() -> None:
     styles = series_styles(["gmlp", "vit", "transformer", *(f"model-{i}" for i in range(9))])
     assert len({(style.color, style.marker) for style in styles.values()}) == 12
+
+
+def test_models_are_named_as_people_write_them() -> None:
+    names = {
+        "gmlp": "gMLP",
+        "vit (auto)": "fused ViT",
+        "deit-s (math)": "explicit DeiT-S",
+        "metaformer+mixer=window_attention": "window attention",
+    }
+    assert {label: display_name(label) for label in names} == names
 
 
 def test_slugs_are_safe_and_tell_names_apart() -> None:
@@ -25,6 +64,6 @@ def test_slugs_are_safe_and_tell_names_apart() -> None:
 def test_the_style_leaves_nothing_behind() -> None:
     before = matplotlib.rcParams["svg.fonttype"]
     with figure_style():
-        assert matplotlib.rcParams["svg.fonttype"] == "path"
-        matplotlib.rcParams["svg.fonttype"] = "none"
+        assert matplotlib.rcParams["svg.fonttype"] == "none"
+        matplotlib.rcParams["svg.fonttype"] = "path"
     assert matplotlib.rcParams["svg.fonttype"] == before

@@ -7,7 +7,7 @@ import pandas
 
 from bench.analysis.frame import prepare, row_name, unstable, varying
 from bench.analysis.study import Study
-from bench.report.tables import accuracy_table, cost_table, matching_table, skipped_table, summary_table, unstable_table
+from bench.report.tables import rows_table, skipped_table, summary_table, unstable_table
 
 MakeData = Callable[..., Study]
 
@@ -22,7 +22,7 @@ def test_cells_read_as_a_person_would_write_them(make_data: MakeData) -> None:
         rows.loc[0, "memory_source"] = "predicted"
         rows.loc[0, "latency_stable"] = False
 
-    first = as_dicts(cost_table(prepare(make_data(models=["gmlp"], lengths=[17], change=change).rows)))[0]
+    first = as_dicts(rows_table(prepare(make_data(models=["gmlp"], lengths=[17], change=change).rows)))[0]
     assert first["latency"] == "4.2 ms [4.1, 4.3], unstable"
     assert first["peak memory"] == "12.3 MiB, predicted"
     assert first["budget"] == "250 k"
@@ -30,16 +30,16 @@ def test_cells_read_as_a_person_would_write_them(make_data: MakeData) -> None:
 
 def test_only_what_varies_or_holds_values_has_a_column(make_data: MakeData) -> None:
     frame = prepare(make_data(works=[{"phase": "infer"}, {"phase": "train"}], metrics=["params", "flops"]).rows)
-    headers = cost_table(frame).headers
+    headers = rows_table(frame).headers
     assert "phase" in headers
     assert not {"dtype", "latency", "peak memory", "energy"} & set(headers)
 
 
-def test_a_training_is_listed_once_for_all_cells_of_its_model(make_data: MakeData) -> None:
+def test_every_cell_has_cost_quality_and_size_in_one_row(make_data: MakeData) -> None:
     frame = prepare(make_data(models=["vit"], lengths=[17], works=[{"phase": "infer"}, {"phase": "train"}]).rows)
-    assert len(cost_table(frame).rows) == 2
-    assert len(accuracy_table(frame).rows) == 1
-    assert len(matching_table(frame).rows) == 1
+    rows = as_dicts(rows_table(frame))
+    assert len(rows) == 2
+    assert {"params", "FLOPs", "latency", "peak memory", "accuracy", "training time", "width", "size error", "status"} <= set(rows[0])
 
 
 def test_exact_sequences_and_perplexity_stand_beside_the_accuracy_where_there_are_any(make_data: MakeData) -> None:
@@ -48,9 +48,9 @@ def test_exact_sequences_and_perplexity_stand_beside_the_accuracy_where_there_ar
         rows.loc[0, names] = [0.75, 0.5, 1.0, 3.25, 3.0, 3.5]
 
     data = make_data(models=["vit"], lengths=[17], change=change)
-    (first,) = as_dicts(accuracy_table(prepare(data.rows)))
+    (first,) = as_dicts(rows_table(prepare(data.rows)))
     assert (first["exact sequences"], first["perplexity"]) == ("0.750 [0.500, 1.000]", "3.250 [3.000, 3.500]")
-    headers = accuracy_table(prepare(make_data(models=["vit"], lengths=[17]).rows)).headers
+    headers = rows_table(prepare(make_data(models=["vit"], lengths=[17]).rows)).headers
     assert not {"exact sequences", "perplexity"} & set(headers)
 
 
@@ -71,7 +71,7 @@ def test_the_summary_marks_unstable_times_and_names_the_reference_once(make_data
 def test_no_column_at_all_and_nullable_integers_are_fine() -> None:
     frame = prepare(pandas.DataFrame({"model": ["gmlp"], "seq_len": pandas.array([None], dtype="Int64"), "status": ["failed"]}))
     assert summary_table(frame).rows == (("gmlp", "", "failed"),)
-    assert cost_table(prepare(pandas.DataFrame())).rows == ()
+    assert rows_table(prepare(pandas.DataFrame())).rows == ()
 
 
 def test_a_model_under_two_attention_kernels_is_two_series(make_data: MakeData) -> None:
@@ -95,7 +95,7 @@ def test_a_cell_carries_the_value_that_it_sorts_by(make_data: MakeData) -> None:
         rows.loc[1, "latency_ms"] = None
 
     data = make_data(models=["gmlp"], lengths=[17, 65], change=change)
-    table = cost_table(prepare(data.rows))
+    table = rows_table(prepare(data.rows))
     place = table.headers.index("latency")
     assert [keys[place] for keys in table.keys] == [data.rows.loc[0, "latency_ms"], None]
     assert [header for header, badge in zip(table.headers, table.badges, strict=True) if badge] == ["status"]

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from bench.report.charts.ticks import MAX_TICKS, length_axis, linear_ticks, round_ticks, spaced
+from bench.report.charts.ticks import MAX_TICKS, bytes_axis, length_axis, linear_ticks, ratio_axis, round_ticks, spaced
 
 
 @given(st.floats(1e-6, 1e12), st.one_of(st.floats(1.2, 12), st.floats(12, 1e12)))
@@ -25,16 +26,43 @@ def test_linear_ticks() -> None:
     assert linear_ticks(0, 0.9, num=5) == [0, 0.2, 0.4, 0.6, 0.8]
 
 
-def test_the_length_axis_shows_the_lengths_that_were_measured() -> None:
+@pytest.mark.parametrize(
+    ("lengths", "texts"),
+    [
+        ([257, 17, 65, 17], ["16", "32", "64", "128", "256"]),
+        ([17, 65, 257, 1025, 4097], ["16", "64", "256", "1024", "4096"]),
+        ([17], ["17"]),
+        ([196, 197, 224], ["196", "224"]),
+    ],
+)
+def test_the_length_axis_has_powers_of_two_where_it_spans_any(lengths: list[int], texts: list[str]) -> None:
     axis = Figure().subplots()
-    length_axis(axis, [257, 17, 65, 17])
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["17", "65", "257"]
-    assert list(axis.get_xticks()) == [17, 65, 257]
+    length_axis(axis, lengths)
+    assert [label.get_text() for label in axis.get_xticklabels()] == texts
+    low, high = axis.get_xlim()
+    assert low <= min(lengths) <= max(lengths) <= high
 
 
-def test_labels_that_would_touch_are_left_out_but_their_ticks_stay() -> None:
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.98, 1.34], ["0.9×", "1×", "1.1×", "1.2×", "1.3×", "1.4×"]),
+        ([0.8, 2.2], ["1×", "1.5×", "2×"]),
+        ([0.36, 34.7], ["0.5×", "1×", "2×", "5×", "10×", "20×"]),
+        ([1.0, 1.0], ["0.9×", "1×", "1.1×"]),
+    ],
+)
+def test_ratios_have_few_ticks_and_one_at_1(values: list[float], texts: list[str]) -> None:
     axis = Figure().subplots()
-    length_axis(axis, [16, 17, 257])
-    assert list(axis.get_xticks()) == [16, 17, 257]
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["", "17", "257"]
+    ratio_axis(axis, values, "ratio")
+    assert [label.get_text() for label in axis.get_yticklabels()] == texts
+
+
+def test_bytes_have_ticks_at_powers_of_two() -> None:
+    axis = Figure().subplots()
+    bytes_axis(axis, [1.5 * 2**20, 1.6 * 2**30], "memory")
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["2 MiB", "8 MiB", "32 MiB", "128 MiB", "512 MiB", "2 GiB"]
+
+
+def test_labels_that_would_touch_are_left_out() -> None:
     assert spaced([0.0, 0.01, 0.5]) == [True, False, True]

@@ -1,16 +1,16 @@
-"""The answer names models of equal cost with very different shapes."""
+"""The table of pairs names models of equal cost with very different shapes."""
 
 from __future__ import annotations
 
 import pandas
 
-from bench.report.sections.answer import _unequal_shapes
+from bench.report.sections.pairs import unequal_shapes
 
 COLUMNS = ["model", "seq_len", "width", "params", "params_seq", "match", "size"]
 
 
 def said(*rows: tuple[object, ...], match: str = "params") -> str:
-    return " ".join(_unequal_shapes(pandas.DataFrame([(*row, match, "budget 1.6 M") for row in rows], columns=COLUMNS)))
+    return " ".join(unequal_shapes(pandas.DataFrame([(*row, match, "budget 1.6 M") for row in rows], columns=COLUMNS)))
 
 
 def test_a_width_under_half_of_the_others_and_weights_of_the_length_are_named() -> None:
@@ -23,7 +23,7 @@ def test_a_width_under_half_of_the_others_and_weights_of_the_length_are_named() 
 def test_models_that_were_timed_at_one_width_too_are_pointed_to() -> None:
     matched = [("gmlp", 513, 16, 1000, 900, "params", "budget 1.6 M"), ("vit", 513, 144, 1000, 10, "params", "budget 1.6 M")]
     beside = [(model, 513, 144, 2000, 10, "width 144", "width 144") for model in ("gmlp", "vit")]
-    (text,) = _unequal_shapes(pandas.DataFrame([*matched, *beside], columns=COLUMNS))
+    (text,) = unequal_shapes(pandas.DataFrame([*matched, *beside], columns=COLUMNS))
     assert text.endswith("depend on n (see width 144).")
 
 

@@ -1,14 +1,14 @@
-"""Verdicts as a sentence, a table and JSON."""
+"""Verdicts as lines and as JSON."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from bench.analysis.claims import Verdict
+from bench.analysis.claims import ANSWERS, Verdict
 from bench.analysis.verdicts import judge
 from bench.intervals import Interval
-from bench.report.sections.verdicts import interval_json, interval_text, sentence, verdict_table, verdicts_json
+from bench.report.sections.verdicts import claim_lines, interval_json, interval_text, verdicts_json
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
 from tests.report.conftest import MakeData
 
@@ -31,66 +31,30 @@ def judged(**fields: Any) -> list[Verdict]:
     )
 
 
-def test_the_sentence_says_what_was_decided_and_no_more() -> None:
-    text = sentence(judged())
-    assert text.startswith(
-        "gMLP does not escape n^2: its FLOPs are quadratic in n like attention's. "
-        "The n^2 terms hold 97.6 % of attention's FLOPs at n = 4097 and 97.6 % of gMLP's FLOPs at n = 4097."
-    )
-    assert (
-        "gMLP stores n^2 weights, explicit attention stores n^2 activations and fused attention stores almost no n^2 activations." in text
-    )
-    assert "The time of vit (math), vit (flash) and gmlp is quadratic in n." in text
-    assert "gmlp is faster at n = 17" in text
-    assert "accuracy" not in text
-    assert text.endswith(".")
-
-
-def test_a_quick_run_says_that_it_decides_nothing() -> None:
-    text = sentence(judged(quick=True, caveat="A quick run."), "A quick run.")
-    assert text == "This run decides none of the claims about quadratic cost; the table lists the data that each claim needs."
-
-
-def test_every_verdict_has_a_row_that_leads_to_its_cells() -> None:
+def test_every_verdict_has_a_line_that_leads_to_its_cells() -> None:
     verdicts = judged()
-    table = verdict_table(verdicts)
-    assert len(table.rows) == len(verdicts)
-    found = [
-        (dict(zip(table.headers, row, strict=True)), cells)
-        for row, cells in zip(table.rows, table.row_ids, strict=True)
-        if "Is attention's time quadratic in n over the measured lengths?" in row
-    ]
-    assert [(row["answer"], row["about"], row["rows"]) for row, _ in found] == [
-        ("supported", "vit (math)", "9 rows"),
-        ("supported", "vit (flash)", "9 rows"),
-    ]
+    lines = claim_lines(verdicts)
+    assert len(lines) == len(verdicts)
+    found = [line for line in lines if "Is attention's time quadratic in n over the measured lengths?" in line.text]
+    assert [(line.answer, line.text.partition(":")[0]) for line in found] == [("supported", "vit (math)"), ("supported", "vit (flash)")]
     lengths = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
-    assert [cells.split("|") for _, cells in found] == [[f"cell-{series}-{n}" for n in lengths] for series in (1, 2)]
-    assert all(row["measured"].startswith("share of n^2 at n = 4097: 9") for row, _ in found)
-    assert all(row["where"].startswith("infer") for row, _ in found)
-    assert [header for header, badge in zip(table.headers, table.badges, strict=True) if badge] == ["answer"]
-    assert "predicted because" not in table.headers
+    assert [line.cells for line in found] == [tuple(f"cell-{series}-{n}" for n in lengths) for series in (1, 2)]
+    assert all(line.figure.startswith("share of n^2 at n = 4097: 9") for line in found)
+    assert all("Where: infer" in line.more for line in found)
+    assert not any("Predicted because" in line.more for line in found)
 
 
-def test_decided_verdicts_come_first_each_answer_in_order() -> None:
-    claim = judged()[0].claim
-    answers = ("undecided", "supported", "undecided", "refuted", "supported")
-    table = verdict_table([Verdict(claim=claim, about=f"model {i}", answer=answer, reason="") for i, answer in enumerate(answers)])
-    found = [(row[0], row[table.headers.index("about")]) for row in table.rows]
-    assert found == [
-        ("refuted", "model 3"),
-        ("supported", "model 1"),
-        ("supported", "model 4"),
-        ("undecided", "model 0"),
-        ("undecided", "model 2"),
-    ]
+def test_what_is_decided_comes_first() -> None:
+    answers = [line.answer for line in claim_lines(judged())]
+    assert answers == sorted(answers, key=ANSWERS.index)
+    assert {"supported", "undecided"} <= set(answers)
 
 
 def test_the_other_scopes_stand_beside() -> None:
-    table = verdict_table([other for verdict in judged() for other in verdict.others])
-    rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
-    found = [(row["answer"], row["about"], row["where"].split(",")[0]) for row in rows if "gMLP's time" in row["claim"]]
-    assert found == [("refuted", "gmlp", "train")]
+    lines = claim_lines([other for verdict in judged() for other in verdict.others])
+    found = [(line.answer, line.text.partition(":")[0], line.more) for line in lines if "gMLP's time" in line.text]
+    assert [(answer, about) for answer, about, _ in found] == [("refuted", "gmlp")]
+    assert "Where: train" in found[0][2]
 
 
 def test_figures_in_words() -> None:

@@ -12,14 +12,12 @@ from typing import Any
 import pandas
 from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from bench import numbers
 from bench.analysis.front import EXACT, Axes, on_front
 from bench.analysis.ranking import ON
-from bench.report.charts.matplotlib import Handle, draw_panels
-from bench.report.charts.sheets import Sheet
-from bench.report.charts.style import GREY, LineStyle, SeriesStyle, slug
+from bench.report.charts.lines import LABEL_POINTS, Line, label_ends, panels
+from bench.report.charts.style import GREY, INK, SeriesStyle, display_name, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
 
 X_LABELS = {
@@ -28,7 +26,7 @@ X_LABELS = {
     "latency_ms": "latency (ms)",
     "train_s": "training time of one seed (s)",
 }
-FRONT_COLOR = "#888888"
+MAX_PANELS = 6
 SPREAD = 0.035
 """Spacing of points with nearly equal x, in axis widths.
 
@@ -43,28 +41,28 @@ With unequal class frequencies, the best constant guess scores higher than a uni
 """
 MAX_CHANCE_STRETCH = 0.6
 """Largest relative growth of the y axis to show guessing."""
+NOTE_POINTS = LABEL_POINTS - 1
 
 
-def draw_front(sheet: Sheet, axes: Axes, styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None]) -> Figure:
-    """Draw trained models and the front, panel by panel.
+def draw_front(rows: pandas.DataFrame, axes: Axes, styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None]) -> Figure:
+    """Draw trained models and the front, a panel per task and length.
 
     The rows need `x` and `y` with their bounds, and the column of `with_front`. `chance`: score of guessing by task; None if unknown.
     """
-    rows = sheet.rows
-    labels = [label for label in styles if label in set(rows["label"])]
+    places = list(rows.groupby(["task", "seq_len"], sort=False))[:MAX_PANELS]
     x_limits, y_limits = _x_limits(rows), _y_limits(rows, axes, chance)
-
-    def draw(plot: Plot, panel: pandas.DataFrame) -> None:
+    figure, plots = panels(len(places), [display_name(label) for label in set(rows["label"])])
+    for plot, ((task, n), panel) in zip(plots, places, strict=True):
         points = panel.assign(place=_places(panel["x"], x_limits) if axes.x in EXACT else panel["x"])
-        _draw_front(plot, points, x_limits)
-        for label, series in points.groupby("label", sort=False):
-            _draw_series(plot, series, styles[label], f"series-{slug(str(label))}")
-        _set_x_axis(plot, sorted(set(panel["x"])) if axes.x == "params" else [], x_limits, X_LABELS[axes.x], sheet.num_columns)
+        _set_x_axis(plot, sorted(set(panel["x"])) if axes.x == "params" else [], x_limits, X_LABELS[axes.x])
         _set_y_axis(plot, y_limits, axes.y)
+        _draw_front(plot, points, x_limits)
         _mark_unstable(plot, points, axes)
-        _draw_chance(plot, chance.get(str(panel["task"].iloc[0])), y_limits, GUESSES[axes.y])
-
-    return draw_panels(sheet, draw, _handles(labels, styles, rows))
+        _draw_chance(plot, chance.get(str(task)), y_limits, GUESSES[axes.y])
+        lines = [_draw_series(plot, str(label), series, styles[str(label)]) for label, series in points.groupby("label", sort=False)]
+        label_ends(plot, lines)
+        plot.set_title(f"{task}, n = {n:.0f}" if len(places) > 1 else "")
+    return figure
 
 
 def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series:
@@ -93,26 +91,28 @@ def _draw_front(plot: Plot, points: pandas.DataFrame, limits: tuple[float, float
     """
     front = on_front(points)
     ends = pandas.Series([*front["place"], limits[1]]), pandas.Series([*front["y"], front["y"].iloc[-1]])
-    plot.plot(*ends, color=FRONT_COLOR, linewidth=1, drawstyle="steps-post", zorder=1, gid="front")
+    plot.plot(*ends, color=GREY, linewidth=1, drawstyle="steps-post", zorder=1, gid="front")
     for row in front.to_dict("records"):
         plot.scatter(
             [row["place"]],
             [row["y"]],
             s=170,
             facecolors="none",
-            edgecolors=FRONT_COLOR,
+            edgecolors=GREY,
             linewidths=1.1,
             linestyles="-" if row["front"] == ON else ":",
             zorder=1,
         )
 
 
-def _draw_series(plot: Plot, series: pandas.DataFrame, style: SeriesStyle, gid: str) -> None:
+def _draw_series(plot: Plot, label: str, series: pandas.DataFrame, style: SeriesStyle) -> Line:
     bars: dict[str, Any] = {"yerr": _bar_lengths(series, "y")}
     if series["x_low"].notna().any():
         bars["xerr"] = _bar_lengths(series, "x")
     plot.errorbar(series["place"], series["y"], fmt="none", ecolor=style.color, elinewidth=1.2, capsize=3, **bars)
-    plot.plot(series["place"], series["y"], linestyle="", marker=style.marker, color=style.color, gid=gid)
+    ordered = series.sort_values("place")
+    plot.plot(ordered["place"], ordered["y"], linestyle="", marker=style.marker, color=style.color, gid=f"series-{slug(label)}")
+    return Line(label=display_name(label), style=style, x=list(ordered["place"]), y=list(ordered["y"]))
 
 
 def _bar_lengths(series: pandas.DataFrame, name: str) -> list[pandas.Series]:
@@ -124,7 +124,7 @@ def _bar_lengths(series: pandas.DataFrame, name: str) -> list[pandas.Series]:
 def _mark_unstable(plot: Plot, points: pandas.DataFrame, axes: Axes) -> None:
     for row in points.to_dict("records") if axes.x == "latency_ms" else ():
         if row["latency_stable"] is False:
-            note = plot.annotate("unstable", (row["place"], row["y"]), (7, 5), textcoords="offset points", fontsize=7.5, color="#666666")
+            note = plot.annotate("unstable", (row["place"], row["y"]), (7, 5), textcoords="offset points", fontsize=NOTE_POINTS, color=INK)
             note.set_gid("unstable")
 
 
@@ -140,7 +140,7 @@ def _draw_chance(plot: Plot, chance: float | None, limits: tuple[float, float], 
         margin = 0.02 * (high - low)
         place, text = (high - margin, f"{text}, above this axis") if above else (low + margin, f"{text}, below this axis")
     side = "top" if above else "bottom"
-    plot.text(0.99, place, text, transform=plot.get_yaxis_transform(), ha="right", va=side, fontsize=7.5, color="#666666")
+    plot.text(0.99, place, text, transform=plot.get_yaxis_transform(), ha="right", va=side, fontsize=NOTE_POINTS, color=INK)
 
 
 def _x_limits(rows: pandas.DataFrame) -> tuple[float, float]:
@@ -158,13 +158,13 @@ def _y_limits(rows: pandas.DataFrame, axes: Axes, chance: Mapping[str, float | N
     return low - margin, high + margin
 
 
-def _set_x_axis(plot: Plot, sizes: Sequence[float], limits: tuple[float, float], label: str, num_columns: int) -> None:
+def _set_x_axis(plot: Plot, sizes: Sequence[float], limits: tuple[float, float], label: str) -> None:
     """Set a logarithmic x axis with ticks at `sizes`, otherwise round numbers."""
     plot.set_xscale("log")
     plot.set_xlim(*limits)
     ticks = list(sizes) or round_ticks(*limits)
     width = math.log(limits[1] / limits[0])
-    shown = spaced([math.log(tick / limits[0]) / width for tick in ticks], distance=0.1 if num_columns == 1 else 0.18)
+    shown = spaced([math.log(tick / limits[0]) / width for tick in ticks], distance=0.1)
     kept = [tick for tick, keep in zip(ticks, shown, strict=True) if keep]
     plot.set_xticks(kept, [numbers.count(tick) if tick >= 1000 else f"{tick:g}" for tick in kept])
     plot.set_xticks([], minor=True)
@@ -177,17 +177,3 @@ def _set_y_axis(plot: Plot, limits: tuple[float, float], label: str) -> None:
     decimals = max((len(f"{tick:g}".partition(".")[2]) for tick in ticks), default=0)
     plot.set_yticks(ticks, [f"{tick:.{decimals}f}" for tick in ticks])
     plot.set_ylabel(label)
-
-
-def _handles(labels: Sequence[str], styles: Mapping[str, SeriesStyle], rows: pandas.DataFrame) -> list[Handle]:
-    handles: list[Handle] = [
-        Line2D([], [], color=styles[name].color, linestyle="", marker=styles[name].marker, label=name) for name in labels
-    ]
-    memberships = set(on_front(rows)["front"])
-    for certain, name in ((True, "Pareto front"), (False, "front, not certain")):
-        if any((membership == ON) is certain for membership in memberships):
-            line: LineStyle = "-" if certain else ":"
-            handles.append(
-                Line2D([], [], color=FRONT_COLOR, linewidth=1, linestyle=line, marker="o", markersize=10, fillstyle="none", label=name)
-            )
-    return handles

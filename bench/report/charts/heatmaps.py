@@ -1,112 +1,62 @@
-"""Draw matrices as rows of small heatmaps.
-
-Each row has one colour scale, drawn beside it.
-"""
+"""Draw matrices as rows of small heatmaps on one colour scale."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from numpy.typing import NDArray
+
+from bench.report.charts.lines import LABEL_POINTS
+from bench.report.charts.style import INK
 
 Matrix = NDArray[np.float64]
 
 SIGNED_COLORS, UNSIGNED_COLORS = "RdBu_r", "viridis"
-PANEL_INCHES, GAP = 1.0, 0.08
-LEFT_INCHES, RIGHT_INCHES, TOP_INCHES, BOTTOM_INCHES = 0.75, 0.8, 0.42, 0.08
-TITLE_INCHES = 0.22
-BAR_INCHES, BAR_GAP_INCHES = 0.09, 0.08
-TITLE_POINTS, LABEL_POINTS, TICK_POINTS = 7.5, 8.0, 6.5
-EDGE = "#888888"
+PANEL, GAP = 1.18, 0.12
+LEFT, RIGHT, TOP, BOTTOM = 0.65, 0.75, 0.35, 0.08
+BAR, BAR_GAP = 0.1, 0.12
+"""Sizes in inches."""
 SHOWN_SHARE = 99.5
-"""Percentage of a row's entries within the colour scale.
+"""Percentage of entries within the colour scale.
 
 Without a cut, one large entry would make all others pale.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeatmapRow:
-    """One row of heatmaps.
+def draw_heatmaps(rows: Mapping[str, Sequence[Matrix]], titles: Sequence[str], *, signed: bool, limit: float = 0.0) -> Figure:
+    """Draw named rows of square matrices, a column per title.
 
-    `label`: text beside the row.
-    `matrices`: square, all of one size.
-    `titles`: one text above each matrix.
-    `limit`: end of the colour scale; 0 takes it from the row's largest entries.
+    Signed entries have two colours around a white zero; others run from dark to light. `limit`: end of the colour scale; 0 takes it from the
+    largest entries.
     """
-
-    label: str
-    matrices: tuple[Matrix, ...]
-    titles: tuple[str, ...]
-    limit: float = 0.0
-
-
-def draw_heatmaps(rows: Sequence[HeatmapRow], *, signed: bool) -> Figure:
-    """Draw the rows as one figure.
-
-    Signed entries have two colours around a white zero; others run from dark to light.
-    """
-    num_columns = max(len(row.matrices) for row in rows)
-    width = num_columns * PANEL_INCHES * (1 + GAP)
-    height = TOP_INCHES + BOTTOM_INCHES + len(rows) * (PANEL_INCHES + TITLE_INCHES) - TITLE_INCHES
-    figure = Figure(figsize=(LEFT_INCHES + width + RIGHT_INCHES, height))
-    for place, row in enumerate(rows):
-        bottom = height - TOP_INCHES - place * (PANEL_INCHES + TITLE_INCHES) - PANEL_INCHES
-        axis = _add_axis(figure, LEFT_INCHES, bottom, width)
-        axis.set_xlim(0, num_columns * (1 + GAP))
-        image = _draw_row(axis, row, signed)
-        _draw_scale(figure, image, LEFT_INCHES + width + BAR_GAP_INCHES, bottom, signed)
+    limit = limit or float(np.percentile(np.abs(np.stack([*map(np.stack, rows.values())])), SHOWN_SHARE)) or 1.0
+    inner = (len(titles) * (PANEL + GAP) - GAP, len(rows) * (PANEL + GAP) - GAP)
+    width, height = LEFT + inner[0] + RIGHT, TOP + inner[1] + BOTTOM
+    figure = Figure(figsize=(width, height))
+    for down, (name, matrices) in enumerate(rows.items()):
+        for across, matrix in enumerate(matrices):
+            left, bottom = LEFT + across * (PANEL + GAP), height - TOP - down * (PANEL + GAP) - PANEL
+            axis = figure.add_axes((left / width, bottom / height, PANEL / width, PANEL / height))
+            image = axis.imshow(
+                matrix,
+                cmap=SIGNED_COLORS if signed else UNSIGNED_COLORS,
+                vmin=-limit if signed else 0.0,
+                vmax=limit,
+                interpolation="none",  # keeps an SVG sharp at any size: it holds the entries themselves
+                aspect="auto",
+            )
+            axis.grid(visible=False)
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(True)
+            axis.spines[:].set_linewidth(0.5)
+            axis.set_title(titles[across] if not down else "", loc="center")
+            axis.set_ylabel(name if not across else "", color=INK)
+    bar = figure.add_axes(((LEFT + inner[0] + BAR_GAP) / width, BOTTOM / height, BAR / width, inner[1] / height))
+    ticks = (-limit, 0.0, limit) if signed else (0.0, limit)
+    scale = figure.colorbar(image, cax=bar, ticks=list(ticks))
+    scale.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=LABEL_POINTS - 1)
+    scale.ax.tick_params(length=2, pad=2)
+    scale.outline.set_linewidth(0.5)
     return figure
-
-
-def _draw_row(axis: Axes, row: HeatmapRow, signed: bool) -> AxesImage:
-    """Draw a row's matrices; return one image for the colour scale.
-
-    They share one axis, because one axis per matrix would take minutes to draw.
-    """
-    limit = row.limit or float(np.percentile(np.abs(row.matrices), SHOWN_SHARE)) or 1.0
-    for place, (matrix, title) in enumerate(zip(row.matrices, row.titles, strict=True)):
-        left = place * (1 + GAP)
-        image = axis.imshow(
-            matrix,
-            cmap=SIGNED_COLORS if signed else UNSIGNED_COLORS,
-            vmin=-limit if signed else 0.0,
-            vmax=limit,
-            extent=(left, left + 1, 0, 1),
-            interpolation="none",  # keeps an SVG sharp at any size: it holds the entries themselves
-            aspect="auto",
-        )
-        axis.plot([left, left + 1, left + 1, left, left], [0, 0, 1, 1, 0], color=EDGE, linewidth=0.5, clip_on=False)
-        axis.text(left + 0.5, 1.03, title, ha="center", va="bottom", fontsize=TITLE_POINTS, linespacing=1.25)
-    axis.set_ylim(0, 1)
-    axis.set_ylabel(row.label, fontsize=LABEL_POINTS)
-    return image
-
-
-def _draw_scale(figure: Figure, image: AxesImage, left: float, bottom: float, signed: bool) -> None:
-    axis = _add_axis(figure, left, bottom, BAR_INCHES)
-    low, high = image.get_clim()
-    ticks = (low, 0.0, high) if signed else (low, high)
-    bar = figure.colorbar(image, cax=axis, ticks=list(ticks))
-    bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=TICK_POINTS)
-    bar.ax.tick_params(length=2, pad=2)
-    bar.outline.set_linewidth(0.5)
-
-
-def _add_axis(figure: Figure, left: float, bottom: float, width: float) -> Axes:
-    """Add a bare axis of height `PANEL_INCHES`, without spines, ticks or grid.
-
-    Positions and sizes are in inches.
-    """
-    across, down = figure.get_size_inches()
-    axis = figure.add_axes((left / across, bottom / down, width / across, PANEL_INCHES / down))
-    axis.grid(visible=False)
-    axis.spines[:].set_visible(False)
-    axis.set_xticks([])
-    axis.set_yticks([])
-    return axis

@@ -1,6 +1,6 @@
-"""Define the look of figures: fonts, colours, markers and lines.
+"""Define the look of figures: colours by role, markers, lines and fonts.
 
-Each series has a fixed colour, marker and line style, so a grey print stays readable.
+One role has one colour in every figure; markers and line styles differ too, so a grey print stays readable.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,37 +18,51 @@ import matplotlib.style
 
 LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
 
-# Okabe and Ito, "Color Universal Design", without yellow, which is too pale on white
-VERMILLION, BLUE, GREEN, PURPLE = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
-ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#999999"
-HOLLOW = "white"
-DEFAULT_KERNEL = " (auto)"
+INK, GRID, PAPER = "#1b1f24", "#d8dce2", "#fefefe"
+"""Text and axes, grid lines, background.
+
+No other part of a figure has these colours: the page replaces them by those of its light or dark theme.
+"""
+DARK = {INK: "#e6e8eb", GRID: "#3a4048", PAPER: "#14171a"}
+# Okabe and Ito, "Color Universal Design"; where theirs is too pale, a darker one: each has a contrast of 3:1 on both papers
+VERMILLION, BLUE, GREEN, PURPLE = "#d55e00", "#0072b2", "#009e73", "#9a5fc4"
+OCHRE, PINK, TEAL, BROWN, GREY = "#a67c00", "#c4528c", "#2a8c9e", "#a0694b", "#7b7d80"
 HASH_SALT = "gmlp-bench"
 SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
+    # the stack of the page; matplotlib measures with the first that is installed
+    "font.family": "sans-serif",
+    "font.sans-serif": ["system-ui", "DejaVu Sans"],
     "font.size": 9,
+    "text.color": INK,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
     "axes.labelsize": 9,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.facecolor": PAPER,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "legend.handlelength": 3.2,
     "lines.linewidth": 1.6,
-    "lines.markersize": 6,
+    "lines.markersize": 5,
     "hatch.linewidth": 0.6,
+    "figure.facecolor": PAPER,
     "savefig.dpi": 120,
     # names come from the user, so a dollar sign must not start a formula
     "text.parse_math": False,
-    # outlines need no font on the reader's machine; a fixed salt gives equal data equal bytes
-    "svg.fonttype": "path",
+    # text stays text: a reader can search and copy it, and the page sets its font and colour
+    "svg.fonttype": "none",
+    # a fixed salt gives equal data equal bytes
     "svg.hashsalt": HASH_SALT,
     # TrueType, which journals require
     "pdf.fonttype": 42,
@@ -61,29 +76,12 @@ class SeriesStyle:
     line: LineStyle
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartStyle:
-    """One part of a stacked bar."""
-
-    color: str
-    hatch: str
-
-
-RESERVED = {
-    "gmlp": SeriesStyle(color=VERMILLION, marker="o", line="-"),
-    "vit": SeriesStyle(color=BLUE, marker="s", line="--"),
-    "transformer": SeriesStyle(color=GREEN, marker="^", line="-."),
-}
-SPARE_COLORS = (PURPLE, ORANGE, SKY, BLACK)
-SPARE_MARKERS = ("D", "v", "P", "X", "<")
-SPARE_LINES: tuple[LineStyle, ...] = (":", (0, (6, 2)), (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), "-")
-PARTS = (
-    PartStyle(color="#DDDDDD", hatch=""),
-    PartStyle(color=SKY, hatch="//"),
-    PartStyle(color=VERMILLION, hatch=""),
-    PartStyle(color=PURPLE, hatch="xx"),
-    PartStyle(color=GREY, hatch=".."),
-)
+ROLES = {"gmlp": VERMILLION, "fused": BLUE, "explicit": PURPLE, "transformer": GREEN}
+SPARE_COLORS = (OCHRE, TEAL, PINK, BROWN, GREY)
+MARKERS = {VERMILLION: "osDvP", BLUE: "s^DvP", PURPLE: "Dv^P<", GREEN: "^PvX<"}
+SPARE_MARKERS = "vPX<D>"
+LINES: tuple[LineStyle, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (5, 1, 1, 1, 1, 1)))
+SPARE_LINES = (*LINES[1:], "-")
 
 
 @contextlib.contextmanager
@@ -102,22 +100,53 @@ def figure_style() -> Iterator[None]:
 def series_styles(labels: Sequence[str]) -> dict[str, SeriesStyle]:
     """Return a style for each label.
 
-    The three families always look the same. All other labels, including a family with another attention kernel, take styles in order. A
-    colour repeats with another marker, for up to twenty labels.
+    Labels of one role share its colour and differ in marker and line. A model with options has the role's colour only if it is the role's one
+    model; other labels take spare styles in order.
     """
-    others = [label for label in dict.fromkeys(labels) if _family(label) not in RESERVED]
-    spare = {label: _spare(i) for i, label in enumerate(others)}
-    return {label: RESERVED.get(_family(label)) or spare[label] for label in dict.fromkeys(labels)}
+    distinct = list(dict.fromkeys(labels))
+    num_of_role = Counter(map(role_of, distinct))
+    used: Counter[str] = Counter()
+    found: dict[str, SeriesStyle] = {}
+    for label in distinct:
+        role = role_of(label)
+        if "+" in label.removeprefix(METAFORMER) and num_of_role[role] > 1:
+            role = ""
+        found[label] = _of_role(ROLES[role], used[role]) if role else _spare(used[role])
+        used[role] += 1
+    return found
 
 
-def _family(label: str) -> str:
-    """Return the label without the name of the default attention kernel."""
-    return label.removesuffix(DEFAULT_KERNEL)
+def role_of(label: str) -> str:
+    """Return the role of a model, such as `explicit` for `vit (math)`.
+
+    Models of other families have none: "".
+    """
+    model, _, kernel = label.removesuffix(")").partition(" (")
+    family = MODEL.match(model)
+    if family is None:
+        return ""
+    if family[1] == "gmlp":
+        return "gmlp"
+    return "explicit" if kernel == "math" else "transformer" if family[1] == "transformer" else "fused"
 
 
-def part_styles(parts: Sequence[str]) -> dict[str, PartStyle]:
-    """Return a style for each part of a stacked bar, in order."""
-    return {part: PARTS[i % len(PARTS)] for i, part in enumerate(parts)}
+def display_name(label: str) -> str:
+    """Return the name of a model as figures show it: `fused ViT`."""
+    model, _, kernel = label.removesuffix(")").partition(" (")
+    name = model.removeprefix(METAFORMER).replace("_", " ").replace(":", " ") if model.startswith(METAFORMER) else model
+    for written, spoken in NAMES.items():
+        if name == written or name.startswith((f"{written}-", f"{written}+")):
+            name = spoken + SIZE.sub(lambda size: size[0].upper(), name.removeprefix(written))
+    return f"{KERNELS.get(kernel, kernel)} {name}" if kernel else name
+
+
+METAFORMER = "metaformer+mixer="
+MODEL = re.compile(r"(?:metaformer\+mixer=)?(gmlp|vit|deit|transformer|attention)(?:-[a-z]+)?(?:-[0-9]+)?(?:\+.*)?$")
+"""A model of a family with a role: published variants and options included."""
+SIZE = re.compile(r"^-[a-z]")
+"""The size of a published variant begins with a capital: gMLP-Ti."""
+NAMES = {"gmlp": "gMLP", "vit": "ViT", "deit": "DeiT", "transformer": "Transformer"}
+KERNELS = {"auto": "fused", "math": "explicit"}
 
 
 def slug(text: str) -> str:
@@ -131,10 +160,14 @@ def slug(text: str) -> str:
     return f"{safe[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}".lstrip("-")
 
 
-def _spare(i: int) -> SeriesStyle:
-    # four colours and five markers give twenty pairs before one repeats
+def _of_role(color: str, place: int) -> SeriesStyle:
+    return SeriesStyle(color=color, marker=MARKERS[color][place % len(MARKERS[color])], line=LINES[place % len(LINES)])
+
+
+def _spare(place: int) -> SeriesStyle:
+    # five colours and six markers give thirty pairs before one repeats
     return SeriesStyle(
-        color=SPARE_COLORS[i % len(SPARE_COLORS)],
-        marker=SPARE_MARKERS[i % len(SPARE_MARKERS)],
-        line=SPARE_LINES[i % len(SPARE_LINES)],
+        color=SPARE_COLORS[place % len(SPARE_COLORS)],
+        marker=SPARE_MARKERS[place % len(SPARE_MARKERS)],
+        line=SPARE_LINES[place % len(SPARE_LINES)],
     )

@@ -3,39 +3,54 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
+from bench import numbers
+
 STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9))
 ENOUGH_TICKS = 3
 MAX_TICKS = 8
-LENGTH_MARGIN = 0.12
+LENGTH_MARGIN = 0.05
+MAX_POWERS = 7
 MIN_LABEL_DISTANCE = 0.075
-CROWDED_LABELS = 6
-LENGTH_LABEL = "seq_len n (tokens)"
+BYTES_MARGIN = 1.3
+RATIOS = (
+    (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0),
+    (0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0),
+    (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
+)
+"""Ticks of ratios, fine to coarse: the first with few enough in range is used."""
+MAX_RATIOS = 6
+MIN_RATIO, RATIO_MARGIN = 1.1, 1.06
+LENGTH_LABEL = "sequence length n (tokens)"
 
 
 def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
-    """Set a logarithmic x axis with a tick at every measured n.
+    """Set a logarithmic x axis with ticks at powers of two.
 
-    A label that would touch the previous one is omitted; its tick stays.
+    Without two powers between them, lengths have a tick each, unless its label would touch the previous one.
     """
     values = sorted(set(lengths))
     low, high = math.log(values[0]), math.log(values[-1])
     span = (high - low) or math.log(4)
     middle, half = (low + high) / 2, span * (0.5 + LENGTH_MARGIN)
-    axis.set_xscale("log")
+    axis.set_xscale("log", base=2)
     axis.set_xlim(math.exp(middle - half), math.exp(middle + half))
-    apart = [value for value in values if value + 1 not in values]  # of two adjacent lengths (16 and 17), only the longer has a label
-    labelled = {value for value, keep in zip(apart, spaced([math.log(value) / (2 * half) for value in apart]), strict=True) if keep}
-    shown = [value in labelled for value in values]
-    texts = [f"{value:.0f}" if keep else "" for value, keep in zip(values, shown, strict=True)]
-    _set_ticks(axis, "x", values, texts)
-    if sum(shown) > CROWDED_LABELS:
-        axis.tick_params(axis="x", labelrotation=45)
+    ticks = powers_of_two(math.exp(middle - half), math.exp(middle + half))
+    if len(values) == 1 or len(ticks) < 2:
+        ticks = [value for value, keep in zip(values, spaced([math.log(value) / (2 * half) for value in values]), strict=True) if keep]
+    _set_ticks(axis, "x", ticks, [f"{tick:.0f}" for tick in ticks])
     axis.set_xlabel(LENGTH_LABEL)
+
+
+def powers_of_two(low: float, high: float) -> list[float]:
+    """Return at most `MAX_POWERS` evenly spaced powers of two."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    return [2.0**power for power in range(first, last + 1, max(1, math.ceil((last - first + 1) / MAX_POWERS)))]
 
 
 def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
@@ -53,15 +68,24 @@ def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], 
     axis.set_ylabel(label)
 
 
-def value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
-    """Set a linear y axis from zero, with round ticks.
+def ratio_axis(axis: Axes, values: Sequence[float], label: str) -> None:
+    """Set a logarithmic y axis for ratios around 1."""
+    low, high = min(*values, 1 / MIN_RATIO) / RATIO_MARGIN, max(*values, MIN_RATIO) * RATIO_MARGIN
+    axis.set_yscale("log")
+    axis.set_ylim(low, high)
+    in_range = [[tick for tick in ticks if low <= tick <= high] for ticks in RATIOS if ticks[0] <= 2 * low and high <= 2 * ticks[-1]]
+    ticks = next((found for found in in_range if len(found) <= MAX_RATIOS), round_ticks(low, high))
+    _set_ticks(axis, "y", ticks, [f"{tick:g}\N{MULTIPLICATION SIGN}" for tick in ticks])
+    axis.set_ylabel(label)
 
-    `text` formats a tick.
-    """
-    high = 1.08 * max(values)
-    axis.set_ylim(0, high)
-    ticks = linear_ticks(0, high, num=5)
-    _set_ticks(axis, "y", ticks, [text(tick) for tick in ticks])
+
+def bytes_axis(axis: Axes, values: Sequence[float], label: str) -> None:
+    """Set a logarithmic y axis for bytes, with ticks at powers of two."""
+    low, high = min(values) / BYTES_MARGIN, max(values) * BYTES_MARGIN
+    axis.set_yscale("log", base=2)
+    axis.set_ylim(low, high)
+    ticks = powers_of_two(low, high)
+    _set_ticks(axis, "y", ticks, [re.sub(r"\.0+ ", " ", numbers.bytes_text(tick)) for tick in ticks])
     axis.set_ylabel(label)
 
 

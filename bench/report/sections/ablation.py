@@ -12,13 +12,13 @@ from typing import Any
 from bench import numbers
 from bench.analysis.effects import COSTS, QUALITIES, Effect
 from bench.analysis.study import Study
-from bench.report.document import Block, Paragraph, TableBlock
+from bench.report.document import Block, TableBlock
 from bench.report.sections.arm_facts import fact_blocks
-from bench.report.sections.verdicts import answer_sentence, interval_json, interval_text, plain_value, verdict_table
+from bench.report.sections.verdicts import interval_json, interval_text, plain_value
 from bench.report.tables import Table
 from bench.spec import MEASURES, Measure, Part
 
-CAPTION = (
+PREDICTIONS_CAPTION = (
     "The plan states each prediction, with the size of effect that counts, before the first measurement. A prediction is supported if its whole "
     "interval lies within the predicted range, refuted if the whole interval lies outside, and undecided otherwise. Intervals hold for all effects "
     "on one measure of this run together (Bonferroni, 95 %)."
@@ -30,19 +30,6 @@ TARGETS_CAPTION = (
 )
 NO_EFFECT = "no difference shown"
 Row = Mapping[str, Any]
-
-
-def question_blocks(study: Study) -> tuple[Block, ...]:
-    """Return the question, its verdicts and its reasons; () without a question."""
-    question = study.plan.question
-    if question is None:
-        return ()
-    statement = tuple(Paragraph(text=" ".join(text.split())) for text in question.statement.split("\n\n"))
-    lead = Paragraph(text=f"{question.text} {answer_sentence(study.prediction_verdicts)}".strip())
-    if not study.prediction_verdicts:
-        return (lead, *statement)
-    caption = f"{CAPTION} {TARGETS_CAPTION}" if any(prediction.is_target for prediction in study.predictions) else CAPTION
-    return (lead, TableBlock(table=verdict_table(study.prediction_verdicts), caption=caption), *statement)
 
 
 def effect_blocks(study: Study) -> tuple[Block, ...]:

@@ -1,261 +1,246 @@
-"""Say which model is fastest at each size and length.
+"""Answer a run's question in at most three short sentences.
 
-`bench.analysis.ranking` decides; this module claims no other difference.
+`bench.analysis` decides what is shown; this module claims no other difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas
 
-from bench import numbers
-from bench.analysis.frame import TRAINING_KEYS, WORK_KEYS, constant_work, incomplete, varying, work_text
-from bench.analysis.ranking import RankedModel, Ranking
-from bench.analysis.series import row_values
+from bench import catalog, numbers
+from bench.analysis.claims import ANSWERS, SUPPORTED, UNDECIDED, Verdict
+from bench.analysis.crossover import ClosedCrossing, ClosedForm, Crossovers
+from bench.analysis.effects import QUALITIES, Effect, place_text
+from bench.analysis.frame import incomplete
+from bench.analysis.front import GROUP, accuracies_of
+from bench.analysis.growth import PEAK
+from bench.analysis.peers import PeerComparison
+from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
-from bench.planning.same_width import MATCHED, UNEQUAL_BOUND, are_unequal, policy_of
-from bench.report.document import Block, Paragraph, TableBlock
-from bench.report.sections.wording import POLICIES, join_names, spell_out_policy
-from bench.report.tables import Table
+from bench.report.sections import winners
+from bench.report.sections.wording import join_names, spell_out_model
+from bench.spec import FASTEST_PEER, MEASURES, Plan
 
-MAX_SENTENCES = 4
-MAX_CHARACTERS = 1500
-MAX_UNEQUAL = 2
-TOO_MANY = "Too many combinations for one paragraph: the table names the fastest model of each and says whether its lead is shown."
-NO_LATENCY = "No latency was measured, so this run does not say which model is faster."
-ACCURACY_NOTE = "Accuracy, mean and 95 % interval over seeds (bench compare tests the differences):"
-
-
-def answer(study: Study) -> tuple[Block, ...]:
-    """Return one paragraph, then the table of comparisons behind it."""
-    text = answer_text(study)
-    blocks: list[Block] = [Paragraph(text=text if len(text) <= MAX_CHARACTERS else TOO_MANY)]
-    if any(ranking.others for ranking in study.rankings):
-        keys = (*varying(study.frame), "size")
-        blocks.append(TableBlock(table=_table(study.rankings, keys), caption=_table_caption(study)))
-    return tuple(blocks)
+MAX_SENTENCES = 3
+MAX_EFFECTS = 3
+MAX_PAIRS = 4
+MAX_MODELS = 6
+GMLP = "gmlp"
+NOTHING = "This run measured nothing that can be compared."
+POINTS = ("accuracy", "exact_accuracy")
+"""Fractions, whose differences are percentage points."""
+EQUAL_SIZE = "equal size"
+AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "shape": "equal width"}
+PHASES = {"infer": "inference", "train": "training"}
 
 
-def answer_text(study: Study) -> str:
-    """Return the paragraph: noise, speed, accuracy, failures."""
-    frame = study.frame
-    return " ".join([*_noise(study.control), *_speed(study.rankings, frame), *_quality(frame), *_failures(frame)])
-
-
-def _noise(control: Mapping[str, Any] | None) -> list[str]:
-    if control is not None and not control.get("contains_one") and not control.get("interleaved"):
-        return ["The A/A control failed on this noisy machine: every difference in time below is provisional."]
-    return []
-
-
-def _speed(rankings: Sequence[Ranking], frame: pandas.DataFrame) -> list[str]:
-    if not rankings:
-        return [NO_LATENCY]
-    if not any(ranking.others for ranking in rankings):
-        return ["No two models were timed at the same size, length and workload, so this run compares nothing."]
-    groups: dict[str, list[Ranking]] = {}
-    for ranking in rankings:
-        groups.setdefault(_place(ranking.group), []).append(ranking)
-    sentences = [_group_sentence(place, members) for place, members in list(groups.items())[:MAX_SENTENCES]]
-    if len(groups) > MAX_SENTENCES:
-        sentences.append(f"The table has {len(groups) - MAX_SENTENCES} more combinations.")
-    sentences += _unequal_shapes(frame)
-    unmatched = sorted(set(frame.loc[~frame["match"].isin(MATCHED), "match"]))
-    if unmatched:
-        policies = ", ".join(POLICIES.get(policy, policy) for policy in unmatched)
-        sentences.append(f"Not all sizes are matched ({policies}): a faster model may simply be a smaller one.")
-    return sentences
-
-
-def _unequal_shapes(frame: pandas.DataFrame) -> list[str]:
-    """Name lengths at which models of equal cost have very different shapes.
-
-    Shapes differ a lot if one model is less than half as wide as another, or if most of its parameters depend on n.
-    """
-    compared = frame[frame["match"].isin(MATCHED) & frame["width"].notna()]
-    found = []
-    for (_, n), members in compared.drop_duplicates(["model", "size", "seq_len"]).groupby(["size", "seq_len"], sort=False):
-        if len(members) < 2:
-            continue
-        shares = (members["params_seq"] / members["params"]).fillna(0.0)
-        if not are_unequal(list(members["width"]), list(shares)):
-            continue
-        narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
-        facts = [
-            f"{numbers.percent(row['params_seq'] / row['params'])} of {row['model']}'s parameters depend on n"
-            for row in row_values(members[shares > UNEQUAL_BOUND])
-        ]
-        if narrow["width"] < UNEQUAL_BOUND * wide["width"]:
-            facts.insert(
-                0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
-            )
-        found.append(f"at n = {numbers.whole(n)}, {', and '.join(facts)}{_pointer_to_one_width(frame, narrow, wide)}")
-    more = f", and {len(found) - MAX_UNEQUAL} more" if len(found) > MAX_UNEQUAL else ""
-    return [f"Models of equal cost have very different shapes: {'; '.join(found[:MAX_UNEQUAL])}{more}."] if found else []
-
-
-def _pointer_to_one_width(frame: pandas.DataFrame, narrow: pandas.Series, wide: pandas.Series) -> str:
-    """Point to the comparison at one width, unless widths are equal."""
-    if narrow["width"] == wide["width"]:
-        return ""
-    policy = policy_of(int(wide["width"]))
-    return f" (see {policy})" if policy in set(frame["match"]) else f" (for one width: --{policy})"
-
-
-def _place(group: Mapping[str, Any]) -> str:
-    return ", ".join(spell_out_policy(work_text(key, value)) for key, value in group.items() if key != "seq_len")
-
-
-def _group_sentence(place: str, rankings: Sequence[Ranking]) -> str:
-    """Write one sentence on all lengths of a place.
-
-    Neighbouring lengths with the same outcome share a clause.
-    """
-    clauses: list[tuple[str, list[Ranking]]] = []
-    for ranking in sorted(rankings, key=lambda ranking: float(ranking.group["seq_len"])):
-        outcome = _outcome(ranking)
-        if clauses and clauses[-1][0] == outcome:
-            clauses[-1][1].append(ranking)
-        else:
-            clauses.append((outcome, [ranking]))
-    return f"{place[:1].upper()}{place[1:]}: " + "; ".join(_clause(outcome, members) for outcome, members in clauses) + "."
-
-
-def _outcome(ranking: Ranking) -> str:
-    """Name the fastest model, its equals, slower models and open pairs."""
-    if not ranking.others:
-        return f"only {ranking.best} was timed"
-    if not ranking.tied:
-        return f"{ranking.best} is fastest"
-    equal = [pair.other for pair in ranking.tied if pair.equal]
-    undecided = [pair for pair in ranking.tied if not pair.equal]
-    slower = [pair.other for pair in ranking.others if pair.shown]
-    parts = [f"{join_names([ranking.best, *equal])} are equal within {numbers.percent(ranking.margin)}"] if equal else []
-    if slower:
-        parts.append(f"{ranking.best} is faster than {join_names(slower)}")
-    if undecided:
-        parts.append(f"no difference is shown between {join_names([ranking.best, *(pair.other for pair in undecided)])}")
-        parts += [f"{rounds} would decide"] if (rounds := _rounds_text(undecided)) else []
-    return ", and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
-
-
-def _rounds_text(pairs: Sequence[RankedModel]) -> str:
-    """Write the rounds that would decide all pairs: `about 11 rounds`.
-
-    Returns "" if a pair has no estimate.
-    """
-    needed = [pair.rounds_needed for pair in pairs]
-    known = [num for num in needed if num is not None]
-    return f"about {max(known)} rounds" if len(known) == len(needed) else ""
-
-
-def _clause(outcome: str, rankings: Sequence[Ranking]) -> str:
-    """Write one clause on lengths with the same outcome.
-
-    Example: `at n = 17 and 65, vit is fastest (gmlp takes 1.15 to 1.34 times as long)`.
-    """
-    lengths = join_names([numbers.whole(ranking.group["seq_len"]) for ranking in rankings])
-    clause = f"at n = {lengths}, {outcome}"
-    if not rankings[0].others or rankings[0].tied:
-        return clause
-    next_best: dict[str, list[RankedModel]] = {}
-    for ranking in rankings:
-        next_best.setdefault(ranking.others[0].other, []).append(ranking.others[0])
-    return f"{clause} ({', '.join(_margin(other, pairs) for other, pairs in next_best.items())})"
-
-
-def _margin(other: str, pairs: Sequence[RankedModel]) -> str:
-    within = ", within the margin" if all(pair.equal for pair in pairs) else ""
-    if len(pairs) == 1:
-        return f"{other} takes {_ratio(pairs[0])} times as long{within}"
-    ratios = sorted(pair.ratio for pair in pairs)
-    ends = dict.fromkeys((numbers.ratio(ratios[0]), numbers.ratio(ratios[-1])))
-    return f"{other} takes {' to '.join(ends)} times as long{within}"
-
-
-def _quality(frame: pandas.DataFrame) -> list[str]:
-    """List mean accuracies, highest first, without naming a winner.
-
-    Naming one needs a test on the same test items: see `bench compare`.
-    """
-    trained = frame[frame["accuracy"].notna()].drop_duplicates(TRAINING_KEYS)
-    places = list(trained.groupby(["task", "size", "seq_len"], sort=False))
-    if not places:
-        return []
-    texts = [
-        f"{task} at {spell_out_policy(size)}, n = {numbers.whole(n)}: {_means(members)}"
-        for (task, size, n), members in places[:MAX_SENTENCES]
-    ]
-    more = f"; {len(places) - MAX_SENTENCES} more in the table" if len(places) > MAX_SENTENCES else ""
-    return [f"{ACCURACY_NOTE} {'; '.join(texts)}{more}."]
-
-
-def _means(members: pandas.DataFrame) -> str:
-    ordered = members.sort_values(["accuracy", "model"], ascending=[False, True])
-    return ", ".join(
-        f"{row['model']}{f' ({recipe})' if (recipe := row['recipe']) else ''} "
-        f"{numbers.fraction(row['accuracy'], row['accuracy_low'], row['accuracy_high'])}"
-        for row in row_values(ordered)
-    )
-
-
-def _failures(frame: pandas.DataFrame) -> list[str]:
-    statuses = incomplete(frame)["status"].value_counts()
-    named = ", ".join(f"{num} {status}" for status, num in sorted(statuses.items()))
-    return [f"Not measured in full: {statuses.sum()} of {len(frame)} configurations ({named})."] if named else []
-
-
-def _table(rankings: Sequence[Ranking], keys: Sequence[str]) -> Table:
-    work = [key for key in keys if key in WORK_KEYS]
-    found = [ranking for ranking in rankings if ranking.others]
-    rows = tuple(
-        (*_group_texts(ranking, work), ranking.best, *_pair_texts(pair, ranking.margin)) for ranking in found for pair in ranking.others
-    )
-    headers = ("size", "n", *(key.replace("_", " ") for key in work), "fastest", "compared with", "ratio", "verdict")
-    numeric = (False, True, *(False for _ in work), False, False, True, False)
-    return Table(headers=headers, numeric=numeric, rows=rows)
-
-
-def _group_texts(ranking: Ranking, work: Sequence[str]) -> tuple[str, ...]:
-    group = ranking.group
-    return (spell_out_policy(str(group["size"])), numbers.whole(group["seq_len"]), *(work_text(key, group[key]) for key in work))
-
-
-def _pair_texts(pair: RankedModel, margin: float) -> tuple[str, str, str]:
-    equal = f"equal within {numbers.percent(margin)}"
-    if pair.shown:
-        verdict = f"{pair.other} is slower{f', {equal}' if pair.equal else ''}"
-    elif pair.equal:
-        verdict = equal
-    else:
-        rounds = _rounds_text([pair])
-        verdict = f"no difference shown: {pair.why}{f' ({rounds} would decide)' if rounds else ''}"
-    return pair.other, _ratio(pair), verdict
-
-
-def _ratio(pair: RankedModel) -> str:
-    return numbers.ratio(pair.ratio, pair.low, pair.high)
-
-
-def _table_caption(study: Study) -> str:
-    rankings = [ranking for ranking in study.rankings if ranking.others]
-    conditions = constant_work(study.frame)
-    lead = "Latency of each model over that of the fastest."
-    if not study.timings:
-        how = (
-            "Each ratio divides two medians, not paired by round. A difference is shown if the two 95 % intervals do not overlap and both "
-            "configurations are stable. No correction for the number of comparisons."
+def question_of(plan: Plan) -> str:
+    """Return the plan's question, or make one from what it compares."""
+    if plan.question:
+        return plan.question.text.replace("n^2", "n²")
+    if plan.name in catalog.names("ablations"):
+        return catalog.summary("ablations", plan.name)
+    models = list(dict.fromkeys(spell_out_model(planned.cell.model.name) for planned in plan.cells))
+    if not models:
+        return plan.name
+    named = [*models[:MAX_MODELS], *([f"{len(models) - MAX_MODELS} more"] if len(models) > MAX_MODELS else [])]
+    best = [word for metric, word in (("latency", "fastest"), ("accuracy", "most accurate")) if metric in plan.metrics]
+    if len(models) == 1 or not best:
+        several = len({planned.cell.model.shape.seq_len for planned in plan.cells}) > 1
+        subject = "memory" if set(plan.metrics) == {"params", "memory"} else "cost"
+        return (
+            f"How does the {subject} of {join_names(named)} grow with n?" if several else f"What is the {subject} of {join_names(named)}?"
         )
-        return f"{lead} {how} Conditions: {conditions}."
-    bound = 1 + rankings[0].margin
-    interleaved = all(pair.interleaved for ranking in rankings for pair in ranking.others)
-    how_paired = "each round's value is the median over blocks in which the two took turns" if interleaved else "paired by round"
-    how = (
-        f"Each ratio is a geometric mean over rounds with a plain 95 % t-interval; {how_paired}. Of every seven rounds the highest and the "
-        f"lowest are left out. Verdicts hold for all {rankings[0].num_pairs} ratios of the table together (Bonferroni): slower if the 95 % "
-        f"interval excludes 1, equal if the 90 % interval lies within 1 / {bound:g} to {bound:g}. "
-        "A ratio without an interval divides two medians, since no rounds could be paired."
-    )
-    return f"{lead} {how} Conditions: {conditions}."
+    policies = sorted({planned.sizing.match for planned in plan.cells})
+    equal = "" if policies == ["none"] else f" at {AT_EQUAL.get(policies[0], EQUAL_SIZE) if len(policies) == 1 else EQUAL_SIZE}"
+    return f"Which is {join_names(best)}{equal}: {' or '.join(part for part in (', '.join(named[:-1]), named[-1]) if part)}?"
+
+
+def answer_sentences(study: Study) -> tuple[str, ...]:
+    """Return the answer: at most three sentences."""
+    if study.peers:
+        found = [*_peer_means(study.peers), *_predictions(study)]
+    elif study.prediction_verdicts:
+        found = [*_shown_effects(study), *_predictions(study)]
+    else:
+        times = winners.sentences(study)
+        found = [*times, *(() if times else (*_failures(study), *_crossings(study))), *_third(study)]
+        if times and study.caveat:
+            found[0] = f"{'A first look' if study.plan.settings.quick else 'On a noisy machine'}: {times[0][:1].lower()}{times[0][1:]}"
+    return tuple(found[:MAX_SENTENCES]) or (NOTHING,)
+
+
+def _third(study: Study) -> Iterator[str]:
+    if study.plan.question:
+        yield from _growth(study.verdicts)
+    accuracy = list(_accuracy(study))
+    yield from accuracy
+    if not accuracy and any(verdict.decided for verdict in study.verdicts):
+        yield f"Of {len(study.verdicts)} claims about quadratic cost {_counts(study.verdicts)}."
+
+
+def _counts(verdicts: Sequence[Verdict]) -> str:
+    """Write `12 are supported, 1 is refuted and 5 are undecided`."""
+    found = Counter(verdict.answer for verdict in verdicts)
+    return join_names([f"{found[answer]} {'is' if found[answer] == 1 else 'are'} {answer}" for answer in ANSWERS if found[answer]])
+
+
+def _growth(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Say how large the n^2 share of FLOPs is, if both kinds of model are shown to be quadratic."""
+    shares = []
+    for name, kind in (("attention_flops_quadratic", "attention's"), ("gmlp_flops_quadratic", "gMLP's")):
+        found = [verdict.estimates[0] for verdict in verdicts if verdict.claim.name == name and verdict.answer == SUPPORTED]
+        if found:
+            largest = max(found, key=lambda estimate: estimate.value.estimate)
+            shares.append(f"{numbers.percent(largest.value.estimate)} of {kind} FLOPs {largest.name.removeprefix('share of n^2 ')}")
+    if len(shares) == 2:
+        yield f"Neither escapes n²: it holds {join_names(shares)}."
+
+
+def _accuracy(study: Study) -> Iterator[str]:
+    """Name the model of highest mean accuracy, and whether a test shows its lead."""
+    rows, comparisons = accuracies_of(study)
+    groups = [members for _, members in rows.groupby(list(GROUP), sort=False, dropna=False) if len(members) > 1]
+    if not groups:
+        return
+    best = [members.sort_values(["accuracy", "model"], ascending=[False, True]) for members in groups]
+    leads = [_leads(str(members["cell_id"].iloc[0]), members, comparisons) for members in best]
+    tasks = join_names(list(dict.fromkeys(task.partition("+")[0] for task in rows["task"])))
+    if len(best) == 1:
+        first, second = (best[0].iloc[i] for i in (0, 1))
+        means = f"{spell_out_model(first['model'])} has the highest mean accuracy on {tasks} ({numbers.fraction(first['accuracy'])})"
+        next_best = f"{spell_out_model(second['model'])} follows ({numbers.fraction(second['accuracy'])})"
+        yield f"{means}, {next_best}; the difference is {'shown' if leads[0] else 'not shown'}."
+        return
+    (model, num), *_ = Counter(str(members["model"].iloc[0]) for members in best).most_common()
+    shown = sum(lead for lead, members in zip(leads, best, strict=True) if members["model"].iloc[0] == model)
+    where = f"in {num} of {len(best)} comparisons"
+    tested = "all are shown" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} shown"
+    yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}."
+
+
+def _leads(first: str, members: pandas.DataFrame, comparisons: Sequence[Comparison]) -> bool:
+    """Return whether a test shows the first cell above every other of its group."""
+    beaten = {comparison.second_id for comparison in comparisons if comparison.first_id == first and comparison.significant}
+    return set(members["cell_id"]) - {first} <= beaten
+
+
+def _crossings(study: Study) -> Iterator[str]:
+    """Say up to which n gMLP is cheaper than the model nearest in size, by memory, else by FLOPs."""
+    found = [
+        ("less memory", _up_to(spell_out_model(pair.first), spell_out_model(pair.second), pair.found))
+        for pair in study.measured_crossovers
+        if pair.measure is PEAK
+    ]
+    for pairs in _of_gmlp(study.closed_crossovers).values():
+        pair = min(pairs, key=lambda pair: abs(math.log(_weights(pair.first) / _weights(pair.second))))
+        names = spell_out_model(pair.first.model), spell_out_model(pair.second.model)
+        found.append(("fewer FLOPs", _up_to(*names, pair.flops["whole model"])))
+    known = [(amount, crossing) for amount, crossing in dict.fromkeys(found) if crossing]
+    if known:
+        amount, (cheaper, other, n) = known[0]
+        texts = [f"{one} than {two} up to {at}" for found_amount, (one, two, at) in known[1:MAX_PAIRS] if found_amount == amount]
+        yield f"{', '.join([f'{cheaper} needs {amount} than {other} up to n = {n}', *texts])}."
+
+
+def _of_gmlp(pairs: Sequence[ClosedCrossing]) -> Mapping[tuple[str, str], list[ClosedCrossing]]:
+    """Group the pairs of a gMLP and another model by the gMLP."""
+    found: dict[tuple[str, str], list[ClosedCrossing]] = {}
+    for pair in pairs:
+        if GMLP in (pair.first.family, pair.second.family) and pair.first.family != pair.second.family:
+            form = pair.first if pair.first.family == GMLP else pair.second
+            found.setdefault((form.model, form.shape), []).append(pair)
+    return found
+
+
+def _weights(form: ClosedForm) -> int:
+    return form.cost.params().at(1)
+
+
+def _up_to(first: str, second: str, found: Crossovers) -> tuple[str, str, str] | None:
+    """Return the cheaper model, the other, and the n up to which; None without a single crossing."""
+    if len(found.crossings) != 1:
+        return None
+    (crossing,) = found.crossings
+    pair = (first, second) if spell_out_model(crossing.before) == first else (second, first)
+    return (*pair, f"{crossing.n:.0f}")
+
+
+def _peer_means(comparison: PeerComparison) -> Iterator[str]:
+    """State the geometric means against the fastest peer, then how often ours is faster."""
+    by_phase: dict[str, list[str]] = {}
+    for mean in comparison.means:
+        family, *dtype = mean.part.split(", ")[:-1]
+        if mean.peer == FASTEST_PEER and mean.ratio:
+            by_phase.setdefault(", ".join([PHASES[mean.phase], *dtype]), []).append(f"{family} {numbers.significant(mean.ratio.estimate)}")
+    means = [f"{join_names(texts)} in {phase}" for phase, texts in by_phase.items()][:2]
+    if means:
+        yield f"Our time over the fastest peer's, geometric mean: {'; '.join(means)}."
+    pairs = [pair for pair in comparison.fastest if pair.place.dtype == "fp32"] or comparison.fastest
+    shown = sum(pair.is_shown_faster for pair in pairs)
+    yield f"Ours is shown to be faster in {shown} of {len(pairs)} configurations."
+
+
+def _shown_effects(study: Study) -> Iterator[str]:
+    """Name the largest effects that are shown, on the first measure that has any."""
+    against = {part.name: part.baseline for part in study.plan.parts}
+    found = [effect for effect in study.effects if effect.contrast.against == against[effect.contrast.part]]
+    for name in (*QUALITIES, "latency_ms"):
+        measured = [effect for effect in found if effect.measure.name == name]
+        if shown := _largest([effect for effect in measured if effect.shown]):
+            baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in shown)))
+            texts = [f"{effect.contrast.arm} {_amount(effect)}" for effect in shown]
+            places = {place_text(effect.contrast.place) for effect in shown}
+            parts = {effect.contrast.part for effect in shown} if len(against) > 1 else set()
+            where = ", ".join(found.pop() for found in (places, parts) if len(found) == 1 and "" not in found)
+            yield f"Shown in {MEASURES[name].title} against {baselines}{f' ({where})' if where else ''}: {join_names(texts)}."
+            return
+        if measured:
+            yield f"No effect on {MEASURES[name].title} is shown."
+            return
+
+
+def _largest(effects: Sequence[Effect]) -> list[Effect]:
+    """Return the largest effect of each arm, largest first."""
+    ordered = sorted(effects, key=_size, reverse=True)
+    by_arm = {(effect.contrast.arm, effect.contrast.against): effect for effect in reversed(ordered)}
+    return sorted(by_arm.values(), key=_size, reverse=True)[:MAX_EFFECTS]
+
+
+def _size(effect: Effect) -> float:
+    value = effect.estimate.estimate
+    return max(value, 1 / value) if effect.measure.is_ratio else abs(value)
+
+
+def _amount(effect: Effect) -> str:
+    value = effect.estimate.estimate
+    if effect.measure.is_ratio:
+        return f"{numbers.significant(value)}×"
+    return f"{100 * value:+.1f} points" if effect.measure.name in POINTS else f"{value:+.3f}"
+
+
+def _predictions(study: Study) -> Iterator[str]:
+    """Count the answers to predictions, then say what stays open and why."""
+    if not study.prediction_verdicts:
+        return
+    yield f"Of {len(study.prediction_verdicts)} prediction{'s' if len(study.prediction_verdicts) > 1 else ''} {_counts(study.prediction_verdicts)}."
+    if undecided := [verdict for verdict in study.prediction_verdicts if verdict.answer == UNDECIDED]:
+        (reason, num), *_ = Counter(_reason(verdict) for verdict in undecided).most_common()
+        yield f"{'Open' if num == len(undecided) else f'Open, {num} of {len(undecided)}'}: {reason}."
+
+
+def _reason(verdict: Verdict) -> str:
+    if verdict.reason:
+        return verdict.reason.partition("; ")[0].partition(". ")[0].removesuffix(".")
+    return f"intervals reach across the predicted bound, and more {'rounds' if verdict.claim.timed else 'seeds'} would narrow them"
+
+
+def _failures(study: Study) -> Iterator[str]:
+    statuses = incomplete(study.frame)["status"].value_counts()
+    named = ", ".join(f"{num} {status}" for status, num in sorted(statuses.items()))
+    if named:
+        yield f"Not measured: {statuses.sum()} of {len(study.frame)} configurations ({named})."

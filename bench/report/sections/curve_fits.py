@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from bench import numbers
-from bench.report.charts.matplotlib import CHARACTERS_PER_INCH
-from bench.report.charts.style import BLACK, GREY, VERMILLION, slug
+from bench.report.charts.style import GREY, INK, display_name, series_styles, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections.trained import trained_models
 from bench.report.tables import Table
 from bench.spec import Plan, Record
 from bench.training.curve_fits import Fit, decode_fit
 
-MAX_COLUMNS, MAX_PANELS = 3, 12
-PANEL_INCHES = (2.9, 2.3)
-ONE_PANEL_INCHES = (6.0, 3.4)
-LEGEND_INCHES = 0.35
+MAX_COLUMNS, MAX_PANELS = 2, 6
+PANEL_INCHES, ONE_PANEL_INCHES = (3.1, 2.1), (6.0, 3.2)
 OBSERVED_MARK, ANSWER_MARK = "x", "o"
 INTRODUCTION = (
     "The first test item as each trained model (its first seed) fits it: the model reads the observed points and predicts y at the requested x. "
@@ -53,27 +48,35 @@ def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
     rows = -(-len(fits) // MAX_COLUMNS)
     columns = -(-len(fits) // rows)
     width, height = ONE_PANEL_INCHES if len(fits) == 1 else (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows)
-    figure = Figure(figsize=(max(width, ONE_PANEL_INCHES[0]), height + LEGEND_INCHES), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    styles = series_styles([_model(label) for label, _ in fits])
     for place, (axis, (label, fit)) in enumerate(zip(axes.flat, fits, strict=False)):
+        color = styles[_model(label)].color
         axis.plot(fit.observed_x, fit.observed_y, OBSERVED_MARK, color=GREY, markersize=4)
-        axis.plot(fit.curve_x, fit.curve_y, color=BLACK, linewidth=1.2)
-        axis.vlines(fit.asked_x, fit.truth, fit.prediction, color=VERMILLION, linewidth=0.8)
-        axis.plot(fit.asked_x, fit.prediction, ANSWER_MARK, color=VERMILLION, markersize=3.5)
-        axis.set_title(textwrap.fill(label, round(width / columns * CHARACTERS_PER_INCH)))
+        axis.plot(fit.curve_x, fit.curve_y, color=INK, linewidth=1.2)
+        axis.vlines(fit.asked_x, fit.truth, fit.prediction, color=color, linewidth=0.8)
+        axis.plot(fit.asked_x, fit.prediction, ANSWER_MARK, color=color, markersize=3.5)
+        axis.set_title(f"{display_name(_model(label))}: {numbers.significant(fit.mean_error, 2)} off", color=color)
         axis.set_ylabel("" if place % columns else "y")
         is_lowest = place + columns >= len(fits)
         axis.set_xlabel("x" if is_lowest else "")
         axis.tick_params(labelbottom=is_lowest)
     for axis in axes.flat[len(fits) :]:
         axis.set_visible(False)
-    handles = [
-        Line2D([], [], color=BLACK, linewidth=1.2, label="the curve"),
-        Line2D([], [], color=GREY, linestyle="", marker=OBSERVED_MARK, markersize=4, label="observed, with noise"),
-        Line2D([], [], color=VERMILLION, linewidth=0.8, marker=ANSWER_MARK, markersize=3.5, label="the model's answer, and its error"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
+
+
+def _model(label: str) -> str:
+    return label.partition(", ")[0]
+
+
+def fits_title(fits: Sequence[tuple[str, Fit]]) -> str:
+    """State the mean error of the best and the worst model on the item that is drawn."""
+    errors = {display_name(_model(label)): fit.mean_error for label, fit in fits}
+    best, worst = (f(errors, key=lambda name: errors[name]) for f in (min, max))
+    others = f", {worst}'s {numbers.significant(errors[worst], 2)}" if len(errors) > 1 else ""
+    return f"{best}'s answers are {numbers.significant(errors[best], 2)} off on average{others}"
 
 
 def fit_table(fits: Sequence[tuple[str, Fit]]) -> Table:
@@ -87,14 +90,10 @@ def fit_table(fits: Sequence[tuple[str, Fit]]) -> Table:
 
 
 def _figure_block(item: str, fits: Sequence[tuple[str, Fit]]) -> FigureBlock:
-    _, fit = fits[0]
-    caption = (
-        f"{numbers.whole(len(fit.observed_x))} observed points and {numbers.whole(len(fit.asked_x))} requested x; a short line leads from each "
-        "answer to the curve. All panels share their axes."
-    )
+    caption = f"{item}, first test item. Line: the curve; crosses: observed points, with noise; dots: the model's answers, joined to what is right."
     return FigureBlock(
         name=f"fits-{slug(item)}",
-        title=f"Fits: {item}",
+        title=fits_title(fits),
         caption=caption,
         missing=tuple(f"{label} (too many models)" for label, _ in fits[MAX_PANELS:]),
         figure=draw_fits(fits[:MAX_PANELS]),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas
-from matplotlib.figure import Figure
 
 from bench import numbers
 from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, on_front, unmeasured
@@ -17,8 +14,7 @@ from bench.analysis.ranking import ON
 from bench.analysis.significance import ONE_SEED, Comparison
 from bench.files import write_bytes, write_text
 from bench.report import tables
-from bench.report.charts.front import draw_front
-from bench.report.charts.sheets import sheets
+from bench.report.charts.front import MAX_PANELS, draw_front
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
 from bench.report.images import images_of
@@ -41,9 +37,6 @@ from bench.report.sections.front_text import (
 from bench.report.tables import Column, Table
 
 FORMS = ("png", "svg")
-HEADING_LINE = 0.2
-TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 10.5, 14
-"""Characters per inch at the font sizes of the heading."""
 
 
 def json_of(found: CostAgainstQuality) -> dict[str, Any]:
@@ -98,33 +91,17 @@ def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
     return page
 
 
-def _figures(found: CostAgainstQuality) -> Iterator[FigureBlock]:
-    styles = series_styles(list(found.rows["label"]))
-    for sheet in sheets(found.rows[found.rows["x"].notna()], "seq_len", lambda n: f"n = {n:.0f}", ("task",)):
-        title, subtitle = heading(sheet.rows, found.axes, found.plan, found.comparisons)
-        figure = draw_front(dataclasses.replace(sheet, title=""), found.axes, styles, found.chance)
-        yield FigureBlock(
-            name=f"{found.axes.name}-{sheet.name}" if sheet.name else found.axes.name,
-            title=title,
-            caption=figure_caption(found.axes),
-            figure=_with_heading(figure, title, subtitle),
-            missing=unmeasured(found.rows),
-        )
-
-
-def _with_heading(figure: Figure, title: str, subtitle: str) -> Figure:
-    """Add height above the panels and put title and subtitle there."""
-    width, height = figure.get_size_inches()
-    titles = textwrap.wrap(title, int(TITLE_CHARACTERS * width))
-    subtitles = [line for text in subtitle.splitlines() for line in textwrap.wrap(text, int(SUBTITLE_CHARACTERS * width))]
-    heading_height = HEADING_LINE * (len(titles) + len(subtitles)) + 0.08
-    figure.set_size_inches(width, height + heading_height)
-    engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0, 0, 1, height / (height + heading_height)))
-    figure.text(0.01, 1 - 0.05 / (height + heading_height), "\n".join(titles), fontsize=10.5, fontweight="bold", ha="left", va="top")
-    below = 1 - (0.07 + HEADING_LINE * len(titles)) / (height + heading_height)
-    figure.text(0.01, below, "\n".join(subtitles), fontsize=8.5, color="#444444", ha="left", va="top")
-    return figure
+def _figure(found: CostAgainstQuality) -> FigureBlock:
+    rows = found.rows[found.rows["x"].notna()]
+    title, conditions = heading(rows, found.axes, found.plan, found.comparisons)
+    left_out = [f"{task}, n = {n:.0f}" for task, n in list(dict.fromkeys(zip(rows["task"], rows["seq_len"], strict=True)))[MAX_PANELS:]]
+    return FigureBlock(
+        name=found.axes.name,
+        title=title,
+        caption=f"{conditions} {figure_caption(rows, found.axes)}",
+        figure=draw_front(rows, found.axes, series_styles(list(rows["label"])), found.chance),
+        missing=(*unmeasured(found.rows), *left_out),
+    )
 
 
 def _document(found: CostAgainstQuality) -> Document:
@@ -137,7 +114,7 @@ def _document(found: CostAgainstQuality) -> Document:
             *([blocks["Comparisons"]] if "Comparisons" in blocks else []),
             *([Bullets(items=tuple(_method(found)))] if found.comparisons else []),
         ),
-        "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], *_figures(found)),
+        "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], _figure(found)),
         "Trained models": (blocks["Trained models"], *conditions),
     }
     return Document(

@@ -50,7 +50,7 @@ def quick_text(plan: Plan) -> list[str]:
 
 
 def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequence[Comparison]) -> tuple[str, str]:
-    """Return title and subtitle of the figure that shows `rows`."""
+    """Return title and conditions of the figure that shows `rows`."""
     shown = [c for c in comparisons if c.first_id in set(rows["cell_id"])]
     title = f"{axes.y.capitalize()}{_outcome(shown)}" if shown else f"{axes.y.capitalize()} against {_noun(axes.x)}"
     lengths = sorted(rows["seq_len"].unique())
@@ -62,15 +62,14 @@ def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequenc
         plan.created[:10],
         *(("quick run",) if plan.settings.quick else ()),
     )
-    legend = "Bars: 95 % intervals over seeds" + (" (latency: over rounds)." if axes.x == "latency_ms" else ".")
-    beside = " Points of one size are drawn side by side." if axes.x in EXACT else ""
-    return title, f"{'; '.join(parts)}\n{legend}{beside}"
+    return title, f"{'; '.join(parts)}."
 
 
-def figure_caption(axes: Axes) -> str:
+def figure_caption(rows: pandas.DataFrame, axes: Axes) -> str:
+    one_size = f" All models have the same {_noun(axes.x)}: --x latency_ms tells them apart." if rows["x"].nunique() == 1 else ""
     beside = " Overlapping points are drawn side by side." if axes.x in EXACT else ""
     return (
-        f"Mean {axes.y} on the test split over seeds with its 95 % t-interval over seeds, against {_noun(axes.x)}, one panel per n.{beside} The line "
+        f"Mean {axes.y} on the test split over seeds with its 95 % t-interval over seeds, against {_noun(axes.x)}.{one_size}{beside} The line "
         "is the best mean up to each x. Rings mark its models; dotted rings mark uncertain membership. Overlapping bars do not replace the tests "
         "in the comparisons."
     )

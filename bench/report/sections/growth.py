@@ -15,14 +15,10 @@ from bench import numbers
 from bench.analysis.crossover import SCOPES, ClosedCrossing, ClosedForm, Crossing, Crossovers, PairCrossing
 from bench.analysis.evidence import label_of
 from bench.analysis.frame import SCOPE_TEXTS, scope_value_text
-from bench.analysis.growth import ACTIVATIONS, LATENCY, Growth
-from bench.analysis.series import row_values
+from bench.analysis.growth import Growth
 from bench.analysis.study import Study
 from bench.intervals import Interval
-from bench.report.charts.matplotlib import Quantity, draw_lines
-from bench.report.charts.sheets import draw_sheets, sheets
-from bench.report.charts.style import SeriesStyle
-from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
+from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.tables import Column, Row, Table, number, plain, table
 
 
@@ -234,10 +230,8 @@ EQUAL = "The n above which quadratic FLOPs exceed linear FLOPs, by closed form."
 
 
 def growth_blocks(study: Study) -> tuple[Block, ...]:
-    """Return the tables that have rows, or one sentence if none has."""
-    return tuple(_blocks(study)) or (
-        Paragraph(text="No series of one shape at three lengths or more: this run says nothing about growth."),
-    )
+    """Return the tables that have rows."""
+    return tuple(_blocks(study))
 
 
 def _blocks(study: Study) -> Iterator[Block]:
@@ -254,40 +248,3 @@ def _blocks(study: Study) -> Iterator[Block]:
 def _shown(table: Table, caption: str) -> Iterator[Block]:
     if table.rows:
         yield TableBlock(table=table, caption=caption)
-
-
-VALUE, LOW, HIGH = "exponent", "exponent_low", "exponent_high"
-TITLES = {LATENCY.name: "How fast time grows", ACTIVATIONS.name: "How fast activations grow"}
-CAPTION = (
-    "Local exponent of the {quantity} between each length and the previous one: 1 is linear, 2 quadratic. {how}A change of kernel shows as a kink: "
-    "an exponent describes a kernel on a device, not an architecture. Each series keeps one shape, at any batch size."
-)
-BARS = "Bars are 95 % t-intervals over rounds, paired within the round. "
-
-
-def draw_exponents(found: Sequence[Growth], styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
-    """Draw the exponents of time and of activations, one figure each.
-
-    A quantity without exponents has no figure. Call inside `style.figure_style`.
-    """
-    for measure in (LATENCY, ACTIVATIONS):
-        rows = pandas.DataFrame([row for growth in found if growth.measure is measure for row in _rows(growth)])
-        if rows.empty:
-            continue
-        low, high = (LOW, HIGH) if measure.timed else ("", "")
-        quantity = Quantity(value=VALUE, low=low, high=high, label="local exponent", text=lambda value: f"{value:g}", logarithmic=False)
-        yield from draw_sheets(
-            sheets(rows, "size", str),
-            functools.partial(draw_lines, quantity=quantity, styles=styles),
-            name=f"exponents-{measure.name.partition(' ')[0]}",
-            title=TITLES[measure.name],
-            caption=CAPTION.format(quantity=measure.name, how=BARS if measure.timed else ""),
-        )
-
-
-def _rows(growth: Growth) -> Iterator[dict[str, Any]]:
-    """Yield the cell at each step's longer end, with the exponent."""
-    by_length = {int(row["seq_len"]): row for row in row_values(growth.series.rows)}
-    for step in growth.exponents.exponents:
-        bounds = {LOW: step.exponent.low, HIGH: step.exponent.high} if growth.measure.timed else {LOW: None, HIGH: None}
-        yield {**by_length[step.longer], VALUE: step.exponent.estimate, **bounds}

@@ -5,10 +5,8 @@ A run without peers has no such section. A place is one combination of part, len
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-import pandas
 
 from bench import numbers
 from bench.analysis.kernel_shares import KernelShare
@@ -16,10 +14,7 @@ from bench.analysis.peers import SHIPPED, Contender, Mean, PeerComparison, PeerP
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
-from bench.report.charts.matplotlib import Quantity, draw_lines
-from bench.report.charts.sheets import draw_sheets, sheets
-from bench.report.charts.style import series_styles
-from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
+from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.verdicts import FIGURES, interval_json, interval_text
 from bench.report.tables import Table
 from bench.spec import FASTEST_PEER
@@ -49,15 +44,11 @@ EXCLUDED_CAPTION = "These configurations enter no ratio and no mean, because the
 
 
 def peer_blocks(study: Study) -> tuple[Block, ...]:
-    """Return summary, figures and tables; () without peers.
-
-    Call inside `style.figure_style`.
-    """
+    """Return summary and tables; () without peers."""
     comparison = study.peers
     if comparison is None:
         return ()
-    figures = draw_peers(comparison, study.frame)
-    return (Paragraph(text=summary(comparison)), *figures, *_tables(comparison, study.kernel_shares, study.caveat))
+    return (Paragraph(text=summary(comparison)), *_tables(comparison, study.kernel_shares, study.caveat))
 
 
 def summary(comparison: PeerComparison) -> str:
@@ -86,49 +77,6 @@ def _tables(comparison: PeerComparison, shares: Sequence[KernelShare], caveat: s
         (excluded_table(comparison), EXCLUDED_CAPTION),
     )
     return tuple(TableBlock(table=table, caption=caption) for table, caption in found if table.rows)
-
-
-VALUE, LOW, HIGH = "peer_ratio", "peer_ratio_low", "peer_ratio_high"
-PANEL_KEYS = ("device", "dtype", "phase", "batching")
-QUANTITY = Quantity(
-    value=VALUE, low=LOW, high=HIGH, label="ours / peer, time", text=lambda value: f"{value:g}", limit=1.0, limit_label="equally fast"
-)
-CAPTION = (
-    "Time of ours with its best engine over the time of each peer as shipped: below 1 ours is faster. Bars are 95 % t-intervals over rounds, paired "
-    "within the round."
-)
-
-
-def draw_peers(comparison: PeerComparison, frame: pandas.DataFrame) -> Iterator[FigureBlock]:
-    """Draw ratios against n with a panel per model, phase and batch.
-
-    `frame`: prepared rows. Call inside `style.figure_style`.
-    """
-    shown = [pair for pair in comparison.pairs if pair.kind == SHIPPED and pair.ratio is not None]
-    rows = pandas.DataFrame([_row(pair) for pair in shown], columns=[*frame.columns, VALUE, LOW, HIGH])
-    if rows.empty:
-        return
-    styles = series_styles(list(rows["label"]))
-    yield from draw_sheets(
-        sheets(rows, "model", str, PANEL_KEYS),
-        lambda sheet: draw_lines(sheet, QUANTITY, styles),
-        name="beside-peers",
-        title="Ours against each peer",
-        caption=CAPTION,
-        missing=lambda _: _missing(comparison.pairs),
-    )
-
-
-def _row(pair: PeerPair) -> dict[str, Any]:
-    """Return our cell with the ratio, labelled with the peer's name."""
-    assert pair.ratio is not None
-    own = {"batching": f"batch {pair.place.batch_size}", "label": pair.peer}
-    return {**pair.ours.row, **own, VALUE: pair.ratio.estimate, LOW: pair.ratio.low, HIGH: pair.ratio.high}
-
-
-def _missing(pairs: Sequence[PeerPair]) -> tuple[str, ...]:
-    lost = [pair for pair in pairs if pair.kind == SHIPPED and pair.ratio is None]
-    return tuple(f"{p.place.part}, n = {p.place.seq_len}, batch {p.place.batch_size}, {p.peer}: fewer than two rounds" for p in lost)
 
 
 def peer_json(study: Study) -> dict[str, Any]:

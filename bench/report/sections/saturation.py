@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import WORK_KEYS, row_name, varying
+from bench.analysis.frame import WORK_KEYS, varying
 from bench.analysis.saturation import NEAR, Saturation
 from bench.analysis.study import Study
-from bench.report.charts.matplotlib import Quantity, draw_lines, is_unstable
-from bench.report.charts.sheets import draw_sheets, sheets
-from bench.report.charts.style import SeriesStyle
-from bench.report.document import Block, FigureBlock, TableBlock
-from bench.report.tables import LATENCY, LENGTH, MEMORY, MODEL, STATUS, Column, Row, Table, number, plain, table, work_columns
+from bench.report.document import Block, TableBlock
+from bench.report.tables import LATENCY, LENGTH, MODEL, Column, Row, Table, number, plain, table, work_columns
 from bench.spec import NO_ATTENTION, PREDICTED, Plan, Sweep
 
 NEAR_TEXT = f"{100 * NEAR:.0f} %"
@@ -36,15 +33,11 @@ TOP_COLUMNS = (*LATENCY_COLUMNS, "peak_memory_bytes", "memory_source", "tokens_p
 """Columns taken from the largest step alone."""
 
 
-def saturation_blocks(study: Study, styles: Mapping[str, SeriesStyle]) -> tuple[Block, ...]:
-    """Return figures and tables of all sweeps; () without a sweep.
-
-    Call inside `style.figure_style`.
-    """
+def saturation_blocks(study: Study) -> tuple[Block, ...]:
+    """Return the tables of all sweeps; () without a sweep."""
     found = study.saturations
     tables = ((batch_table(found), BATCH_CAPTION), (length_table(found), SEQ_CAPTION))
-    shown = [TableBlock(table=table, caption=caption) for table, caption in tables if table.rows]
-    return (*draw_saturation(found, styles), *shown)
+    return tuple(TableBlock(table=table, caption=caption) for table, caption in tables if table.rows)
 
 
 def batch_table(found: Sequence[Saturation]) -> Table:
@@ -169,58 +162,3 @@ def _next_size(row: Mapping[str, Any]) -> str:
     if numbers.is_empty(row["beyond_bytes"]):
         return f"{numbers.exact(row['beyond'])}: {row['ends_because']}"
     return f"{numbers.exact(row['beyond'])} needs {_bytes(row['beyond_bytes'])}"
-
-
-QUANTITY = Quantity(
-    value="throughput_per_s",
-    low="throughput_low_per_s",
-    high="throughput_high_per_s",
-    label="samples/s",
-    text=numbers.count,
-    x="batch_size",
-    x_label="batch size",
-    hollow=is_unstable,
-    hollow_label="unstable",
-)
-ROW_KEYS = ("size", "device", "phase", "engine", "dtype", "task", "recipe")
-CAPTION = (
-    "Samples per second against batch size, up to the largest batch that fits into memory. Points are medians over rounds, bars 95 % intervals; "
-    "hollow points are unstable. Where a line is flat the device is saturated: a larger batch costs memory and latency without gain."
-)
-
-
-def draw_saturation(found: Sequence[Saturation], styles: Mapping[str, SeriesStyle]) -> Iterator[FigureBlock]:
-    """Draw all timed sweeps of batch sizes, one panel per length.
-
-    Call inside `style.figure_style`.
-    """
-    sweeps = [each.steps for each in found if each.sweep.axis == "batch"]
-    rows = pandas.concat(sweeps).drop_duplicates("cell_id") if sweeps else pandas.DataFrame(columns=[QUANTITY.value])
-    if (rows[QUANTITY.value] > 0).any():
-        found_sheets = sheets(rows, "seq_len", lambda n: f"n = {n:.0f}", ROW_KEYS)
-        yield from draw_sheets(
-            [sheet for sheet in found_sheets if (sheet.rows[QUANTITY.value] > 0).any()],
-            lambda sheet: draw_lines(sheet, QUANTITY, styles),
-            name="saturation",
-            title="Throughput against batch",
-            caption=CAPTION,
-            table=step_table,
-            missing=_untimed,
-        )
-
-
-def _untimed(rows: pandas.DataFrame) -> tuple[str, ...]:
-    keys = varying(rows)
-    return tuple(f"{row_name(row, keys)}: {row['status'] or 'no value'}" for row in rows[rows[QUANTITY.value].isna()].to_dict("records"))
-
-
-def step_table(rows: pandas.DataFrame) -> Table:
-    """Return every step with its throughput and interval."""
-    size = (plain("size"),) if varying(rows, ("size",)) else ()
-    through = Column(
-        header=QUANTITY.label,
-        text=lambda row: _bounded(row[QUANTITY.value], row[QUANTITY.low], row[QUANTITY.high], numbers.count),
-        key=QUANTITY.value,
-    )
-    columns = (MODEL, LENGTH, *size, *work_columns(rows.assign(batching="")), number("batch_size", "batch", numbers.exact))
-    return table(rows, (*columns, through, LATENCY, MEMORY, STATUS), keep=("model", "n", "batch"))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from bench import numbers
 from bench.planning.tuning import recipe_of
-from bench.report.charts.heatmaps import HeatmapRow, draw_heatmaps
-from bench.report.charts.style import slug
+from bench.report.charts.heatmaps import draw_heatmaps
+from bench.report.charts.style import display_name, slug
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
+from bench.report.sections.wording import join_names
 from bench.report.tables import Table
 from bench.spec import MEASURED, Plan, PlannedCell, Record, training_id
-from bench.training.weight_maps import MEASURES, POSITIONS, STATES, Mixing, decode_mixing
+from bench.training.weight_maps import MEASURES, POSITIONS, STATES, Mixing, decode_mixing, near_diagonal
 
 Found = TypeVar("Found")
-MAX_LAYERS = MAX_HEADS = 8
+MAX_LAYERS = 4
 MAX_MODELS = 8
 FEW_VIEWS = 2
 """Number of heatmaps in a report by default."""
@@ -31,10 +34,24 @@ INTRODUCTION = (
     "that is shift-invariant along the line is also so on the grid, where noise scores higher as well. gMLP's authors saw its filters become "
     "shift-invariant (arXiv 2105.08050, Sec. 3 and Fig. 3)."
 )
-CLASS_TOKEN_NOTE = " The first row and column are the class token's."
-UNTRAINED_ROWS_NOTE = (
-    " In the last layer only that row reaches the answer, so the other rows are never trained and keep their initial shift invariance."
-)
+CLASS_TOKEN_NOTE = " The first row and column are the class token's"
+UNTRAINED_ROWS_NOTE = "; in the last layer no other row reaches the answer or is trained"
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """The matrices of one kind of one trained model.
+
+    `place`: n, size and task in words.
+    """
+
+    model: str
+    place: str
+    mixing: Mixing
+
+    @property
+    def label(self) -> str:
+        return f"{self.model}, {self.place}"
 
 
 def weights_blocks(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> tuple[Block, ...]:
@@ -46,24 +63,24 @@ def weights_blocks(records: Sequence[Record], plan: Plan, *, every_figure: bool 
     views = mixing_views(records, plan)
     if not views:
         return ()
-    models = list(dict.fromkeys(label for label, _ in views.values()))
-    drawable = [(name, *view) for name, view in views.items() if view[0] in models[:MAX_MODELS]]
-    drawn = drawable if every_figure else drawable[:FEW_VIEWS]
-    notes = [f"{len(drawable) - len(drawn)} more heatmaps: bench report RUN --figures all."] if drawn != drawable else []
+    models = list(dict.fromkeys(view.label for view in views.values()))
+    drawable = {name: view for name, view in views.items() if view.label in models[:MAX_MODELS]}
+    drawn = dict(list(drawable.items())[: None if every_figure else FEW_VIEWS])
+    notes = [f"{len(drawable) - len(drawn)} more heatmaps: bench report RUN --figures all."] if len(drawn) < len(drawable) else []
     notes += [f"Not drawn (too many models): {'; '.join(models[MAX_MODELS:])}."] if models[MAX_MODELS:] else []
-    figures = (_figure_block(*view) for view in drawn)
+    figures = (_figure_block(name, view) for name, view in drawn.items())
     return (Paragraph(text=INTRODUCTION), *_overview(list(views.values())), *figures, *(Paragraph(text=note) for note in notes))
 
 
-def mixing_views(records: Sequence[Record], plan: Plan) -> dict[str, tuple[str, Mixing]]:
-    """Map file names to model labels and matrices."""
+def mixing_views(records: Sequence[Record], plan: Plan) -> dict[str, View]:
+    """Return the views of all trained models by file name."""
     found = {}
     for planned, training, mixings in trained_models(records, plan, decode_mixing):
         model = planned.cell.model
-        label = f"{model.name}, n = {model.shape.seq_len}, {numbers.count(planned.sizing.params)} parameters, {planned.cell.workload.task}"
+        place = f"n = {model.shape.seq_len}, {numbers.count(planned.sizing.params)} parameters, {planned.cell.workload.task}"
         for mixing in mixings:
             name = f"mixing-{slug(model.name)}-{model.shape.seq_len}-{slug(mixing.kind.replace('_', '-'))}-{training[:6]}"
-            found[name] = label, mixing
+            found[name] = View(model=model.name, place=place, mixing=mixing)
     return found
 
 
@@ -86,29 +103,22 @@ def trained_models(
 
 
 def draw_mixing(mixing: Mixing) -> Figure:
-    """Draw matrices before and after training, layers side by side.
+    """Draw matrices before and after training, of a few layers.
 
-    Each head has two rows, at initialisation and after training. The last column is the mean over layers, the last two rows the mean over heads.
+    The layers are evenly spaced, with the first and the last; of each, the first head is drawn.
     """
+    layers = drawn_layers(mixing)
+    rows = {state: [mixing.maps[state][layer, 0] for layer in layers] for state in STATES}
+    titles = [f"layer {layer + 1}" for layer in layers]
     if mixing.kind == POSITIONS:
-        maps = tuple(mixing.maps[state][0, 0] for state in STATES)
-        return draw_heatmaps([HeatmapRow(label="position", matrices=maps, titles=STATES, limit=1.0)], signed=True)
-    num_layers, num_heads = _drawn(mixing)
-    columns = [*(f"layer {layer + 1}" for layer in range(num_layers)), "mean of layers"]
-    rows = []
-    for head in [*range(num_heads), *([None] if num_heads > 1 else [])]:
-        for state in STATES:
-            maps_of_layers = mixing.maps[state].mean(axis=1) if head is None else mixing.maps[state][:, head]
-            titles = [""] * len(columns)
-            if head is not None and mixing.shares:
-                shares = list(mixing.shares.values())[-1][state]
-                titles = [*(_share(share) for share in shares[:num_layers, head]), ""]
-            if (head, state) == (0, STATES[0]):
-                titles = [f"{column}\n{title}".strip() for column, title in zip(columns, titles, strict=True)]
-            who = "all heads\n" if head is None else f"head {head + 1}\n" if num_heads > 1 else ""
-            matrices = (*maps_of_layers[:num_layers], maps_of_layers.mean(axis=0))
-            rows.append(HeatmapRow(label=f"{who}{state}", matrices=matrices, titles=tuple(titles)))
-    return draw_heatmaps(rows, signed=_is_signed(mixing))
+        return draw_heatmaps({"position": [rows[state][0] for state in STATES]}, STATES, signed=True, limit=1.0)
+    return draw_heatmaps(rows, titles, signed=_is_signed(mixing))
+
+
+def drawn_layers(mixing: Mixing) -> list[int]:
+    """Return at most `MAX_LAYERS` evenly spaced layers of those stored."""
+    num_layers = len(mixing.maps[STATES[0]])
+    return sorted({round(place) for place in np.linspace(0, num_layers - 1, MAX_LAYERS)})
 
 
 def mixing_table(mixing: Mixing) -> Table:
@@ -126,56 +136,57 @@ def _is_signed(mixing: Mixing) -> bool:
     return any(bool((maps < 0).any()) for maps in mixing.maps.values())
 
 
-def _drawn(mixing: Mixing) -> tuple[int, int]:
-    """Return how many layers and heads are drawn."""
-    num_layers, num_heads = mixing.maps[STATES[0]].shape[:2]
-    return min(num_layers, MAX_LAYERS), min(num_heads, MAX_HEADS)
-
-
-def _figure_block(name: str, label: str, mixing: Mixing) -> FigureBlock:
+def _figure_block(name: str, view: View) -> FigureBlock:
+    mixing = view.mixing
     is_positions = mixing.kind == POSITIONS
     return FigureBlock(
         name=name,
-        title=f"{_kind_name(mixing.kind)}: {label}",
-        caption=_positions_caption(mixing) if is_positions else _caption(mixing),
+        title=mixing_title(view),
+        caption=f"{view.place}. {_positions_caption(mixing) if is_positions else _caption(mixing)}",
         figure=draw_mixing(mixing),
         table=None if is_positions else mixing_table(mixing),
     )
 
 
+def mixing_title(view: View) -> str:
+    """State how shift-invariant a mixer became, or how alike positions are."""
+    mixing = view.mixing
+    name = f"{display_name(view.model)}'s {_kind_name(mixing.kind).lower()}"
+    if mixing.kind == POSITIONS:
+        near, far = _cosines(mixing.maps[STATES[1]][0, 0][int(mixing.layout.class_token) :, int(mixing.layout.class_token) :])
+        return f"{name}: neighbours have a cosine of {near:.2f}, others {far:.2f}"
+    if not mixing.shares:
+        return name
+    start, trained, noise = _texts(mixing, list(mixing.shares)[-1])
+    return f"{name}: shift invariance {start} at initialisation, {trained} trained, {noise} for noise"
+
+
+def _cosines(similarity: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean cosine of neighbours, and that of all other pairs."""
+    place = np.arange(len(similarity))
+    distance = np.abs(place[:, None] - place)
+    return float(similarity[distance == 1].mean()), float(similarity[distance > 1].mean())
+
+
 def _caption(mixing: Mixing) -> str:
-    signed, layout, text = _is_signed(mixing), mixing.layout, ""
-    if mixing.shares:
-        measure = list(mixing.shares)[-1]
-        start, trained, noise = _texts(mixing, measure)
-        text = (
-            f"Above each matrix is its shift invariance {PLACES[measure]}: on average {start} at initialisation and {trained} after training; "
-            f"noise has {noise}. "
-        )
-    colours = "white is zero, red is positive, blue is negative" if signed else "dark is zero"
-    text += f"Each row has its own colour scale, drawn at its end: {colours}; the largest 0.5 % of entries share the last colour."
-    if not signed:
-        text += " Probabilities are means over test items."
-    if layout.class_token:
-        text += CLASS_TOKEN_NOTE + (UNTRAINED_ROWS_NOTE if signed else "")
-    text += _blocks_note(mixing)
-    held, drawn = mixing.maps[STATES[0]].shape[:2], _drawn(mixing)
-    if drawn != (mixing.num_layers, mixing.num_heads):
-        text += (
-            f" Drawn: {drawn[0]} of {mixing.num_layers} layers and {drawn[1]} of {mixing.num_heads} heads, the first ones; "
-            f"means are over the first {held[0]} layers and {held[1]} heads."
-        )
-    return text
+    layers = [str(layer + 1) for layer in drawn_layers(mixing)]
+    head = f", head 1 of {mixing.num_heads}" if mixing.num_heads > 1 else ""
+    share, even = near_diagonal(mixing.maps[STATES[1]], mixing.layout)
+    tokens = f"{mixing.layout.block} token{'' if mixing.layout.block == 1 else 's'}"
+    text = (
+        f"Layer{'s' if len(layers) > 1 else ''} {join_names(layers)} of {mixing.num_layers}{head}, on one colour scale: "
+        f"{'white is zero' if _is_signed(mixing) else 'dark is zero'}. "
+        f"{numbers.percent(share)} of the trained weight lies within {tokens} of the diagonal, {numbers.percent(even)} if spread evenly."
+    )
+    if not mixing.layout.class_token:
+        return text
+    return f"{text}{CLASS_TOKEN_NOTE}{UNTRAINED_ROWS_NOTE if _is_signed(mixing) else ''}."
 
 
 def _positions_caption(mixing: Mixing) -> str:
     start, trained = (mixing.maps[state] for state in STATES)
-    fixed = np.array_equal(start, trained)
-    return (
-        "Cosine of the angle between the vectors of every two positions, at initialisation and after training: 1 is the same direction, 0 a "
-        f"right angle.{' They are fixed, not learned.' if fixed else ''}"
-        f"{CLASS_TOKEN_NOTE if mixing.layout.class_token else ''}{_blocks_note(mixing)}"
-    )
+    fixed = " They are fixed, not learned." if np.array_equal(start, trained) else ""
+    return f"Cosine between the vectors of every two positions: 1 is the same direction.{fixed}{_blocks_note(mixing)}"
 
 
 def _blocks_note(mixing: Mixing) -> str:
@@ -183,9 +194,9 @@ def _blocks_note(mixing: Mixing) -> str:
     return f" Each point is the mean over {block} x {block} neighbouring tokens." if block > 1 else ""
 
 
-def _overview(views: Sequence[tuple[str, Mixing]]) -> tuple[Block, ...]:
+def _overview(views: Sequence[View]) -> tuple[Block, ...]:
     """Return mean shift invariances, one row per model and mixer."""
-    mixers = [(label, mixing) for label, mixing in views if mixing.kind != POSITIONS]
+    mixers = [(view.label, view.mixing) for view in views if view.mixing.kind != POSITIONS]
     if not mixers:
         return ()
     measures = [name for name in MEASURES if any(name in mixing.shares for _, mixing in mixers)]

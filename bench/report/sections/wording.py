@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from bench.report.charts.style import display_name
+
 POLICIES = {
     "shape": "same width at every n",
     "params": "equal parameters at every n",
@@ -20,6 +22,12 @@ def spell_out_policy(text: str) -> str:
     return POLICY_VALUE.sub(lambda found: POLICIES[found[1]], text)
 
 
+def spell_out_model(label: str) -> str:
+    """Write a series as in prose: `fused ViT`, `depthwise convolution`, `DeiT-S at n = 197`."""
+    series, _, n = label.partition(" (n = ")
+    return display_name(series) + (f" at n = {n.removesuffix(')')}" if n else "")
+
+
 def join_names(names: Sequence[str]) -> str:
-    """Join names as `a, b and c`."""
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    """Join names as `a, b and c`; "" without any."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

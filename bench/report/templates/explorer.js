@@ -18,12 +18,19 @@
   let place = -1; // index of the point under the cursor; -1 without one
 
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const exact = (value) => value.toLocaleString("en", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 });
 
-  function short(value) {
+  // Lengths and batch sizes in full, everything else to three digits.
+  function short(value, digits = 3) {
+    if (Number.isInteger(value) && Math.abs(value) < 1e4) return String(value);
     const units = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
-    const [unit, size] = (Math.abs(value) >= 1e4 && units.find(([, found]) => Math.abs(value) >= found)) || ["", 1];
-    return `${Number((value / size).toPrecision(4))} ${unit}`.trim();
+    const [unit, size] = units.find(([, found]) => Math.abs(value) >= found) || ["", 1];
+    return `${Number((value / size).toPrecision(digits))} ${unit}`.trim();
+  }
+
+  // Neighbouring ticks need enough digits to differ.
+  function distinct(values) {
+    const texts = [3, 4, 5, 6].map((digits) => values.map((value) => short(value, digits)));
+    return texts.find((found) => new Set(found).size === values.length) || texts.at(-1);
   }
 
   function add(parent, tag, properties) {
@@ -113,8 +120,7 @@
     const palette = [...new Set(Object.values(data.colors)), ...data.palette];
     return [...groups].map(([name, members], i) => {
       const color = (byModel && data.colors[name]) || palette[i % palette.length];
-      // black would vanish on a dark page
-      return { name, points: members, color: color === "#000000" ? style("--ink") : color, dash: DASHES[i % DASHES.length] };
+      return { name, points: members, color, dash: DASHES[i % DASHES.length] };
     });
   }
 
@@ -142,10 +148,22 @@
     part("message").textContent = [
       ...(lines.some((line) => line.points.length) ? [] : ["No row matches this selection."]),
       ...(all.length > MAX_LINES ? [`Shows the first ${MAX_LINES} of ${all.length} lines.`] : []),
-      ...(baseline ? ["Ratios of medians at equal x, without intervals; the verdict tables have paired ratios with intervals."] : []),
+      ...(baseline ? ["Ratios of medians at equal x, without intervals; Pair by pair has paired ratios with intervals."] : []),
+      ...(baseline ? withoutX(kept, baseline) : []),
+      ...onlyLength(),
     ].join(" ");
     drawLegend();
     drawLines();
+  }
+
+  function withoutX(kept, baseline) {
+    const lost = kept.filter((line) => !line.points.length).map((line) => line.name);
+    return lost.length ? [`Not shown, for lack of a point at an x of ${baseline.name}: ${lost.join("; ")}.`] : [];
+  }
+
+  function onlyLength() {
+    const filter = dimensions.find((dimension) => dimension.name === "seq_len" && isFilter(dimension));
+    return filter && quantityOf(x).name !== "seq_len" ? [`Rows with n = ${filter.texts[filter.select.value]} only; choose n above.`] : [];
   }
 
   function drawLegend() {
@@ -218,7 +236,7 @@
         }
         return kept;
       },
-      values: (_, found) => found.map(short),
+      values: (_, found) => distinct(found),
       filter: (_, found) => found, // uPlot would omit ticks of a logarithmic axis
     };
   }
@@ -261,7 +279,7 @@
   function read(index) {
     place = index;
     const at = points[index]?.x;
-    part("at").textContent = index < 0 ? "" : `${quantityOf(x).label}: ${exact(at)}`;
+    part("at").textContent = index < 0 ? "" : `${quantityOf(x).label}: ${short(at)}`;
     for (const line of lines) {
       const found = points.filter((point) => point.line === line && point.x === at);
       line.value.textContent = found.map(valueText).join("; ");
@@ -269,7 +287,9 @@
   }
 
   function valueText({ row, y: value, low, high }) {
-    return `${exact(value)}${low === null ? "" : ` [${exact(low)}, ${exact(high)}]`}${notes[row] && `, ${notes[row]}`}`;
+    const unit = divisor.value ? "" : quantityOf(y).unit;
+    const bounds = low === null ? "" : ` [${short(low)}, ${short(high)}]`;
+    return `${`${short(value)} ${unit}`.trim()}${bounds}${notes[row] && `, ${notes[row]}`}`;
   }
 
   plot.addEventListener("keydown", (event) => {

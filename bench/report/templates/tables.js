@@ -1,7 +1,7 @@
 "use strict";
 // Sorts, filters and downloads tables. The page shows only some rows at a time; the others stay as data.
 (() => {
-  const PAGE_ROWS = 200;
+  const PAGE_ROWS = 100;
   const WIDE_CHARACTERS = 44;
   const order = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
   const PLAIN_NUMBER = /^[-+]?\d[\d.,]*(e[-+]?\d+)?( %)?$/;
@@ -9,7 +9,6 @@
   const readCell = (cell) => ({
     text: cell.textContent,
     key: "key" in cell.dataset ? Number(cell.dataset.key) : null,
-    link: cell.querySelector("a.rows"),
   });
 
   function readRows(block, table) {
@@ -76,10 +75,6 @@
   function fillCell(element, cell, column, tones) {
     if (column.numeric) element.className = "number";
     else if (cell.text.length > WIDE_CHARACTERS) element.className = "wide";
-    if (cell.link) {
-      element.append(cell.link);
-      return;
-    }
     if (!column.badged || !cell.text) {
       element.textContent = cell.text;
       return;
@@ -174,9 +169,20 @@
     const input = document.querySelector(link.getAttribute("href"))?.querySelector("input");
     if (!input) return;
     event.preventDefault();
+    input.closest("details")?.setAttribute("open", "");
     input.value = link.dataset.filter;
     input.dispatchEvent(new Event("input"));
     input.closest(".table-block").scrollIntoView();
     input.focus();
+  });
+
+  // Paper cannot be unfolded: print every section, then fold again those that were folded.
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details.section:not([open])")];
+    for (const section of opened) section.open = true;
+  });
+  window.addEventListener("afterprint", () => {
+    for (const section of opened) section.open = false;
   });
 })();

@@ -1,0 +1,187 @@
+"""Compare times with those of fused attention at every length, in the primary scopes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas
+
+from bench.analysis.evidence import EXPLICIT, FUSED, is_subject
+from bench.analysis.ranking import DIFFERENCE_LEVEL, decided
+from bench.analysis.scope import Scope, scopes_of
+from bench.analysis.series import row_values
+from bench.intervals import Interval, round_mean
+from bench.planning.same_width import is_one_width
+from bench.running.timings import Timings
+from bench.spec import NO_MATCH
+
+REFERENCES = ("vit", "transformer", "metaformer")
+"""Families whose fused attention others are compared with, best first."""
+ATTENTION_MIXER = "metaformer+mixer=attention"
+SAME_WIDTH, SAME_PARAMETERS = "same width", "same parameters"
+VARIANT = re.compile(r"-(\w+)")
+"""The size of a published model, as in `gmlp-s` and `deit-s`; only equal sizes are compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativePoint:
+    """A model's time over the reference's at one length.
+
+    `ratio`: its interval holds for all ratios of the comparison together; of no width if rounds could not be paired.
+    `faster`, `slower`: the difference is shown, and the two are not equal.
+    `equal`: equality within the margin is shown.
+    """
+
+    n: int
+    ratio: Interval
+    faster: bool = False
+    slower: bool = False
+    equal: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeLine:
+    """The points of one model.
+
+    `is_gmlp`: whether it is a gMLP.
+    """
+
+    label: str
+    is_gmlp: bool
+    points: tuple[RelativePoint, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the model is shown to equal the reference at every length."""
+        return all(point.equal for point in self.points)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeTimes:
+    """The times of one scope, relative to attention.
+
+    `reference`: label of the attention; of several sizes, the first one's.
+    `is_fused`: whether the attention is known to have run fused at every length.
+    """
+
+    scope: Scope
+    reference: str
+    is_fused: bool
+    lines: tuple[RelativeLine, ...]
+
+    @property
+    def matching(self) -> str:
+        """`SAME_WIDTH`, `SAME_PARAMETERS` or "" for other policies."""
+        return matching_of(self.scope)
+
+
+def relative_times(frame: pandas.DataFrame, timings: Timings, places: Mapping[str, int], margin: float) -> list[RelativeTimes]:
+    """Return the primary scope's times, then those at the other matching.
+
+    The other matching is same width or same parameters, whichever the primary scope is not. Intervals hold for all ratios together (Bonferroni).
+    """
+    scopes = [scope for scope in scopes_of(frame, "latency_ms", places) if _pairs(scope)]
+    chosen = [*scopes[:1], *[scope for scope in scopes if _complements(scope, scopes[0])][:1]]
+    num_pairs = sum(len(pairs) for scope in chosen for pairs in _pairs(scope).values())
+    return [_relative(scope, timings, margin, num_pairs) for scope in chosen]
+
+
+def matching_of(scope: Scope) -> str:
+    """Return `SAME_WIDTH`, `SAME_PARAMETERS` or "" for other policies."""
+    match = str(scope.keys["match"])
+    return SAME_PARAMETERS if match == "params" else SAME_WIDTH if match == "shape" or is_one_width(match) else ""
+
+
+def main_rows(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the rows that a figure about gMLP and attention shows.
+
+    Beside a gMLP these are models that mix all tokens, with explicit attention of one family only. Without a gMLP, all rows.
+    """
+    members = row_values(rows)
+    if not any(is_subject(row, "gmlp") for row in members):
+        return rows
+    families = {row["family"] for row in members if row["label"] in attentions(rows).values()}
+    return rows[[is_subject(row, "global") and (row["attention"] != EXPLICIT or row["family"] in families) for row in members]]
+
+
+def attentions(rows: pandas.DataFrame) -> dict[str, str]:
+    """Return the label of the attention to compare with, by published size.
+
+    Models that are not published have size "". ViT is preferred, then the Transformer.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for row in row_values(rows):
+        is_attention = row["family"] in REFERENCES and (row["family"] != "metaformer" or row["model"] == ATTENTION_MIXER)
+        if is_attention and row["attention"] != EXPLICIT:
+            rank = REFERENCES.index(row["family"]), str(row["label"])
+            found[_variant(row)] = min(found.get(_variant(row), rank), rank, key=lambda one: one[0])
+    return {variant: label for variant, (_, label) in found.items()}
+
+
+def is_fused(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether all rows with a known attention kernel ran a fused one."""
+    kernels = {row["attention_effective"] for row in rows} - {""}
+    return bool(kernels) and kernels <= set(FUSED)
+
+
+def _complements(scope: Scope, primary: Scope) -> bool:
+    same_work = all(scope.keys[key] == primary.keys[key] for key in ("phase", "engine", "dtype", "device"))
+    return same_work and {matching_of(scope), matching_of(primary)} == {SAME_WIDTH, SAME_PARAMETERS}
+
+
+def _variant(row: Mapping[str, Any]) -> str:
+    found = VARIANT.search(str(row["model"]).partition("+")[0].partition(":")[0])
+    return found[1] if found else ""
+
+
+def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+    """Return each model's rows beside the attention's, for models that share two lengths with it."""
+    rows = row_values(main_rows(scope.rows))
+    labels = attentions(scope.rows)
+    reference = {(_variant(row), row["place"]): row for row in row_values(scope.rows) if row["label"] in labels.values()}
+    found: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+    is_matched = scope.keys["match"] not in (None, NO_MATCH)
+    for row in rows:
+        place = _variant(row), row["place"]
+        # of sizes that were given, only the published ones are meant to be equal
+        if (is_matched or place[0]) and place in reference and row["label"] not in labels.values():
+            found.setdefault(str(row["label"]), []).append((row, reference[place]))
+    return {label: pairs for label, pairs in found.items() if len(pairs) > 1}
+
+
+def _relative(scope: Scope, timings: Timings, margin: float, num_pairs: int) -> RelativeTimes:
+    labels = attentions(scope.rows)
+    pairs = _pairs(scope)
+    return RelativeTimes(
+        scope=scope,
+        reference=next(iter(labels.values())),
+        is_fused=is_fused([reference for found in pairs.values() for _, reference in found]),
+        lines=tuple(
+            RelativeLine(
+                label=label,
+                is_gmlp=is_subject(found[0][0], "gmlp"),
+                points=tuple(_point(*pair, timings, margin, num_pairs) for pair in found),
+            )
+            for label, found in pairs.items()
+        ),
+    )
+
+
+def _point(row: Mapping[str, Any], reference: Mapping[str, Any], timings: Timings, margin: float, num_pairs: int) -> RelativePoint:
+    found = round_mean(list(timings.log_ratios(row["cell_id"], reference["cell_id"]).values()))
+    n = int(row["place"])
+    if found is None:
+        ratio = float(row["latency_ms"] / reference["latency_ms"])
+        return RelativePoint(n=n, ratio=Interval(estimate=ratio, low=ratio, high=ratio, num=1))
+    interval = found.interval(1 - (1 - DIFFERENCE_LEVEL) / num_pairs).exp()
+    shown, equal = decided(found, margin, num_pairs)
+    return RelativePoint(
+        n=n,
+        ratio=interval,
+        faster=shown and not equal and interval.estimate < 1,
+        slower=shown and not equal and interval.estimate > 1,
+        equal=equal,
+    )

@@ -1,0 +1,322 @@
+"""Draw time, memory and growth against n, each in the run's primary scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas
+from matplotlib.axes import Axes
+
+from bench import numbers
+from bench.analysis.growth import LATENCY, Growth
+from bench.analysis.relative import SAME_PARAMETERS, SAME_WIDTH, RelativeLine, RelativeTimes, attentions, is_fused, main_rows
+from bench.analysis.scope import scope_of, scope_rank, scopes_of
+from bench.analysis.series import row_values
+from bench.analysis.study import Study
+from bench.planning.timing import compared_lengths
+from bench.report.charts.lines import Line, draw_guide, draw_series, label_ends, panels
+from bench.report.charts.style import SeriesStyle, display_name, role_of, series_styles
+from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, ratio_axis
+from bench.report.document import FigureBlock
+from bench.report.sections.wording import POLICIES, join_names
+from bench.spec import PREDICTED
+
+MAX_LINES = 8
+PHASES = {"infer": "inference", "train": "training"}
+SLOPE_REACH = 8
+"""How far guides reach down from the longest length: further they would cross other lines."""
+LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
+
+
+def draw_relative_time(study: Study) -> FigureBlock | None:
+    """Draw time over fused attention's; None if nothing was timed beside attention."""
+    found = study.relative_times
+    if not found:
+        return None
+    styles = series_styles(study.frame["label"])
+    shown = [relative_lines(times, styles) for times in found]
+    figure, axes = panels(len(found), [line.label for lines in shown for line in lines])
+    bounds = [bound for lines in shown for line in lines for bound in (*line.low, *line.high)]  # one scale for both panels
+    for times, lines, axis in zip(found, shown, axes, strict=True):
+        fill_relative_panel(axis, lines, bounds)
+        axis.set_title(_place(times.scope.keys))
+    num = sum(len(line.points) for times in found for line in times.lines)
+    how = f"Bands hold 95 % for all {num} ratios together" if study.timings else "Ratios of medians, since no rounds could be paired"
+    return FigureBlock(
+        name="relative-time",
+        title=relative_title(found, study.caveat),
+        caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys, batching=False)}). {how}; above 1 is slower.",
+        figure=figure,
+        missing=_left_out([line.label for times in found for line in times.lines[MAX_LINES:]]),
+    )
+
+
+def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
+    """Draw ratios of times; `bounds` lie within the y axis."""
+    length_axis(axis, [n for line in lines for n in line.x])
+    ratio_axis(axis, bounds, "time relative to attention")
+    draw_series(axis, lines)
+    label_ends(axis, lines)
+
+
+def relative_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
+    """Return a line per model, and attention itself at 1.
+
+    Models shown to equal attention everywhere share its line.
+    """
+    equal = [line.label for line in times.lines if line.is_equal]
+    lengths = sorted({point.n for line in times.lines for point in line.points})
+    ones = [1.0] * len(lengths)
+    own = Line(label=_joined([times.reference, *equal]), style=styles[times.reference], x=lengths, y=ones, low=ones, high=ones)
+    others = [line for line in times.lines[:MAX_LINES] if line.label not in equal]
+    return [own, *(_relative_line(line, styles[line.label]) for line in others)]
+
+
+def _relative_line(line: RelativeLine, style: SeriesStyle) -> Line:
+    ratios = [point.ratio for point in line.points]
+    return Line(
+        label=display_name(line.label),
+        style=style,
+        x=[point.n for point in line.points],
+        y=[ratio.estimate for ratio in ratios],
+        low=[ratio.low for ratio in ratios],
+        high=[ratio.high for ratio in ratios],
+    )
+
+
+def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
+    """State where gMLP is faster than attention, by matching."""
+    reference = _reference(found)
+    ours = [(times, line) for times in found for line in times.lines if line.is_gmlp]
+    firsts: dict[str, RelativeLine] = {}
+    for times, line in ours:
+        firsts.setdefault(times.matching, line)
+    if caveat or not any(point.ratio.num > 1 for times in found for line in times.lines for point in line.points):
+        return f"Time relative to {reference} (differences are not decided)"
+    if not ours:
+        return _lowest_title(found[0], reference)
+    name = "gMLP" if len({line.label for _, line in ours}) == 1 else display_name(ours[0][1].label)
+    where = {matching: _lengths_text(line, faster=True) for matching, line in firsts.items()}
+    if len(set(where.values())) == 1:
+        faster = next(iter(where.values()))
+        if faster == NOWHERE and len(where) == 1:
+            line = next(iter(firsts.values()))
+            slower = _lengths_text(line, faster=False)
+            return (
+                f"{name} is slower than {reference} {slower}" if slower != NOWHERE else f"{name} is not shown to be faster than {reference}"
+            )
+        return f"{name} is faster than {reference} {faster}"
+    only = {matching: text for matching, text in where.items() if text != NOWHERE}
+    if len(only) == 1:
+        matching, text = next(iter(only.items()))
+        return f"{name} is faster than {reference} only {AT[matching]}, {text}"
+    return f"{name} beats {reference} {'; '.join(f'{text} {AT[matching]}' for matching, text in where.items())}"
+
+
+AT = {SAME_WIDTH: "at equal width", SAME_PARAMETERS: "at equal parameters"}
+NOWHERE = "at no length"
+
+
+def _lowest_title(times: RelativeTimes, reference: str) -> str:
+    longest = max(point.n for line in times.lines[:MAX_LINES] for point in line.points)
+    last = [(point.ratio.estimate, line.label) for line in times.lines[:MAX_LINES] for point in line.points if point.n == longest]
+    ratio, label = min(last)
+    return f"At n = {longest} {display_name(label)} takes {numbers.significant(ratio, 2)} of {reference}'s time"
+
+
+def _lengths_text(line: RelativeLine, *, faster: bool) -> str:
+    """Write where a model is shown to be faster, or slower: `from n = 257`."""
+    grid = [point.n for point in line.points]
+    found = [point.n for point in line.points if (point.faster if faster else point.slower)]
+    if not found:
+        return NOWHERE
+    if found == grid:
+        return "at every length"
+    if len(found) > 1 and found == grid[-len(found) :]:
+        return f"from n = {found[0]}"
+    if len(found) > 1 and found == grid[: len(found)]:
+        return f"up to n = {found[-1]}"
+    return f"at n = {join_names([str(n) for n in found])}"
+
+
+def _reference(found: Sequence[RelativeTimes]) -> str:
+    return "fused attention" if all(times.is_fused for times in found) else "attention"
+
+
+def draw_memory(study: Study) -> FigureBlock | None:
+    """Draw peak memory in bytes; None without memory at two lengths."""
+    scopes = scopes_of(study.frame, "peak_memory_bytes", compared_lengths(study.plan))
+    if not scopes:
+        return None
+    scope = scopes[0]
+    rows = main_rows(scope.rows)
+    lines = memory_lines(rows, series_styles(study.frame["label"]), study.plan.settings.margin)
+    figure, (axis,) = panels(1, [line.label for line in lines])
+    fill_memory_panel(axis, lines)
+    predicted = "; hollow points are predicted" if any(any(line.hollow) for line in lines) else ""
+    return FigureBlock(
+        name="memory",
+        title=memory_title(rows),
+        caption=f"Peak of live tensors in {_work(scope.keys)}, {_size(scope.keys)}{predicted}. Dotted lines grow as {LINEAR} and {QUADRATIC}.",
+        figure=figure,
+        missing=_left_out(list(dict.fromkeys(rows["label"]))[MAX_LINES:]),
+    )
+
+
+def fill_memory_panel(axis: Axes, lines: Sequence[Line]) -> None:
+    """Draw bytes, with dotted guides for n and n squared."""
+    length_axis(axis, [n for line in lines for n in line.x])
+    bytes_axis(axis, [value for line in lines for value in line.y], "peak memory")
+    _draw_slopes(axis, lines)
+    draw_series(axis, lines)
+    label_ends(axis, lines)
+
+
+def memory_lines(rows: pandas.DataFrame, styles: Mapping[str, SeriesStyle], margin: float) -> list[Line]:
+    """Return a line per model; models within the margin at every n share one."""
+    found = {str(label): members for label, members in list(rows.groupby("label", sort=False))[:MAX_LINES]}
+    groups: list[list[str]] = []
+    for label, members in found.items():
+        for group in groups:
+            if _agree(members, found[group[0]], margin):
+                group.append(label)
+                break
+        else:
+            groups.append([label])
+    return [
+        Line(
+            label=_joined(group),
+            style=styles[group[0]],
+            x=list(found[group[0]]["place"]),
+            y=list(found[group[0]]["peak_memory_bytes"]),
+            hollow=list(found[group[0]]["memory_source"] == PREDICTED),
+        )
+        for group in groups
+    ]
+
+
+def _agree(rows: pandas.DataFrame, others: pandas.DataFrame, margin: float) -> bool:
+    values, other = (found.set_index("place")["peak_memory_bytes"] for found in (rows, others))
+    return list(values.index) == list(other.index) and bool(((values / other).map(math.log).abs() <= math.log1p(margin)).all())
+
+
+def _draw_slopes(axis: Axes, lines: Sequence[Line]) -> None:
+    """Draw n below the line that ends lowest and n squared above the highest."""
+    ends = sorted((line.y[-1], line.x[-1]) for line in lines)
+    (low, low_n), (high, high_n) = ends[0], ends[-1]
+    draw_guide(axis, lambda n: low / 1.6 * n / low_n if n > low_n / SLOPE_REACH else math.nan, LINEAR, below=True)
+    draw_guide(axis, lambda n: high * 1.25 * (n / high_n) ** 2 if n > high_n / SLOPE_REACH else math.nan, QUADRATIC)
+
+
+def memory_title(rows: pandas.DataFrame) -> str:
+    """Compare memory at the longest shared length."""
+    longest = max(rows["place"], key=lambda place: (rows.loc[rows["place"] == place, "label"].nunique(), place))  # shared by most models
+    last = {str(row["label"]): float(row["peak_memory_bytes"]) for row in row_values(rows[rows["place"] == longest])}
+    place = f"At n = {longest:.0f}"
+    reference = next((label for label in attentions(rows).values() if label in last), "")
+    ours = next((label for label in last if role_of(label) == "gmlp"), "")
+    explicit = next((label for label in last if role_of(label) == "explicit"), "")
+    others = [(name, label) for name, label in (("gMLP", ours), ("explicit", explicit)) if label]
+    if reference and others:
+        name = "fused attention" if is_fused(row_values(rows[rows["label"] == reference])) else "attention"
+        (first, label), *rest = others if ours else [("explicit attention", explicit)]
+        more = "".join(f", {other} {_times(last[found] / last[reference])}" for other, found in rest)
+        return f"{place} {first} takes {_times(last[label] / last[reference])} {name}'s memory{more}"
+    lowest, highest = (f(last, key=lambda label: last[label]) for f in (min, max))
+    if lowest == highest:
+        return f"{place} {display_name(lowest)} takes {numbers.bytes_text(last[lowest])}"
+    return f"{place} {display_name(highest)} takes {_times(last[highest] / last[lowest])} {display_name(lowest)}'s memory"
+
+
+def _times(ratio: float) -> str:
+    return f"{numbers.significant(ratio, 2)}\N{MULTIPLICATION SIGN}"
+
+
+def draw_exponents(study: Study) -> FigureBlock | None:
+    """Draw the local exponents of time; None without any."""
+    timed = [growth for growth in study.growth if growth.measure is LATENCY and growth.exponents.exponents]
+    if not timed:
+        return None
+    scope = min((scope_of(growth.series.keys) for growth in timed), key=lambda keys: _rank(keys, timed))
+    members = [growth for growth in timed if scope_of(growth.series.keys) == scope]
+    main = set(main_rows(pandas.concat([growth.series.rows for growth in members]))["label"])
+    found = {label: growth for growth in members if (label := str(growth.series.rows["label"].iloc[0])) in main}
+    styles = series_styles(study.frame["label"])
+    lines = [_exponent_line(label, growth, styles[label]) for label, growth in list(found.items())[:MAX_LINES]]
+    figure, (axis,) = panels(1, [line.label for line in lines])
+    length_axis(axis, [n for growth in found.values() for n in growth.series.lengths])
+    _set_exponent_axis(axis, lines)
+    draw_guide(axis, lambda _: 1.0, "linear")
+    draw_guide(axis, lambda _: 2.0, "quadratic")
+    draw_series(axis, lines)
+    label_ends(axis, lines)
+    return FigureBlock(
+        name="exponents",
+        title=exponents_title(dict(list(found.items())[:MAX_LINES])),
+        caption=(
+            f"Slope of log time between neighbouring lengths, in {_work(scope)}, {_size(scope)}. Bands are 95 % t-intervals over rounds; "
+            "a slope belongs to a kernel on this machine."
+        ),
+        figure=figure,
+        missing=_left_out(list(found)[MAX_LINES:]),
+    )
+
+
+def _rank(keys: Mapping[str, Any], timed: Sequence[Growth]) -> tuple[float, ...]:
+    return scope_rank(keys, max(growth.series.reach for growth in timed if scope_of(growth.series.keys) == keys))
+
+
+def _exponent_line(label: str, growth: Growth, style: SeriesStyle) -> Line:
+    steps = growth.exponents.exponents
+    return Line(
+        label=display_name(label),
+        style=style,
+        x=[math.sqrt(step.shorter * step.longer) for step in steps],
+        y=[step.exponent.estimate for step in steps],
+        low=[step.exponent.low for step in steps],
+        high=[step.exponent.high for step in steps],
+    )
+
+
+def _set_exponent_axis(axis: Axes, lines: Sequence[Line]) -> None:
+    low = min(0.9, *(min(line.low) for line in lines)) - 0.1
+    high = max(2.1, *(max(line.high) for line in lines)) + 0.1
+    axis.set_ylim(low, high)
+    ticks = linear_ticks(low, high)
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ylabel("local exponent of time")
+
+
+def exponents_title(found: Mapping[str, Growth]) -> str:
+    """State the exponents between the two longest lengths."""
+    last = {label: growth.exponents.exponents[-1] for label, growth in found.items()}
+    longest = max(step.longer for step in last.values())
+    ends = sorted((step.exponent.estimate, display_name(label)) for label, step in last.items() if step.longer == longest)
+    power = " to ".join(dict.fromkeys(f"{exponent:.2f} ({name})" for exponent, name in (ends[0], ends[-1])))
+    return f"By n = {longest} time grows with exponent {power}"
+
+
+def _joined(labels: Sequence[str]) -> str:
+    return " = ".join(display_name(label) for label in labels)
+
+
+def _place(keys: Mapping[str, Any]) -> str:
+    """Name the matching of a panel: `Same width at every n (252 k), batch 4`."""
+    text = f"{_size(keys)}, {keys['batching']}"
+    return text[:1].upper() + text[1:]
+
+
+def _size(keys: Mapping[str, Any]) -> str:
+    match, budget = str(keys["match"]), numbers.count(keys["budget"])
+    return POLICIES.get(match, match) + (f" ({budget})" if budget else "")
+
+
+def _work(keys: Mapping[str, Any], *, batching: bool = True) -> str:
+    work = (PHASES.get(str(keys["phase"]), keys["phase"]), keys["engine"], keys["batching"] if batching else "", keys["dtype"])
+    return ", ".join(str(value) for value in work if value)
+
+
+def _left_out(labels: Sequence[str]) -> tuple[str, ...]:
+    return tuple(display_name(label) for label in dict.fromkeys(labels))

@@ -1,0 +1,139 @@
+"""Draw the FLOPs of gMLP over attention against n, from closed forms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench import numbers
+from bench.analysis.crossover import ClosedCrossing, ClosedForm, cost_crossovers
+from bench.analysis.evidence import ATTENTION_FAMILIES
+from bench.analysis.study import Study
+from bench.report.charts.lines import LABEL_POINTS, Line, draw_guide, draw_series, label_ends, panels
+from bench.report.charts.style import INK, LINES, PAPER, VERMILLION, SeriesStyle, display_name, slug
+from bench.report.charts.ticks import length_axis, log_value_axis
+from bench.report.document import FigureBlock
+from bench.report.sections.wording import join_names
+
+GATING = "gmlp"
+LENGTHS = (32.0, 4096.0)
+"""The range that is drawn; a closed form holds at every n."""
+TICKS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+MAX_PAIRS = len(LINES)
+NUM_POINTS = 97
+CAPTION = "Forward FLOPs of matrix products for one sample, exact from closed forms. Dots mark equal cost; below 1 gMLP needs fewer."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedPair:
+    """A gMLP beside an attention model, both of one shape at every n.
+
+    `equal_at`: the lengths in the drawn range with equal FLOPs.
+    """
+
+    gating: ClosedForm
+    attention: ClosedForm
+
+    @property
+    def equal_at(self) -> tuple[float, ...]:
+        found = cost_crossovers(self.gating.cost.flops(), self.attention.cost.flops(), (self.gating.model, self.attention.model))
+        return tuple(crossing.n for crossing in found.crossings if LENGTHS[0] <= crossing.n <= LENGTHS[1])
+
+    def ratio(self, n: float) -> float:
+        """Return gMLP's FLOPs over attention's at any n."""
+        own, other = (sum(c * n**power for power, c in enumerate(form.cost.flops().coefficients)) for form in (self.gating, self.attention))
+        return own / other
+
+
+def draw_crossing(study: Study) -> FigureBlock | None:
+    """Draw every gMLP of one shape over its attention model; None without any."""
+    pairs = pairs_of(study.closed_crossovers)
+    if not pairs:
+        return None
+    return FigureBlock(name="flops-crossing", title=crossing_title(pairs), caption=CAPTION, figure=crossing_figure(pairs))
+
+
+def pairs_of(found: Sequence[ClosedCrossing]) -> list[ClosedPair]:
+    """Pair each gMLP with attention of about its size, smallest first.
+
+    The partner is the nearest in parameters without n x n weights; of equally near ones, ViT comes before Transformer.
+    """
+    pairs = []
+    for closed in found:
+        forms = {form.family: form for form in (closed.first, closed.second)}
+        other = next((forms[family] for family in ATTENTION_FAMILIES if family in forms), None)
+        if GATING in forms and other is not None:
+            pairs.append(ClosedPair(gating=forms[GATING], attention=other))
+    nearest = {(pair.gating.model, pair.gating.shape): pair for pair in sorted(pairs, key=_distance, reverse=True)}
+    return sorted(nearest.values(), key=lambda pair: _num_params(pair.gating))[:MAX_PAIRS]
+
+
+def _distance(pair: ClosedPair) -> tuple[float, int]:
+    difference = math.log(_num_params(pair.gating) / _num_params(pair.attention))
+    return round(abs(difference), 1), ATTENTION_FAMILIES.index(pair.attention.family)
+
+
+def _num_params(form: ClosedForm) -> int:
+    return form.cost.params().at(1)
+
+
+def crossing_title(pairs: Sequence[ClosedPair]) -> str:
+    """State up to which n gMLP needs fewer FLOPs."""
+    names = {display_name(pair.attention.model).partition("-")[0] for pair in pairs}
+    other = names.pop() if len(names) == 1 else "attention"
+    ends = [f"{pair.equal_at[-1]:.0f}" for pair in pairs if pair.equal_at]
+    at_the_end = [pair.ratio(LENGTHS[1]) for pair in pairs]
+    if not ends and (all(ratio > 1 for ratio in at_the_end) or all(ratio < 1 for ratio in at_the_end)):
+        return f"gMLP needs {'more' if at_the_end[0] > 1 else 'fewer'} FLOPs than {other} at every n from {LENGTHS[0]:.0f}"
+    if ends and all(ratio > 1 for ratio in at_the_end):
+        if len(ends) == len(pairs):
+            return f"gMLP needs fewer FLOPs than {other} up to {join_names(ends)} tokens"
+        return f"gMLP needs more FLOPs than {other}, at the latest from {max(ends, key=float)} tokens"
+    return f"Whether gMLP or {other} needs fewer FLOPs depends on the size"
+
+
+def crossing_figure(pairs: Sequence[ClosedPair]) -> Figure:
+    """Draw the ratio of FLOPs against n, a line per pair."""
+    x = np.geomspace(*LENGTHS, NUM_POINTS).tolist()
+    budgets = len({pair.gating.budget for pair in pairs}) > 1
+    lines = [
+        Line(
+            label=_label(pair, budgets),
+            style=SeriesStyle(color=VERMILLION, marker="", line=LINES[place]),
+            x=x,
+            y=[pair.ratio(n) for n in x],
+        )
+        for place, pair in enumerate(pairs)
+    ]
+    figure, (axis,) = panels(1, [line.label for line in lines])
+    length_axis(axis, LENGTHS)
+    values = [1.0, *(value for line in lines for value in line.y)]
+    log_value_axis(axis, values, lambda value: f"{value:g}", "FLOPs, gMLP / attention")
+    ticks = [tick for tick in TICKS if axis.get_ylim()[0] <= tick <= axis.get_ylim()[1]]
+    axis.set_yticks(ticks, [f"{tick:g}\N{MULTIPLICATION SIGN}" for tick in ticks])
+    draw_series(axis, lines)
+    draw_guide(axis, lambda _: 1.0, "equal")
+    for pair, line in zip(pairs, lines, strict=True):
+        _mark(axis, pair, slug(line.label))
+    label_ends(axis, lines)
+    return figure
+
+
+def _mark(axis: Axes, pair: ClosedPair, name: str) -> None:
+    """Mark and name the lengths at which a pair costs the same."""
+    axis.plot(pair.equal_at, [1.0] * len(pair.equal_at), linestyle="", marker="o", color=VERMILLION, zorder=4, gid=f"crossing-{name}")
+    for n in pair.equal_at:
+        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # other lines pass behind the number
+        axis.annotate(
+            f"{n:.0f}", (n, 1.0), (-4, 4), textcoords="offset points", ha="right", va="bottom", color=INK, fontsize=LABEL_POINTS, bbox=box
+        )
+
+
+def _label(pair: ClosedPair, budgets: bool) -> str:
+    budget = f", {numbers.count(pair.gating.budget)}" if budgets and pair.gating.budget else ""
+    return f"{display_name(pair.gating.model)} / {display_name(pair.attention.model)}{budget}"

@@ -1,0 +1,137 @@
+"""Draw the effects of an ablation's variants on one measure.
+
+In code a variant is an arm (`bench.spec.PlannedArm`).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench import numbers
+from bench.analysis.effects import QUALITIES, Effect, place_text
+from bench.analysis.study import Study
+from bench.report.charts.forest import Row, draw_forest
+from bench.report.charts.style import GREY, TEAL
+from bench.report.document import FigureBlock
+from bench.report.sections.wording import join_names
+from bench.spec import EQUAL, Measure
+
+MAX_ROWS = 12
+FRACTIONS = ("accuracy", "exact_accuracy")
+"""Measures whose differences are written in points, hundredths."""
+MEASURED_COSTS = ("latency_ms", "activation_bytes", "flops")
+FEW = 2
+"""So many shown effects are named in the title."""
+
+
+def draw_effects(study: Study) -> FigureBlock | None:
+    """Draw the effects on the run's first measure; None without effects.
+
+    A run with peers has a figure of its own.
+    """
+    effects = shown_effects(study) if study.peers is None else []
+    if not effects:
+        return None
+    measure = effects[0].measure
+    parts = [part.name for part in study.plan.parts]
+    rows = sorted(largest(effects), key=lambda effect: (parts.index(effect.contrast.part), -_size(effect)))
+    several = len({effect.contrast.part for effect in rows}) > 1
+    return FigureBlock(
+        name="effects",
+        title=effects_title(effects),
+        caption=_caption(study, effects, len(rows)),
+        figure=draw_forest(
+            [_row(effect, several) for effect in rows],
+            neutral=effects[0].neutral,
+            band=_margin(study, measure),
+            axis_label=f"{measure.title}, {measure.unit} to the baseline{' (points)' if measure.name in FRACTIONS else ''}",
+            tick_text=lambda value: f"{100 * value:g}" if measure.name in FRACTIONS else f"{value:g}",
+        ),
+    )
+
+
+def shown_effects(study: Study) -> list[Effect]:
+    """Choose one measure, and one place per part, by rule.
+
+    The measure is the first quality, else the first cost; the place the longest n, at inference if the phase varies, then the smallest batch.
+    """
+    baselines = {part.name: part.baseline for part in study.plan.parts}
+    found = [effect for effect in study.effects if effect.contrast.against == baselines[effect.contrast.part]]
+    measured = {effect.measure.name for effect in found}
+    name = next((name for name in (*QUALITIES, *MEASURED_COSTS) if name in measured), "")
+    chosen = []
+    for part in baselines:
+        members = [effect for effect in found if effect.contrast.part == part and effect.measure.name == name]
+        if members:
+            place = min((effect.contrast for effect in members), key=lambda contrast: _preference(contrast.seq_len, contrast.place)).place
+            chosen += [effect for effect in members if effect.contrast.place == place]
+    return chosen
+
+
+def largest(effects: Sequence[Effect]) -> list[Effect]:
+    """Return the effects to draw, those that are shown first, then by size."""
+    return sorted(effects, key=lambda effect: (not effect.shown, -abs(_size(effect))))[:MAX_ROWS]
+
+
+def _preference(seq_len: int, place: Mapping[str, Any]) -> tuple[bool, int, float, str]:
+    return place.get("phase", "infer") != "infer", -seq_len, place.get("batch_size", 0.0), place_text(place)
+
+
+def effects_title(effects: Sequence[Effect]) -> str:
+    """Name the effects that are shown, or say how many are."""
+    title, num = effects[0].measure.title, len(effects)
+    shown = sorted((effect for effect in effects if effect.shown), key=lambda effect: abs(_size(effect)), reverse=True)
+    if not shown:
+        return (
+            f"None of {num} variants is shown to change {title}" if num > 1 else f"{effects[0].contrast.arm} is not shown to change {title}"
+        )
+    if len(shown) <= FEW:
+        names = join_names([f"{effect.contrast.arm} ({_value(effect)})" for effect in shown])
+        others = f"; {num - len(shown)} more open" if num > len(shown) else ""
+        return f"{names} {'change' if len(shown) > 1 else 'changes'} {title}{others}"
+    return f"{len(shown)} of {num} variants change {title}, most of all {shown[0].contrast.arm} ({_value(shown[0])})"
+
+
+def _value(effect: Effect) -> str:
+    """Write the estimate without its interval."""
+    size = effect.estimate.estimate
+    if effect.measure.is_ratio:
+        return f"{numbers.significant(size)}\N{MULTIPLICATION SIGN}"
+    return f"{100 * size:+.1f} points" if effect.measure.name in FRACTIONS else f"{size:+.3g}"
+
+
+def _row(effect: Effect, several_parts: bool) -> Row:
+    group = effect.contrast.part if several_parts else ""
+    return Row(
+        label=effect.contrast.arm,
+        interval=effect.estimate,
+        color=TEAL if effect.shown else GREY,
+        text=_value(effect).removesuffix(" points"),
+        group=group,
+    )
+
+
+def _caption(study: Study, effects: Sequence[Effect], num_rows: int) -> str:
+    places = join_names(list(dict.fromkeys(filter(None, (place_text(effect.contrast.place) for effect in effects)))))
+    baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in effects)))
+    cut = f"; the {num_rows} largest of {len(effects)}" if num_rows < len(effects) else ""
+    margin = _margin(study, effects[0].measure)
+    by = f"{100 * margin:g} {'points' if effects[0].measure.name in FRACTIONS else '%'}"
+    return (
+        f"{f'At {places}, a' if places else 'A'}gainst {baselines}{cut}. "
+        f"Bars are 95 % intervals for all effects together; grey: no effect is shown{f'; band: equal within {by}' if margin else ''}."
+    )
+
+
+def _margin(study: Study, measure: Measure) -> float:
+    """Return the commonest margin of the run's predictions of equality; 0 without any."""
+    margins = [prediction.by for prediction in study.predictions if prediction.measure == measure.name and prediction.expected == EQUAL]
+    return statistics.mode(margins) if margins else 0.0
+
+
+def _size(effect: Effect) -> float:
+    """Return the signed distance from no effect, on the axis of the figure."""
+    return math.log(effect.estimate.estimate) if effect.measure.is_ratio else effect.estimate.estimate

@@ -1,0 +1,191 @@
+"""Draw lines against n, named at their ends, with bands and guides.
+
+Sizes are in inches and fixed, so that the places of labels are known before the figure is drawn.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.report.charts.style import INK, PAPER, SeriesStyle, slug
+
+WIDTH, PANEL_HEIGHT = 4.8, 2.6
+LEFT, RIGHT, TOP, BOTTOM = 0.82, 0.12, 0.32, 0.5
+"""Margins of a panel; labels at line ends come on top of `RIGHT`."""
+LABEL_POINTS, LABEL_CHARACTERS, LABEL_GAP = 8.5, 20, 8.0
+CHARACTER_WIDTH = 0.62
+"""The width of a character of DejaVu Sans, in font sizes."""
+LINE_SPACING = 1.2
+BAND_OPACITY, GUIDE_OPACITY = 0.22, 0.55
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a chart, ascending in `x`.
+
+    `label`: name at its end.
+    `low`, `high`: bounds of a band; empty without one.
+    `hollow`: which points have a hollow marker; empty means none.
+    """
+
+    label: str
+    style: SeriesStyle
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    hollow: Sequence[bool] = ()
+
+
+def panels(
+    num: int, labels: Sequence[str], *, width: float = WIDTH, height: float = PANEL_HEIGHT, across: int = 1, top: float = TOP
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure of `num` panels, `across` in a row.
+
+    Each panel is `width` by `height` inches and leaves room on its right for `labels`, and `top` above.
+    """
+    down = -(-num // across)
+    figure = Figure(figsize=(width * across, height * down))
+    room = RIGHT + label_width(labels)
+    axes = []
+    for place in range(num):
+        row, column = divmod(place, across)
+        left, bottom = column * width + LEFT, (down - 1 - row) * height + BOTTOM
+        size = (width - LEFT - room) / (width * across), (height - top - BOTTOM) / (height * down)
+        axes.append(figure.add_axes((left / (width * across), bottom / (height * down), *size)))
+    return figure, axes
+
+
+def label_width(labels: Sequence[str]) -> float:
+    """Return the room that labels need at line ends, in inches."""
+    longest = max((len(line) for label in labels for line in _wrapped(label).splitlines()), default=0)
+    return (LABEL_GAP + longest * CHARACTER_WIDTH * LABEL_POINTS) / 72 if longest else 0.0
+
+
+def draw_series(axis: Axes, lines: Sequence[Line]) -> None:
+    """Draw lines with their bands and markers, without labels."""
+    for line in lines:
+        style = line.style
+        gid = f"series-{slug(line.label)}"
+        if len(line.low):
+            axis.fill_between(
+                line.x, line.low, line.high, color=style.color, alpha=BAND_OPACITY, linewidth=0, gid=f"band-{slug(line.label)}"
+            )
+        axis.plot(line.x, line.y, color=style.color, linestyle=style.line, marker=style.marker, gid=gid)
+        hollow = np.array(line.hollow, dtype=bool)
+        if hollow.any():
+            x, y = np.asarray(line.x)[hollow], np.asarray(line.y)[hollow]
+            axis.plot(
+                x,
+                y,
+                linestyle="",
+                marker=style.marker,
+                color=style.color,
+                markerfacecolor=PAPER,
+                zorder=3,
+                gid=f"hollow-{slug(line.label)}",
+            )
+
+
+def label_ends(axis: Axes, lines: Sequence[Line]) -> None:
+    """Write each line's name beside its last point.
+
+    Labels that would overlap are spread, and joined to their lines. Call after the limits of both axes are set.
+    """
+    named = [(line, *_end(line)) for line in lines if np.isfinite(np.asarray(line.y, dtype=float)).any()]
+    to_axes = axis.transData + axis.transAxes.inverted()
+    ends = [to_axes.transform((x, y)) for _, x, y in named]
+    points = axis.get_position().height * _figure_of(axis).get_figheight() * 72
+    texts = [_wrapped(line.label) for line, _, _ in named]
+    heights = [(1 + text.count("\n")) * LINE_SPACING * LABEL_POINTS / points for text in texts]
+    places = spread([float(end[1]) for end in ends], heights)
+    gap = LABEL_GAP / 72 / (axis.get_position().width * _figure_of(axis).get_figwidth())
+    for (line, _, _), (x, y), place, text in zip(named, ends, places, texts, strict=True):
+        color = line.style.color
+        axis.plot([x, 1 + gap * 0.8], [y, place], transform=axis.transAxes, color=color, linewidth=0.6, clip_on=False, zorder=0)
+        axis.text(
+            1 + gap, place, text, transform=axis.transAxes, color=color, fontsize=LABEL_POINTS, va="center", linespacing=LINE_SPACING - 0.1
+        ).set_gid(f"label-{slug(line.label)}")
+
+
+def spread(places: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Move labels apart where they would overlap, each as little as possible.
+
+    `places`: wanted middles, in parts of the axis. `heights`: of the labels. Order is kept, and labels stay beside the axis if they fit.
+    """
+    groups: list[list[int]] = []
+    for i in sorted(range(len(places)), key=lambda i: places[i]):
+        groups.append([i])
+        while len(groups) > 1 and _bottom(groups[-2], places, heights) + _height(groups[-2], heights) > _bottom(
+            groups[-1], places, heights
+        ):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    found = [0.0] * len(places)
+    for group in groups:
+        bottom = _bottom(group, places, heights)
+        for i in group:
+            found[i] = bottom + heights[i] / 2
+            bottom += heights[i]
+    return found
+
+
+def _bottom(group: Sequence[int], places: Sequence[float], heights: Sequence[float]) -> float:
+    """Return where a stack of touching labels begins: nearest to their places."""
+    middles = [sum(heights[j] for j in group[:place]) + heights[i] / 2 for place, i in enumerate(group)]
+    wanted = sum(places[i] - middle for i, middle in zip(group, middles, strict=True)) / len(group)
+    return max(0.0, min(wanted, 1 - _height(group, heights)))
+
+
+def _height(group: Sequence[int], heights: Sequence[float]) -> float:
+    return sum(heights[i] for i in group)
+
+
+def draw_guide(axis: Axes, value: Callable[[float], float], text: str, *, below: bool = False) -> None:
+    """Draw a dotted guide across the axis, named at its right end.
+
+    `value` gives its height at an x. `below`: write the name under the guide. Call after the limits are set.
+    """
+    low, high = axis.get_xlim()
+    x = np.geomspace(low, high) if axis.get_xscale() == "log" else np.linspace(low, high)
+    y = np.array([value(place) for place in x])
+    bottom, top = axis.get_ylim()
+    shown = np.flatnonzero((y >= bottom) & (y <= top))
+    if not shown.size:
+        return
+    axis.plot(
+        x, y, color=INK, alpha=GUIDE_OPACITY, linewidth=0.9, linestyle=":", zorder=1, gid=f"guide-{slug(text)}", scalex=False, scaley=False
+    )
+    end = shown[-1]
+    axis.annotate(
+        text,
+        (x[end], y[end]),
+        (-4, -3 if below else 2),
+        textcoords="offset points",
+        ha="right",
+        va="top" if below else "bottom",
+        fontsize=LABEL_POINTS - 1,
+        color=INK,
+        alpha=0.8,
+    )
+
+
+def _end(line: Line) -> tuple[float, float]:
+    """Return the last point of a line that has a value."""
+    last = np.flatnonzero(np.isfinite(np.asarray(line.y, dtype=float)))[-1]
+    return float(line.x[last]), float(line.y[last])
+
+
+def _wrapped(label: str) -> str:
+    return textwrap.fill(label, LABEL_CHARACTERS, break_long_words=False)
+
+
+def _figure_of(axis: Axes) -> Figure:
+    figure = axis.get_figure(root=True)
+    assert isinstance(figure, Figure)
+    return figure

@@ -1,0 +1,62 @@
+"""Draw our times over the fastest peer's: means, and their configurations."""
+
+from __future__ import annotations
+
+from bench.analysis.peers import Mean, PeerComparison
+from bench.analysis.study import Study
+from bench.report.charts.forest import Row, draw_forest
+from bench.report.charts.style import ROLES, TEAL, role_of
+from bench.report.document import FigureBlock
+from bench.spec import FASTEST_PEER
+
+CAPTION = (
+    "Our best engine over the fastest peer as shipped. Large dots: geometric means with 95 % intervals; small dots: single configurations; "
+    "bars: targets."
+)
+
+
+def draw_peers(study: Study) -> FigureBlock | None:
+    """Draw one row per part with its configurations; None without peers."""
+    comparison = study.peers
+    means = [mean for mean in comparison.means if mean.peer == FASTEST_PEER and mean.ratio] if comparison else []
+    if comparison is None or not means:
+        return None
+    bounds = {p.part: p.at_most for p in study.predictions if p.mean and p.against == FASTEST_PEER}
+    figure = draw_forest(
+        [_row(mean, comparison, bounds.get(mean.part)) for mean in means],
+        neutral=1.0,
+        band=0.0,
+        axis_label="our time / fastest peer's (below 1: faster)",
+        tick_text=lambda value: f"{value:g}",
+    )
+    return FigureBlock(name="peers", title=peers_title(means, comparison), caption=CAPTION, figure=figure)
+
+
+def peers_title(means: list[Mean], comparison: PeerComparison) -> str:
+    """State the range of the means, by dtype if several were compared."""
+    by_dtype: dict[str, list[float]] = {}
+    for mean in means:
+        assert mean.ratio is not None
+        by_dtype.setdefault(_dtype(mean, comparison), []).append(mean.ratio.estimate)
+    ranges = {dtype: " to ".join(dict.fromkeys(f"{value:.2f}" for value in (min(found), max(found)))) for dtype, found in by_dtype.items()}
+    if len(ranges) > 1:
+        return f"Our time over the fastest peer's: {', '.join(f'{found} ({dtype})' for dtype, found in ranges.items())}"
+    return f"Our models take {next(iter(ranges.values()))} of the fastest peer's time"
+
+
+def _dtype(mean: Mean, comparison: PeerComparison) -> str:
+    return next(place.dtype for place in comparison.places if place.part == mean.part)
+
+
+def _row(mean: Mean, comparison: PeerComparison, bound: float | None) -> Row:
+    assert mean.ratio is not None
+    cells = [pair for pair in comparison.fastest if pair.place.part == mean.part and pair.ratio]
+    role = role_of(cells[0].place.family)
+    return Row(
+        label=mean.part,
+        interval=mean.ratio,
+        color=ROLES.get(role, TEAL),
+        text=f"{mean.ratio.estimate:.2f}",
+        dots=tuple(pair.ratio.estimate for pair in cells if pair.ratio),
+        bound=bound,
+    )

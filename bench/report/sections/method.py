@@ -1,0 +1,171 @@
+"""Say how a run's numbers were made, on which machine, and how to make them again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import pandas
+
+from bench import numbers
+from bench.analysis.study import Study
+from bench.planning.tuning import LEARNING_RATE_SPREAD
+from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
+from bench.report.tables import Table
+from bench.spec import NO_TEACHER, Plan, Recipe
+
+ALL_COUNTERS = "closed form, torch, fvcore"
+UNKNOWN = "not known"
+TOPICS = {
+    "latency": ("latency", "latency_ms"),
+    "memory": ("memory", "peak_memory_bytes"),
+    "FLOPs": ("flops", "flops"),
+    "energy": ("energy", "energy_j"),
+    "accuracy": ("accuracy", "accuracy"),
+}
+"""Topics of a report, each with its metric and value column."""
+
+
+def how_numbers_were_made(study: Study) -> tuple[Block, ...]:
+    """Return one line per kind of number in the run, and name the kinds that it lacks."""
+    plan = study.plan
+    lines = [
+        "Sizes: from each model's closed form, checked against the parameters of the built model; the table of matched sizes names the policy.",
+        *(text for metric, text in _by_metric(plan, _num_rounds(study), counters(study.frame)).items() if metric in plan.metrics),
+        "An empty value was not measured; it never means zero. A failed configuration keeps its row, with status and reason.",
+        f"Jobs ran in random order (seed {plan.settings.seed}), each for at most {plan.settings.limit_s:g} s.",
+    ]
+    return (Bullets(items=(*lines, *absent(study.frame, plan.metrics))),)
+
+
+def absent(frame: pandas.DataFrame, metrics: tuple[str, ...]) -> list[str]:
+    """Return sentences on topics without values, by reason."""
+    missing = {topic: metric for topic, (metric, column) in TOPICS.items() if frame[column].isna().all()}
+    not_requested = [topic for topic, metric in missing.items() if metric not in metrics]
+    not_measured = [topic for topic, metric in missing.items() if metric in metrics]
+    sentences = [f"Not requested in this run: {', '.join(not_requested)}."] if not_requested else []
+    return sentences + ([f"Requested, but without any value: {', '.join(not_measured)}."] if not_measured else [])
+
+
+def counters(frame: pandas.DataFrame) -> str:
+    """Return the FLOP counters that were compared, as text.
+
+    Older records lack `flops_counted_by`; they compared all three.
+    """
+    found = sorted({names or ALL_COUNTERS for names in frame.loc[frame["flops"].notna(), "flops_counted_by"]})
+    return "; ".join(found) or ALL_COUNTERS
+
+
+def _num_rounds(study: Study) -> str:
+    """Return the measured number of rounds, or its range.
+
+    The cells of merged runs may differ.
+    """
+    counts = sorted(set(study.frame["num_rounds"].dropna()))
+    return (
+        " to ".join(dict.fromkeys(numbers.whole(count) for count in (counts[0], counts[-1]))) if counts else str(study.plan.settings.rounds)
+    )
+
+
+def _by_metric(plan: Plan, num_rounds: str, counted_by: str) -> dict[str, str]:
+    """Return a sentence on how each metric is measured, by metric."""
+    settings = plan.settings
+    return {
+        "flops": (
+            f"FLOPs: matrix products in the forward pass of one sample, two FLOPs per multiply-add; counted by {counted_by}. The counts of a "
+            "configuration must agree exactly."
+        ),
+        "latency": (
+            f"Latency: {num_rounds} rounds; each configuration runs once per round in a fresh process (CPU threads: {settings.threads}). Compared "
+            "configurations are warm at the same time and take turns in short bursts, in random order within a block; the first call of a burst "
+            "is discarded. A ratio is the median over blocks, then the geometric mean over rounds with its t-interval. A time is the median over "
+            "rounds, with a 95 % t-interval on the log scale. Pilots set the calls per burst and the number of blocks; their times are discarded. "
+            "(Runs before 2026-11-23 timed one configuration after the other.)"
+        ),
+        "ceiling": (
+            "Ceilings: this device's best matrix product (ceiling_kernel names the kernel if several were tried), copy and chain of tiny operators, "
+            "measured in every round. MFU is model FLOPs per second over the best matrix product. The ceiling that takes longest bounds the step. "
+            "The device's limit is the larger of two times: for the step's FLOPs, and for the fewest bytes that a step with a separate AdamW "
+            "update can move."
+        ),
+        "memory": "Memory: the peak of live tensors in a separate pass, split into weights, gradients, optimizer state and activations.",
+        "energy": "Energy: the device's total-energy counter over windows of seconds; empty without a counter.",
+        "accuracy": (
+            f"Accuracy: {settings.seeds} seeds, {_recipes(plan)}"
+            f"{', except the learning rate, which each model chose by its trials' if settings.lr_trials else ''}. The test split is scored once "
+            "per seed, with the weights of the best epoch on validation; scores are means with 95 % t-intervals. Training times are wall times of "
+            "consecutive trainings and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
+        ),
+        "tuning": (
+            f"Tuning: all models tried the same {settings.lr_trials} learning rates, log-uniform within a factor of {LEARNING_RATE_SPREAD:g} "
+            "of the recipe's. The best rate on validation was trained again with other seeds for the reported figures."
+        ),
+        "training_speed": (
+            "Training speed: the loop, bare steps on prepared batches and the plain DataLoader loop take turns in one process. A ratio "
+            "is the median over pairs of neighbouring turns, then the geometric mean over rounds with its 95 % t-interval."
+        ),
+    }
+
+
+def _recipes(plan: Plan) -> str:
+    own = any(planned.cell.workload.recipe for planned in plan.cells)
+    lead = "one recipe, with the changes that a row's recipe column names" if own else "one recipe for all models"
+    return f"{lead} ({recipe_text(plan.recipe)})"
+
+
+def recipe_text(recipe: Recipe) -> str:
+    """Return a recipe in words; options that are off are omitted."""
+    dropout = f"dropout {recipe.dropout:g} at {', '.join(recipe.dropout_at)}" if recipe.dropout else ""
+    strength = f" (RandAugment at magnitude {recipe.magnitude})" if "randaugment" in recipe.augment else ""
+    teacher = (
+        f"a {recipe.teacher} teacher trained for {recipe.teacher_epochs} epochs, {recipe.distillation} distillation with "
+        f"{recipe.distillation_weight:g} of the loss"
+        if recipe.teacher != NO_TEACHER
+        else ""
+    )
+    stop = f"stopped after {recipe.early_stop} epochs without improvement" if recipe.early_stop else ""
+    parts = (
+        f"AdamW, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
+        f"peak learning rate {recipe.learning_rate:g} after a warm-up over {recipe.warmup:.0%} of the steps, then {recipe.schedule}",
+        f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
+        f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
+        *(part for part in (dropout, stop, teacher) if part),
+        f"{recipe.precision}{', compiled' if recipe.compile else ''}",
+    )
+    return "; ".join(parts)
+
+
+def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:
+    """Return the table of recorded facts on machine and software."""
+    if not environment:
+        return (Paragraph(text="The run recorded no facts about its machine."),)
+    rows = tuple((name.replace("_", " ").removesuffix(" bytes"), _fact(name, value)) for name, value in environment.items())
+    return (TableBlock(table=Table(headers=("fact", "value"), numeric=(False, False), rows=rows)),)
+
+
+def reproduction(study: Study) -> tuple[Block, ...]:
+    """Return the commands that made, report and repeat the run."""
+    folders = [shlex.quote(f"results/{name}") for name in study.folders or (study.name,)]
+    out = f" --out {shlex.quote('reports/NAME')}" if len(folders) > 1 else ""
+    repeat = "\n".join(f"bench run --plan {folder}/plan.json" for folder in folders)
+    return (
+        Paragraph(text=f"Made by this command, on {study.plan.created or 'a date that was not recorded'}:"),
+        Code(text=study.plan.command),
+        Paragraph(text="Rebuild this report from its records, or measure the same plan again on another machine:"),
+        Code(text=f"bench report {' '.join(folders)}{out}\n{repeat}"),
+    )
+
+
+def _fact(name: str, value: Any) -> str:
+    if value is None or value == "":
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_fact(str(key), item)}" for key, item in value.items()) or UNKNOWN
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_fact("", item) for item in value) or UNKNOWN
+    if name.endswith("_bytes") and isinstance(value, (int, float)):
+        return numbers.bytes_text(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,258 @@
+"""Show which model is fastest under each condition, as a strip of fields and as sentences.
+
+A condition is a size, matching policy and workload; `bench.analysis.ranking` decides who is fastest in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench import numbers
+from bench.analysis.ranking import RankedModel, Ranking
+from bench.analysis.study import Study
+from bench.planning.same_width import is_one_width
+from bench.report.document import Block, Field, Strip
+from bench.report.sections.wording import join_names, spell_out_model
+
+MAX_ROWS = 8
+"""Rows of the strip; the table of all pairs has the rest."""
+MAX_CLAUSES = 4
+MAX_NAMED = 3
+MAX_LEADERS = 2
+"""Models that a field of the strip names."""
+WINS, EQUAL, OPEN = "wins", "equal", "open"
+SHORT = 10_000
+"""Lengths and budgets from this on are abbreviated."""
+WIDTH = "width"
+"""All policies that give one width, as at one n each."""
+SAME = {"params": "same parameters", "shape": "same width", WIDTH: "same width", "flops": "same FLOPs", "none": "sizes as given"}
+AT_SAME = {
+    "params": "At equal parameters",
+    "shape": "At equal width",
+    WIDTH: "At equal width",
+    "flops": "At equal FLOPs",
+    "none": "At the sizes as given",
+}
+"""Matching policies (`--match`) as a row's name, and at the start of a sentence."""
+USUAL = ("infer", "eager", "", None)
+"""Workload values that a name omits."""
+WORDS = {"train": "training"}
+HIDDEN = ("seq_len", "size")
+CAPTION = "1.25× means that the next model takes 1.25 times as long. Verdicts hold for all {num} comparisons together (95 %)."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """The rankings that share everything but one axis, which is n or the budget.
+
+    `match`: the matching policy.
+    `budget`: the matched budget as text; empty if the sizes were given, or if the budget is the axis.
+    `workload`: the values that vary within the run, as text.
+    `rankings`: by value on the axis.
+    """
+
+    match: str
+    budget: str
+    workload: tuple[str, ...]
+    rankings: Mapping[float, Ranking]
+    rank: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(filter(None, (SAME[self.match], self.budget, *self.workload)))
+
+
+def conditions(study: Study) -> list[Condition]:
+    """Return every condition with two models or more, the primary one first.
+
+    Several values come before a single one, inference before training, eager before other engines, and a small fixed batch before others; then
+    the policy, then more values.
+    """
+    sizes = {row["size"]: (row["match"], row["budget"]) for row in study.frame[["size", "match", "budget"]].to_dict("records")}
+    found: dict[tuple[Any, ...], dict[float, Ranking]] = {}
+    by_length = axis_of(study) == "n"
+    for ranking in study.winners:
+        if ranking.others:
+            match, budget = sizes[ranking.group["size"]]
+            match = WIDTH if is_one_width(match) else match
+            work = tuple((key, value) for key, value in ranking.group.items() if key not in HIDDEN)
+            place, x = ((budget if budget == budget else None), ranking.group["seq_len"]) if by_length else (None, budget)
+            found.setdefault((match, place, work), {})[float(x)] = ranking
+    made = [_condition(match, budget, dict(work), rankings) for (match, budget, work), rankings in found.items()]
+    return sorted(made, key=lambda condition: condition.rank)
+
+
+def axis_of(study: Study) -> str:
+    """Return `n`, or `budget` if the ranked models were timed at one length and several budgets."""
+    groups = [ranking.group for ranking in study.winners if ranking.others]
+    budgets = study.frame["budget"].dropna().unique()
+    return (
+        "budget" if len({group["seq_len"] for group in groups}) == 1 and len(budgets) > 1 and study.frame["match"].nunique() == 1 else "n"
+    )
+
+
+def _condition(match: str, budget: Any, work: Mapping[str, Any], rankings: Mapping[float, Ranking]) -> Condition:
+    batching = str(work.get("batching", "batch 1"))
+    fixed = batching.startswith("batch ")
+    return Condition(
+        match=match,
+        budget=numbers.count(budget),
+        workload=tuple(WORDS.get(str(value), str(value)) for value in work.values() if value not in USUAL),
+        rankings=dict(sorted(rankings.items())),
+        rank=(
+            len(rankings) == 1,
+            work.get("phase", "infer") != "infer",
+            work.get("engine", "eager") != "eager",
+            not fixed,
+            int(batching.split()[1]) if fixed else 0,
+            list(SAME).index(match),
+            -len(rankings),
+        ),
+    )
+
+
+def strip_blocks(study: Study) -> tuple[Block, ...]:
+    """Return the strip of winners; () if no two models were timed under one condition."""
+    found = conditions(study)[:MAX_ROWS]
+    if not found:
+        return ()
+    places = sorted({x for condition in found for x in condition.rankings})
+    places = [x for x in places if x + 1 not in places]  # a twin, one token shorter, tells of alignment alone
+    axis = axis_of(study)
+    rows = tuple(
+        (_capital(condition.name), tuple(_field(condition.rankings.get(x), f"{axis} = {numbers.count(x)}") for x in places))
+        for condition in found
+    )
+    headers = ("" if axis == "n" else "budget", *(f"n = {x:.0f}" if axis == "n" else numbers.count(x) for x in places))
+    return (Strip(headers=headers, rows=rows, caption=_caption(study, len(conditions(study)) - len(found))),)
+
+
+def _caption(study: Study, num_more: int) -> str:
+    left_out = sorted(_labels(study.rankings) - _labels(study.winners))
+    sentences = (
+        CAPTION.format(num=max((ranking.num_pairs for ranking in study.winners), default=1))
+        if study.timings
+        else CAPTION.partition(". ")[0],
+        f"References that do not mix all tokens are left out: {join_names([spell_out_model(label) for label in left_out])}."
+        if left_out
+        else "",
+        "Rows are for eager inference unless they say otherwise." if any(condition.workload for condition in conditions(study)) else "",
+        f"{num_more} more conditions are in the table of all pairs." if num_more else "",
+    )
+    return " ".join(filter(None, sentences)).removesuffix(".") + "."
+
+
+def _labels(rankings: Sequence[Ranking]) -> set[str]:
+    return {label for ranking in rankings for label in (ranking.best, *(pair.other for pair in ranking.others))}
+
+
+def _field(ranking: Ranking | None, place: str) -> Field:
+    if ranking is None:
+        return Field(text="")
+    text = field_text(ranking)
+    return Field(text=text, detail=f"{place}: {_detail(ranking)}", muted=not text.endswith("×"), cells=ranking.cells)
+
+
+def field_text(ranking: Ranking) -> str:
+    """Name the fastest and its lead, as in `gMLP 1.25×`; else `equal within 3 %` or `not shown`."""
+    outcome, *leaders = _outcome(ranking)
+    if outcome == EQUAL:
+        return f"equal within {100 * ranking.margin:g} %"
+    if outcome == OPEN or len(leaders) > MAX_LEADERS:
+        return "not shown"
+    mark = " = " if all(pair.equal for pair in ranking.level) else " or "
+    return f"{_joined([spell_out_model(label) for label in leaders], mark)} {numbers.significant(_behind(ranking)[0].ratio)}×"
+
+
+def _joined(names: Sequence[str], mark: str) -> str:
+    """Join names, writing a kernel that they share once."""
+    kernel = f"{names[0].partition(' ')[0]} "
+    shared = kernel if len(names) > 1 and all(name.startswith(kernel) for name in names) else ""
+    return shared + mark.join(name.removeprefix(shared) for name in names)
+
+
+def _outcome(ranking: Ranking) -> tuple[str, ...]:
+    """Return the kind of outcome, then the leading series.
+
+    A lead over another kernel of a leading model alone is none over a model.
+    """
+    leaders = sorted((ranking.best, *(pair.other for pair in ranking.level)))
+    if _behind(ranking):
+        return (WINS, *leaders)
+    return (EQUAL,) if all(pair.equal for pair in ranking.level) else (OPEN,)
+
+
+def _behind(ranking: Ranking) -> tuple[RankedModel, ...]:
+    """Return the slower series of models that do not lead; of one model alone, its slower kernels."""
+    leading = {_model(label) for label in (ranking.best, *(pair.other for pair in ranking.level))}
+    return tuple(pair for pair in ranking.slower if _model(pair.other) not in leading) or (() if ranking.level else ranking.slower)
+
+
+def _model(label: str) -> str:
+    return label.partition(" (")[0]
+
+
+def _detail(ranking: Ranking) -> str:
+    times = [f"{spell_out_model(pair.other)} takes {numbers.ratio(pair.ratio, pair.low, pair.high)}" for pair in ranking.others]
+    return f"{join_names(times)} times as long as {spell_out_model(ranking.best)}"
+
+
+def sentences(study: Study, num: int = 2) -> list[str]:
+    """Return a sentence for each of the first conditions, of different policies where there are several."""
+    found = conditions(study)
+    first_of_each = {condition.match: condition for condition in reversed(found)}
+    chosen = [condition for condition in found if first_of_each[condition.match] is condition] if len(first_of_each) > 1 else found
+    unit = "n = " if axis_of(study) == "n" else "a budget of "
+    return [_sentence(condition, unit, is_alone=len(found) == 1) for condition in chosen[:num]]
+
+
+def _sentence(condition: Condition, unit: str, *, is_alone: bool) -> str:
+    """Write `At equal parameters, gMLP is fastest at n = 1025 (1.25×); no difference is shown at 17 and 65`."""
+    clauses: dict[tuple[str, ...], list[float]] = {}
+    for x, ranking in condition.rankings.items():
+        clauses.setdefault(_outcome(ranking), []).append(x)
+    ordered = sorted(clauses.items(), key=lambda item: item[0][0] != WINS)
+    texts = [_clause(outcome, xs, condition, unit if i == 0 else "") for i, (outcome, xs) in enumerate(ordered[:MAX_CLAUSES])]
+    facts = "" if is_alone else ", ".join(filter(None, (condition.budget, *condition.workload)))
+    place = f" ({facts})" if facts else ""
+    return f"{AT_SAME[condition.match]}{place}, {'; '.join(texts)}{' (more below)' if len(ordered) > MAX_CLAUSES else ''}."
+
+
+def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition, unit: str) -> str:
+    where = f"at {unit}{places_text(xs, list(condition.rankings))}"
+    rankings = [condition.rankings[x] for x in xs]
+    if outcome[0] == OPEN:
+        return f"no difference is shown {where}"
+    if outcome[0] == EQUAL:
+        return f"all are equal within {100 * rankings[0].margin:g} % {where}"
+    names = [spell_out_model(label) for label in outcome[1:]]
+    leads = sorted(_behind(ranking)[0].ratio for ranking in rankings)
+    lead = " to ".join(dict.fromkeys(numbers.significant(ratio) for ratio in (leads[0], leads[-1])))
+    if len(names) == 1:
+        return f"{names[0]} is fastest {where} ({lead}×)"
+    behind = list(dict.fromkeys(spell_out_model(pair.other) for ranking in rankings for pair in _behind(ranking)))
+    if len(names) > MAX_NAMED:
+        return f"{join_names(behind[:MAX_NAMED])} {'is' if len(behind) == 1 else 'are'} slower than the leading {len(names)} {where}"
+    return f"{join_names(names)} beat {join_names(behind[:MAX_NAMED])} {where} ({lead}×)"
+
+
+def places_text(xs: Sequence[float], grid: Sequence[float]) -> str:
+    """Write values of a grid: `17 and 65`, or `65 to 513` for three or more neighbours."""
+    runs: list[list[float]] = []
+    for x in sorted(xs):
+        if runs and grid.index(x) == grid.index(runs[-1][-1]) + 1:
+            runs[-1].append(x)
+        else:
+            runs.append([x])
+    ranges = [[f"{_place(run[0])} to {_place(run[-1])}"] if len(run) >= MAX_NAMED else [_place(x) for x in run] for run in runs]
+    return join_names([text for texts in ranges for text in texts])
+
+
+def _place(x: float) -> str:
+    return f"{x:.0f}" if x < SHORT else numbers.count(x)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,198 @@
+"""Figures against n: lines and titles say what the data say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from bench.analysis.exponents import LocalExponent, LocalExponents
+from bench.analysis.growth import LATENCY, Growth
+from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes
+from bench.analysis.scaling import Decomposition
+from bench.analysis.scope import Scope
+from bench.analysis.series import Series
+from bench.analysis.study import Study
+from bench.intervals import Interval
+from bench.report.charts.against_length import (
+    MAX_LINES,
+    draw_exponents,
+    draw_memory,
+    draw_relative_time,
+    exponents_title,
+    memory_lines,
+    memory_title,
+    relative_lines,
+    relative_title,
+)
+from bench.report.charts.style import ROLES, figure_style, series_styles
+
+MakeData = Callable[..., Study]
+LENGTHS = (17, 65, 257, 1025)
+FAST, SLOW, EQUAL, OPEN = 0.8, 1.2, 1.0, 1.01
+
+
+def interval(value: float) -> Interval:
+    return Interval(estimate=value, low=0.99 * value, high=1.01 * value, num=7)
+
+
+def line(label: str, ratios: Sequence[float]) -> RelativeLine:
+    points = tuple(
+        RelativePoint(n=n, ratio=interval(ratio), faster=ratio == FAST, slower=ratio == SLOW, equal=ratio == EQUAL)
+        for n, ratio in zip(LENGTHS, ratios, strict=False)
+    )
+    return RelativeLine(label=label, is_gmlp=label.startswith("gmlp"), points=points)
+
+
+def times(*lines: RelativeLine, match: str = "shape", is_fused: bool = True) -> RelativeTimes:
+    keys = {"match": match, "budget": 250_000, "batching": "batch 4", "phase": "infer", "engine": "eager", "dtype": "fp32"}
+    return RelativeTimes(scope=Scope(keys=keys, rows=pandas.DataFrame()), reference="vit (auto)", is_fused=is_fused, lines=lines)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "words"),
+    [
+        ((FAST, FAST, FAST, FAST), "gMLP is faster than fused attention at every length"),
+        ((FAST, FAST, OPEN, SLOW), "gMLP is faster than fused attention up to n = 65"),
+        ((SLOW, OPEN, FAST, FAST), "gMLP is faster than fused attention from n = 257"),
+        ((SLOW, SLOW, SLOW, FAST), "gMLP is faster than fused attention at n = 1025"),
+        ((FAST, SLOW, FAST, SLOW), "gMLP is faster than fused attention at n = 17 and 257"),
+        ((EQUAL, OPEN, SLOW, SLOW), "gMLP is slower than fused attention from n = 257"),
+        ((EQUAL, OPEN, OPEN, OPEN), "gMLP is not shown to be faster than fused attention"),
+    ],
+)
+def test_the_title_says_where_gmlp_is_faster(ratios: Sequence[float], words: str) -> None:
+    assert relative_title([times(line("gmlp", ratios))], "") == words
+
+
+@pytest.mark.parametrize(
+    ("width", "parameters", "words"),
+    [
+        ((SLOW,) * 4, (OPEN, OPEN, OPEN, FAST), "gMLP is faster than fused attention only at equal parameters, at n = 1025"),
+        ((FAST,) * 4, (FAST,) * 4, "gMLP is faster than fused attention at every length"),
+        ((SLOW,) * 4, (SLOW,) * 4, "gMLP is faster than fused attention at no length"),
+        (
+            (FAST, FAST, SLOW, SLOW),
+            (FAST, FAST, FAST, SLOW),
+            "gMLP beats fused attention up to n = 65 at equal width; up to n = 257 at equal parameters",
+        ),
+    ],
+)
+def test_the_title_tells_two_matchings_apart(width: Sequence[float], parameters: Sequence[float], words: str) -> None:
+    assert relative_title([times(line("gmlp", width)), times(line("gmlp", parameters), match="params")], "") == words
+
+
+def test_the_title_claims_no_more_than_was_decided() -> None:
+    found = [times(line("gmlp", (FAST,) * 4))]
+    undecided = "Time relative to fused attention (differences are not decided)"
+    assert relative_title(found, "A quick run decides nothing.") == undecided
+    unknown = times(line("gmlp", (FAST,) * 4), is_fused=False)
+    assert relative_title([unknown], "") == "gMLP is faster than attention at every length"
+    mixers = times(line("metaformer+mixer=gru", (SLOW, SLOW, OPEN, FAST)), line("metaformer+mixer=identity", (FAST,) * 3))
+    assert relative_title([mixers], "") == "At n = 1025 gru takes 0.80 of fused attention's time"
+
+
+def test_models_equal_everywhere_share_the_line_of_attention() -> None:
+    found = times(line("gmlp", (SLOW,) * 4), line("transformer (auto)", (EQUAL,) * 4))
+    reference, gmlp = relative_lines(found, series_styles(["gmlp", "vit (auto)", "transformer (auto)"]))
+    assert (reference.label, reference.y, reference.style.color) == ("fused ViT = fused Transformer", [1.0] * 4, ROLES["fused"])
+    assert (gmlp.label, gmlp.x, gmlp.y, gmlp.style.color) == ("gMLP", list(LENGTHS), [SLOW] * 4, ROLES["gmlp"])
+    assert (gmlp.low, gmlp.high) == ([0.99 * SLOW] * 4, [1.01 * SLOW] * 4)
+
+
+def test_ratios_of_medians_are_drawn_and_called_so(make_data: MakeData) -> None:
+    with figure_style():
+        drawn = draw_relative_time(make_data())
+    assert drawn is not None
+    assert "no rounds could be paired" in drawn.caption
+    assert drawn.title == "Time relative to attention (differences are not decided)"
+    (axis,) = drawn.figure.axes
+    lines = {str(artist.get_gid()): artist for artist in axis.lines}
+    ratios = np.asarray(lines["series-gmlp-352440"].get_ydata())
+    rows = make_data().rows.set_index(["model", "seq_len"])["latency_ms"]
+    assert ratios.tolist() == pytest.approx([rows["gmlp", n] / rows["vit", n] for n in (17, 65, 257)])
+    assert drawn.figure.get_figwidth() <= 6.5
+    assert not drawn.figure.legends
+
+
+def test_a_run_of_too_many_models_names_those_left_out(make_data: MakeData) -> None:
+    models = ["vit", *(f"mixer-of-kind{i}" for i in range(MAX_LINES + 2))]
+    data = make_data(models=models)
+    with figure_style():
+        drawn = draw_memory(data)
+    assert drawn is not None
+    assert len(drawn.missing) == len(models) - MAX_LINES
+
+
+def memory_rows(bytes_by_label: dict[str, Sequence[float]]) -> pandas.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for label, values in bytes_by_label.items():
+        model, _, kernel = label.removesuffix(")").partition(" (")
+        family = model if model in ("gmlp", "vit", "transformer") else "metaformer"
+        rows += [
+            {
+                "label": label,
+                "model": model,
+                "family": family,
+                "attention": kernel or "none",
+                "attention_effective": {"auto": "flash", "math": "math"}.get(kernel, "none"),
+                "place": n,
+                "peak_memory_bytes": value,
+                "memory_source": "measured",
+            }
+            for n, value in zip(LENGTHS, values, strict=False)
+        ]
+    return pandas.DataFrame(rows)
+
+
+def test_the_title_compares_memory_where_most_models_were_measured() -> None:
+    rows = memory_rows({"gmlp": (4, 8, 20, 60), "vit (auto)": (4, 8, 10), "vit (math)": (4, 8, 180)})
+    assert memory_title(rows) == "At n = 257 gMLP takes 2.0× fused attention's memory, explicit 18×"
+    assert memory_title(rows[rows["label"] != "gmlp"]) == "At n = 257 explicit attention takes 18× fused attention's memory"
+    assert memory_title(rows[rows["label"] == "gmlp"]) == "At n = 1025 gMLP takes 60 B"
+
+
+def test_models_of_equal_memory_share_a_line() -> None:
+    rows = memory_rows({"gmlp": (4, 8, 20), "vit (auto)": (10, 20, 40), "transformer (auto)": (10.1, 20.2, 39.9)})
+    lines = memory_lines(rows, series_styles(list(rows["label"])), 0.03)
+    assert [found.label for found in lines] == ["gMLP", "fused ViT = fused Transformer"]
+    apart = memory_lines(rows, series_styles(list(rows["label"])), 0.001)
+    assert len(apart) == 3
+
+
+def test_memory_has_a_slope_for_n_and_one_for_n_squared(make_data: MakeData) -> None:
+    with figure_style():
+        drawn = draw_memory(make_data())
+    assert drawn is not None
+    lines = {str(artist.get_gid()): artist for artist in drawn.figure.axes[0].lines}
+    slopes = []
+    for name in ("guide-n", next(gid for gid in lines if gid.startswith("guide-n-"))):
+        x, y = (np.asarray(values, dtype=float) for values in lines[name].get_data())
+        drawn_part = np.isfinite(y)
+        slopes.append(np.polyfit(np.log(x[drawn_part]), np.log(y[drawn_part]), 1)[0])
+    assert slopes == pytest.approx([1, 2])
+
+
+def growth(label: str, exponents: Sequence[float]) -> Growth:
+    steps = [
+        LocalExponent(shorter=a, longer=b, exponent=interval(value)) for a, b, value in zip(LENGTHS, LENGTHS[1:], exponents, strict=False)
+    ]
+    return Growth(
+        series=Series(keys={}, rows=pandas.DataFrame({"label": [label], "seq_len": [17]})),
+        measure=LATENCY,
+        decomposition=Decomposition(refused="-"),
+        exponents=LocalExponents(exponents=tuple(steps)),
+        twins=(),
+    )
+
+
+def test_the_title_has_the_least_and_the_largest_last_exponent() -> None:
+    found = {"gmlp": growth("gmlp", (1, 1.2, 1.8)), "vit (math)": growth("vit (math)", (1, 1.5, 1.95)), "vit": growth("vit", (1, 1.1))}
+    assert exponents_title(found) == "By n = 1025 time grows with exponent 1.80 (gMLP) to 1.95 (explicit ViT)"
+
+
+def test_without_rounds_there_are_no_exponents(make_data: MakeData) -> None:
+    assert draw_exponents(make_data(lengths=LENGTHS)) is None

@@ -1,0 +1,137 @@
+"""The question, the answer in at most three sentences, and the strip of winners."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from bench.analysis.study import Study, study
+from bench.report.document import Strip
+from bench.report.sections import winners
+from bench.report.sections.answer import MAX_SENTENCES, NOTHING, answer_sentences, question_of
+from bench.report.sections.wording import spell_out_model
+from bench.running.store import holds_records, is_stored, read_run
+from bench.spec import PLAN, Part, Question
+from tests.report.conftest import MakeData
+
+RESULTS = Path(__file__).parents[2] / "results"
+RUNS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and is_stored(path / PLAN) and holds_records(path))
+MAX_WORDS = 40
+NOISY = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
+
+
+FACTORS = {"metaformer+mixer=pooling": 0.8, "gmlp": 1.0, "vit": 1.2, "transformer": 1.5}
+
+
+def time_apart(rows: pandas.DataFrame) -> None:
+    """Each model takes its factor times as long as gMLP; intervals do not overlap."""
+    rows["latency_ms"] = [FACTORS[model] * n for model, n in zip(rows["model"], rows["seq_len"], strict=True)]
+    rows["latency_low_ms"], rows["latency_high_ms"] = 0.99 * rows["latency_ms"], 1.01 * rows["latency_ms"]
+    rows["family"] = [model.partition("+")[0] for model in rows["model"]]
+
+
+def strip_of(found: Study) -> Strip:
+    (block,) = winners.strip_blocks(found)
+    assert isinstance(block, Strip)
+    return block
+
+
+def texts(strip: Strip) -> dict[str, list[str]]:
+    return {name: [field.text for field in fields] for name, fields in strip.rows}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_stored_run_has_a_question_and_a_short_answer(name: str) -> None:
+    found = study(read_run(RESULTS / name))
+    question, sentences = question_of(found.plan), answer_sentences(found)
+    assert question.endswith("?")
+    assert 1 <= len(sentences) <= MAX_SENTENCES
+    assert all(sentence.endswith(".") and len(sentence.split()) <= MAX_WORDS for sentence in sentences), sentences
+
+
+@pytest.mark.parametrize(
+    ("fields", "question"),
+    [
+        ({}, "Which is fastest and most accurate at equal parameters: gMLP, ViT or Transformer?"),
+        ({"models": ("gmlp", "vit"), "metrics": ("params", "latency")}, "Which is fastest at equal parameters: gMLP or ViT?"),
+        ({"budgets": (None,), "metrics": ("params", "latency")}, "Which is fastest: gMLP, ViT or Transformer?"),
+        ({"models": ("gmlp",)}, "How does the cost of gMLP grow with n?"),
+        ({"models": ("gmlp",), "lengths": (17,)}, "What is the cost of gMLP?"),
+        ({"models": ("gmlp", "vit"), "metrics": ("params", "memory")}, "How does the memory of gMLP and ViT grow with n?"),
+        ({"models": ()}, "test"),
+    ],
+)
+def test_a_run_without_a_question_has_one_made_from_its_request(fields: dict[str, Any], question: str, make_data: MakeData) -> None:
+    assert question_of(make_data(**fields).plan) == question
+
+
+def test_the_answer_names_who_is_fastest_where_and_who_is_most_accurate(make_data: MakeData) -> None:
+    times, accuracy = answer_sentences(make_data(lengths=(17, 65, 257), works=({"task": "digits"},), change=time_apart))
+    assert times == "At equal parameters, gMLP is fastest at n = 17 to 257 (1.20×)."
+    assert accuracy.startswith("Transformer has the highest mean accuracy on digits in 3 of 3 comparisons; none is shown")
+
+
+def test_where_nothing_is_shown_the_answer_says_so(make_data: MakeData) -> None:
+    def blur(rows: pandas.DataFrame) -> None:
+        time_apart(rows)
+        rows.loc[rows["seq_len"] == 65, "latency_stable"] = False
+
+    (times, *_) = answer_sentences(make_data(models=("gmlp", "vit"), change=blur, metrics=("params", "latency")))
+    assert times.endswith("; no difference is shown at 65.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "lead"), [({"quick": True}, "A first look: at equal"), ({"control": NOISY}, "On a noisy machine: at equal")]
+)
+def test_a_run_that_decides_nothing_says_so_first(fields: dict[str, Any], lead: str, make_data: MakeData) -> None:
+    assert answer_sentences(make_data(**fields))[0].startswith(lead)
+
+
+def test_nothing_to_compare_is_an_answer_too(make_data: MakeData) -> None:
+    assert answer_sentences(make_data(models=("vit",), lengths=(17,), metrics=("params", "latency"))) == (NOTHING,)
+
+
+def test_the_strip_has_a_row_per_condition_the_primary_one_first(make_data: MakeData) -> None:
+    works = ({"phase": "train", "batch_size": 1}, {"batch_size": 32}, {"batch_size": 4})
+    strip = strip_of(make_data(models=("gmlp", "vit"), works=works, metrics=("params", "latency"), change=time_apart))
+    assert strip.headers == ("", "n = 17", "n = 65", "n = 257")
+    assert list(texts(strip)) == [
+        *(f"Same parameters, 250 k, {work}" for work in ("batch 4", "batch 32")),
+        "Same parameters, 250 k, training, batch 1",
+    ]
+    assert {text for fields in texts(strip).values() for text in fields} == {"gMLP 1.20×"}
+
+
+def test_a_field_leads_to_its_cells_and_tells_the_interval_on_request(make_data: MakeData) -> None:
+    found = make_data(models=("gmlp", "vit"), lengths=(17,), metrics=("params", "latency"), change=time_apart)
+    ((_, (field,)),) = strip_of(found).rows
+    assert set(field.cells) == set(found.rows["cell_id"])
+    assert field.detail.startswith("n = 17: ViT takes 1.")
+    assert not field.muted
+
+
+def test_budgets_are_the_columns_where_there_is_one_length(make_data: MakeData) -> None:
+    found = make_data(models=("gmlp", "vit"), lengths=(17,), budgets=(250_000, 1_000_000), metrics=("params", "latency"))
+    assert strip_of(found).headers == ("budget", "250 k", "1 M")
+    assert "at a budget of 250 k and 1 M" in answer_sentences(found)[0]
+
+
+def test_references_of_an_ablation_take_no_part_and_are_named(make_data: MakeData) -> None:
+    plain = make_data(models=("metaformer+mixer=pooling", "gmlp", "vit"), lengths=(17,), metrics=("params", "latency"), change=time_apart)
+    assert texts(strip_of(plain))["Same parameters, 250 k"] == ["pooling 1.25×"]
+    part = Part(name="p", match="params", batching="", cells=tuple(plain.rows["cell_id"]))
+    question = Question(text="Which?", statement="", predictions=())
+    asked = dataclasses.replace(plain, plan=dataclasses.replace(plain.plan, parts=(part,), question=question))
+    assert texts(strip_of(asked))["Same parameters, 250 k"] == ["gMLP 1.20×"]
+    assert "References that do not mix all tokens are left out: pooling." in strip_of(asked).caption
+
+
+def test_models_are_written_as_in_prose() -> None:
+    labels = ("gmlp", "vit (auto)", "metaformer+mixer=window_attention (math)", "deit-s (auto) (n = 197)", "mine")
+    assert [spell_out_model(label) for label in labels] == [
+        *("gMLP", "fused ViT", "explicit window attention", "fused DeiT-S at n = 197", "mine")
+    ]

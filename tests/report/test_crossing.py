@@ -1,0 +1,55 @@
+"""gMLP's FLOPs over attention's: which pairs, where they cross, and what the title says of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.analysis.crossover import closed_pairs
+from bench.report.charts.crossing import LENGTHS, ClosedPair, crossing_figure, crossing_title, draw_crossing, pairs_of
+from bench.report.charts.style import display_name, figure_style, slug
+from tests.analysis.test_run_crossovers import planned
+from tests.report.conftest import MakeData
+
+
+@pytest.fixture(scope="module")
+def published() -> list[ClosedPair]:
+    return pairs_of(closed_pairs(planned(models="deit-ti,deit-s,deit-b,gmlp-b,gmlp-s,gmlp-ti", seq="197,1025")))
+
+
+def test_each_published_gmlp_stands_beside_the_deit_of_its_size(published: list[ClosedPair]) -> None:
+    names = [(pair.gating.model, pair.attention.model) for pair in published]
+    assert names == [("gmlp-ti", "deit-ti"), ("gmlp-s", "deit-s"), ("gmlp-b", "deit-b")]
+
+
+def test_the_title_has_the_lengths_at_which_lines_cross_one(published: list[ClosedPair]) -> None:
+    assert crossing_title(published) == "gMLP needs fewer FLOPs than DeiT up to 135, 263 and 519 tokens"
+    with figure_style():
+        axis = crossing_figure(published).axes[0]
+    lines = {line.get_gid(): np.asarray(line.get_xydata(), dtype=float) for line in axis.get_lines()}
+    for pair, n in zip(published, (135, 263, 519), strict=True):
+        name = slug(f"{display_name(pair.gating.model)} / {display_name(pair.attention.model)}")
+        ((x, y),) = lines[f"crossing-{name}"]
+        assert (round(x), y) == (n, 1)
+        drawn = lines[f"series-{name}"]
+        assert np.interp(np.log(x), np.log(drawn[:, 0]), drawn[:, 1]) == pytest.approx(1, abs=0.01)
+        assert pair.ratio(1024) == pytest.approx(pair.gating.cost.flops().at(1024) / pair.attention.cost.flops().at(1024))
+    assert [text.get_text() for text in axis.texts if text.get_text().isdigit()] == ["135", "263", "519"]
+
+
+def test_a_pair_that_never_crosses_is_dearer_at_every_length() -> None:
+    pairs = pairs_of(closed_pairs(planned(models="gmlp,vit,transformer", seq="17,65,257", params="5M", match="shape")))
+    assert [pair.attention.model for pair in pairs] == ["vit"]
+    assert crossing_title(pairs) == "gMLP needs more FLOPs than ViT at every n from 32"
+    assert all(pair.ratio(n) > 1 for pair in pairs for n in LENGTHS)
+
+
+def test_a_title_for_several_pairs_holds_for_all(published: list[ClosedPair]) -> None:
+    (dearer,) = pairs_of(closed_pairs(planned(models="gmlp,vit", seq="17,65,257", params="5M", match="shape")))
+    assert crossing_title([dearer, *published]) == "gMLP needs more FLOPs than attention, at the latest from 519 tokens"
+    reverse = ClosedPair(gating=published[0].attention, attention=published[0].gating)
+    assert crossing_title([reverse, published[1]]).endswith("depends on the size")
+
+
+def test_a_run_without_such_a_pair_has_no_figure(make_data: MakeData) -> None:
+    assert draw_crossing(make_data(models=("vit", "transformer"))) is None

@@ -1,0 +1,55 @@
+"""At most six figures, the most important first, all in one style."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from matplotlib.text import Text
+
+from bench.analysis.study import study
+from bench.report.charts.figures import MAX_FIGURES, draw_figures
+from bench.report.charts.style import figure_style
+from bench.report.document import FigureBlock
+from bench.running.store import read_run
+
+RESULTS = Path(__file__).parents[2] / "results"
+EXPECTED = {
+    "2026-11-23_cpu_sequence_length": ["relative-time", "memory", "flops-crossing", "quadratic-bytes", "exponents", "quality"],
+    "2026-11-23_cpu_three_families": ["relative-time", "memory", "quality", "roofline"],
+    "2026-11-21_cpu_spatial_gating": ["effects"],
+    "2026-11-20_cpu_published_pairs": ["flops-crossing"],
+}
+MAX_TITLE_WORDS = 16
+
+
+def figures_of(run: str) -> list[FigureBlock]:
+    with figure_style():
+        return draw_figures(study(read_run(RESULTS / run)))
+
+
+@pytest.mark.parametrize("run", EXPECTED)
+def test_a_run_has_the_figures_that_its_data_allow_in_order(run: str) -> None:
+    found = figures_of(run)
+    assert [figure.name for figure in found] == EXPECTED[run]
+    assert len(found) <= MAX_FIGURES
+    for figure in found:
+        assert len(figure.title.split()) <= MAX_TITLE_WORDS, figure.title
+        assert figure.figure.get_figwidth() <= 6.5  # readable on a phone
+        assert not figure.figure.legends
+        assert not any(axis.get_legend() for axis in figure.figure.axes)
+
+
+def test_names_at_line_ends_do_not_overlap() -> None:
+    for figure in figures_of("2026-11-23_cpu_sequence_length"):
+        figure.figure.draw_without_rendering()
+        for axis in figure.figure.axes:
+            names = [text for text in axis.texts if str(text.get_gid()).startswith("label-")]
+            boxes = sorted((_box(text) for text in names), key=lambda box: box[0])
+            assert all(above[0] >= below[1] - 0.5 for below, above in itertools.pairwise(boxes)), figure.name
+
+
+def _box(text: Text) -> tuple[float, float]:
+    box = text.get_window_extent()
+    return float(box.y0), float(box.y1)
