@@ -57,7 +57,7 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
 
 
 def show_answer(study: Study) -> None:
-    """Print the run's answer."""
+    """Print the answer of the run, a line per sentence."""
     from bench.report.sections.answer import answer_sentences
 
     console.print_lines("", *answer_sentences(study))

@@ -16,7 +16,8 @@ INTRODUCTION = """# Command line
 Every command of `bench`, with its arguments and flags. `make docs` writes this page from the program; `bench COMMAND --help` shows the same.
 
 A LIST is comma-separated, without spaces. Results go to stdout; progress, warnings and paths go to stderr. Exit codes: 0 done; 1 done, but
-something failed or a bound was exceeded; 2 the request was wrong; 130 interrupted."""
+something failed or a bound was exceeded; 2 the request was wrong; 130 interrupted. `bench --install-completion` lets the shell complete
+commands, flags, models, metrics, tasks, engines, questions and runs."""
 SHARED_WITH = "run"
 """The command whose flags other commands repeat."""
 

@@ -126,17 +126,6 @@ def test_the_question_and_its_answer_come_first(text: str) -> None:
     assert "Source: a paper." in section(text, "The question in full")
 
 
-def test_every_prediction_stands_with_its_outcome(make_data: MakeData) -> None:
-    higher, equal, missing = claim_lines(made(make_data).prediction_verdicts)
-    assert (higher.answer, equal.answer, missing.answer) == ("supported", "supported", "undecided")
-    assert higher.text == f"{TRAINED}, vit against gmlp: accuracy higher by more than 0.01"
-    assert all(word in higher.figure for word in ("n = 17: +0.", "n = 65: +0."))
-    assert "n = 273: +0." in higher.more
-    assert "Predicted because it sees all" in higher.more
-    assert "latency equal within 5 %" in equal.text
-    assert missing.more.startswith("Perplexity was not measured for both variants")
-
-
 def test_the_terminal_shows_the_question_the_effects_and_the_open_predictions(
     make_data: MakeData, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +145,17 @@ def test_a_quick_ablation_with_few_configurations_shows_them_all(make_data: Make
     out = capsys.readouterr().out
     assert f"{TRAINED}: every variant against gmlp" in out
     assert "No effect on quality or latency is shown" in out or "Effects that are shown" in out
+
+
+def test_every_prediction_stands_with_its_outcome(make_data: MakeData) -> None:
+    higher, equal, missing = claim_lines(made(make_data).prediction_verdicts)
+    assert (higher.answer, equal.answer, missing.answer) == ("supported", "supported", "undecided")
+    assert higher.text == f"{TRAINED}, vit against gmlp: accuracy higher by more than 0.01"
+    assert all(word in higher.figure for word in ("n = 17: +0.", "n = 65: +0."))
+    assert "n = 273: +0." in higher.more
+    assert "Predicted because it sees all" in higher.more
+    assert "latency equal within 5 %" in equal.text
+    assert missing.more.startswith("Perplexity was not measured for both variants")
 
 
 def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:

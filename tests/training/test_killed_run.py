@@ -25,7 +25,7 @@ REQUEST = (
 IMPATIENT = {
     "bench/training/checkpoint.py": ("EVERY_S = 30.0", "EVERY_S = 0.0"),
     "bench/training/loop.py": ("MESSAGE_EVERY_S = 1.0", "MESSAGE_EVERY_S = 0.0"),
-    "bench/console.py": ("PLAIN_REPORT_S = 15.0", "PLAIN_REPORT_S = 0.0"),
+    "bench/console_progress.py": ("PLAIN_REPORT_S = 15.0", "PLAIN_REPORT_S = 0.0"),
 }
 
 
