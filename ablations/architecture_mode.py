@@ -18,7 +18,7 @@ is the same in every item, and beats both. Scores are R2; differences are in mea
 Source: arXiv 1706.03762, Sec. 3 (encoder-decoder); arXiv 1409.0473 (additive attention); Dive into Deep Learning, Sec. 11.2
 (curve), 11.4 and 11.7.
 
-Cost: an hour on one CPU thread; about ten minutes on a GPU (not run yet); two minutes with --quick on a CPU.
+Cost: an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction

@@ -13,7 +13,7 @@ fastest path. A mask per query costs still more, although it equals the causal f
 Source: arXiv 1706.03762, Sec. 3.2 (scaling, heads), Table 3 (A, B); arXiv 1409.0473, appendix A.1.2 (additive); Dive into
 Deep Learning, Sec. 11.3 (masked softmax, additive scoring).
 
-Cost: half an hour on one CPU thread; about ten minutes on a GPU (not run yet); two minutes with --quick on a CPU.
+Cost: half an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction

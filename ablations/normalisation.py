@@ -9,7 +9,7 @@ All variants use the usual warm-up over a tenth of the steps and clip gradients;
 Source: arXiv 2002.04745 (pre-norm and post-norm); arXiv 1706.03762, Sec. 3.1 (post-norm); arXiv 2111.09883, Sec. 3.2 (norm
 inside the residual); Dive into Deep Learning, Sec. 11.7.
 
-Cost: ten minutes on one CPU thread; about as long on a GPU (not run yet); a minute with --quick on a CPU.
+Cost: ten minutes on one CPU thread; about as long on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction

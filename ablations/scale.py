@@ -6,7 +6,7 @@ post-norm, which suffers from depth for another reason (see the ablation normali
 
 Source: arXiv 2105.08050, Table 1 and Fig. 2 (scaling of gMLP); arXiv 2010.11929, Fig. 8 (depth and width of ViT).
 
-Cost: half an hour on one CPU thread; more than an hour on a GPU (CIFAR-10, needs --data-root, not run yet); a minute with
+Cost: half an hour on one CPU thread; more than an hour on a GPU (CIFAR-10, needs --data-root; estimate); a minute with
 --quick on a CPU.
 """
 

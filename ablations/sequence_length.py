@@ -17,7 +17,7 @@ class token (2^k + 1); 256 beside 257 shows the effect of alignment. In two bloc
 Source: arXiv 1706.03762, Table 1 (complexity per layer); arXiv 2105.08050, Sec. 2 (gMLP); docs/decisions/0010 (how the
 answers are drawn).
 
-Cost: about an hour on one CPU thread; many hours on a GPU (not run yet); about two minutes with --quick on a CPU.
+Cost: about an hour on one CPU thread; many hours on a GPU (estimate); about two minutes with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid

@@ -19,7 +19,7 @@ All variants have the same width; ffn_width is adjusted to match parameters, inc
 Source: arXiv 2105.08050, Sec. 2.1 (gating, initialisation), Sec. 4.3 (aMLP), Table 3 (forms of gating), appendix C
 (Toeplitz).
 
-Cost: half an hour on one CPU thread; two hours on a GPU (not run yet); both with CIFAR-10 (needs --data-root). A minute with
+Cost: half an hour on one CPU thread; two hours on a GPU (estimate); both with CIFAR-10 (needs --data-root). A minute with
 --quick on a CPU.
 """
 

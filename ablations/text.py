@@ -13,7 +13,7 @@ alone, and their mean is classified.
 
 Source: arXiv 2105.08050, Sec. 4 (masked language modelling, Tables 3 and 6; aMLP); arXiv 2011.04006 (text as bytes, ListOps).
 
-Cost: four hours on one CPU thread; six on a GPU (not run yet); both with data (needs --data-root). Two minutes with --quick
+Cost: four hours on one CPU thread; six on a GPU (estimate); both with data (needs --data-root). Two minutes with --quick
 on a CPU, less without data.
 """
 

@@ -19,7 +19,7 @@ Source: arXiv 1706.03762, Table 1 (work, sequential steps and path length per la
 Nadaraya 1964 and Watson 1964 (kernels); arXiv 2105.08050 (spatial gating); arXiv 2111.11418 (pooling; one block for all
 mixers).
 
-Cost: three quarters of an hour on one CPU thread; about twenty minutes on a GPU (not run yet); three minutes with --quick on
+Cost: three quarters of an hour on one CPU thread; about twenty minutes on a GPU (estimate); three minutes with --quick on
 a CPU.
 """
 

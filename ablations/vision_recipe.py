@@ -17,7 +17,7 @@ Source: arXiv 2012.12877, Sec. 5 and 6 (DeiT: augmentation, distillation); arXiv
 2106.10270 (augmentation and regularisation by data and size). The bands are a tutorial's: basic 60 to 80 %, with
 augmentation 85 to 90 %, with distillation and strong regularisation 90 to 95 %, with a convolutional stem up to 96 %.
 
-Cost: more than an hour on one CPU thread; four hours on a GPU (not run yet); both with CIFAR-10 (needs --data-root). A
+Cost: more than an hour on one CPU thread; four hours on a GPU (estimate); both with CIFAR-10 (needs --data-root). A
 minute with --quick on a CPU, on digits.
 """
 

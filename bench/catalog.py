@@ -11,6 +11,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -37,6 +38,15 @@ SINGULAR = {
     "engines": "engine",
     "exports": "export",
 }
+SYNONYMS = {
+    "fp16": "fp16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
+    "float16": "float16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
+    "gpu": "did you mean cuda?",
+    "lr": "did you mean learning_rate?",
+    "mnist": "did you mean digits or fashion_mnist?",
+    "wd": "did you mean weight_decay?",
+}
+"""Hints for words of other programs whose nearest spelling here means something else."""
 NOT_OPTIONS = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 
 
@@ -73,9 +83,16 @@ def require(kind: str, name: str) -> None:
 
 def unknown(noun: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
     """Return an error for an unknown name, suggesting the nearest allowed one."""
+    see = f"see: {next_command}" if next_command else ""
+    return RequestError(f"unknown {noun} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (_guess(name, allowed), see))))
+
+
+def _guess(name: str, allowed: tuple[str, ...]) -> str:
+    """Return a hint at the allowed name that was meant; "" if none is near."""
+    if any(word in allowed for word in re.findall(r"\w+", SYNONYMS.get(name, ""))):
+        return SYNONYMS[name]
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
-    guess, see = f"did you mean {near[0]}?" if near else "", f"see: {next_command}" if next_command else ""
-    return RequestError(f"unknown {noun} {name!r}; allowed: {', '.join(allowed)}", " ".join(filter(None, (guess, see))))
+    return f"did you mean {near[0]}?" if near else ""
 
 
 @functools.cache
@@ -84,13 +101,23 @@ def options(name: str, kind: str = "families") -> tuple[Option, ...]:
 
     Options are the fields of its `Config` except NOT_OPTIONS.
     """
-    config = next((node for node in _syntax(kind, name).body if isinstance(node, ast.ClassDef) and node.name == "Config"), None)
+    config = _config(kind, name)
     fields = [item for item in (config.body if config else ()) if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)]
     return tuple(
         Option(item.target.id, ast.literal_eval(item.value))
         for item in fields
         if isinstance(item.target, ast.Name) and item.value and item.target.id not in NOT_OPTIONS
     )
+
+
+def option_texts(name: str, kind: str = "families") -> dict[str, str]:
+    """Return the meaning and allowed values of each option, by name.
+
+    They are the entries of the docstring of `Config`.
+    """
+    config = _config(kind, name)
+    entries = re.findall(r"^`(\w+)`: (.*(?:\n +.*)*)", (config and ast.get_docstring(config)) or "", re.MULTILINE)
+    return {option: " ".join(text.replace("`", "").split()) for option, text in entries}
 
 
 @functools.cache
@@ -108,6 +135,10 @@ def variants() -> dict[str, str]:
                 keys = table.keys if isinstance(table, ast.Dict) else []
                 found.update({k.value: family for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)})
     return found
+
+
+def _config(kind: str, name: str) -> ast.ClassDef | None:
+    return next((node for node in _syntax(kind, name).body if isinstance(node, ast.ClassDef) and node.name == "Config"), None)
 
 
 @functools.cache

@@ -5,6 +5,8 @@ A command checks its request before it imports torch.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import sys
 import warnings
@@ -17,6 +19,7 @@ from typer.core import TyperGroup
 
 from bench import catalog, commands, console
 from bench.commands import (
+    EXECUTION,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_WRONG,
@@ -31,15 +34,18 @@ from bench.commands import (
 from bench.measure import environment
 from bench.operators import DEFAULT_OPERATORS, ITEM_BYTES, KERNELS
 from bench.operators import PHASES as KERNEL_PHASES
+from bench.planning import completion
 from bench.planning.flags import Flags, announce_data_root
 from bench.planning.request import parse_model
 from bench.planning.values import (
     MAX_COUNT,
     MAX_SECONDS,
     MAX_TOKENS,
+    count,
     entries,
     flag,
     named_path,
+    number,
     one_of,
     several,
     several_of,
@@ -59,8 +65,16 @@ FEW_FIGURES, ALL_FIGURES = "few", "all"
 PEERS = "peers"
 """The question in `ablations/` that `bench peers` answers."""
 
+MEASURE, LOOK_UP, READ = "Measure", "Plan and look up", "Read results"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Run = Annotated[Path, typer.Argument(help="Folder of a run, such as results/2026-11-20_cpu_digits.", metavar="RUN")]
+
+
+def run_folder(help_text: str, metavar: str = "RUN") -> Any:
+    """Return an argument that takes the folder of a run."""
+    return typer.Argument(help=help_text, metavar=metavar, autocompletion=completion.runs)
+
+
+Run = Annotated[Path, run_folder("Folder of a run, such as results/2026-11-20_cpu_digits.")]
 
 
 def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
@@ -69,7 +83,7 @@ def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
 
 
 class Commands(TyperGroup):
-    """Lists the commands as plain text with their full summaries.
+    """Lists the commands by use, as plain text with their full summaries.
 
     Importing rich, which draws the help of each command, takes longer than the rest of the program's start.
     """
@@ -79,15 +93,16 @@ class Commands(TyperGroup):
         super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.get_short_help_str(limit=10_000)) for name, command in commands if command])
+        commands: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        for panel in (MEASURE, READ, LOOK_UP):
+            found = [(name, command) for name, command in commands.items() if command.rich_help_panel == panel]
+            with formatter.section(panel):
+                formatter.write_dl([(name, command.get_short_help_str(limit=10_000)) for name, command in found])
 
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Matched-size gMLP, ViT and Transformer encoders across sequence lengths: FLOPs, latency, memory and accuracy, with intervals.",
@@ -95,16 +110,18 @@ app = typer.Typer(
 )
 
 
-@app.command(epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory")
+@app.command(
+    rich_help_panel=MEASURE, epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory"
+)
 @with_fields(Flags)
 @with_fields(RunOptions, "executor", "address", "out", "retry", "exports", "as_json")
 def run(
     flags: Flags,
     options: RunOptions,
     plan_file: Annotated[
-        Path | None, flag("Run a plan.json, or the plan of a run folder, on this machine.", "FILE", names=["--plan"], parse=named_path)
+        Path | None, flag("Run a plan.json, or the plan of a run folder, on this machine.", "FILE", EXECUTION, named_path, names=["--plan"])
     ] = None,
-    resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", parse=named_path)] = None,
+    resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", EXECUTION, named_path, autocompletion=completion.runs)] = None,
 ) -> None:
     """Measure models; print a table and write results/ and reports/.
 
@@ -117,7 +134,7 @@ def run(
     commands.measure(plan, folder, options)
 
 
-@app.command(epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 250k,1M")
+@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 1M,4M")
 @with_fields(Flags)
 def plan(
     flags: Flags,
@@ -137,22 +154,37 @@ def plan(
     commands.show_plan(wanted, as_json)
 
 
-@app.command(epilog="Example: bench describe gmlp --params 1M --seq 257")
+@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench describe gmlp --params 1M --seq 257")
 @with_fields(Flags, "seq", "params", "depth", "width", "heads", "ffn_width", "task", "input")
 def describe(
     flags: Flags,
-    model: Annotated[str, typer.Argument(help="A family with options, a published variant, or a model such as timm:NAME.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A family with options, a published variant, or a model such as timm:NAME.",
+            metavar="MODEL",
+            autocompletion=completion.models,
+        ),
+    ],
     as_json: Json = False,
 ) -> None:
     """Show sizes, parameters and FLOPs of one model, term by term.
 
     Also shows the n at which quadratic FLOPs equal linear FLOPs. Without --seq, n is 257 or the model's own.
     """
+    if "," in model.strip(","):
+        raise RequestError(
+            f"describe takes one model, not {model}",
+            f"try bench describe {model.partition(',')[0]}, or compare them: bench plan --models {model} --seq 257",
+        )
     wanted = parse_model(model)
     seq = flags.seq or (() if wanted.is_published else (257,))
     planned = plan_of_flags(replace(flags, models=(wanted,), seq=seq, metrics=("params",), device="cpu")).cells
     if len(planned) != 1:
-        raise RequestError(f"describe takes one model, length and budget, not {len(planned)}", "compare several with: bench plan")
+        raise RequestError(
+            f"describe takes one length and one budget, not {len(planned)} configurations",
+            f"try one --seq and one --params, or compare them: bench plan --models {model} --seq {','.join(map(str, seq))}",
+        )
     from bench.report.describe import description
 
     data = description(planned[0])
@@ -162,9 +194,9 @@ def describe(
         console_views.show_description(data)
 
 
-@app.command(name="list", epilog="Example: bench list families")
+@app.command(name="list", rich_help_panel=LOOK_UP, epilog="Example: bench list families")
 def list_(
-    kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).")] = "",
+    kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).", autocompletion=completion.kinds)] = "",
     as_json: Json = False,
 ) -> None:
     """List families, mixers, metrics, tasks, ablations, executors, engines and exports."""
@@ -174,7 +206,9 @@ def list_(
     if as_json:
         console.print_json(found)
         return
-    console.print_table(("kind", "name", "summary"), [(e["kind"], e["name"], e["summary"]) for e in found])
+    for name in [kind] if kind else LIST_KINDS:
+        rows = [(entry["name"], entry["summary"]) for entry in found if entry["kind"] == name]
+        console.print_table((name, "summary"), rows, title="" if kind else " ")
     if kind == "families":
         console_views.show_families()
     if kind == "mixers":
@@ -185,13 +219,18 @@ def list_(
         console_views.show_tasks()
 
 
-@app.command(epilog="Example: bench ablate sequence_length --quick")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench ablate sequence_length --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
 @with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
 def ablate(
     flags: Flags,
     options: RunOptions,
-    name: Annotated[str, typer.Argument(help="Name of the question; see: bench ablate --list.", metavar="NAME")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the question; see: bench ablate --list.", metavar="NAME", autocompletion=completion.plugins("ablations")
+        ),
+    ] = "",
     listed: Annotated[bool, typer.Option("--list", help="List the questions with their cost and their last run here.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Answer all questions, one after the other.")] = False,
     part: Annotated[
@@ -219,7 +258,7 @@ def ablate(
         commands.ablate_one(wanted[0], flags, device, options, part or ())
 
 
-@app.command(epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick")
 @with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
 def peers(
@@ -244,7 +283,7 @@ def peers(
     commands.show_or_measure(wanted, options)
 
 
-@app.command(epilog="Example: bench kernels --operators gate,attention --seq 65,257 --dtype fp32,bf16")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench kernels --operators gate,attention --seq 65,257 --dtype fp32,bf16")
 @with_fields(Flags, "device", "cold")
 def kernels(
     flags: Flags,
@@ -261,7 +300,7 @@ def kernels(
         ),
     ] = (),
     seq: Annotated[tuple[int, ...], flag("Sequence lengths n.", "LIST", parse=several(whole_number(2)))] = (),
-    tokens: Annotated[int | None, flag("Tokens per call at every n (default: 2048; 16384 on CUDA).", "N", min=2, max=MAX_TOKENS)] = None,
+    tokens: Annotated[int | None, count("Tokens per call at every n (default: 2048; 16384 on CUDA).", min=2, max=MAX_TOKENS)] = None,
     channels: Annotated[
         tuple[int, ...], flag("Channels of all heads together (default: 256; 768 on CUDA).", "LIST", parse=several(whole_number()))
     ] = (),
@@ -272,10 +311,8 @@ def kernels(
         tuple[str, ...], flag("Precisions: fp32, tf32 (CUDA), bf16 (default: fp32; bf16 on CUDA).", "LIST", parse=several_of(ITEM_BYTES))
     ] = (),
     phase: Annotated[tuple[str, ...], flag("Phases: forward, forward+backward.", "LIST", parse=several_of(KERNEL_PHASES))] = KERNEL_PHASES,
-    threads: Annotated[int, flag("CPU threads.", "N", min=1)] = 1,
-    blocks: Annotated[
-        int | None, flag("Samples of each kernel, taken in turn (default: 15; 9 on CUDA).", "N", min=2, max=MAX_COUNT)
-    ] = None,
+    threads: Annotated[int, count("CPU threads.")] = 1,
+    blocks: Annotated[int | None, count("Samples of each kernel, taken in turn (default: 15; 9 on CUDA).", min=2, max=MAX_COUNT)] = None,
     out: Annotated[Path | None, out_flag("Exact folder of the results.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -302,19 +339,20 @@ def kernels(
     commands.compare_kernels(request, out, as_json)
 
 
-@app.command(epilog="Example: bench gpu --minutes 30 --slice 10")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench gpu --minutes 30 --slice 10")
 @with_fields(Flags, "device")
 def gpu(
     flags: Flags,
-    minutes: Annotated[float, flag("Time budget of the whole pass, over all slices.", "MINUTES", min=0.01, max=MAX_SECONDS / 60)] = 30,
+    minutes: Annotated[
+        float, flag("Time budget of the whole pass, over all slices.", "MINUTES", parse=number(0.01, MAX_SECONDS / 60))
+    ] = 30,
     slice_minutes: Annotated[
         float | None,
         flag(
             "Time limit of this call (default: 10, or the whole budget if shorter).",
             "MINUTES",
             names=["--slice"],
-            min=0.01,
-            max=MAX_SECONDS / 60,
+            parse=number(0.01, MAX_SECONDS / 60),
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and which of them fit; measure nothing.")] = False,
@@ -332,11 +370,9 @@ def gpu(
     measure_slice(minutes, slice_minutes, out=out, device=flags.device, dry_run=dry_run)
 
 
-@app.command(epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
+@app.command(rich_help_panel=READ, epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs; several are merged if machine, software and code agree.", metavar="RUN...")
-    ],
+    runs: Annotated[list[Path], run_folder("Folders of runs; several are merged if machine, software and code agree.", "RUN...")],
     out: Annotated[Path | None, out_flag("Folder of the report (default: reports/ beside results/).")] = None,
     figures: Annotated[
         str,
@@ -357,7 +393,7 @@ def report(
     console.say(f"report: {path}")
 
 
-@app.command(epilog="Example: bench index results")
+@app.command(rich_help_panel=READ, epilog="Example: bench index results")
 def index(
     folder: Annotated[Path, typer.Argument(help="Folder that holds the runs.", metavar="FOLDER")] = Path("results"),
 ) -> None:
@@ -370,7 +406,7 @@ def index(
     console.say(f"index: {write_index(folder)}")
 
 
-@app.command(epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
+@app.command(rich_help_panel=READ, epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
 def compare(
     run: Run,
     other: Annotated[str, typer.Argument(help="A second run; use bench diff instead.", metavar="RUN_B", hidden=True)] = "",
@@ -402,11 +438,11 @@ def compare(
     console.say(f"comparison: {path}")
 
 
-@app.command(epilog="Example: bench diff --code main . -- --models gmlp,vit --seq 65,257 --batch 4")
+@app.command(rich_help_panel=READ, epilog="Example: bench diff --code main . -- --models gmlp,vit --seq 65,257 --batch 4")
 def diff(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Folders of two runs; with --code: two revisions, then -- and the flags of bench run.", metavar="RUN..."),
+        run_folder("Folders of two runs; with --code: two revisions, then -- and the flags of bench run.", "RUN..."),
     ],
     code: Annotated[bool, typer.Option("--code", help="Time two revisions of this repository in turn (. is the working tree).")] = False,
     fail_if: Annotated[
@@ -442,9 +478,12 @@ def diff(
     _compare_two(Path(runs[0]), Path(runs[1]), fail_if, out, form)
 
 
-@app.command(epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
+@app.command(rich_help_panel=READ, epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
 def pool(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one request on several hosts.", metavar="RUN...")],
+    runs: Annotated[
+        list[Path],
+        run_folder("Folders of runs of one request on several hosts.", "RUN..."),
+    ],
     out: Annotated[Path | None, out_flag("Folder of the page (default: in reports/, named after the first run, with _pool).")] = None,
     as_json: Json = False,
 ) -> None:
@@ -455,7 +494,7 @@ def pool(
     commands.pool(runs, out, as_json)
 
 
-@app.command(epilog="Example: bench replicate")
+@app.command(rich_help_panel=MEASURE, epilog="Example: bench replicate")
 @with_fields(Flags, "device")
 @with_fields(RunOptions, "dry_run", "as_json")
 def replicate(
@@ -471,7 +510,7 @@ def replicate(
     commands.replicate(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)
 
 
-@app.command(epilog="Example: bench check results/2026-11-20_cpu_digits")
+@app.command(rich_help_panel=READ, epilog="Example: bench check results/2026-11-20_cpu_digits")
 def check(run: Run, as_json: Json = False) -> None:
     """Check whether the numbers of a run can be trusted.
 
@@ -492,10 +531,10 @@ def check(run: Run, as_json: Json = False) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command(epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
+@app.command(rich_help_panel=READ, epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", help="Program to export to; see: bench list exports.", metavar="PROGRAM")],
+    to: Annotated[str, flag("Program to export to; see: bench list exports.", "PROGRAM", autocompletion=completion.plugins("exports"))],
     target: Annotated[
         str, typer.Option("--target", help="Folder or address (default: in the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
     ] = "",
@@ -510,7 +549,7 @@ def export(
     console.say(f"exported; view it with: {export.export(_read(run), to, target)}")
 
 
-@app.command(epilog="Example: bench env --calibrate")
+@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench env --calibrate")
 def env(
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure the best rates that this device reaches now.")] = False,
     as_json: Json = False,
@@ -527,7 +566,7 @@ def env(
     if as_json:
         console.print_json(facts)
     else:
-        console.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items()])
+        console.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items() if value is not None])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -543,15 +582,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run_command(arguments: list[str] | None) -> int:
-    command = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         with listening(console.say):  # prints progress messages outside a run; inside, the run's progress bar takes them
-            code = command.main(args=arguments, prog_name="bench", standalone_mode=False)
+            code = group.main(args=words, prog_name="bench", standalone_mode=False)
     except RequestError as wrong:
         console.error(str(wrong), wrong.hint)
         return EXIT_WRONG
     except UsageError as wrong:
-        return _usage_error(wrong)
+        return _usage_error(wrong, group, words)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -563,28 +603,61 @@ def _run_command(arguments: list[str] | None) -> int:
     return int(code or 0)
 
 
-def _usage_error(wrong: Any) -> int:
+def _usage_error(wrong: Any, group: Any, words: list[str]) -> int:
     """Print typer's message and a hint, one line each.
 
-    Without a command, prints the help.
+    The hint is the parser's own, the flag's default, or the command's example. Without a command, prints the help.
     """
     if type(wrong).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(wrong.format_message() + "\n")
         return EXIT_WRONG
-    command = wrong.ctx.command_path if getattr(wrong, "ctx", None) else "bench"
-    console.error(" ".join(wrong.format_message().split()), getattr(wrong.__cause__, "hint", "") or f"see: {command} --help")
+    if wrong.ctx:
+        command, path = wrong.ctx.command, wrong.ctx.command_path
+    else:  # a flag without a value: the option parser does not say whose
+        command = group.commands.get(words[0], group)
+        path = "bench" if command is group else f"bench {words[0]}"
+    example, see = _with_commas(words, command) or _example(wrong, command), f"see: {path} --help"
+    hint = getattr(wrong.__cause__, "hint", "") or (f"try {example}, or {see}" if example else see)
+    console.error(" ".join(wrong.format_message().split()), hint)
     return EXIT_WRONG
 
 
+def _with_commas(words: list[str], command: Any) -> str:
+    """Return the first list that was typed with spaces, with commas; empty if its entries are not allowed."""
+    lists = {flag for parameter in command.params if parameter.metavar == "LIST" for flag in parameter.opts}
+    for place, word in enumerate(words):
+        typed = list(itertools.takewhile(lambda entry: not entry.startswith("-"), words[place + 1 :]))
+        if word in lists and len(typed) > 1:
+            together = ",".join(entry.strip(",") for entry in typed)
+            with contextlib.suppress(UsageError):
+                command.make_context(command.name, [word, together])
+                return f"{word} {together}"
+    return ""
+
+
+def _example(wrong: Any, command: Any) -> str:
+    """Return a flag with its default after a wrong value, else the command's example.
+
+    Empty after a wrong value of a flag without a default.
+    """
+    if type(wrong) is not typer.BadParameter:  # nothing was typed, or something that belongs to no flag
+        return str(command.epilog).removeprefix("Example: ")
+    parameter: Any = wrong.param
+    default = getattr(parameter, "default", None)
+    return f"{parameter.opts[0]} {default}" if isinstance(default, str | int | float) and default != "" else ""
+
+
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    console.say(f"warning: {message}")
+    console.say_wrapped(f"warning: {message}")
 
 
 def _compare_two(first: Path, second: Path, fail_if: str | None, out: Path | None, form: str) -> None:
     from bench.analysis.diff import parse_bound
+    from bench.running.store import read_runs
 
     bound = None if fail_if is None else parse_bound(fail_if)
-    verdict = console_views.show_two_runs(_read(first), _read(second), bound, out, form)
+    runs = read_runs((first, second))
+    verdict = console_views.show_two_runs(runs[0], runs[1], bound, out, form)
     if verdict is None:
         return
     for text in verdict.failing:

@@ -17,6 +17,7 @@ from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, plan_to_run
 from bench.measure import environment
 from bench.planning.flags import Flags
 from bench.planning.jobs import LATENCY
+from bench.planning.values import typed_flags
 from bench.running.revisions import checked_out, find_revision
 from bench.running.signals import Stop
 from bench.spec import Plan, RequestError
@@ -40,9 +41,15 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
     Writes `code.json` to `out`, or to a new folder in results/. Exits 1 if a configuration failed, or `fail_if` is shown to hold for one.
     After an interrupt it answers from the finished rounds and exits 130. Raises RequestError for a wrong request.
     """
+    from bench.running.folder import require_empty
+
     bound = _parse_bound(fail_if)
+    if out:
+        require_empty(out)
     if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
         raise RequestError("--code compares two revisions", f"try: {USAGE}")
+    if len(words) == 2:
+        raise RequestError("--code needs the flags of bench run, after --", f"try: {USAGE}")
     first, second = (find_revision(name) for name in words[:2])
     plan = _plan_of(words[2:], run_command)
     _measure_and_answer(first, second, plan, bound, out, form)
@@ -60,13 +67,13 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
 
     Raises RequestError for flags about the execution or output of a run.
     """
-    values = run_command.make_context("bench run", list(request)).params
-    names = {field.name for field in dataclasses.fields(Flags)}
-    own = {parameter.name: parameter for parameter in run_command.params if parameter.name not in names and parameter.name != "plan_file"}
-    for name, parameter in own.items():
-        if values[name] != parameter.default:
+    context = run_command.make_context("bench run", list(request))
+    values, typed = context.params, typed_flags(context)
+    names = {field.name for field in dataclasses.fields(Flags)} & values.keys()
+    for parameter in run_command.params:
+        if parameter.name in typed - names - {"plan_file"}:
             raise RequestError(f"{parameter.opts[0]} is for bench run; bench diff --code takes the flags of a request", "leave it out")
-    flags = Flags(**{name: values[name] for name in names})
+    flags = Flags(**{name: values[name] for name in names}, typed=typed & names)
     if "--metrics" in flags.given() and flags.metrics != (LATENCY,):
         raise RequestError(f"--code measures only {LATENCY}, not {','.join(flags.metrics)}", "leave --metrics out")
     plan = dataclasses.replace(plan_to_run(flags, values["plan_file"], None, None)[0], metrics=(LATENCY,))
@@ -81,20 +88,20 @@ def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bo
     from bench.running.code_rounds import measure_code
     from bench.running.code_run import CodeRun
     from bench.running.folder import make_empty_folder
-    from bench.running.revision_member import Code
+    from bench.running.revision_member import RevisionCode
 
     device, settings = plan.cells[0].cell.workload.device, plan.settings
     facts = environment.inspect_environment(threads=settings.threads, device=device, allocator=settings.allocator)
     run = CodeRun(first=first, second=second, plan=plan, environment=facts)
     with Stop(console.notice) as stop, checked_out([first, second]) as trees:
         folder = make_empty_folder(out, device, f"code-{first.short}-{second.short}")
-        codes = [Code(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
+        codes = [RevisionCode(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
         run = measure_code(run, codes, folder / RUN_FILE, stop)
     found = answer(run)
-    verdict = found.judge(bound) if bound else None
-    code_diff.show(found, verdict, form)
+    check = found.check(bound) if bound else None
+    code_diff.show(found, check, form)
     console.say(f"results: {folder / RUN_FILE}")
     if run.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if (verdict and verdict.failing) or any(cell.failed for cell in found.cells):
+    if (check and check.failing) or any(cell.failed for cell in found.cells):
         raise typer.Exit(EXIT_FAILED)

@@ -23,7 +23,7 @@ from bench import catalog, console
 from bench.errors import one_line
 from bench.measure import environment
 from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
-from bench.planning.jobs import RETRIES
+from bench.planning.jobs import CORRUPTED, RETRIES
 from bench.planning.values import flag, named_path, plugin, several, several_of, switch
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
@@ -31,11 +31,13 @@ from bench.running.signals import Stop
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
+    from bench.analysis.trust import Finding
     from bench.operators.request import OperatorRequest
     from bench.running.runner import RunResult
     from bench.running.store import StoredRun
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+EXECUTION, OUTPUT = "Execution", "Output"
 HEADLINE = "headline"
 """The question in `ablations/` that `bench replicate` measures."""
 
@@ -45,33 +47,39 @@ class RunOptions:
     """Flags of `run`, `ablate`, `peers` and `replicate` about execution and output."""
 
     executor: Annotated[
-        str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", names=["--on"], parse=plugin("executors"))
+        str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", EXECUTION, plugin("executors"), names=["--on"])
     ] = DEFAULT_EXECUTOR
-    address: Annotated[str, flag("Address of the Ray cluster, with --on ray (default: RAY_ADDRESS, or this machine).", "ADDRESS")] = ""
-    out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", "Output", named_path)] = None
+    address: Annotated[
+        str, flag("Address of the Ray cluster, with --on ray (default: RAY_ADDRESS, or this machine).", "ADDRESS", EXECUTION)
+    ] = ""
+    out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", OUTPUT, named_path)] = None
     retry: Annotated[
         tuple[str, ...],
-        flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", parse=several_of(RETRIES)),
+        flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", EXECUTION, several_of(RETRIES)),
     ] = ()
     exports: Annotated[
         tuple[str, ...],
         flag(
             "Export the run to these programs when it ends or is interrupted; see: bench list exports.",
             "LIST",
-            "Output",
+            OUTPUT,
             several(plugin("exports")),
             names=["--export"],
         ),
     ] = ()
     dry_run: Annotated[bool, switch("--dry-run", "Show the configurations and the estimated time; measure nothing.")] = False
-    as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.")] = False
+    as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)] = False
 
 
 def prepare(options: RunOptions) -> None:
-    """Set the cluster's address and check that exports are possible.
+    """Set the cluster's address; check the folder and the programs to export to.
 
-    Raises RequestError if a program to export to is not installed, before anything is measured.
+    Raises RequestError if `--out` holds something other than a run, or a program is not installed, before anything is planned.
     """
+    from bench.running.folder import require_run_folder
+
+    if options.out:
+        require_run_folder(options.out)
     if options.address:
         if options.executor != "ray":
             raise RequestError("--address names a Ray cluster, but --on ray is missing", "add --on ray")
@@ -87,11 +95,12 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
 
     `folder`: the folder of the run to resume; None finds or creates one.
     """
+    from bench.console_progress import JobProgress
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
     from bench.running.store import RunRecords, holds_records
 
-    options = dataclasses.replace(options, exports=_exports_of(plan, options.exports))
+    _require_exportable(plan, options.exports)
     if folder:
         chosen = ChosenFolder(folder=folder, complete=False, records=RunRecords(folder))
     else:
@@ -101,11 +110,14 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         console.say(f"{folder}: already complete; showing its table")
         _conclude(finished(folder, records), options)
         return
+    _note_untrained(plan)
     require_data_of(plan)
     ahead = jobs_to_run(plan, folder, records, options.retry)
-    if holds_records(folder):
+    resumes = holds_records(folder)
+    if resumes:
         console.say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
-    with console.JobProgress(ahead) as progress, Stop(console.notice) as stop:
+    opening = "" if resumes else f"{folder}: {_amount_text(plan)}"
+    with JobProgress(ahead, records.read(skip_corrupt=CORRUPTED in options.retry), opening) as progress, Stop(console.notice) as stop:
         result = execute(plan, folder, progress, executor=options.executor, retry=options.retry, stop=stop, records=records)
     if stop.urgent and not result.complete:  # after a second Ctrl-C, exit without waiting for figures
         console.say(f"stopped; for table and report: bench report {shlex.quote(str(folder))}")
@@ -167,11 +179,17 @@ def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...
 
 
 def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
-    """Answer one question, or only some of its parts."""
-    from bench.planning.ablation import Narrowing, plan_ablation
+    """Answer one question, or only some of its parts.
 
-    narrowing = Narrowing(parts=tuple(parts)) if parts else None
-    show_or_measure(plan_ablation(name, chosen, device, command_line(), narrowing), options)
+    Raises RequestError for --seeds if nothing is trained.
+    """
+    from bench.planning.ablation import Narrowing, plan_ablation
+    from bench.planning.request import trains
+
+    plan = plan_ablation(name, chosen, device, command_line(), Narrowing(parts=tuple(parts)) if parts else None)
+    if chosen.seeds and not trains(plan):
+        raise RequestError(f"--seeds is for training, but {name} trains nothing here", "leave --seeds out")
+    show_or_measure(plan, options)
 
 
 def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
@@ -196,6 +214,7 @@ def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
 
 def show_or_measure(plan: Plan, options: RunOptions) -> None:
     """Show the plan in a dry run; measure it otherwise."""
+    _require_exportable(plan, options.exports)
     if options.dry_run:
         show_plan(plan, options.as_json)
     else:
@@ -205,7 +224,8 @@ def show_or_measure(plan: Plan, options: RunOptions) -> None:
 def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
     """Answer questions one after the other, then list their results.
 
-    A question that cannot be answered here is reported, and the others follow. With --json, the list is the only document on stdout;
+    A question that cannot be answered here is reported, and the others follow. A question that trains nothing is not exported to programs that
+    need training curves. With --json, the list is the only document on stdout;
     in a dry run it is the list of plans.
     """
     from bench.planning.ablation import plan_ablation
@@ -217,10 +237,12 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOpt
         console.say(f"{place} of {len(names)}: {name}")
         try:
             with contextlib.redirect_stdout(sys.stderr) if options.as_json else contextlib.nullcontext():
+                plan = plan_ablation(name, chosen, device, command_line())
                 if options.dry_run and options.as_json:
-                    plans.append(_plan_json(plan_ablation(name, chosen, device, command_line())))
+                    plans.append(_plan_json(plan))
                 else:
-                    ablate_one(name, chosen, device, dataclasses.replace(options, as_json=False))
+                    exports = tuple(program for program in options.exports if _is_exportable(plan, program))
+                    show_or_measure(plan, dataclasses.replace(options, as_json=False, exports=exports))
         except RequestError as wrong:
             console.error(f"{name}: {wrong}", wrong.hint)
             failed = True
@@ -260,13 +282,34 @@ def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -
 
 def show_plan(wanted: Plan, as_json: bool) -> None:
     """Print the plan and its estimated time."""
-    from bench.planning.jobs import estimated_seconds
-
     if as_json:
         console.print_json(_plan_json(wanted))
         return
-    console_views.show_plan(wanted)
-    console.say(f"{len(wanted.cells)} configurations, about {console.duration_text(estimated_seconds(wanted))}")
+    if wanted.question:
+        console_views.show_parts(wanted)
+    else:
+        console_views.show_plan(wanted)
+    _note_untrained(wanted)
+    console.say(_amount_text(wanted))
+
+
+def _amount_text(plan: Plan) -> str:
+    from bench.planning.jobs import estimated_seconds
+
+    noun = "configurations" if len(plan.cells) > 1 else "configuration"
+    return f"{len(plan.cells)} {noun}, about {console.duration_text(estimated_seconds(plan))}"
+
+
+def _note_untrained(plan: Plan) -> None:
+    """Say that the task of a request trains nothing, if so.
+
+    The arms of a question may be timed on a task on purpose.
+    """
+    from bench.planning.request import trains
+
+    task = plan.cells[0].cell.workload.task
+    if task and not plan.question and not trains(plan):
+        console.say(f"note: --task {task} only sets inputs and outputs here; to train on it, add accuracy to --metrics")
 
 
 def _plan_json(wanted: Plan) -> dict[str, Any]:
@@ -281,13 +324,13 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         console.print_json(found)
         return
-    console.print_table(
-        ("name", "question", "cost", "last run"), [tuple(e[k] or "" for k in ("name", "question", "cost", "last")) for e in found]
-    )
+    for entry in found:
+        last = [f"last run: {entry['last']}"] if entry["last"] else []
+        console.print_lines(entry["name"], *(f"  {text}" for text in (entry["question"], entry["cost"], *last)))
 
 
 def _conclude(result: RunResult, options: RunOptions) -> None:
-    """Write and print all results; exit with the right code."""
+    """Write and print all results, the answer last; exit with the right code."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
 
@@ -301,28 +344,41 @@ def _conclude(result: RunResult, options: RunOptions) -> None:
         console.say(f"report: {report_path}")
     if (traces := stored.folder / "traces").is_dir():
         console.say(f"traces: {traces}; open them at ui.perfetto.dev")
-    for finding in known.findings:
-        console.say(f"{'WARNING' if finding.serious else 'note'}: {finding.sentence}")
+    _say_notes(known.findings, stored.folder)
     _export(stored, options.exports)
+    if not options.as_json:
+        console_views.show_answer(known)
     if not result.complete:
         _exit_interrupted(stored.folder, options)
     if result.num_failed:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _exports_of(plan: Plan, programs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the programs for which the run will have data to export.
+def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
+    """Print the first finding, and the command that shows all with advice."""
+    if findings:
+        first, *others = findings
+        more = f" and {len(others)} more {'notes' if len(others) > 1 else 'note'}" if others else ""
+        console.say_wrapped(f"{'WARNING' if first.serious else 'note'}: {first.text}")
+        console.say(f"advice{more}: bench check {shlex.quote(str(folder))}")
 
-    The others need training curves, which this plan does not make; a message names them.
-    """
+
+def _require_exportable(plan: Plan, programs: Sequence[str]) -> None:
+    """Raise RequestError for a program that this plan has no data for."""
+    for program in programs:
+        if not _is_exportable(plan, program):
+            raise RequestError(
+                f"--export {program} needs training curves, but this plan trains no model",
+                f"add accuracy to --metrics, or leave {program} out",
+            )
+
+
+def _is_exportable(plan: Plan, program: str) -> bool:
+    """Return whether a run of the plan will have data for the program."""
     from bench.spec import is_trained
 
-    if "accuracy" in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells):
-        return programs
-    without = [program for program in programs if catalog.load("exports", program).NEEDS_TRAINING]
-    for program in without:
-        console.say(f"no model is trained, so there is nothing to export to {program}")
-    return tuple(program for program in programs if program not in without)
+    trains = "accuracy" in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells)
+    return trains or not catalog.load("exports", program).NEEDS_TRAINING
 
 
 def _export(stored: StoredRun, programs: Sequence[str]) -> None:

@@ -21,12 +21,12 @@ from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, command_line, device_o
 from bench.planning.flags import Flags
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
-from bench.running.pass_folder import Ledger, Slice, pack_folder, read_ledger, write_ledger
+from bench.running.pass_folder import PassLedger, Slice, pack_folder, read_ledger, write_ledger
 from bench.running.signals import Stop
 from bench.spec import Job, Plan, RequestError
 
 if TYPE_CHECKING:
-    from bench.planning.gpu_steps import Step
+    from bench.planning.gpu_steps import PassStep
 
 DEFAULT_SLICE_MINUTES = 10.0
 REPORT_S = 15.0
@@ -46,7 +46,7 @@ class PlannedStep:
     `problem`: why it cannot be planned.
     """
 
-    step: Step
+    step: PassStep
     folder: Path
     plan: Plan | None
     ahead: tuple[Job, ...] = ()
@@ -78,7 +78,7 @@ def measure_slice(
     began = clock()
     resolved = device_of(Flags(device=device), may_be_elsewhere=dry_run)
     folder = out or Path("results") / f"{datetime.date.today().isoformat()}_{'gpu' if resolved == 'cuda' else 'cpu'}_pass"
-    ledger = replace(read_ledger(folder) or Ledger(device=resolved, minutes=minutes), minutes=minutes)
+    ledger = replace(read_ledger(folder) or PassLedger(device=resolved, minutes=minutes), minutes=minutes)
     if ledger.device != resolved:
         raise RequestError(f"{folder} holds a pass on {ledger.device}, but this device is {resolved}", "choose another --out")
     if resolved == "cpu":
@@ -106,7 +106,7 @@ class _Slice:
     """
 
     folder: Path
-    ledger: Ledger
+    ledger: PassLedger
     steps: Sequence[PlannedStep]
     executor: str
     clock: Callable[[], float]
@@ -145,21 +145,22 @@ class _Slice:
         A step that cannot run is reported, and the others follow.
         """
         from bench.analysis.study import study
+        from bench.console_progress import JobProgress
         from bench.running.runner import execute
         from bench.running.store import RunRecords
 
         try:
             assert planned.plan is not None
             require_data_of(planned.plan)
-            with console.JobProgress(planned.ahead) as progress:
-                result = execute(
-                    planned.plan, planned.folder, progress, executor=self.executor, stop=stop, records=RunRecords(planned.folder)
-                )
+            records = RunRecords(planned.folder)
+            with JobProgress(planned.ahead, records.read()) as progress:
+                result = execute(planned.plan, planned.folder, progress, executor=self.executor, stop=stop, records=records)
             stop.at_once = False
             if result.complete:
                 known = study(result.stored)
                 console_views.write_tables(known, planned.folder)
                 console_views.show_run(known, planned.folder, as_json=False)
+                console_views.show_answer(known)
         except RequestError as wrong:
             console.error(f"{planned.step.name}: {wrong}", wrong.hint)
             return False
@@ -255,7 +256,7 @@ def _with_seconds(found: PlannedStep, factor: float) -> PlannedStep:
     return replace(found, seconds=STEP_START_S + sum(seconds), first_s=STEP_START_S + seconds[0])
 
 
-def _show(steps: Sequence[PlannedStep], slice_minutes: float, ledger: Ledger) -> None:
+def _show(steps: Sequence[PlannedStep], slice_minutes: float, ledger: PassLedger) -> None:
     from bench.planning.gpu_steps import places
 
     fits = places([found.seconds for found in steps], slice_minutes * 60, ledger.left_s, first=len(ledger.slices) + 1)

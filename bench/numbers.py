@@ -27,9 +27,9 @@ LARGEST_SPAN = 1e4
 
 
 def is_empty(value: Any) -> bool:
-    """Return whether a value is missing: None, NaN or pandas.NA."""
+    """Return whether a value is missing: None, NaN, pandas.NA or ""."""
     if isinstance(value, (float, int, str)):  # the fast path for nearly all values; only NaN differs from itself
-        return value != value
+        return value != value or value == ""
     return value is None or bool(pandas.isna(value))
 
 

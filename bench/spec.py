@@ -57,6 +57,8 @@ MEASURED = "measured"
 PREDICTED = "predicted"
 DIVERGED = "diverged"
 
+MS_PER_S = 1e3
+
 MUST_AGREE = (
     "cpu_model",
     "num_cores",
@@ -343,6 +345,7 @@ class Prediction:
     `at_most`: a bound on the ratio or error itself, instead of `by`.
     `mean`: whether `at_most` bounds the geometric mean over `places`.
     `places`: (seq_len, batch size) pairs that the bound covers; a run of other pairs cannot support it.
+    `device`: the device that it is for, such as `cpu`; empty for any. A run on another device does not judge it.
 
     Raises ValueError if `expected` is unknown or `by` is negative.
     """
@@ -358,6 +361,7 @@ class Prediction:
     at_most: float | None = field(default=None, metadata=ADDED_LATER)
     mean: bool = field(default=False, metadata=ADDED_LATER)
     places: tuple[tuple[int, int], ...] = field(default=(), metadata=ADDED_LATER)
+    device: str = field(default="", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         require_one_of("expected", self.expected, EXPECTATIONS)
@@ -591,9 +595,10 @@ class Plan:
     def plan_id(self) -> str:
         """Return an id that is equal for equal work.
 
-        Name, command line, time of planning and question do not count.
+        Name, command line, time of planning, question and the words of skip reasons do not count.
         """
-        return content_id(dataclasses.replace(self, name="", command="", created="", question=None))
+        skipped = tuple(dataclasses.replace(found, reason="") for found in self.skipped)
+        return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,8 +43,8 @@ class Config:
     `tiny_attention`: width of the single-head attention added to the gate, as in aMLP (0: none).
     `activation_after`: apply GELU after the last projection of each block.
     `head_hidden`: width of a hidden layer in the head (0: none).
-    `kernel`: formulation of the spatial projection.
-    `gating`: form of the gate; see below.
+    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fused`.
+    `gating`: form of the gate: `spatial`, `linear`, `additive`, `multiplicative` or `identity` (no mixing).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies every matrix to all channels and averages the results.
     `weight_init`: standard deviation of the initial W (`1e-6`, `1e-3`, `0.05`), or `default`, torch's for a linear layer with n inputs.
     `bias_init`: initial b, 0 or 1.
@@ -52,7 +52,7 @@ class Config:
     `toeplitz`: W is constant along its diagonals, 2 n - 1 weights (App. C).
     `positions`: `none`, `learned` or `sinusoidal`.
 
-    Forms of `gating`, with f(Z) = W norm(Z) + b (arXiv 2105.08050, Sec. 2.1):
+    Forms of the gate, with f(Z) = W norm(Z) + b (arXiv 2105.08050, Sec. 2.1):
 
     - `spatial`: u * f(v) over the halves u and v of Z; returns half of the channels.
     - `linear`: f(Z).

@@ -77,12 +77,12 @@ class Config:
 
     `pool`: `mean`, or `cls` (a class token). With mixer=identity the class token reads no other token and gives the same answer for every
         input.
-    `mixer`: a mixer in `models/mixers` that keeps the width, optionally with its own options: `window_attention:window=8`.
+    `mixer`: a mixer of `bench list mixers` that keeps the width, optionally with its own options: `window_attention:window=8`.
     `reach`: `window` or `kernel_size` of a mixer that has one (0: the mixer's default).
     `positions`: `learned`, `none` or `sinusoidal`.
-    `convolution`: formulation of a depthwise convolution; all give the same answers.
+    `convolution`: formulation of a depthwise convolution, `native` or `products`; both give the same answers.
     `norm`: `layer` or `batch`.
-    `residual`: `pre`, `post`, `inner` or `none` (`RESIDUALS`). A final norm follows the blocks, except with `post`.
+    `residual`: `pre`, `post`, `inner` or `none`. A final norm follows the blocks, except with `post`.
     `activation`: `gelu` or `relu`, in the feed-forward layers.
     `head_hidden`: width of a hidden layer in the head (0: none).
     `formulation`: `native`, or `reference`, the mixer's formulation that FLOP counters see completely.

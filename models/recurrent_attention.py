@@ -70,7 +70,7 @@ class Config:
     `shape.heads`: unused.
     `pool`: `mean`, over the valid tokens of both halves.
     `target_vocab`: number of ids in the target (0: as many as in the source).
-    `recurrence`: one of `RECURRENCES`; all give the same answers.
+    `recurrence`: `native` or `products`; both give the same answers.
 
     The family has no positions. The scores' hidden width is `width`.
 

@@ -41,7 +41,7 @@ class Config:
     `stem`: `linear`, or `convolution` (arXiv 2106.14881).
     `positions`: `learned`, `none` or `sinusoidal`.
     `head_hidden`: width of a hidden layer in the head, with GELU (0: none).
-    `convolution`: formulation of the stem's convolutions; all give the same answers.
+    `convolution`: formulation of the stem's convolutions, `native` or `products`; both give the same answers.
 
     Raises ValueError for an unknown value, an unsuitable stem, or heads that do not divide the width.
     """

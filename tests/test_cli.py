@@ -16,7 +16,9 @@ from bench.spec import Job, Outcome
 
 RUN = ("run", "--models", "gmlp,vit", "--seq", "17,65")
 TASK = ("run", "--models", "vit", "--task", "digits", "--seq")
+TRAINED = ("run", "--models", "gmlp", "--task", "digits", "--seq", "17", "--metrics", "accuracy")
 GATED = ("plan", "--models", "metaformer+mixer=gated_projection:spatial_heads=3", "--seq", "17")
+TRAINING_FLAGS = {"accuracy-seq": "17", "seeds": "2", "epochs": "2", "recipe": "dropout=0.1", "lr-trials": "2"}
 MALFORMED: dict[str, tuple[str, ...]] = {
     "no model": ("run", "--seq", "17"),
     "empty models": ("run", "--models", "", "--seq", "17"),
@@ -33,6 +35,8 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "option value zero": ("run", "--models", "gmlp+spatial_heads=0", "--seq", "17"),
     "option value not a boolean": ("run", "--models", "gmlp+activation_after=yes", "--seq", "17"),
     "negative option": ("run", "--models", "gmlp+tiny_attention=-1", "--seq", "17"),
+    "models with spaces": ("run", "--models", "gmlp", "vit", "--seq", "17"),
+    "a file for a model": ("run", "--models", "vit,mine/mix.py", "--seq", "17"),
     "no seq": ("run", "--models", "gmlp"),
     "empty seq entry": ("run", "--models", "gmlp", "--seq", "17,,65"),
     "seq zero": ("run", "--models", "gmlp", "--seq", "0"),
@@ -57,15 +61,31 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "depth zero": (*RUN, "--depth", "0"),
     "depth huge": (*RUN, "--depth", "1000000"),
     "width negative": (*RUN, "--width", "-8"),
-    "width not a multiple of heads": (*RUN, "--width", "64", "--heads", "3"),
+    "width not a multiple of heads": (*RUN, "--width", "130", "--heads", "7"),
+    "width of less than one channel a head": (*RUN, "--width", "3", "--heads", "7"),
     "ffn_width without width": (*RUN, "--ffn-width", "128"),
     "ffn_width that does not split": ("run", "--models", "gmlp", "--seq", "17", "--width", "64", "--ffn-width", "129"),
     "heads a word": (*RUN, "--heads", "many"),
     "unknown metric": (*RUN, "--metrics", "speed"),
     "empty metrics": (*RUN, "--metrics", ""),
     "unknown task": (*RUN, "--task", "mnist"),
+    "gpu for cuda": (*RUN, "--device", "gpu"),
+    "half precision": (*RUN, "--dtype", "fp16"),
+    "half precision of kernels": ("kernels", "--dtype", "fp16"),
+    "a short name for the learning rate": (*TASK, "17", "--metrics", "accuracy", "--recipe", "lr=0.1"),
     "accuracy without a task": (*RUN, "--metrics", "accuracy"),
-    "accuracy_seq without accuracy": (*RUN, "--accuracy-seq", "17"),
+    **{f"{flag} without accuracy": (*RUN, f"--{flag}", value) for flag, value in TRAINING_FLAGS.items()},
+    "a reference without FLOPs to match": (*RUN, "--reference", "gmlp"),
+    "matching of sizes that are set": (*RUN, "--width", "64", "--match", "flops"),
+    "a scope of a budget that is not there": (*RUN, "--width", "64", "--budget-scope", "blocks"),
+    "attention of models without it": ("plan", "--models", "gmlp", "--seq", "17", "--attention", "math"),
+    "rounds of counts": (*RUN, "--metrics", "params,flops", "--rounds", "5"),
+    "a margin without times": (*RUN, "--metrics", "params", "--margin", "0.1"),
+    "memory without a sweep": (*RUN, "--memory", "1GiB"),
+    "a batch of less than one sample": (*RUN, "--batch-tokens", "20"),
+    "a flag of training for two revisions": ("diff", "--code", "HEAD", ".", "--", *RUN[1:], "--seeds", "2"),
+    "export of curves without training": (*RUN, "--metrics", "params", "--export", "tensorboard"),
+    "export of curves of a question without training": ("peers", "--quick", "--export", "tensorboard"),
     "accuracy_seq not in seq": (*TASK, "17", "--metrics", "accuracy", "--accuracy-seq", "65"),
     "data root that is no folder": (*RUN, "--data-root", "nowhere"),
     "data root without a name": (*RUN, "--data-root", ""),
@@ -78,6 +98,14 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "export to an unknown program": (*RUN, "--export", "excel"),
     "export to nothing": ("ablate", "sequence_length", "--export", ","),
     "width and a budget": (*RUN, "--width", "64", "--params", "5M"),
+    "width and the default budget": (*RUN, "--width", "128", "--params", "1M"),
+    "width and the default budget to describe": ("describe", "vit", "--width", "128", "--params", "1M"),
+    "width and fixed width": (*RUN, "--width", "64", "--fixed-width", "64"),
+    "the default batch and tokens": (*RUN, "--batch", "32", "--batch-tokens", "1024"),
+    "the default epochs twice": (*TASK, "17", "--metrics", "accuracy", "--recipe", "epochs=10", "--epochs", "5"),
+    "the default input for an image task": (*TASK, "17", "--input", "patches"),
+    "default depth for a published variant": ("run", "--models", "deit-ti", "--depth", "6"),
+    "plan with a default flag": ("run", "--plan", "plan.json", "--depth", "6"),
     "unknown input": (*RUN, "--input", "audio"),
     "tokens for an image task": (*TASK, "17", "--input", "tokens"),
     "unknown phase": (*RUN, "--phase", "inference"),
@@ -95,6 +123,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "rounds zero": (*RUN, "--rounds", "0"),
     "rounds a word": (*RUN, "--rounds", "few"),
     "margin zero": (*RUN, "--margin", "0"),
+    "margin in percent": (*RUN, "--margin", "3"),
     "limit zero": (*RUN, "--limit-s", "0"),
     "limit negative": (*RUN, "--limit-s", "-1"),
     "limit not a number": (*RUN, "--limit-s", "nan"),
@@ -117,6 +146,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "check of nothing": ("check", "nowhere"),
     "report without a run": ("report",),
     "describe of several": ("describe", "vit", "--seq", "17,65"),
+    "describe of two models": ("describe", "gmlp,vit"),
     "describe of nothing": ("describe",),
     "describe of what cannot be": ("describe", "gmlp", "--seq", "4097", "--params", "100k"),
     "image data that are absent": (*TASK[:-2], "cifar10", "--seq", "17", "--metrics", "accuracy", "--data-root", "."),
@@ -131,7 +161,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "a table of an unknown kind": (*TASK[:-2], "text:nowhere.xlsx", "--seq", "17"),
     "a folder of images that is not there": (*TASK[:-2], "images:nowhere", "--seq", "17"),
     "training speed without a task": (*RUN, "--metrics", "training_speed"),
-    "trials without accuracy": (*TASK, "17", "--lr-trials", "2"),
     "trials not a number": (*TASK, "17", "--metrics", "accuracy", "--lr-trials", "two"),
     "tuning without trials": (*TASK, "17", "--metrics", "accuracy,tuning"),
     "unknown key of a recipe": (*TASK, "17", "--metrics", "accuracy", "--recipe", "learning=1"),
@@ -147,9 +176,22 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "no width for an option to describe": ("describe", "metaformer+mixer=attention:inner_width=7", "--params", "20M", "--seq", "17"),
     "a width that an option does not allow": (*GATED, "--fixed-width", "64"),
     "a reference that reads points": ("plan", "--models", "vit", "--match", "flops", "--reference", "kernel_regression", "--seq", "17"),
-    "dropout at a place that is not there": (*TASK[:2], "gmlp", *TASK[3:], "17", "--recipe", "dropout=0.1,dropout_at=attention"),
+    "dropout at a place that is not there": (
+        *TASK[:2],
+        "gmlp",
+        *TASK[3:],
+        "17",
+        "--metrics",
+        "accuracy",
+        "--recipe",
+        "dropout=0.1,dropout_at=attention",
+    ),
     "an encoder that reads its own answers": ("plan", "--models", "transformer", "--task", "reverse+form=shifted", "--seq", "16"),
     "compare of nothing": ("compare", "nowhere"),
+    "export without a program": ("export", "nowhere"),
+    "minutes a word": ("gpu", "--minutes", "few"),
+    "slice zero": ("gpu", "--slice", "0"),
+    "blocks one": ("kernels", "--blocks", "1"),
     "diff with nothing": ("diff", "nowhere", "nowhere"),
     "diff of one run": ("diff", "nowhere"),
     "code of an unknown revision": ("diff", "--code", "no-such-revision", ".", "--", *RUN[1:]),
@@ -195,12 +237,33 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
 @pytest.mark.parametrize(
     ("name", "words"),
     {
+        "models with spaces": ("extra argument", "try --models gmlp,vit"),
+        "a file for a model": ("mine/mix.py is a file", "write python:mine.mix:FUNCTION"),
         "unknown family": ("gmpl", "did you mean gmlp?", "bench list families"),
         "seq that the task has not": ("64", "17, 65, 257", "--seq"),
         "params too small for any width": ("100 parameters", "nearest"),
         "cuda where there is none": ("--device cuda", "--device cpu"),
         "unknown option of a family": ("pol", "did you mean pool?"),
+        "width and the default budget": ("--width and --params both set the size", "leave --width or --params out"),
+        "width and the default budget to describe": ("--width and --params both set the size",),
+        "width and fixed width": ("--width and --fixed-width both set the width",),
+        "the default batch and tokens": ("--batch and --batch-tokens both set the batch size",),
+        "the default epochs twice": ("--epochs and --recipe epochs both set the epochs",),
+        "the default input for an image task": ("--task and --input both set the input",),
+        "default depth for a published variant": ("published models have fixed sizes", "leave --depth out"),
+        "plan with a default flag": ("--plan takes the whole request", "leave --depth out"),
         "unknown dtype": ("fp64", "fp32, tf32, bf16"),
+        "gpu for cuda": ("'gpu'", "auto, cpu, cuda", "did you mean cuda?"),
+        "half precision": ("'fp16'", "fp32, tf32, bf16, bf16-autocast", "loss scaling", "did you mean bf16?"),
+        "half precision of kernels": ("'fp16'", "fp32, tf32, bf16", "did you mean bf16?"),
+        "unknown task": ("'mnist'", "did you mean digits or fashion_mnist?", "bench list tasks"),
+        "a short name for the learning rate": ("'lr'", "did you mean learning_rate?"),
+        "unknown key of a recipe": ("'learning'", "weight_decay", "did you mean learning_rate?"),
+        "option without a value": ("pool must be one of cls, mean", "write gmlp+pool=cls"),
+        "option with an empty value": ("pool must be one of cls, mean", "write gmlp+pool=cls"),
+        "a table that is not there": ("text:nowhere.csv", ".csv, .tsv, .jsonl, .parquet", "--task text:reviews.csv"),
+        "width not a multiple of heads": ("--width 130", "--heads 7", "nearest: 126, 133", "try --width 133"),
+        "width of less than one channel a head": ("--width 3", "nearest: 7", "try --width 7"),
         "accuracy without a task": ("--task digits",),
         "heads that an option does not allow": ("inner_width must be a multiple of heads", "--heads"),
         "no width for an option": ("inner_width must be a multiple of heads", "number of heads"),
@@ -209,6 +272,27 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "dropout at a place that is not there": ("attention", "gmlp", "dropout_at=embedding"),
         "an encoder that reads its own answers": ("transformer", "form=blank", "metaformer+mixer=attention:causal=true"),
         "unknown flag": ("--modells", "--models", "bench run --help"),
+        "rounds zero": ("--rounds", "'0'", "between 1 and 10,000"),
+        "rounds a word": ("--rounds", "'few'", "between 1 and 10,000"),
+        "depth zero": ("--depth", "'0'", "between 1 and 10,000", "try --depth 6"),
+        "margin in percent": ("--margin", "'3'", "between 1e-06 and 1", "try --margin 0.03"),
+        "limit not a number": ("--limit-s", "'nan'", "between 0.001 and 604,800"),
+        "minutes a word": ("--minutes", "'few'", "between 0.01 and 10,080", "try --minutes 30"),
+        "slice zero": ("--slice", "'0'", "between 0.01 and 10,080"),
+        "blocks one": ("--blocks", "'1'", "between 2 and 10,000"),
+        "unknown policy": ("'size'", "params, flops, shape", "try --match params"),
+        "flag without a value": ("--models", "try bench run --models gmlp,vit", "bench run --help"),
+        "stray word": ("now", "try bench run --models"),
+        "report without a run": ("RUN...", "try bench report results/", "bench report --help"),
+        "export without a program": ("--to", "--to tensorboard", "bench export --help"),
+        "describe of nothing": ("MODEL", "try bench describe gmlp"),
+        "describe of two models": ("one model", "gmlp,vit", "try bench describe gmlp", "bench plan --models gmlp,vit"),
+        "describe of several": ("one length", "bench plan --models vit --seq 17,65"),
+        "recipe without accuracy": ("--recipe needs the metric accuracy", "add accuracy to --metrics, or leave --recipe out"),
+        "a reference without FLOPs to match": ("--reference needs --match flops", "add --match flops"),
+        "matching of sizes that are set": ("--match needs a budget, but --width sets the sizes", "leave --width out"),
+        "a batch of less than one sample": ("--seq 65", "try --batch-tokens 65"),
+        "export of curves without training": ("trains no model", "leave tensorboard out"),
     }.items(),
 )
 @pytest.mark.usefixtures("no_gpu")
@@ -231,6 +315,25 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert code == 2
     assert str(tmp_path) in err
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_folder_that_can_hold_no_run_is_refused_before_planning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "today.txt").touch()
+    monkeypatch.setattr("bench.commands.plan_to_run", lambda *_: pytest.fail("planned"))
+    monkeypatch.setattr("bench.planning.ablation.plan_ablation", lambda *_: pytest.fail("planned"))
+    for folder, reason in {"notes": "is not a run folder", "notes/today.txt": "is a file"}.items():
+        for command in (RUN, ("run", "--plan", "plan.json"), ("ablate", "positions"), ("peers",)):
+            code, _, err = answered((*command, "--out", str(tmp_path / folder)), capsys)
+            assert (code, reason in err) == (2, True)
+
+
+def test_a_task_without_training_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    for metrics, noted in {"params": True, "params,accuracy": False}.items():
+        code, _, err = answered(("plan", "--models", "vit", "--task", "digits", "--seq", "17", "--metrics", metrics), capsys)
+        assert (code, "note: --task digits only sets inputs and outputs" in err) == (0, noted)
 
 
 @pytest.mark.parametrize("spoilt", ["records.jsonl", "plan.json", "environment.json"])
@@ -307,6 +410,44 @@ def test_every_command_is_held_to_the_help_rule() -> None:
 
     group: Any = typer.main.get_command(cli.app)
     assert tuple(group.commands) == COMMANDS
+
+
+COMPLETED = {
+    "a command": ("bench des", "describe"),
+    "a flag": ("bench run --mod", "--models"),
+    "a family in a list": ("bench run --models gmlp,tra", "gmlp,transformer"),
+    "a variant": ("bench describe deit-t", "deit-ti"),
+    "a metric": ("bench plan --metrics params,lat", "params,latency"),
+    "a task": ("bench run --task asso", "associative_recall"),
+    "an engine": ("bench run --engine one", "onednn"),
+    "a question": ("bench ablate token", "token_mixing"),
+    "a kind": ("bench list exe", "executors"),
+    "a run": ("bench check results/2026-01-02", "results/2026-01-02_cpu_x"),
+    "several runs": ("bench report results/a results/2026-01-02", "results/2026-01-02_cpu_x"),
+    "no run": ("bench check elsewhere/2026-01-02", ""),
+}
+
+
+@pytest.mark.parametrize("name", COMPLETED)
+def test_the_shell_completes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "results" / "2026-01-02_cpu_x"
+    run.mkdir(parents=True)
+    (run / "plan.json.xz").touch()
+    (tmp_path / "results" / "2026-01-02_no_run").mkdir()
+    typed, completed = COMPLETED[name]
+    monkeypatch.chdir(tmp_path)
+    for variable, text in {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}.items():
+        monkeypatch.setenv(variable, text)
+    code, out, _ = answered((), capsys)
+    assert (code, out.split()) == (0, completed.split())
+
+
+def test_completion_is_light(tmp_path: Path) -> None:
+    variables = {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": "bench run --models g", "COMP_CWORD": "3"}
+    command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, "[[]]"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=_own_path() | variables)
+    assert ran.stdout.split() == ["gmlp", "gmlp-ti", "gmlp-s", "gmlp-b"]
+    assert json.loads(ran.stderr.partition("LOADED ")[2]) == [[], 0, []]
 
 
 def test_tasks_are_listed_with_their_facts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
-"""What the terminal shows of other people's text is text."""
+"""The terminal: texts that steer nothing, tables that fit, durations that promise nothing."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
@@ -8,6 +10,8 @@ from bench import console
 
 STEERING = "\x1b[2J\x1b]0;title\x07gone\x9b31m"
 SHOWN = "[2J]0;titlegone31m"
+LONG = "a text of many words that has to go on in further lines " * 4
+MODELS = ("metaformer+mixer=attention+residual=pre", "vit")
 
 
 def test_text_from_records_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,3 +28,58 @@ def test_text_from_records_does_not_steer_the_terminal(capsys: pytest.CaptureFix
 def test_markup_is_shown_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     console.print_table(("[red]cell",), [("[bold]a[/bold]",)])
     assert "[bold]a[/bold]" in capsys.readouterr().out
+
+
+def printed(
+    capsys: pytest.CaptureFixture[str], headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], numeric: tuple[bool, ...]
+) -> list[str]:
+    console.print_table(headers, rows, numeric)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= console.PIPED_WIDTH
+    return lines
+
+
+def test_a_table_that_fits_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("gmlp", "17", "measured"), ("vit", "17", "measured")]
+    lines = printed(capsys, ("model", "n", "status"), rows, (False, True, False))
+    assert [line.split() for line in lines] == [["model", "n", "status"], *map(list, rows)]
+
+
+def test_long_texts_wrap_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, ("model", "n", "reason"), [(name, "17", f"{name[0]} {LONG}") for name in MODELS], (False, True, False))
+    assert sum(line.count("words") for line in lines) == len(MODELS) * LONG.count("words")
+
+
+def test_what_all_rows_of_a_wide_table_share_becomes_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    headers, same = ("model", "n", "task", "engine"), ("a task of a long name, " * 3, "eager, " * 8)
+    lines = printed(capsys, headers, [("gmlp", "17", *same), ("vit", "65", *same)], (False, True, False, False))
+    assert lines[0].split() == ["model", "n"]
+    assert " ".join(lines[3:]).startswith("in every row: task a task of a long name, ")
+
+
+def test_a_table_too_wide_for_its_numbers_names_the_columns_that_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    headers = ("model", *(f"latency{place}" for place in range(6)))
+    rows = [(name, *(f"{place}{name[0]} ms [0.9876, 1.2345]" for place in range(6))) for name in ("gmlp", "vit")]
+    lines = printed(capsys, headers, rows, (False, *[True] * 6))
+    assert lines[0].split() == ["model", "latency0", "latency1", "latency2"]
+    assert lines[-1] == "left out for lack of width: latency3, latency4, latency5"
+    assert "0g ms [0.9876, 1.2345]" in lines[1]
+
+
+def test_a_header_wraps_before_a_column_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    headers = ("model", *("a header of some words",) * 8)
+    lines = printed(capsys, headers, [(name, *(f"{place}{name}" for place in range(8))) for name in ("gmlp", "vit")], (False, *[True] * 8))
+    assert "7gmlp" in " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "1 s"), (0.4, "1 s"), (61, "61 s"), (119.4, "119 s"), (121, "2 min"), (3599, "60 min"), (5400, "1.5 h")]
+)
+def test_a_duration_is_never_nothing(seconds: float, text: str) -> None:
+    assert console.duration_text(seconds) == text
+
+
+def test_wrapped_lines_keep_the_indent() -> None:
+    lines = console.wrapped(f"  {LONG}", 40).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert all(line.startswith("  a" if line is lines[0] else "  ") for line in lines)

@@ -26,7 +26,7 @@ from tests.fake_executor import Silent
 from tests.requested import parse_request
 
 NUM_EXAMPLES = int(os.environ.get("BENCH_FUZZ", "200"))
-FLAGS = sorted("--" + name.replace("_", "-") for name in Flags.__dataclass_fields__ if name not in ("data_root", "download"))
+FLAGS = sorted("--" + name.replace("_", "-") for name in Flags.__dataclass_fields__ if name not in ("data_root", "download", "typed"))
 OTHER_FLAGS = ("--resume", "--plan", "--retry", "--on", "--address", "--fail-if", "--x", "--y", "--to")
 PLACES = ("", "new", "new/er", "mine", "spoilt", "mine/plan.json", "é 🙂")
 """What may be written to: nothing outside of the test's own folder."""

@@ -17,7 +17,7 @@ from bench import cli, gpu_pass
 from bench.commands import write_report_of
 from bench.measure import environment
 from bench.planning import gpu_steps
-from bench.planning.gpu_steps import STEPS, Step, places, plan_step, slack_s
+from bench.planning.gpu_steps import STEPS, PassStep, places, plan_step, slack_s
 from bench.planning.timing import PILOT
 from bench.running.pass_folder import LEDGER
 from bench.running.runner import is_failure
@@ -27,8 +27,8 @@ from tests.fake_executor import let_jobs_end, measured
 
 TINY = {"models": "gmlp,vit", "width": "16", "metrics": "latency"}
 TINY_STEPS = (
-    Step(name="first", question="Which is faster?", flags={**TINY, "seq": "17"}, rehearsal={}),
-    Step(name="second", question="And longer?", flags={**TINY, "seq": "33"}, rehearsal={}),
+    PassStep(name="first", question="Which is faster?", flags={**TINY, "seq": "17"}, rehearsal={}),
+    PassStep(name="second", question="And longer?", flags={**TINY, "seq": "33"}, rehearsal={}),
 )
 PILOTS, JOBS_PER_ROUND = 2, 4  # of two cells; the cells, the control, and the ceilings that they share
 JOBS_PER_STEP = PILOTS + 2 * JOBS_PER_ROUND
@@ -186,7 +186,7 @@ def test_a_step_that_fails_entirely_does_not_end_the_pass(machine: Machine) -> N
 def test_a_step_that_cannot_be_planned_or_run_does_not_end_the_pass(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    impossible = Step(name="impossible", question="?", flags={"models": "vit", "seq": "17"}, rehearsal={"params": "1"})
+    impossible = PassStep(name="impossible", question="?", flags={"models": "vit", "seq": "17"}, rehearsal={"params": "1"})
     monkeypatch.setattr(gpu_steps, "STEPS", (impossible, *TINY_STEPS))
     (machine.folder / "cpu_first").mkdir(parents=True)
     (machine.folder / "cpu_first" / "stray.txt").write_text("of somebody else")
@@ -260,7 +260,7 @@ def test_a_pass_of_another_device_or_no_pass_at_all_is_refused(tmp_path: Path, c
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_every_step_can_be_planned_in_full(step: Step, device: str) -> None:
+def test_every_step_can_be_planned_in_full(step: PassStep, device: str) -> None:
     plan = plan_step(step, device, "")
     assert plan.skipped == ()
     assert {planned.cell.workload.device for planned in plan.cells} == {device}

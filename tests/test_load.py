@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 import bench
-from bench import catalog
+from bench import catalog, cli
 from bench.analysis.frame import FLAG_COLUMNS, TEXT_COLUMNS
 from bench.running.store import is_stored, read_run
 from bench.running.table import TEXTS, json_rows, not_numbers, rows_of, write_table
@@ -59,11 +59,15 @@ def test_what_a_report_shows_as_text_is_no_number_in_a_table(column: str) -> Non
     assert column in known or column == "batching"
 
 
-def test_a_run_that_is_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_named_twice_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(RUN.parent)
-    once = bench.load(RUN)
-    pandas.testing.assert_frame_equal(bench.load(RUN, RUN.name, f"./{RUN.name}"), once)
-    pandas.testing.assert_frame_equal(bench.load([RUN]), once)
+    pandas.testing.assert_frame_equal(bench.load([RUN]), bench.load(RUN))
+    with pytest.raises(RequestError, match="is named twice"):
+        bench.load(RUN, f"./{RUN.name}")
+    for command in (("diff",), ("report", "--out", "both")):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main([*command, str(RUN), RUN.name])
+        assert capsys.readouterr().err.startswith(f"error: {RUN.name} is named twice\n")
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

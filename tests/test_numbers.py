@@ -47,7 +47,7 @@ def test_fractions_percentages_and_ratios() -> None:
     assert numbers.interval_ms(2e3, 1.0, 1e300) == "2.0 s [0.0, 1.0e+297]"
 
 
-@pytest.mark.parametrize("empty", [None, math.nan, pandas.NA])
+@pytest.mark.parametrize("empty", [None, math.nan, pandas.NA, ""])
 def test_what_is_empty_stays_empty(empty: object) -> None:
     forms = (numbers.count, numbers.exact, numbers.whole, numbers.bytes_text, numbers.duration, numbers.fraction, numbers.percent)
     assert {form(empty) for form in forms} == {""}

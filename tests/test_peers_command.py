@@ -115,6 +115,19 @@ def test_a_peer_without_its_library_is_left_out_with_how_to_install_it() -> None
 
 
 @pytest.mark.usefixtures("_without_timm")
+def test_a_dry_run_has_a_line_per_part_and_what_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([PEERS, "--device", "cpu", "--dry-run"])
+    out, err = capsys.readouterr()
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    for title in ("first", "second"):
+        (line,) = [line for line in lines if line.startswith(title)]
+        assert line.startswith(f"{title} {BEST_ARM}; torch.nn 17, 65 32 4 ")
+    assert sum("timm is not installed" in line for line in lines) == 2
+    assert "add --json" in err
+
+
+@pytest.mark.usefixtures("_without_timm")
 def test_what_was_not_asked_for_is_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     one = dataclasses.replace(GRIDS[1], flags={**FLAGS, "phase": "train"})
     monkeypatch.setattr(

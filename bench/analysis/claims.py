@@ -39,7 +39,7 @@ class Claim:
     Only claims about quadratic cost have the fields below.
     `kind`: the judge (`bench.analysis.verdicts.JUDGES`); `survives` asks whether the other answers stay the same along `axis`.
     `subject`: the series to judge (`bench.analysis.evidence.is_subject`).
-    `column`: the quantity of a `bench.analysis.growth.Measure`.
+    `column`: the quantity of a `bench.analysis.growth.GrowthMeasure`.
     `axis`: the choice to vary, such as `match` or `engine`.
     """
 
@@ -59,6 +59,11 @@ class Claim:
     def timed(self) -> bool:
         """Whether the claim is about latency."""
         return self.metric.startswith("latency")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether one comparison of outputs answers the claim, without rounds."""
+        return self.metric == "output_error"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +134,9 @@ def answer_to_all(answers: Collection[str], *, complete: bool = True) -> str:
 def withheld(verdict: Verdict, caveat: str, *, quick: bool) -> Verdict:
     """Make an answer undecided if the run may not decide it.
 
-    A quick run decides nothing; a run with a `caveat` decides nothing timed.
+    A quick run decides only exact claims; a run with a `caveat` decides nothing timed.
     """
-    if not verdict.decided or not (quick or (caveat and verdict.claim.timed)):
+    withholds = (quick and not verdict.claim.is_exact) or (caveat and verdict.claim.timed)
+    if not verdict.decided or not withholds:
         return verdict
     return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{caveat} Otherwise: {verdict.answer}. {verdict.reason}".strip())

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.analysis.diff import LATENCY, Bound
+from bench.analysis.diff import LATENCY_COLUMN, Bound, BoundCheck
 from bench.analysis.frame import cell_names
-from bench.analysis.latency_tests import CellComparison, Difference, cells_past
+from bench.analysis.latency_tests import MIN_TEST_ROUNDS, CellComparison, LatencyDifference, cells_past
 from bench.analysis.ranking import decided, rounds_needed
 from bench.intervals import INTERLEAVED_CONTROL_LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.running.code_run import CONTROL, FIRST, NAMES, SECOND, CellRound, CodeRun
@@ -20,8 +20,6 @@ from bench.running.store import StoredRun
 from bench.running.table import rows_of
 from bench.running.timings import Timings
 from bench.spec import MEASURED, RequestError
-
-MIN_ROUNDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +43,7 @@ class CellAnswer:
     failed: str = ""
     ratio: Interval | None = None
     control: Interval | None = None
-    difference: Difference | None = None
+    difference: LatencyDifference | None = None
     different: bool = False
     equal: bool = False
     rounds_needed: int | None = None
@@ -57,7 +55,7 @@ class CellAnswer:
         if self.failed:
             return self.failed
         if self.ratio is None:
-            return f"undecided: {self.num_rounds} round{'' if self.num_rounds == 1 else 's'}; at least {MIN_ROUNDS} are needed"
+            return f"undecided: {self.num_rounds} round{'' if self.num_rounds == 1 else 's'}; at least {MIN_TEST_ROUNDS} are needed"
         found = [f"B {'slower' if self.ratio.estimate > 1 else 'faster'}"] if self.different else []
         found += [f"equal within {100 * self.margin:g} %"] if self.equal else []
         if found:
@@ -71,19 +69,6 @@ class CellAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundVerdict:
-    """The cells of two revisions held against a bound.
-
-    `failing`: name and ratio of each cell significantly beyond the bound.
-    `num_judged`: the number of cells that were judged.
-    """
-
-    bound: Bound
-    failing: tuple[str, ...]
-    num_judged: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class CodeAnswer:
     """The answers for all cells, in the order of the plan.
 
@@ -94,7 +79,7 @@ class CodeAnswer:
     cells: tuple[CellAnswer, ...]
     num_compared: int
 
-    def judge(self, bound: Bound) -> BoundVerdict:
+    def check(self, bound: Bound) -> BoundCheck:
         """Hold ratios against a bound by one-sided t-tests.
 
         Holm's correction covers all judged cells.
@@ -103,13 +88,13 @@ class CodeAnswer:
         tested = [CellComparison(cell_id=cell.cell_id, verdict="", difference=cell.difference) for cell in judged]
         past = {found.cell_id for found in cells_past(tested, bound.value, above=bound.above)}
         failing = tuple(f"{c.name}: x {c.ratio.estimate:.3g}" for c in judged if c.ratio and c.cell_id in past)
-        return BoundVerdict(bound=bound, failing=failing, num_judged=len(judged))
+        return BoundCheck(bound=bound, failing=failing, num_judged=len(judged))
 
 
 def require_latency(bound: Bound) -> Bound:
     """Return the bound; raise RequestError unless it is on latency."""
-    if bound.column != LATENCY:
-        raise RequestError(f"--code measures latency, not {bound.column}", f"try --fail-if '{LATENCY}>1.05'")
+    if bound.column != LATENCY_COLUMN:
+        raise RequestError(f"--code measures latency, not {bound.column}", f"try --fail-if '{LATENCY_COLUMN}>1.05'")
     return bound
 
 
@@ -123,7 +108,7 @@ def answer(run: CodeRun) -> CodeAnswer:
     for done in run.rounds:
         rounds[done.cell_id].append(done)
     logs = {cell_id: _log_ratios(found, SECOND) for cell_id, found in rounds.items()}
-    num_compared = sum(len(found) >= MIN_ROUNDS and not run.failure(cell_id) for cell_id, found in logs.items())
+    num_compared = sum(len(found) >= MIN_TEST_ROUNDS and not run.failure(cell_id) for cell_id, found in logs.items())
     cells = tuple(_cell_answer(cell_id, names[cell_id], found, logs[cell_id], num_compared, run) for cell_id, found in rounds.items())
     return CodeAnswer(run=run, cells=cells, num_compared=num_compared)
 
@@ -132,7 +117,7 @@ def _cell_answer(
     cell_id: str, name: str, rounds: Sequence[CellRound], logs: Sequence[float], num_compared: int, run: CodeRun
 ) -> CellAnswer:
     failure, margin = run.failure(cell_id), run.plan.settings.margin
-    mean = round_mean(logs) if len(logs) >= MIN_ROUNDS and not failure else None
+    mean = round_mean(logs) if len(logs) >= MIN_TEST_ROUNDS and not failure else None
     different, equal = decided(mean, margin, num_compared) if mean else (False, False)
     return CellAnswer(
         cell_id=cell_id,
@@ -143,7 +128,7 @@ def _cell_answer(
         failed=f"{NAMES[failure[0]]}: {failure[1].status}: {failure[1].reason}" if failure else "",
         ratio=ratio_over_rounds(logs),
         control=ratio_over_rounds(_log_ratios(rounds, CONTROL), INTERLEAVED_CONTROL_LEVEL),
-        difference=Difference(estimate=mean.mean, parts=[(mean.error**2, mean.degrees)]) if mean else None,
+        difference=LatencyDifference(estimate=mean.mean, parts=[(mean.error**2, mean.degrees)]) if mean else None,
         different=different,
         equal=equal,
         rounds_needed=rounds_needed(mean, margin, num_compared) if mean and not (different or equal) else None,

@@ -16,7 +16,7 @@ import numpy as np
 import pandas
 
 from bench.analysis.evidence import label_of
-from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, Measure, samples_of
+from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
 from bench.analysis.scope import SCOPE_KEYS
 from bench.analysis.series import (
     MIN_PAIRED_ROUNDS,
@@ -38,7 +38,7 @@ from models.layers.cost import Cost, Polynomial
 SHORTEST = 2
 """The smallest n considered."""
 SAME_ROOT = 1e-9
-MEASURED = (LATENCY, ACTIVATIONS, PEAK)
+CROSSING_MEASURES = (LATENCY, ACTIVATIONS, PEAK)
 SCOPES = {"blocks": "blocks", "whole model": None}
 """Scopes of a cost by name, as `Cost.flops` and `Cost.params` take them."""
 
@@ -118,7 +118,7 @@ class PairCrossing:
     first: str
     second: str
     scope: Mapping[str, Any]
-    measure: Measure
+    measure: GrowthMeasure
     found: Crossovers
 
 
@@ -220,7 +220,7 @@ def measured_pairs(shaped: Sequence[Series], timings: Timings) -> list[PairCross
     """
     pairs = list(_pairs(shaped))
     found = []
-    for measure in MEASURED:
+    for measure in CROSSING_MEASURES:
         for pair in pairs:
             samples = _paired_times(pair, timings) if measure.timed else [samples_of(series, measure, timings) for series in pair]
             if not any(part.empty for part in samples):

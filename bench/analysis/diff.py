@@ -17,26 +17,26 @@ from bench.analysis.frame import cell_names
 from bench.analysis.latency_tests import (
     FASTER,
     NOT_COMPARABLE,
+    NOT_SHOWN,
     SLOWER,
-    UNDECIDED,
     CellComparison,
     FamilyComparison,
     cells_past,
     compare_cells,
     compare_families,
 )
-from bench.analysis.run_changes import ACCURACY, COUNTED, Change, ScoreComparison, compare_trained, counted_changes, value_of
+from bench.analysis.run_changes import ACCURACY_COLUMN, COUNTED_COLUMNS, Change, ScoreComparison, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values
 from bench.measure.hosts import host_differences, machine_differences
 from bench.running.store import StoredRun
 from bench.running.table import rows_of, times_of
 from bench.spec import MEASURED, RequestError
 
-LATENCY = "latency_ms"
+LATENCY_COLUMN = "latency_ms"
 BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
-BOUNDED = (LATENCY, ACCURACY, *COUNTED)
+BOUNDED = (LATENCY_COLUMN, ACCURACY_COLUMN, *COUNTED_COLUMNS)
 """Columns that a bound may be set on."""
-ORDER = (SLOWER, FASTER, NOT_COMPARABLE, UNDECIDED)
+ORDER = (SLOWER, FASTER, NOT_COMPARABLE, NOT_SHOWN)
 IDENTITY_COLUMNS = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
 """Columns in which two cells of one model and length may differ."""
 
@@ -52,7 +52,7 @@ class Bound:
     above: bool
     value: float
 
-    def is_passed_by(self, ratio: float) -> bool:
+    def is_violated_by(self, ratio: float) -> bool:
         return ratio > self.value if self.above else ratio < self.value
 
     @property
@@ -61,24 +61,16 @@ class Bound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The cells of two runs held against a bound.
+class BoundCheck:
+    """Configurations checked against a bound.
 
-    `failing`: one line per cell that is significantly beyond the bound, or has lost the value.
-    `num_judged`: the number of cells that were judged.
+    `failing`: one line per configuration that is significantly beyond the bound, or has lost the value.
+    `num_judged`: the number of configurations that were judged.
     """
 
     bound: Bound
     failing: tuple[str, ...]
     num_judged: int
-
-    @property
-    def text(self) -> str:
-        sign = "above" if self.bound.above else "below"
-        return (
-            f"{self.bound.column} significantly {sign} {self.bound.value:g} times the first run's, or missing: {len(self.failing)} of "
-            f"{self.num_judged} configurations"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +97,7 @@ class TwoRuns:
     trained: ScoreComparison
     rows: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]
 
-    def judge(self, bound: Bound) -> Verdict:
+    def check(self, bound: Bound) -> BoundCheck:
         """Find the cells that fail a bound.
 
         A latency fails if a one-sided test shows its ratio beyond the bound, a score if its difference is shown and its ratio is beyond, a count if
@@ -114,27 +106,27 @@ class TwoRuns:
         beyond = self._beyond(bound)
         failing = [f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}" for cell, ratio in beyond.items()]
         lost = [f"{self.names[cell]}: {bound.column} missing ({status} in the second run)" for cell, status in self._lost(bound.column)]
-        return Verdict(bound=bound, failing=(*failing, *lost), num_judged=self._num_judged(bound.column) + len(lost))
+        return BoundCheck(bound=bound, failing=(*failing, *lost), num_judged=self._num_judged(bound.column) + len(lost))
 
     def _beyond(self, bound: Bound) -> dict[str, float]:
-        if bound.column == LATENCY:
+        if bound.column == LATENCY_COLUMN:
             found = cells_past(self.cells, bound.value, above=bound.above)
             return {c.cell_id: c.ratio for c in found if c.ratio is not None}
         ratios = {c.cell_id: c.second / c.first for c in self.changes if c.column == bound.column and c.shown and c.first}
-        return {cell: ratio for cell, ratio in ratios.items() if bound.is_passed_by(ratio)}
+        return {cell: ratio for cell, ratio in ratios.items() if bound.is_violated_by(ratio)}
 
     def _lost(self, column: str) -> Iterator[tuple[str, str]]:
         for cell, row in self.rows[0].items():
             other = self.rows[1].get(cell)
             if other is not None and value_of(row, column) is not None and value_of(other, column) is None:
                 yield cell, str(other["status"]) if other["status"] != MEASURED else "not measured"
-        if column == ACCURACY:
+        if column == ACCURACY_COLUMN:
             yield from ((cell, "fewer seeds than planned") for cell in self.trained.lost)
 
     def _num_judged(self, column: str) -> int:
-        if column == LATENCY:
+        if column == LATENCY_COLUMN:
             return sum(c.ratio is not None for c in self.cells)
-        if column == ACCURACY:
+        if column == ACCURACY_COLUMN:
             return sum(name == column and cell not in self.trained.lost for cell, name in self.trained.compared.items())
         return sum(all(value_of(rows.get(cell, {}), column) is not None for rows in self.rows) for cell in self.rows[0])
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas
 
-from bench.analysis.seed_spread import MIN_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
+from bench.analysis.seed_spread import MIN_SPREAD_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
 from bench.analysis.significance import ONE_SEED, Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, round_mean
+from bench.numbers import is_empty
 from bench.running.timings import Timings
 from bench.spec import MEASURES, Measure, Part, Prediction
 
@@ -26,7 +26,7 @@ PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_si
 
 Cells of two arms are compared if they agree in the columns that vary.
 """
-MIN_ROUNDS = 3
+MIN_EFFECT_ROUNDS = 3
 """Rounds needed to claim an effect on latency."""
 Spreads = Mapping[tuple[str, str], SeedSpread]
 """Spread over seeds by part and cell id."""
@@ -163,7 +163,7 @@ def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[st
     for row in own:
         counterpart = counterparts.get(_place(row, keys))
         if counterpart is not None:
-            place = {key: row[key] for key in keys if not _is_empty(row[key])}
+            place = {key: row[key] for key in keys if not is_empty(row[key])}
             yield Contrast(
                 part=part.name,
                 arm=arm,
@@ -176,11 +176,7 @@ def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[st
 
 
 def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(None if _is_empty(row.get(key)) else row[key] for key in keys)
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or value == "" or bool(pandas.isna(value))
+    return tuple(None if is_empty(row.get(key)) else row[key] for key in keys)
 
 
 def _spreads(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
@@ -209,7 +205,7 @@ def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Seq
     """
     if measure.is_ratio:
         return [math.log(value) for value in observed.seed_values.get(measure.name, {}).get(cell_id, ())]
-    if _is_empty(observed.rows[cell_id].get(measure.name)) or cell_id not in observed.scores:
+    if is_empty(observed.rows[cell_id].get(measure.name)) or cell_id not in observed.scores:
         return []
     means: list[float] = _scores_of(measure, observed.scores[cell_id]).mean(axis=1).tolist()
     return means
@@ -221,14 +217,14 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     The scores are paired by item if both cells answered the same items.
     """
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
-    if any(_is_empty(row.get(measure.name)) for row in rows) or not all(cell_id in observed.scores for cell_id in contrast.cells):
+    if any(is_empty(row.get(measure.name)) for row in rows) or not all(cell_id in observed.scores for cell_id in contrast.cells):
         return None
     first, second = (_scores_of(measure, observed.scores[cell_id]) for cell_id in contrast.cells)
     same_items = first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1
     num = min(len(first), len(second))
     caveat = _seed_caveat(num, observed.num_seeds)
     parts, spread = None, ""
-    if num >= MIN_SEEDS:
+    if num >= MIN_SPREAD_SEEDS:
         both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
         parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
     elif not same_items:
@@ -276,7 +272,7 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
         return None
     estimate, caveat = statistics.fmean(first) - statistics.fmean(second), _seed_caveat(num, observed.num_seeds)
     half, own_half, p_value, spread = math.inf, None, 1.0, ""
-    if num >= MIN_SEEDS:
+    if num >= MIN_SPREAD_SEEDS:
         both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
         parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
         half, p_value = t_test(estimate, parts, level)
@@ -297,7 +293,7 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
     found = round_mean(logs)
     if found is None:
         return None
-    caveat = _output_caveat(contrast, observed) or ("" if len(logs) >= MIN_ROUNDS else f"{len(logs)} rounds are too few")
+    caveat = _output_caveat(contrast, observed) or ("" if len(logs) >= MIN_EFFECT_ROUNDS else f"{len(logs)} rounds are too few")
     return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=found.p_value, caveat=caveat)
 
 
@@ -308,7 +304,7 @@ def _output_caveat(contrast: Contrast, observed: Observations) -> str:
     """
     asked = zip((contrast.arm, contrast.against), contrast.cells, strict=True)
     flags = {arm: observed.rows[cell_id].get("equal") for arm, cell_id in asked}
-    unequal = [arm for arm, equal in flags.items() if not _is_empty(equal) and not bool(equal)]
+    unequal = [arm for arm, equal in flags.items() if not is_empty(equal) and not bool(equal)]
     place = place_text(contrast.place)
     return f"outputs of {' and '.join(unequal)} differ{f' at {place}' if place else ''}" if unequal else ""
 
@@ -316,7 +312,7 @@ def _output_caveat(contrast: Contrast, observed: Observations) -> str:
 def _counted(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
     """Return the exact ratio of two counts, activations per sample."""
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
-    if any(_is_empty(row.get(measure.name)) for row in rows) or not rows[1][measure.name]:
+    if any(is_empty(row.get(measure.name)) for row in rows) or not rows[1][measure.name]:
         return None
     first, second = (float(row[measure.name]) / (float(row["batch_size"]) if measure.name == "activation_bytes" else 1.0) for row in rows)
     return Effect(

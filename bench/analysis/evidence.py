@@ -30,7 +30,7 @@ class Evidence:
     `usable`: ids of the cells that may enter a fit of times.
     `scores`: scores of trained models on the test items, by cell id.
     `caveat`: why nothing timed may be decided; empty if it may.
-    `quick`: a quick run, which decides nothing at all.
+    `quick`: a quick run, which decides none of these claims.
     """
 
     frame: pandas.DataFrame

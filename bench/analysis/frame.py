@@ -15,7 +15,7 @@ from bench.analysis.series import by_part, row_values
 from bench.numbers import count
 from bench.planning.same_width import is_one_width
 from bench.running.roofline import COLUMNS as ROOFLINE
-from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Part
+from bench.spec import MEASURED, NO_ATTENTION, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
 TEXT_COLUMNS = (
@@ -115,9 +115,9 @@ def cell_names(rows: pandas.DataFrame) -> dict[str, str]:
     return {row["cell_id"]: row_name(row, keys) for row in row_values(frame)}
 
 
-def failed(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the rows that were neither measured nor predicted."""
-    return frame[~frame["status"].isin([MEASURED, PREDICTED])]
+def incomplete(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the rows that were not measured in full: failed, or not run yet."""
+    return rows[rows["status"] != MEASURED]
 
 
 def unstable(frame: pandas.DataFrame) -> pandas.DataFrame:

@@ -139,7 +139,7 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     known x represents it. Latencies all come from one workload, the first that was timed; rows timed otherwise have no x.
 
     If parameters were matched and the budget covers the whole model, `x` for params is the budget, so that matched models have equal x. `x_doubtful`
-    marks an x of unknown error. Raises RequestError if x or y was not measured, or if fewer than two models were trained.
+    marks an x of unknown error. Raises RequestError if x or y was not measured, or if no two trained models share a task and a length.
     """
     frame = prepare(rows)
     frame = frame[frame[axes.y].notna()].copy()
@@ -149,8 +149,8 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     frame["training"] = [scores[cell].training if cell in scores else cell for cell in frame["cell_id"]]
     known = frame[frame[axes.x].notna()].drop_duplicates("training")
     chosen = pandas.concat([known, frame[~frame["training"].isin(known["training"])].drop_duplicates("training")]).sort_index()
-    if len(chosen) < 2:
-        raise RequestError(f"this run has only one trained model ({chosen['model'].iloc[0]})", "train two or more: --models gmlp,vit")
+    if chosen.groupby(["task", "seq_len"], sort=False).size().max() < 2:
+        raise RequestError("no two trained models of this run share a task and a length", "train two or more: --models gmlp,vit")
     return _with_bounds(chosen, axes).sort_values(["task", "seq_len", "budget"], kind="stable")
 
 

@@ -20,7 +20,7 @@ ONCE = "Measured once per configuration: a fit needs several rounds."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
+class GrowthMeasure:
     """A quantity to follow along n.
 
     `column`: the column of the table.
@@ -39,14 +39,14 @@ class Measure:
     per_workload: bool = True
 
 
-LATENCY = Measure(name="time per sample", unit="ms", column="latency_ms", divisor="batch_size", timed=True, exact=False)
-ACTIVATIONS = Measure(name="activations per sample", unit="bytes", column="activation_bytes", divisor="batch_size")
-PEAK = Measure(name="peak memory", unit="bytes", column="peak_memory_bytes")
-WEIGHTS = Measure(name="weights", unit="bytes", column="weight_bytes", per_workload=False)
-ENERGY = Measure(name="energy per sample", unit="J", column="energy_j", divisor="batch_size", exact=False)
-FLOPS = Measure(name="FLOPs per sample", unit="FLOPs", column="flops", per_workload=False)
-MEASURES = (LATENCY, ACTIVATIONS, PEAK, WEIGHTS, ENERGY, FLOPS)
-BY_COLUMN = {measure.column: measure for measure in MEASURES}
+LATENCY = GrowthMeasure(name="time per sample", unit="ms", column="latency_ms", divisor="batch_size", timed=True, exact=False)
+ACTIVATIONS = GrowthMeasure(name="activations per sample", unit="bytes", column="activation_bytes", divisor="batch_size")
+PEAK = GrowthMeasure(name="peak memory", unit="bytes", column="peak_memory_bytes")
+WEIGHTS = GrowthMeasure(name="weights", unit="bytes", column="weight_bytes", per_workload=False)
+ENERGY = GrowthMeasure(name="energy per sample", unit="J", column="energy_j", divisor="batch_size", exact=False)
+FLOPS = GrowthMeasure(name="FLOPs per sample", unit="FLOPs", column="flops", per_workload=False)
+GROWTH_MEASURES = (LATENCY, ACTIVATIONS, PEAK, WEIGHTS, ENERGY, FLOPS)
+BY_COLUMN = {measure.column: measure for measure in GROWTH_MEASURES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Growth:
     """
 
     series: Series
-    measure: Measure
+    measure: GrowthMeasure
     decomposition: Decomposition
     exponents: LocalExponents
     twins: tuple[TwinRatio, ...]
@@ -79,22 +79,22 @@ class Fits:
         self._samples: dict[tuple[Any, ...], pandas.DataFrame] = {}
         self._fits: dict[tuple[Any, ...], Decomposition] = {}
 
-    def samples(self, series: Series, measure: Measure, *, usable_only: bool = False) -> pandas.DataFrame:
+    def samples(self, series: Series, measure: GrowthMeasure, *, usable_only: bool = False) -> pandas.DataFrame:
         """Return the columns `n`, `round`, `value`; counts have one round."""
         key = (series.cell_ids, measure.name, usable_only)
         if key not in self._samples:
             self._samples[key] = samples_of(series.kept(self._usable) if usable_only else series, measure, self._timings)
         return self._samples[key]
 
-    def of_counts(self, series: Series, measure: Measure) -> Decomposition:
+    def of_counts(self, series: Series, measure: GrowthMeasure) -> Decomposition:
         """Fit exact counts (`decompose_counts`)."""
         return self._fit(series, measure, exact=True)
 
-    def of_times(self, series: Series, measure: Measure) -> Decomposition:
+    def of_times(self, series: Series, measure: GrowthMeasure) -> Decomposition:
         """Fit the times of usable cells."""
         return self._fit(series, measure, exact=False)
 
-    def _fit(self, series: Series, measure: Measure, *, exact: bool) -> Decomposition:
+    def _fit(self, series: Series, measure: GrowthMeasure, *, exact: bool) -> Decomposition:
         key = (series.cell_ids, measure.name, exact)
         if key not in self._fits:
             samples = self.samples(series, measure, usable_only=not exact)
@@ -107,18 +107,18 @@ def growth_of(shaped: Sequence[Series], fits: Fits) -> list[Growth]:
 
     `shaped`: series of one shape.
     """
-    found = [_growth(series, measure, fits) for measure in MEASURES for series in _distinct(shaped, measure)]
+    found = [_growth(series, measure, fits) for measure in GROWTH_MEASURES for series in _distinct(shaped, measure)]
     return [growth for growth in found if growth is not None]
 
 
-def samples_of(series: Series, measure: Measure, timings: Timings) -> pandas.DataFrame:
+def samples_of(series: Series, measure: GrowthMeasure, timings: Timings) -> pandas.DataFrame:
     """Return the columns `n`, `round`, `value`; counts have one round."""
     if measure.timed:
         return latency_samples(series, timings)
     return counted_samples(series, measure.column, measure.divisor)
 
 
-def _growth(series: Series, measure: Measure, fits: Fits) -> Growth | None:
+def _growth(series: Series, measure: GrowthMeasure, fits: Fits) -> Growth | None:
     if measure is PEAK and series.rows["batch_size"].nunique() > 1:
         return None  # a peak per sample would be meaningless, because the weights in it do not shrink with the batch
     samples = fits.samples(series, measure)
@@ -136,7 +136,7 @@ def _growth(series: Series, measure: Measure, fits: Fits) -> Growth | None:
     )
 
 
-def _distinct(found: Sequence[Series], measure: Measure) -> Sequence[Series]:
+def _distinct(found: Sequence[Series], measure: GrowthMeasure) -> Sequence[Series]:
     """Return one series per model and shape if workload does not matter.
 
     For a measure that depends on the workload, return all series.

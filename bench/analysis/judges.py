@@ -16,8 +16,8 @@ from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Estimate
 from bench.analysis.evidence import Evidence, label_of
 from bench.analysis.exponents import local_exponents
 from bench.analysis.growth import BY_COLUMN
-from bench.analysis.quadratic_claims import MARGIN, MIN_SEEDS
-from bench.analysis.scaling import MIN_ROUNDS, MIN_SHARE, Decomposition, answer_quadratic
+from bench.analysis.quadratic_claims import MARGIN, MIN_CLAIM_ROUNDS, MIN_CLAIM_SEEDS
+from bench.analysis.scaling import MIN_SHARE, Decomposition, answer_quadratic
 from bench.analysis.scope import SCOPE_KEYS, scope_of
 from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
@@ -42,7 +42,8 @@ Row = Mapping[str, Any]
 def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
     """Judge whether gMLP is faster, per length and over each scope.
 
-    The verdict on a whole scope has no `n`. Intervals carry Bonferroni's correction over the lengths of the scope.
+    The verdict on a whole scope has no `n`. It shows the ratio at the longest length that has the same answer. Intervals carry Bonferroni's
+    correction over the lengths of the scope.
     """
     found = []
     for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
@@ -53,15 +54,19 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
         other_reasons = dict.fromkeys(at.reason for at in by_length if not at.decided and at.reason != RATIO_REASONS[UNDECIDED])
         policy = str(scope.get("match", ""))
         unmatched = SHAPE_ONLY if policy == "shape" else (WIDTH_ONLY if is_one_width(policy) else "")
+        answer = UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length])
+        # a ratio at another length could contradict the answer
+        shown = (
+            by_length[-1] if unmatched else next((at for at in reversed(by_length) if at.answer == answer and at.estimates), by_length[-1])
+        )
         whole = Verdict(
             claim=claim,
             about=label,
             scope=scope,
-            answer=UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length]),
+            answer=answer,
             reason=" ".join(filter(None, (unmatched, f"{FIRST} is {where}.", *other_reasons))),
             estimates=tuple(
-                Estimate(name=f"{estimate.name} at n = {by_length[-1].n}", value=estimate.value, unit=estimate.unit)
-                for estimate in by_length[-1].estimates
+                Estimate(name=f"{estimate.name} at n = {shown.n}", value=estimate.value, unit=estimate.unit) for estimate in shown.estimates
             ),
             cells=tuple(cell for at in by_length for cell in at.cells),
         )
@@ -119,8 +124,8 @@ def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, evi
     ratio, num_rounds = ratio_of(*cells, evidence.timings, level), len(evidence.timings.log_ratios(*cells))
     if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
         answer, reason = UNDECIDED, f"Not measured ({', '.join(failed)})."
-    elif ratio is None or num_rounds < MIN_ROUNDS:
-        answer, reason = UNDECIDED, f"{num_rounds} rounds in common; at least {MIN_ROUNDS} are needed. Add --rounds."
+    elif ratio is None or num_rounds < MIN_CLAIM_ROUNDS:
+        answer, reason = UNDECIDED, f"{num_rounds} rounds in common; at least {MIN_CLAIM_ROUNDS} are needed. Add --rounds."
     else:
         answer = answer_of(ratio, high=1.0)
         reason = RATIO_REASONS[answer]
@@ -157,8 +162,8 @@ def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, 
         REFUTED: f"Worse by more than {MARGIN:.0%} of the items.",
         UNDECIDED: f"The interval contains {-MARGIN:.0%}. Add --seeds.",
     }[answer]
-    if seeds < MIN_SEEDS:
-        answer, reason = UNDECIDED, f"{seeds} seeds; at least {MIN_SEEDS} are needed. Add --seeds."
+    if seeds < MIN_CLAIM_SEEDS:
+        answer, reason = UNDECIDED, f"{seeds} seeds; at least {MIN_CLAIM_SEEDS} are needed. Add --seeds."
     estimates = (Estimate(name="difference in accuracy", value=difference, unit="difference"),)
     return dataclasses.replace(undecided, answer=answer, reason=reason, estimates=estimates)
 

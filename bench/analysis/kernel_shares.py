@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.analysis.peers import SHIPPED, LogRatios, Pair, PeerComparison, Place, Row, is_empty, mean_of_logs
+from bench.analysis.peers import SHIPPED, LogRatios, PeerComparison, PeerPair, PeerPlace, Row, mean_of_logs
 from bench.intervals import Interval
+from bench.numbers import is_empty
 from bench.running.timings import Timings
 
 GATING, ATTENTION = "gmlp", "vit"
@@ -36,7 +37,7 @@ class KernelShare:
     phase: str
     dtype: str
     peer: str
-    place: Place | None
+    place: PeerPlace | None
     num_places: int
     shipped: Interval
     ours: Interval
@@ -52,7 +53,7 @@ class _Logs:
     Only rounds with all four times count, so that shipped = ours + kernels.
     """
 
-    place: Place
+    place: PeerPlace
     shipped: LogRatios
     ours: LogRatios
     kernels: LogRatios
@@ -72,7 +73,7 @@ def kernel_shares(comparison: PeerComparison, timings: Timings) -> list[KernelSh
     return [share for (_, _, peer), found in groups.items() for share in _shares(peer, found)]
 
 
-def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
+def _counterpart(pair: PeerPair, pairs: Sequence[PeerPair]) -> PeerPair | None:
     """Return the same peer's ViT at the same place.
 
     Its length may differ by a class token. Of several, the closest in length is taken, then the first in the plan.
@@ -89,7 +90,7 @@ def _counterpart(pair: Pair, pairs: Sequence[Pair]) -> Pair | None:
     return min(found, key=lambda other: abs(other.place.seq_len - place.seq_len), default=None)
 
 
-def _logs(gating: Pair, attention: Pair, timings: Timings) -> _Logs:
+def _logs(gating: PeerPair, attention: PeerPair, timings: Timings) -> _Logs:
     shipped = timings.log_ratios(gating.theirs.cell_id, attention.theirs.cell_id)
     ours = timings.log_ratios(gating.ours.cell_id, attention.ours.cell_id)
     common = sorted(shipped.keys() & ours.keys())
@@ -115,7 +116,7 @@ def _shares(peer: str, found: Sequence[_Logs]) -> Iterator[KernelShare]:
         yield share
 
 
-def _share(peer: str, found: Sequence[_Logs], place: Place | None) -> KernelShare | None:
+def _share(peer: str, found: Sequence[_Logs], place: PeerPlace | None) -> KernelShare | None:
     shipped, ours, kernels = (mean_of_logs([getattr(logs, name) for logs in found]) for name in ("shipped", "ours", "kernels"))
     if shipped is None or ours is None or kernels is None:
         return None

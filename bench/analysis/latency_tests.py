@@ -17,16 +17,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.analysis.significance import Parts, holm, t_test
+from bench.intervals import LEVEL
 
-LEVEL = 0.95
-FASTER, SLOWER, UNDECIDED, NOT_COMPARABLE = "faster", "slower", "no difference shown", "not comparable"
-MIN_ROUNDS = 2
+FASTER, SLOWER, NOT_SHOWN, NOT_COMPARABLE = "faster", "slower", "no difference shown", "not comparable"
+MIN_TEST_ROUNDS = 2
 Readings = Mapping[int, float]
 """Latency in ms by round."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class LatencyDifference:
     """The difference of a cell's mean log latencies, second run minus first.
 
     `parts`: the parts of the variance.
@@ -75,7 +75,7 @@ class CellComparison:
     high: float | None = None
     p_adjusted: float | None = None
     rounds: tuple[int, int] = (0, 0)
-    difference: Difference | None = None
+    difference: LatencyDifference | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
     logs = [{cell: [math.log(ms) for ms in run[cell].values()] for cell in compared} for run in (first, second)]
     parts = [_mean_variances(run) for run in logs]
     means = [{cell: statistics.fmean(values) for cell, values in run.items()} for run in logs]
-    tests = {cell: Difference(estimate=means[1][cell] - means[0][cell], parts=[run[cell] for run in parts]) for cell in compared}
+    tests = {cell: LatencyDifference(estimate=means[1][cell] - means[0][cell], parts=[run[cell] for run in parts]) for cell in compared}
     adjusted = dict(zip(compared, holm([tests[cell].p_value for cell in compared]), strict=True))
     found = []
     for cell in ids:
@@ -112,7 +112,7 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
             found.append(CellComparison(cell_id=cell, verdict=NOT_COMPARABLE, reason=obstacles[cell], rounds=rounds))
             continue
         estimate, half = tests[cell].estimate, tests[cell].half
-        verdict = UNDECIDED if adjusted[cell] >= 1 - LEVEL else SLOWER if estimate > 0 else FASTER
+        verdict = NOT_SHOWN if adjusted[cell] >= 1 - LEVEL else SLOWER if estimate > 0 else FASTER
         found.append(
             CellComparison(
                 cell_id=cell,
@@ -151,7 +151,7 @@ def compare_families(
             by_family.setdefault(families[comparison.cell_id], []).append(comparison.cell_id)
     for family, cells in by_family.items():
         means = [_means_by_round([run[cell] for cell in cells]) for run in (first, second)]
-        if min(map(len, means)) >= MIN_ROUNDS:
+        if min(map(len, means)) >= MIN_TEST_ROUNDS:
             difference = statistics.fmean(means[1]) - statistics.fmean(means[0])
             half, _ = t_test(difference, [(statistics.variance(values) / len(values), len(values) - 1) for values in means], LEVEL)
             low, high = math.exp(difference - half), math.exp(difference + half)
@@ -160,8 +160,8 @@ def compare_families(
 
 def _too_few_rounds(first: Readings, second: Readings) -> str:
     for name, readings in (("first", first), ("second", second)):
-        if len(readings) < MIN_ROUNDS:
-            return f"{len(readings)} rounds in the {name} run; at least {MIN_ROUNDS} are needed"
+        if len(readings) < MIN_TEST_ROUNDS:
+            return f"{len(readings)} rounds in the {name} run; at least {MIN_TEST_ROUNDS} are needed"
     return ""
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bench import catalog
 from bench.analysis.claims import REFUTED, UNDECIDED, Estimate, Verdict, answer_to_all
-from bench.analysis.peers import OURS, Contender, PeerComparison, Place
+from bench.analysis.peers import OURS, Contender, PeerComparison, PeerPlace
 from bench.analysis.predictions import answer_to, unanswered
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
 from bench.spec import FASTEST_PEER, Part, Prediction
 
-PlaceAnswers = tuple[Mapping[Place | None, str], list[Estimate], list[str]]
+PlaceAnswers = tuple[Mapping[PeerPlace | None, str], list[Estimate], list[str]]
 """Answers by place (None: all places together), figures, and gaps in words.
 
 A target with a gap is never supported.
@@ -68,14 +68,14 @@ def judge_target(prediction: Prediction, comparison: PeerComparison, absent: Seq
     )
 
 
-def _every_cell(prediction: Prediction, comparison: PeerComparison, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
+def _every_cell(prediction: Prediction, comparison: PeerComparison, places: Sequence[PeerPlace], absent: Sequence[str]) -> PlaceAnswers:
     pairs = [pair for pair in comparison.fastest if pair.place in places]
-    answers: dict[Place | None, str] = {p.place: answer_to(prediction, p.joint) if p.joint else UNDECIDED for p in pairs}
+    answers: dict[PeerPlace | None, str] = {p.place: answer_to(prediction, p.joint) if p.joint else UNDECIDED for p in pairs}
     estimates = [Estimate(name=places_text([pair.place]), value=pair.joint, unit="ratio") for pair in pairs if pair.joint]
     return answers, estimates, [*_uncompared(len(pairs), len(places)), *_lost_peers(comparison, places, absent)]
 
 
-def _mean(prediction: Prediction, comparison: PeerComparison, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
+def _mean(prediction: Prediction, comparison: PeerComparison, places: Sequence[PeerPlace], absent: Sequence[str]) -> PlaceAnswers:
     """Judge the geometric mean over all cells.
 
     A mean over some cells decides nothing, because the missing cells may be the bad ones. Without a peer the mean can only be lower, so it may still
@@ -85,11 +85,11 @@ def _mean(prediction: Prediction, comparison: PeerComparison, places: Sequence[P
     lost = [*_uncompared(mean.num_places, len(places)), *_lost_peers(comparison, places, absent)]
     if mean.ratio is None:
         return {}, [], [*lost, "fewer than two rounds include every configuration"]
-    answers: dict[Place | None, str] = {None: answer_to(prediction, mean.ratio)} if mean.num_places == len(places) else {}
+    answers: dict[PeerPlace | None, str] = {None: answer_to(prediction, mean.ratio)} if mean.num_places == len(places) else {}
     return answers, [Estimate(name="", value=mean.ratio, unit="ratio")], lost
 
 
-def _output_errors(prediction: Prediction, comparison: PeerComparison, places: Sequence[Place], absent: Sequence[str]) -> PlaceAnswers:
+def _output_errors(prediction: Prediction, comparison: PeerComparison, places: Sequence[PeerPlace], absent: Sequence[str]) -> PlaceAnswers:
     """Judge the output errors of all cells except the reference.
 
     Cells that were excluded because their answers differ are judged too.
@@ -112,7 +112,7 @@ def _uncompared(num: int, num_planned: int) -> list[str]:
     return [f"{num_planned - num} of {num_planned} configurations are not compared"] if num < num_planned else []
 
 
-def _lost_peers(comparison: PeerComparison, places: Sequence[Place], absent: Sequence[str]) -> list[str]:
+def _lost_peers(comparison: PeerComparison, places: Sequence[PeerPlace], absent: Sequence[str]) -> list[str]:
     """Say at which places each peer is missing.
 
     Example: `timm is not compared at n = 17, batch 1`. A missing peer may be the fastest there. A part's peers are those of any of its places.
@@ -129,7 +129,7 @@ def _shipped(contenders: Iterable[Contender]) -> list[str]:
     return [contender.side for contender in contenders if contender.side != OURS and contender.engine == EAGER]
 
 
-def places_text(places: Iterable[Place]) -> str:
+def places_text(places: Iterable[PeerPlace]) -> str:
     """Describe places by length and batch.
 
     Example: `n = 17, batch 1; n = 65, batch 1 and 32`.

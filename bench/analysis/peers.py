@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas
-
 from bench.analysis.significance import holm
 from bench.intervals import LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.measure.engines import EAGER
+from bench.numbers import is_empty
 from bench.running.timings import Timings
 from bench.spec import FASTEST_PEER, MEASURED, Part
 
@@ -32,7 +31,7 @@ LogRatios = Mapping[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class PeerPlace:
     """The size, input and workload at which implementations are compared.
 
     Only the engine may differ.
@@ -87,13 +86,13 @@ class Contender:
 class Excluded:
     """A cell that is not compared, and why."""
 
-    place: Place
+    place: PeerPlace
     contender: Contender
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class PeerPair:
     """Our model over a peer at one place.
 
     `kind`: `SHIPPED`, or one engine on both sides (`both_with`).
@@ -103,7 +102,7 @@ class Pair:
     `p_adjusted`: against the fastest peer, Holm's p-value for equal times.
     """
 
-    place: Place
+    place: PeerPlace
     peer: str
     kind: str
     ours: Contender
@@ -149,10 +148,10 @@ class PeerComparison:
     `excluded`: the cells that are not compared.
     """
 
-    places: tuple[Place, ...]
-    contenders: Mapping[Place, tuple[Contender, ...]]
-    pairs: tuple[Pair, ...]
-    fastest: tuple[Pair, ...]
+    places: tuple[PeerPlace, ...]
+    contenders: Mapping[PeerPlace, tuple[Contender, ...]]
+    pairs: tuple[PeerPair, ...]
+    fastest: tuple[PeerPair, ...]
     means: tuple[Mean, ...]
     excluded: tuple[Excluded, ...]
 
@@ -163,7 +162,7 @@ def compare_peers(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timin
     Only parts with the arm `BEST_ARM` count. `rows` is by cell id; arms are named `side` or `side, engine`. Cells whose outputs differ (`equal` is
     False) or that were not fully measured are excluded and named.
     """
-    contenders: dict[Place, tuple[Contender, ...]] = {}
+    contenders: dict[PeerPlace, tuple[Contender, ...]] = {}
     excluded: list[Excluded] = []
     for part in parts:
         if any(arm.name == BEST_ARM for arm in part.arms):
@@ -190,11 +189,7 @@ def both_with(engine: str) -> str:
     return f"both {engine}"
 
 
-def is_empty(value: Any) -> bool:
-    return value is None or value == "" or bool(pandas.isna(value))
-
-
-def mean_ratio(pairs: Sequence[Pair]) -> Interval | None:
+def mean_ratio(pairs: Sequence[PeerPair]) -> Interval | None:
     """Return the geometric mean ratio over pairs.
 
     Each round that has every pair gives one mean; the t-interval is over these rounds. None below two.
@@ -208,12 +203,12 @@ def mean_of_logs(found: Sequence[LogRatios]) -> Interval | None:
     return ratio_over_rounds([statistics.fmean(logs[place] for logs in found) for place in common])
 
 
-def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[Place, list[Contender]]:
+def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[PeerPlace, list[Contender]]:
     """Return the contenders by place.
 
     A cell in two arms (the best engine is one of the compared engines) appears once, as the best.
     """
-    found: dict[Place, dict[str, Contender]] = {}
+    found: dict[PeerPlace, dict[str, Contender]] = {}
     arms = sorted(part.arms, key=lambda arm: arm.name != BEST_ARM)
     for arm in arms:
         for row in (rows[cell_id] for cell_id in arm.cells if cell_id in rows):
@@ -222,14 +217,14 @@ def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[Place, list[Contend
     return {place: list(cells.values()) for place, cells in found.items()}
 
 
-def _place(part: Part, row: Row, rows: Mapping[str, Row]) -> Place:
+def _place(part: Part, row: Row, rows: Mapping[str, Row]) -> PeerPlace:
     """Return the place of a row, with our name for its family.
 
     The peer's cell may use another.
     """
     best = next(arm for arm in part.arms if arm.name == BEST_ARM)
     family = next((str(rows[cell_id]["family"]) for cell_id in best.cells if cell_id in rows), "")
-    return Place(
+    return PeerPlace(
         part=part.name,
         family=family,
         phase=str(row["phase"]),
@@ -252,7 +247,7 @@ def _objection(contender: Contender, timings: Timings) -> str:
     return "" if timings.get(contender.cell_id) else "not timed"
 
 
-def _pairs(place: Place, found: Sequence[Contender], timings: Timings) -> Iterator[Pair]:
+def _pairs(place: PeerPlace, found: Sequence[Contender], timings: Timings) -> Iterator[PeerPair]:
     """Yield our best engine against each peer as shipped, then equal engines."""
     ours = [contender for contender in found if contender.side == OURS]
     theirs = [contender for contender in found if contender.side != OURS]
@@ -264,12 +259,12 @@ def _pairs(place: Place, found: Sequence[Contender], timings: Timings) -> Iterat
                 yield _pair(place, both_with(own.engine), own, other, timings)
 
 
-def _pair(place: Place, kind: str, ours: Contender, theirs: Contender, timings: Timings) -> Pair:
+def _pair(place: PeerPlace, kind: str, ours: Contender, theirs: Contender, timings: Timings) -> PeerPair:
     logs = timings.log_ratios(ours.cell_id, theirs.cell_id)
-    return Pair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_of_logs([logs]))
+    return PeerPair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_of_logs([logs]))
 
 
-def _against_fastest(place: Place, pairs: Sequence[Pair], timings: Timings) -> Pair | None:
+def _against_fastest(place: PeerPlace, pairs: Sequence[PeerPair], timings: Timings) -> PeerPair | None:
     """Return the pair against the peer with the smallest median.
 
     The smallest of several medians is slightly too low, a bias against ours.
@@ -278,7 +273,7 @@ def _against_fastest(place: Place, pairs: Sequence[Pair], timings: Timings) -> P
     return min(shipped, key=lambda pair: statistics.median(timings[pair.theirs.cell_id].values()), default=None)
 
 
-def _with_joint_intervals(fastest: Sequence[Pair]) -> list[Pair]:
+def _with_joint_intervals(fastest: Sequence[PeerPair]) -> list[PeerPair]:
     """Add the intervals and p-values that hold for all pairs together."""
     means = {pair.place: mean for pair in fastest if (mean := round_mean(list(pair.logs.values())))}
     level = 1 - (1 - LEVEL) / max(1, len(means))
@@ -291,7 +286,7 @@ def _with_joint_intervals(fastest: Sequence[Pair]) -> list[Pair]:
     ]
 
 
-def _means(places: Sequence[Place], pairs: Sequence[Pair], fastest: Sequence[Pair]) -> Iterator[Mean]:
+def _means(places: Sequence[PeerPlace], pairs: Sequence[PeerPair], fastest: Sequence[PeerPair]) -> Iterator[Mean]:
     for part in dict.fromkeys(place.part for place in places):
         planned = [place for place in places if place.part == part]
         own = [pair for pair in pairs if pair.place.part == part]
@@ -301,7 +296,7 @@ def _means(places: Sequence[Place], pairs: Sequence[Pair], fastest: Sequence[Pai
                 yield _mean(peer, kind, [pair for pair in own if (pair.peer, pair.kind) == (peer, kind)], planned)
 
 
-def _mean(peer: str, kind: str, pairs: Sequence[Pair], planned: Sequence[Place]) -> Mean:
+def _mean(peer: str, kind: str, pairs: Sequence[PeerPair], planned: Sequence[PeerPlace]) -> Mean:
     measured = [pair for pair in pairs if pair.ratio is not None]
     return Mean(
         part=planned[0].part,

@@ -17,7 +17,6 @@ from typing import Any
 from bench import numbers
 from bench.analysis.effects import contrasts_of, with_baselines
 from bench.analysis.frame import cells, prepare, work_text
-from bench.analysis.peers import is_empty
 from bench.analysis.series import row_values
 from bench.intervals import LEVEL, Interval, round_mean
 from bench.measure.hosts import host_type, is_capped
@@ -59,7 +58,7 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class MeanLogRatio:
     """A mean log ratio.
 
     `variance`: of the mean.
@@ -86,7 +85,7 @@ class TypeEstimate:
     host_type: str
     num_machines: int
     num_runs: int
-    estimate: Estimate
+    estimate: MeanLogRatio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +118,7 @@ class RandomEffects:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class CellPair:
     """Two cells whose times are compared, first over second.
 
     `batch_ratio`: items per call of the second over items per call of the first.
@@ -138,7 +137,7 @@ class PooledPair:
     `pooled`: None below `MIN_TYPES_POOLED` types.
     """
 
-    pair: Pair
+    pair: CellPair
     types: tuple[TypeEstimate, ...]
     pooled: RandomEffects | None
 
@@ -195,28 +194,30 @@ def pool_runs(runs: Sequence[StoredRun]) -> Pool:
     )
 
 
-def pairs_of(run: StoredRun) -> list[Pair]:
+def pairs_of(run: StoredRun) -> list[CellPair]:
     """Pair every cell with its reference.
 
     In a part with arms the reference is the baseline's cell at the same place; pairs that predictions name are added. Elsewhere it is the cell in
     the column `ratio_to`. Cells whose outputs were compared and differ are left out.
     """
-    rows = {row["cell_id"]: row for row in row_values(cells(prepare(rows_of(run)))) if is_empty(row.get("equal")) or bool(row["equal"])}
+    rows = {
+        row["cell_id"]: row for row in row_values(cells(prepare(rows_of(run)))) if numbers.is_empty(row.get("equal")) or bool(row["equal"])
+    }
     pairs = [*_pairs_of_arms(run.plan, rows), *_pairs_of_groups(run.plan, rows)]
     return list({(pair.first, pair.second): pair for pair in reversed(pairs)}.values())[::-1]
 
 
-def estimate_of(pair: Pair, timings: Timings) -> Estimate | None:
+def estimate_of(pair: CellPair, timings: Timings) -> MeanLogRatio | None:
     """Estimate a pair's mean log ratio from the rounds of one run.
 
     See `bench.intervals.round_mean`. None below two rounds.
     """
     logs = [value + math.log(pair.batch_ratio) for value in timings.log_ratios(pair.first, pair.second).values()]
     found = round_mean(logs)
-    return None if found is None else Estimate(mean=found.mean, variance=max(found.error**2, LEAST_VARIANCE), freedom=found.degrees)
+    return None if found is None else MeanLogRatio(mean=found.mean, variance=max(found.error**2, LEAST_VARIANCE), freedom=found.degrees)
 
 
-def average(estimates: Sequence[Estimate]) -> Estimate:
+def average(estimates: Sequence[MeanLogRatio]) -> MeanLogRatio:
     """Return the plain mean of several estimates.
 
     The variance is the larger of two: the sum of the estimates' own variances over num^2 (Satterthwaite's degrees of freedom), or the variance of
@@ -226,14 +227,14 @@ def average(estimates: Sequence[Estimate]) -> Estimate:
     own = sum(found.variance for found in estimates) / num**2
     freedom = sum(found.variance for found in estimates) ** 2 / sum(found.variance**2 / found.freedom for found in estimates)
     spread = statistics.variance([found.mean for found in estimates]) / num if num > 1 else 0.0
-    return Estimate(
+    return MeanLogRatio(
         mean=statistics.fmean(found.mean for found in estimates),
         variance=max(own, spread),
         freedom=num - 1 if spread > own else freedom,
     )
 
 
-def random_effects(estimates: Sequence[Estimate]) -> RandomEffects | None:
+def random_effects(estimates: Sequence[MeanLogRatio]) -> RandomEffects | None:
     """Pool types whose true log ratios vary.
 
     None below `MIN_TYPES_POOLED` types.
@@ -284,13 +285,13 @@ def _ratio(mean: float, error: float, freedom: float) -> Interval:
     return Interval(estimate=math.exp(mean), low=low, high=high, num=round(freedom) + 1)
 
 
-def _by_type(by_run: Sequence[Estimate | None], hosts: Sequence[Host]) -> Iterator[TypeEstimate]:
+def _by_type(by_run: Sequence[MeanLogRatio | None], hosts: Sequence[Host]) -> Iterator[TypeEstimate]:
     """Yield one estimate per host type, in the order given.
 
     Runs of one boot are averaged first, then boots.
     """
     for kind in dict.fromkeys(host.type for host in hosts):
-        boots: dict[str, list[Estimate]] = {}
+        boots: dict[str, list[MeanLogRatio]] = {}
         for host, estimate in zip(hosts, by_run, strict=True):
             if host.type == kind and estimate is not None:
                 boots.setdefault(host.boot, []).append(estimate)
@@ -314,17 +315,17 @@ def _limit_of(found: PooledPair) -> str:
     return f"Pooled over {types} by a random-effects model (Paule-Mandel, Hartung-Knapp); the prediction interval is for one new type."
 
 
-def _pairs_of_arms(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Pair]:
+def _pairs_of_arms(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[CellPair]:
     predictions = with_baselines(plan.question.predictions, plan.parts) if plan.question else []
     for found in contrasts_of(plan.parts, predictions, rows):
         others = [_text(key, value) for key, value in found.place.items() if key != "seq_len"]
         several = [found.part] if sum(bool(part.arms) for part in plan.parts) > 1 else []
         name = ", ".join([f"{found.arm} / {found.against}", f"n = {found.seq_len}", *others, *several])
         batches = [float(rows[cell_id]["batch_size"]) for cell_id in found.cells]
-        yield Pair(name=name, first=found.first, second=found.second, batch_ratio=batches[1] / batches[0])
+        yield CellPair(name=name, first=found.first, second=found.second, batch_ratio=batches[1] / batches[0])
 
 
-def _pairs_of_groups(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Pair]:
+def _pairs_of_groups(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[CellPair]:
     in_arms = {cell_id for part in plan.parts for arm in part.arms for cell_id in arm.cells}
     found = [row for cell_id, row in rows.items() if cell_id not in in_arms]
     keys = [key for key in NAME_KEYS if len({row[key] for row in found}) > 1]
@@ -334,7 +335,7 @@ def _pairs_of_groups(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> Itera
             own = [key for key in keys if row[key] != reference[key]]
             both = [", ".join([str(cell["label"]), *(_text(key, cell[key]) for key in own)]) for cell in (row, reference)]
             place = [f"n = {row['seq_len']:.0f}", *(_text(key, row[key]) for key in keys if key not in own)]
-            yield Pair(name=", ".join([" / ".join(both), *place]), first=row["cell_id"], second=reference["cell_id"])
+            yield CellPair(name=", ".join([" / ".join(both), *place]), first=row["cell_id"], second=reference["cell_id"])
 
 
 def _text(key: str, value: Any) -> str:

@@ -24,8 +24,8 @@ MAX_ROUNDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
-    """The fastest model compared with another.
+class RankedModel:
+    """A model compared with the fastest one.
 
     `ratio`: other over fastest.
     `low`, `high`: the plain 95 % interval; None if rounds could not be paired.
@@ -60,18 +60,18 @@ class Ranking:
 
     group: Mapping[str, Any]
     best: str
-    others: tuple[Pair, ...]
+    others: tuple[RankedModel, ...]
     margin: float = 0.03
     num_pairs: int = 1
     cells: tuple[str, ...] = ()
 
     @property
-    def level(self) -> tuple[Pair, ...]:
+    def level(self) -> tuple[RankedModel, ...]:
         """The models that are equal to the fastest, or not shown to be slower."""
         return tuple(pair for pair in self.others if pair.equal or not pair.shown)
 
     @property
-    def slower(self) -> tuple[Pair, ...]:
+    def slower(self) -> tuple[RankedModel, ...]:
         """The models that are shown to be slower by more than the margin allows."""
         return tuple(pair for pair in self.others if pair.shown and not pair.equal)
 
@@ -128,16 +128,18 @@ def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator
         yield {key: members[0][key] for key in keys}, members
 
 
-def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings, margin: float, num_pairs: int) -> Pair:
+def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings, margin: float, num_pairs: int) -> RankedModel:
     cells = (other["cell_id"], best["cell_id"])
     logs = list(timings.log_ratios(*cells).values())
     found = round_mean(logs)
     if found is None:
         shown, why = _shown_unpaired(best, other)
-        return Pair(other=str(other["label"]), ratio=other["latency_ms"] / best["latency_ms"], low=None, high=None, shown=shown, why=why)
+        return RankedModel(
+            other=str(other["label"]), ratio=other["latency_ms"] / best["latency_ms"], low=None, high=None, shown=shown, why=why
+        )
     interval = found.interval().exp()
     shown, equal = decided(found, margin, num_pairs)
-    return Pair(
+    return RankedModel(
         other=str(other["label"]),
         ratio=interval.estimate,
         low=interval.low,

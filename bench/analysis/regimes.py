@@ -19,12 +19,12 @@ import numpy as np
 import pandas
 
 from bench.analysis.series import row_values
+from bench.spec import MS_PER_S
 
 LAUNCH, BANDWIDTH, COMPUTE = "launch", "bandwidth", "compute"
 TIMES = {LAUNCH: "launch_s", BANDWIDTH: "bandwidth_s", COMPUTE: "compute_s"}
 NEEDED = ("latency_ms", "flops", "moved_bytes", "num_operators", "ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
 TRAIN_FLOPS = "flops_train"
-MS_PER_S = 1e3
 SHARE = "roofline_share"
 REST = {LAUNCH: "launching operators", BANDWIDTH: "moving intermediates"}
 """Why an eager step exceeds the time of its FLOPs, by regime."""

@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.significance import LEVEL, ONE_SEED, Difference, Row, compare_scores, holm
+from bench.analysis.significance import ONE_SEED, SEEDS_LOST, Row, ScoreDifference, compare_scores, holm
+from bench.intervals import LEVEL
 from bench.running.store import StoredRun
 from bench.running.table import SeedScores, item_scores_of
 from bench.spec import MEASURED
 
-COUNTED = ("params", "flops", "peak_memory_bytes")
+COUNTED_COLUMNS = ("params", "flops", "peak_memory_bytes")
 """Columns that are equal in every run of the same code."""
-ACCURACY, SQUARED_ERROR = "accuracy", "-MSE"
+ACCURACY_COLUMN, SQUARED_ERROR = "accuracy", "-MSE"
 """The columns of test scores.
 
 `accuracy` is the share of right answers, `-MSE` minus the squared error.
 """
-SEEDS_LOST = "seeds were lost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def value_of(row: Row, column: str) -> float | None:
 def counted_changes(first: Mapping[str, Row], second: Mapping[str, Row]) -> Iterator[Change]:
     """Yield the counts that differ; `first` and `second` are by cell id."""
     for cell_id, row in first.items():
-        for column in COUNTED:
+        for column in COUNTED_COLUMNS:
             before, after = value_of(row, column), value_of(second.get(cell_id, {}), column)
             if before is not None and after is not None and before != after:
                 yield Change(cell_id=cell_id, column=column, first=before, second=after)
@@ -120,14 +120,14 @@ def _lacks_seeds(scores: SeedScores, run: StoredRun) -> bool:
     return len(scores.seeds) < run.plan.settings.seeds
 
 
-def _caveat(difference: Difference, trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
+def _caveat(difference: ScoreDifference, trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
     if any(_lacks_seeds(scores, run) for scores, run in trained):
         return SEEDS_LOST
     return "" if difference.over_seeds else ONE_SEED
 
 
 def _column(scores: SeedScores) -> str:
-    return ACCURACY if (scores.scores >= 0).all() else SQUARED_ERROR
+    return ACCURACY_COLUMN if (scores.scores >= 0).all() else SQUARED_ERROR
 
 
 def _data_ids(run: StoredRun) -> dict[str, Any]:

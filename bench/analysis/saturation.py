@@ -12,10 +12,9 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.regimes import MS_PER_S
 from bench.intervals import Interval, ratio_over_rounds
 from bench.running.timings import Timings
-from bench.spec import Sweep
+from bench.spec import MS_PER_S, Sweep
 
 NEAR = 0.9
 """The share of the peak throughput that counts as saturated."""

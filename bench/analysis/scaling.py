@@ -18,7 +18,7 @@ from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED
 from bench.analysis.series import Matrix, SeriesRounds, complete_rounds, lengths_of, too_few_lengths, too_few_rounds, without_twins
 from bench.intervals import LEVEL, Interval, t_quantile
 
-MIN_ROUNDS = 5
+MIN_FIT_ROUNDS = 5
 MIN_LENGTHS, MIN_EXACT_LENGTHS = 5, 4
 # Chosen by simulation: 6,000 random grids (5 to 11 lengths, ranges 16 to 512) with random costs, 1 % noise and 7 rounds.
 # A verdict needs the quadratic share at the longest n to within 10 points. Below a condition number of 20, every simulated interval was narrow enough
@@ -157,7 +157,7 @@ def _refusal(series: SeriesRounds, *, exact: bool) -> str:
     Empty if it does.
     """
     reason = too_few_lengths(series, MIN_EXACT_LENGTHS if exact else MIN_LENGTHS)
-    if reason := reason or ("" if exact else too_few_rounds(series, MIN_ROUNDS)):
+    if reason := reason or ("" if exact else too_few_rounds(series, MIN_FIT_ROUNDS)):
         return reason
     # columns are scaled to length 1 so that the unit of n does not matter (Belsley, Kuh and Welsch 1980, Sec. 3.3)
     design = weighted_design(series.lengths, series.means)

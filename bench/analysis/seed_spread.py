@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 ALIKE_LEVEL = 0.05
 """The p-value, corrected for the number of arms, below which spreads differ."""
-MIN_SEEDS = 2
+MIN_SPREAD_SEEDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def seed_spreads(results: Mapping[str, Sequence[float]], planned_seeds: int = 0)
     own = {
         cell: SeedSpread(variance=statistics.variance(values), degrees=len(values) - 1, cells=frozenset({cell}))
         for cell, values in results.items()
-        if len(values) >= MIN_SEEDS
+        if len(values) >= MIN_SPREAD_SEEDS
     }
     full = [own[cell] for cell in own if len(results[cell]) >= planned_seeds and _vary(results[cell])]
     if len(full) < 2 or stands_out(full):

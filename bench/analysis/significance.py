@@ -17,12 +17,13 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-LEVEL = 0.95
+from bench.intervals import LEVEL
+
 TWO_WAY, MCNEMAR, PAIRED_T = "two-way t-test", "exact McNemar test", "paired t-test"
 UNPAIRED = "two-way t-test, items unpaired"
 ONE_SEED = "one seed: other seeds may differ"
 NO_DIFFERENCE = "no significant difference"
-SEEDS_LOST = "not claimed: seeds were lost"
+SEEDS_LOST = "seeds were lost"
 
 Scores = NDArray[np.floating[Any]]
 Row = Mapping[str, Any]
@@ -31,7 +32,7 @@ Parts = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class ScoreDifference:
     """Mean score of the first model minus mean score of the second.
 
     `low`, `high`: the interval, 95 % unless another level was requested.
@@ -68,7 +69,7 @@ class Comparison:
     first_id: str
     second_id: str
     seeds: tuple[int, int]
-    difference: Difference
+    difference: ScoreDifference
     p_adjusted: float
     planned_seeds: int = 0
 
@@ -92,7 +93,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         if self.seeds_lost:
-            return SEEDS_LOST
+            return f"not claimed: {SEEDS_LOST}"
         if self.difference.over_seeds:
             return f"{self.first} above {self.second}" if self.differs else NO_DIFFERENCE
         return f"{self.first} above {self.second}, these two trained models only" if self.differs else f"{NO_DIFFERENCE} between these two"
@@ -149,7 +150,7 @@ def pairs_of(rows: pandas.DataFrame, scores: Mapping[str, Scores], keys: Sequenc
             yield dict(zip(keys, values, strict=True)), first, second
 
 
-def compare_scores(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
+def compare_scores(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> ScoreDifference:
     """Compare two models by the strongest test that their seeds allow.
 
     With two or more seeds each, the two-way test; otherwise a test paired over items, on the first seed of each. `level`: of the interval.
@@ -164,7 +165,7 @@ def compare_scores(first: Scores, second: Scores, level: float = LEVEL, seed_par
     return paired_t_test(first[0], second[0], level)
 
 
-def two_way_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
+def two_way_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> ScoreDifference:
     """Test with both sources of variation, seeds and paired test items.
 
     Scores are `(seeds, items)`, with two or more seeds per model.
@@ -181,7 +182,7 @@ def two_way_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts
     return _t_difference(float(by_item.mean()), parts, test=TWO_WAY, over_seeds=True, num_items=len(by_item), level=level)
 
 
-def unpaired_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> Difference:
+def unpaired_test(first: Scores, second: Scores, level: float = LEVEL, seed_parts: Parts | None = None) -> ScoreDifference:
     """Run the two-way test on models scored on different items.
 
     The items of each model add their own variance. Two or more seeds each.
@@ -192,7 +193,7 @@ def unpaired_test(first: Scores, second: Scores, level: float = LEVEL, seed_part
     return _t_difference(estimate, parts, test=UNPAIRED, over_seeds=True, num_items=num_items, level=level)
 
 
-def paired_t_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
+def paired_t_test(first: Scores, second: Scores, level: float = LEVEL) -> ScoreDifference:
     """Run Student's t-test on differences over items.
 
     One score per item and model.
@@ -202,7 +203,7 @@ def paired_t_test(first: Scores, second: Scores, level: float = LEVEL) -> Differ
     return _t_difference(float(by_item.mean()), parts, test=PAIRED_T, over_seeds=False, num_items=len(by_item), level=level)
 
 
-def mcnemar_test(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
+def mcnemar_test(first: Scores, second: Scores, level: float = LEVEL) -> ScoreDifference:
     """Run McNemar's exact test on items that only one model has right.
 
     A two-sided binomial test (McNemar 1947). Scores are 0 or 1 per item. The interval adds half a count to each cell of the two-by-two table
@@ -216,7 +217,7 @@ def mcnemar_test(first: Scores, second: Scores, level: float = LEVEL) -> Differe
     centre = (only_first - only_second) / (num + 2)
     variance = ((discordant + 1) / (num + 2) - centre**2) / (num + 2)
     half = float(stats.norm.ppf(0.5 + level / 2)) * math.sqrt(variance)
-    return Difference(
+    return ScoreDifference(
         estimate=(only_first - only_second) / num,
         low=max(-1.0, centre - half),
         high=min(1.0, centre + half),
@@ -261,11 +262,11 @@ def t_test(estimate: float, parts: Parts, level: float = LEVEL) -> tuple[float, 
     return float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(variance), p_value
 
 
-def _t_difference(estimate: float, parts: Parts, *, test: str, over_seeds: bool, num_items: int, level: float) -> Difference:
+def _t_difference(estimate: float, parts: Parts, *, test: str, over_seeds: bool, num_items: int, level: float) -> ScoreDifference:
     half, p_value = t_test(estimate, parts, level)
     if not half and estimate:  # without variance over items and seeds a t-test is undefined; the sign test over items still works
         p_value = min(1.0, 2 * 0.5**num_items)
-    return Difference(
+    return ScoreDifference(
         estimate=estimate,
         low=estimate - half,
         high=estimate + half,

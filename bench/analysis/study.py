@@ -191,10 +191,13 @@ class Study:
     def predictions(self) -> Sequence[Prediction]:
         """The predictions of the plan's question.
 
-        A prediction that names no other arm is compared with the part's baseline. With peers, the speed targets come first.
+        A prediction that names no other arm is compared with the part's baseline. With peers, the speed targets come first. Predictions for another
+        device are left out.
         """
         found = self.plan.question.predictions if self.plan.question else ()
-        return with_baselines(with_targets(found, self.plan.parts) if self.peers else found, self.plan.parts)
+        asked = with_targets(found, self.plan.parts) if self.peers else found
+        devices = {"", *(planned.cell.workload.device for planned in self.plan.cells)}
+        return with_baselines([prediction for prediction in asked if prediction.device in devices], self.plan.parts)
 
     @functools.cached_property
     def observations(self) -> Observations:
@@ -225,7 +228,7 @@ class Study:
         return effects_of(self.contrasts, self.observations) if self.contrasts else ()
 
     @functools.cached_property
-    def outcomes(self) -> Sequence[Verdict]:
+    def prediction_verdicts(self) -> Sequence[Verdict]:
         """Verdicts on the predictions, in their order."""
         found = [
             judge_target(prediction, self.peers, absent_arms(prediction.part, self.predictions, self.plan.parts))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bench.analysis.frame import incomplete
 from bench.intervals import drifts
 from bench.measure.allocator import KEEP
 from bench.measure.hosts import AT_END, AT_START, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
@@ -89,9 +90,10 @@ def findings(
     environments = (environment, *others)
     found = [
         *_missing(num_missing),
+        *_quick(rows),
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows, takes_turns=takes_turns),
-        *_failed(rows),
+        *_incomplete(rows),
         *_competition(environment),
         *_inline(environment, metrics),
         *_preempted(timed),
@@ -105,14 +107,13 @@ def findings(
         *_changed_host(environments),
         *(_unknown_host(environments) if "latency" in metrics else ()),
         *_code(environment),
-        *_quick(rows),
     ]
     return sorted(found, key=lambda f: not f.serious)
 
 
 def _missing(num_missing: int) -> Iterator[Finding]:
     if num_missing:
-        yield Finding(text=f"{num_missing} jobs were not run", advice="finish the run with bench run --resume RUN", serious=True)
+        yield Finding(text=f"{num_missing} jobs were not run", advice="finish the run: bench run --resume, with its folder", serious=True)
 
 
 def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
@@ -150,11 +151,10 @@ def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Finding]:
         )
 
 
-def _failed(rows: pd.DataFrame) -> Iterator[Finding]:
-    failed = rows[~rows["status"].isin(["measured", "unmeasured"])]
-    if len(failed):
+def _incomplete(rows: pd.DataFrame) -> Iterator[Finding]:
+    if num := len(incomplete(rows)):
         yield Finding(
-            text=f"{len(failed)} of {len(rows)} configurations were not fully measured",
+            text=f"{num} of {len(rows)} configurations were not fully measured",
             advice="see the column reason",
             serious=False,
         )

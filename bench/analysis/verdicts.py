@@ -74,10 +74,7 @@ def judge_survival(claim: Claim, found: Sequence[Verdict]) -> Verdict:
     )
 
 
-Pair = tuple[Verdict, Verdict]
-
-
-def _pairs(axis: str, found: Sequence[Verdict]) -> list[Pair]:
+def _pairs(axis: str, found: Sequence[Verdict]) -> list[tuple[Verdict, Verdict]]:
     """Pair the verdicts on one claim, subject and length along one axis."""
     groups: dict[tuple[Any, ...], list[Verdict]] = defaultdict(list)
     for verdict in found:
@@ -100,7 +97,7 @@ def _value(verdict: Verdict, axis: str) -> Any:
     return str(value).partition(" ")[0] == "batch" if axis == "batching" else value
 
 
-def _difference(pair: Pair, axis: str) -> str:
+def _difference(pair: tuple[Verdict, Verdict], axis: str) -> str:
     first, second = pair
     where = f"{first.claim.name}, {first.about}" + (f", n = {first.n}" if first.n is not None else "")
     return f"{where}: {first.answer} with {first.scope.get(axis)}, {second.answer} with {second.scope.get(axis)}"

@@ -47,7 +47,7 @@ class Answers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class OutputReference:
     """A reference for a step's outputs and gradients.
 
     `prepare`: gives the step's model the reference's weights.
@@ -101,7 +101,7 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     return {column: values.get(column) for column in COLUMNS}
 
 
-def errors(found: Answers, expected: Answers, comparison: Comparison, dtype: str) -> dict[str, Any]:
+def errors(found: Answers, expected: Answers, comparison: OutputReference, dtype: str) -> dict[str, Any]:
     """Return both errors and whether they are within the dtype's tolerances.
 
     Keys: `output_error`, `gradient_error` (None without gradients) and `equal`. A non-finite error becomes None, and `equal` is False.
@@ -117,7 +117,7 @@ def errors(found: Answers, expected: Answers, comparison: Comparison, dtype: str
     }
 
 
-def _comparison(cell: Cell) -> Comparison | None:
+def _comparison(cell: Cell) -> OutputReference | None:
     from bench.measure.model import config_of, family_of, is_counted
 
     model, work = cell.model, cell.workload
@@ -129,7 +129,7 @@ def _comparison(cell: Cell) -> Comparison | None:
     return _with_eager(cell)
 
 
-def _with_ours(cell: Cell, counterpart: Any) -> Comparison:
+def _with_ours(cell: Cell, counterpart: Any) -> OutputReference:
     from bench.measure.model import build_model
     from bench.peers.counterpart import as_theirs, copy_weights, prepare_ours, prepare_peer, redraw
     from models.layers.shape import patch_of
@@ -149,7 +149,7 @@ def _with_ours(cell: Cell, counterpart: Any) -> Comparison:
         return {theirs: as_theirs(gradients[name], name, counterpart, channels) for name, theirs in counterpart.pairs(depth).items()}
 
     placed = _placed(reference, cell)
-    return Comparison(name=spec.name, reference=placed, prepare=prepare, by_name=by_name, differences=counterpart.differences)
+    return OutputReference(name=spec.name, reference=placed, prepare=prepare, by_name=by_name, differences=counterpart.differences)
 
 
 def ours_of(model: ModelSpec, counterpart: Any) -> ModelSpec:
@@ -159,7 +159,7 @@ def ours_of(model: ModelSpec, counterpart: Any) -> ModelSpec:
     return ModelSpec(name=name, family=counterpart.family, options=options, shape=model.shape, interface=model.interface)
 
 
-def _with_eager(cell: Cell) -> Comparison:
+def _with_eager(cell: Cell) -> OutputReference:
     from bench.measure.model import build_model
     from bench.peers.counterpart import redraw
 
@@ -170,7 +170,7 @@ def _with_eager(cell: Cell) -> Comparison:
     def prepare(model: nn.Module) -> None:
         model.load_state_dict(weights)
 
-    return Comparison(name=f"{cell.model.name}, eager", reference=_placed(reference, cell), prepare=prepare, by_name=dict)
+    return OutputReference(name=f"{cell.model.name}, eager", reference=_placed(reference, cell), prepare=prepare, by_name=dict)
 
 
 def _placed(reference: nn.Module, cell: Cell) -> nn.Module:
@@ -192,7 +192,7 @@ def _found(step: Step, cell: Cell) -> Answers:
     return Answers(outputs=step.call().clone(), gradients={})
 
 
-def _exact_answers(cell: Cell, comparison: Comparison, data: Tensor) -> Answers:
+def _exact_answers(cell: Cell, comparison: OutputReference, data: Tensor) -> Answers:
     """Return the reference's results in float64, leaving its weights and gradients unchanged."""
     import copy
 

@@ -25,7 +25,7 @@ from bench.measure.timer import Rules, Stopwatch, WallStopwatch
 from bench.metrics.equality import FP32_TOLERANCES, LOW_TOLERANCES
 from bench.operators import ATTENTION, BACKWARD, GATE, PROJECTION, UNSUPPORTED, WRONG, Case, Row, attention, gate, row_of
 from bench.operators.kernel import Kernel, Operator
-from bench.spec import MEASURED
+from bench.spec import MEASURED, MS_PER_S
 
 OPERATORS = {GATE: gate.GATE, PROJECTION: gate.PROJECTION, ATTENTION: attention.ATTENTION}
 CONTROL = " (A/A)"
@@ -33,7 +33,6 @@ WARM_UP_S = 0.1
 MIN_BURST_S = 5e-3
 UNSUPPORTED_WORDS = ("no available kernel", "no viable backend")
 """Words in torch's errors for inputs that a kernel does not support."""
-MS_PER_S = 1e3
 WALL, WARM, COLD = "wall", "device, warm L2", "device, cold L2"
 Call = Callable[[], object]
 

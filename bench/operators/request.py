@@ -93,9 +93,14 @@ def request_of(
     if cold and found != "cuda":
         raise RequestError("--cold flushes a GPU's L2 cache; the device is cpu", "leave --cold out")
     chosen = DEFAULTS[found] | {name: value for name, value in given.items() if value}
+    tokens, longest = given.get("tokens"), max(chosen["seq_lens"])
+    if tokens and tokens < longest:
+        raise RequestError(f"--tokens {tokens} is less than one sample of n = {longest}", f"try --tokens {longest}, or shorter --seq")
     request = OperatorRequest(kernels=_kernels(operators, kernels), phases=phases, device=found, threads=threads, cold=cold, **chosen)
     if "tf32" in request.dtypes and found != "cuda":
         raise RequestError("--dtype tf32 needs a CUDA device; the device is cpu", "try --dtype fp32,bf16")
+    if given.get("head_widths") and ATTENTION not in request.kernels:
+        raise RequestError("--head-width needs the operator attention", "add attention to --operators, or leave --head-width out")
     for width, per_head in itertools.product(request.channels, request.head_widths if ATTENTION in request.kernels else ()):
         if width % per_head:
             raise RequestError(f"--channels {width} is not a multiple of --head-width {per_head}", f"try --channels {per_head * 8}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,13 @@ def published_spec(
     interface = _task_interface(name, facts, n, task) if task else _own_interface(name, facts, input)
     sizes = {size: facts.sizes.get(size, 1) for size in SIZES}
     return ModelSpec(name=name, family=family, options=options, shape=Shape(seq_len=n, **sizes), interface=interface)
+
+
+def unknown_model(library: str, model: str, known: Sequence[str], hint: str) -> RequestError:
+    """Return an error for an unknown model, suggesting the nearest known one."""
+    near = difflib.get_close_matches(model, known, n=1, cutoff=0.5)
+    guess = f"did you mean {library}:{near[0]}? " if near else ""
+    return RequestError(f"{library} has no model {model!r}", f"{guess}{hint}")
 
 
 def image_arguments(interface: Interface, data_tokens: int) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def plan_grids(
         grids = narrowed(grids, narrowing)
         ablation = _with_predictions_on(ablation, grids)
     without_library = [skipped for grid in grids for arm in grid.arms for skipped in _skipped_for_library(grid, arm)]
-    asked = [_part_request(_installed_arms(grid), flags) for grid in grids]
+    asked = [_part_request(_installed_arms(grid)) for grid in grids]
     absent = {part.name: reason for part in asked if (reason := _why_data_missing(part))} if flags.quick else {}
     return build_plan_of_parts(
         [part for part in asked if part.name not in absent],
@@ -256,23 +256,22 @@ def _question(statement: str, ablation: Ablation) -> Question:
     return Question(text=text, statement=rest.strip(), predictions=ablation.predictions, seed_spread=POOLED)
 
 
-def _part_request(grid: Grid, flags: Flags) -> PartRequest:
+def _part_request(grid: Grid) -> PartRequest:
     from bench.planning.build import PartRequest
 
     arms = grid.arms or (Arm(name=""),)
     return PartRequest(
         name=grid.name,
-        arms={arm.name: _request({**grid.flags, **arm.flags}, flags) for arm in arms},
+        arms={arm.name: _request({**grid.flags, **arm.flags}) for arm in arms},
         baseline=grid.baseline or arms[0].name,
         facts={arm.name: arm.facts for arm in arms if arm.facts},
     )
 
 
-def _request(texts: Mapping[str, str], flags: Flags) -> Request:
-    """Return the request of an arm; its own flags override the user's."""
-    own = read_flags(texts)
-    merged = dataclasses.replace(flags, **{name: getattr(own, name) for name in texts})
-    return dataclasses.replace(to_request(merged), recipe=to_recipe(merged))
+def _request(texts: Mapping[str, str]) -> Request:
+    """Return the request of an arm."""
+    flags = read_flags(texts)
+    return dataclasses.replace(to_request(flags), recipe=to_recipe(flags))
 
 
 def _why_data_missing(part: PartRequest) -> str:

@@ -108,6 +108,8 @@ def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: 
 
     asked = PartRequest(name=f"same {request.match}", arms={"": request})
     plan = of([replace(asked, name="")])
+    if request.attentions != ("auto",) and all(planned.cell.workload.attention == NO_ATTENTION for planned in plan.cells):
+        raise RequestError("--attention needs a model with attention", "add vit to --models, or leave --attention out")
     beside = same_width(request, plan.cells)
     if not beside:
         return plan

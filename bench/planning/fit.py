@@ -22,14 +22,14 @@ from bench.measure import environment
 from bench.measure.memory_tracker import predicted_counts
 from bench.measure.model import is_stepwise
 from bench.measure.step import PARAMETER_DTYPES, attention_backend
-from bench.planning.jobs import estimated_visit_seconds
+from bench.planning.jobs import estimated_shortest_job_seconds
 from bench.planning.request import Request
 from bench.planning.search import Expand, SizedAt, lengths_of, longest_sized, narrow, sized_at
 from bench.planning.sizing import resolve_models
 from bench.planning.values import MAX_SIZE
 from bench.spec import Cell, PlannedCell, RequestError, Settings, Skipped, Sweep
 
-MEMORY_SHARE = 0.8
+PLANNED_MEMORY_SHARE = 0.8
 """Default share of the device's memory that a step may fill.
 
 It is below the share at which the metric `memory` predicts instead of measuring.
@@ -85,7 +85,7 @@ def sweeps_of(request: Request, expand: Expand, device: str, settings: Settings)
 
 
 def headroom_of(request: Request, device: str) -> Headroom:
-    """Return the memory of --memory, else MEMORY_SHARE of the device's.
+    """Return the memory of --memory, else PLANNED_MEMORY_SHARE of the device's.
 
     The share is of a GPU's whole memory, or of a CPU's available memory. Raises RequestError if that is unknown.
     """
@@ -95,10 +95,10 @@ def headroom_of(request: Request, device: str) -> Headroom:
     whole = environment.gpu_facts()["gpu_memory_bytes"] if device == "cuda" else environment.available_memory_bytes()
     if whole is None:
         raise RequestError(f"--memory is missing, and the memory of the {device} device is unknown", "try --memory 8GiB")
-    share, kind = round(MEMORY_SHARE * whole), "of the GPU" if device == "cuda" else "available when planned"
+    share, kind = round(PLANNED_MEMORY_SHARE * whole), "of the GPU" if device == "cuda" else "available when planned"
     # round down to whole GiB, so that small changes in available memory do not change the plan
     return Headroom(
-        num_bytes=share // GIB * GIB or share, source=f"{100 * MEMORY_SHARE:.0f} % of the memory {kind}, rounded down{elsewhere}"
+        num_bytes=share // GIB * GIB or share, source=f"{100 * PLANNED_MEMORY_SHARE:.0f} % of the memory {kind}, rounded down{elsewhere}"
     )
 
 
@@ -241,7 +241,7 @@ class _Climb:
 
     def _within_time(self, sizes: list[int], end: dict[str, Any], skipped: tuple[Skipped, ...]) -> PlannedSweep:
         """Plan the sizes that the time limit allows; skip the rest."""
-        seconds = {size: estimated_visit_seconds(self._cell(size), self.settings) for size in sizes}
+        seconds = {size: estimated_shortest_job_seconds(self._cell(size), self.settings) for size in sizes}
         cells = tuple(self._cell(size) for size in sizes if seconds[size] <= self.settings.limit_s)
         if slow := [size for size in sizes if seconds[size] > self.settings.limit_s]:
             name = f"{'batch' if self.axis == 'batch' else 'n ='} {slow[0]:,}"
@@ -295,7 +295,7 @@ class _Climb:
         planned = self._cell(size)
         if self.axis == "batch" or not is_stepwise(planned.cell.model):
             return ""
-        job_s = estimated_visit_seconds(planned, self.settings)
+        job_s = estimated_shortest_job_seconds(planned, self.settings)
         prediction_s = SECONDS_PER_TOKEN * size * planned.cell.model.shape.depth
         if prediction_s > MAX_PREDICTION_S:
             return f"one token after another, n = {size:,} takes about {prediction_s:,.0f} s to predict, more than {MAX_PREDICTION_S:g}"

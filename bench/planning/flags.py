@@ -18,7 +18,7 @@ import typer
 from bench.measure import environment
 from bench.measure.allocator import ALLOCATORS, KEEP
 from bench.measure.engines import EAGER, parse_engine
-from bench.planning import values
+from bench.planning import completion, values
 from bench.planning.recipe import RECIPE_KEYS, parse_recipe
 from bench.planning.request import ModelRequest, Request, Sizes, parse_metric, parse_model, parse_task, require_consistent
 from bench.planning.tuning import TUNING
@@ -31,6 +31,7 @@ from bench.planning.values import (
     count,
     existing_folder,
     flag,
+    number,
     one_of,
     plugin,
     several,
@@ -48,6 +49,7 @@ from bench.spec import (
     MATCH_POLICIES,
     PHASES,
     SIZING_RULES,
+    OptionValue,
     Recipe,
     RequestError,
     Settings,
@@ -67,6 +69,15 @@ A class token makes lengths of 2^k + 1, which leave the rows of gMLP's n x n mat
 """
 QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
 DEFAULT_METRICS = ("params", "flops", "latency", "memory")
+SIZES = ("--params", "--depth", "--width", "--heads", "--ffn-width", "--fixed-width")
+EXCLUSIVE = (
+    ("--width", "--params", "the size"),
+    ("--width", "--fixed-width", "the width"),
+    ("--batch", "--batch-tokens", "the batch size"),
+    ("--task", "--input", "the input"),
+    ("--epochs", "--recipe epochs", "the epochs"),
+)
+"""Flags that contradict each other, and the quantity that both set."""
 SUBJECT, SIZE, WORKLOAD, MEASURING, TRAINING = "Models and data", "Size", "Workload", "Measuring", "Training"
 
 MODELS_HELP = (
@@ -88,18 +99,41 @@ def _engine(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """The flags of `run` and `plan`, one field per flag."""
+    """The flags of `run` and `plan`, one field per flag.
 
-    models: Annotated[tuple[ModelRequest, ...], flag(MODELS_HELP, "LIST", SUBJECT, several(parse_model))] = ()
-    seq: Annotated[tuple[int | str, ...], flag(SEQ_HELP, "LIST", SUBJECT, several(whole_number(2, or_max=True)))] = ()
-    metrics: Annotated[tuple[str, ...], flag("Metrics to measure; see: bench list metrics.", "LIST", SUBJECT, several(parse_metric))] = (
-        DEFAULT_METRICS
-    )
-    task: Annotated[str, flag("Data set (default: synthetic input); see: bench list tasks.", "TASK", SUBJECT, parse_task)] = ""
+    `typed`: names of the flags that were typed, even with their default.
+    """
+
+    typed: frozenset[str] = frozenset()
+
+    models: Annotated[
+        tuple[ModelRequest, ...], flag(MODELS_HELP, "LIST", None, several(parse_model), autocompletion=completion.models)
+    ] = ()
+    seq: Annotated[tuple[int | str, ...], flag(SEQ_HELP, "LIST", None, several(whole_number(2, or_max=True)))] = ()
+    metrics: Annotated[
+        tuple[str, ...],
+        flag(
+            "Metrics to measure; see: bench list metrics.",
+            "LIST",
+            None,
+            several(parse_metric),
+            autocompletion=completion.plugins("metrics"),
+        ),
+    ] = DEFAULT_METRICS
+    task: Annotated[
+        str,
+        flag(
+            "Data set (default: synthetic input); see: bench list tasks.",
+            "TASK",
+            SUBJECT,
+            parse_task,
+            autocompletion=completion.plugins("tasks"),
+        ),
+    ] = ""
     input: Annotated[str, flag("Synthetic input: patches, tokens or images.", "KIND", SUBJECT, one_of(INPUTS))] = "patches"
 
     params: Annotated[
-        tuple[int, ...], flag("Parameter budgets (default: 1M).", "LIST", SIZE, several(values.params), show_default=False)
+        tuple[int, ...], flag("Parameter budgets (default: 1M).", "LIST", None, several(values.params), show_default=False)
     ] = (10**6,)
     match: Annotated[
         str, flag("Quantity to match: params, flops, or shape (one shape at every n).", "POLICY", SIZE, one_of(MATCH_POLICIES))
@@ -120,7 +154,14 @@ class Flags:
         "fp32",
     )
     engine: Annotated[
-        tuple[str, ...], flag("Engines that run the models, with options; see: bench list engines.", "LIST", WORKLOAD, several(_engine))
+        tuple[str, ...],
+        flag(
+            "Engines that run the models, with options; see: bench list engines.",
+            "LIST",
+            WORKLOAD,
+            several(_engine),
+            autocompletion=completion.plugins("engines"),
+        ),
     ] = (EAGER,)
     attention: Annotated[
         tuple[str, ...],
@@ -152,18 +193,19 @@ class Flags:
         int | None,
         count(f"Timing rounds (default: {DEFAULT_ROUNDS}, or the question's own; {QUICK_ROUNDS} with --quick).", MEASURING, max=MAX_COUNT),
     ] = None
-    limit_s: Annotated[float | None, flag(LIMIT_HELP, "SECONDS", MEASURING, min=0.001, max=MAX_SECONDS)] = None
-    margin: Annotated[float, flag(MARGIN_HELP, "SHARE", MEASURING, min=1e-6, max=1)] = 0.03
+    limit_s: Annotated[float | None, flag(LIMIT_HELP, "SECONDS", MEASURING, number(0.001, MAX_SECONDS))] = None
+    margin: Annotated[float, flag(MARGIN_HELP, "SHARE", MEASURING, number(1e-6, 1))] = 0.03
     seed: Annotated[int, count("Seed of weights, data and order.", MEASURING, min=0)] = 0
-    quick: Annotated[bool, switch("--quick", "Take a first look: 3 rounds, short limits; rows are marked.", MEASURING)] = False
+    quick: Annotated[bool, switch("--quick", "Take a first look: 3 rounds, short limits; rows are marked.")] = False
     cold: Annotated[bool, switch("--cold", "On CUDA, also time with the L2 cache flushed.", MEASURING)] = False
     profile: Annotated[bool, switch("--profile", "Record a torch profiler trace of one step per configuration.", MEASURING)] = False
 
     seeds: Annotated[int | None, count("Training seeds (default: 3, or the question's own).", TRAINING, max=MAX_COUNT)] = None
     epochs: Annotated[int | None, count(f"Training epochs (default: {Recipe().epochs}).", TRAINING, max=MAX_EPOCHS)] = None
     recipe: Annotated[
-        Recipe, flag(f"Training recipe: key=value,... with keys {RECIPE_KEYS}.", "LIST", TRAINING, parse_recipe, show_default=False)
-    ] = Recipe()
+        tuple[tuple[str, OptionValue], ...],
+        flag(f"Training recipe: key=value,... with keys {RECIPE_KEYS}.", "LIST", TRAINING, parse_recipe, show_default=False),
+    ] = ()
     lr_trials: Annotated[int, count("Learning rates that each model tries on validation data first.", TRAINING, min=0, max=MAX_COUNT)] = 0
     accuracy_seq: Annotated[
         tuple[int, ...], flag("Train at these lengths only (default: all of --seq).", "LIST", TRAINING, several(whole_number(2)))
@@ -172,14 +214,14 @@ class Flags:
     download: Annotated[bool, switch("--download", "Download missing data into that folder.", TRAINING)] = False
 
     def given(self) -> tuple[str, ...]:
-        """Return the names of flags that differ from their defaults.
+        """Return the flags that were typed, as `--name`.
 
         `--data-root` and `--download` are left out: they are not part of a request.
         """
         return tuple(
             "--" + f.name.replace("_", "-")
             for f in dataclasses.fields(self)
-            if getattr(self, f.name) != f.default and f.name not in ("data_root", "download")
+            if f.name in self.typed and f.name not in ("data_root", "download")
         )
 
 
@@ -190,7 +232,7 @@ def read_flags(texts: Mapping[str, str]) -> Flags:
     """
     words = [word for name, text in texts.items() for word in ("--" + name.replace("_", "-"), text)]
     try:
-        return Flags(**_command().make_context("bench run", words).params)
+        return Flags(**_command().make_context("bench run", words).params, typed=frozenset(texts))
     except typer.BadParameter as wrong:
         raise RequestError(wrong.format_message(), getattr(wrong.__cause__, "hint", "") or "see: bench run --help") from wrong
 
@@ -211,23 +253,11 @@ def to_request(flags: Flags) -> Request:
     Adds implied metrics: tuning for --lr-trials, ceilings for latency, the profile for --profile.
     Raises RequestError if flags contradict each other.
     """
+    _require_no_contradiction(flags)
     metrics = flags.metrics
-    if flags.lr_trials and "accuracy" not in metrics:
-        raise RequestError("--lr-trials needs the metric accuracy", "add accuracy to --metrics")
     if TUNING in metrics and not flags.lr_trials:
         raise RequestError(f"the metric {TUNING} needs --lr-trials", "add --lr-trials 4")
     implied = {TUNING: flags.lr_trials, CEILING: "latency" in metrics, PROFILE: flags.profile}
-    default = Flags()
-    own_sizes = flags.width or flags.heads or flags.ffn_width or flags.fixed_width
-    if (own_sizes or flags.params != default.params or flags.depth != default.depth) and all(m.is_published for m in flags.models):
-        raise RequestError(
-            "published models have fixed sizes; --params, --depth, --width, --heads and --ffn-width are for families",
-            "leave them out",
-        )
-    if flags.batch_tokens and flags.batch != default.batch:
-        raise RequestError("--batch and --batch-tokens both set the batch size", "leave one of them out")
-    if flags.width and flags.params != default.params:
-        raise RequestError("--width sets the sizes, but --params asks for a budget", "leave one of them out")
     request = Request(
         models=flags.models,
         seq_lens=tuple(n for n in flags.seq if isinstance(n, int)),
@@ -251,8 +281,18 @@ def to_request(flags: Flags) -> Request:
         accuracy_seq_lens=flags.accuracy_seq,
         memory_bytes=flags.memory,
     )
-    require_consistent(request)
+    require_consistent(request, flags.given())
     return request
+
+
+def _require_no_contradiction(flags: Flags) -> None:
+    given = {*flags.given(), *(f"--recipe {key}" for key, _ in flags.recipe)}
+    for one, other, quantity in EXCLUSIVE:
+        if {one, other} <= given:
+            raise RequestError(f"{one} and {other} both set {quantity}", f"leave {one} or {other} out")
+    sizes = [name for name in SIZES if name in given]
+    if sizes and all(model.is_published for model in flags.models):
+        raise RequestError(f"published models have fixed sizes; {', '.join(SIZES)} are for families", f"leave {' and '.join(sizes)} out")
 
 
 def to_settings(flags: Flags) -> Settings:
@@ -302,13 +342,9 @@ def with_lengths_of(device: str, flags: Flags) -> Flags:
 
 
 def to_recipe(flags: Flags) -> Recipe:
-    """Return the recipe, with the epochs of `--epochs`.
-
-    Raises RequestError if both flags set the epochs.
-    """
-    if flags.epochs and flags.recipe.epochs != Recipe().epochs:
-        raise RequestError("--recipe and --epochs both set the epochs", "leave one of them out")
-    return dataclasses.replace(flags.recipe, epochs=flags.epochs) if flags.epochs else flags.recipe
+    """Return the recipe, with the epochs of `--epochs`."""
+    recipe = Recipe(**dict[str, Any](flags.recipe))
+    return dataclasses.replace(recipe, epochs=flags.epochs) if flags.epochs else recipe
 
 
 def announce_data_root(flags: Flags) -> None:

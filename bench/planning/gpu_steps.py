@@ -30,7 +30,7 @@ A first compilation on CUDA takes longer than a minute.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class PassStep:
     """One run of the pass.
 
     `flags`: flags on a GPU, by name with underscores.
@@ -55,27 +55,27 @@ LONG, SHORT = "257,1025,4097", "17,257"
 REHEARSAL = {"params": "100k", "depth": "2", "dtype": "fp32", "batch_tokens": "1028", "engine": "eager"}
 
 STEPS = (
-    Step(
+    PassStep(
         name="proof",
         question="Does every family run, eager and as a CUDA graph, and do its counts agree?",
         flags={**TIMED, "seq": "65,64", "metrics": "params,flops,latency"},
         rehearsal={"seq": "17,16"},
         rounds=1,
     ),
-    Step(
+    PassStep(
         name="headline",
         question="Which family is fastest as n grows, at one shape and equal tokens per batch?",
         flags={**TIMED, "seq": "65,257,1025,4097"},
         rehearsal={"seq": "17,65,257"},
         rounds=3,
     ),
-    Step(
+    PassStep(
         name="aligned",
         question="How do lengths of a power of two change the times?",
         flags={**TIMED, "seq": "64,256,1024,4096"},
         rehearsal={"seq": "16,64,256"},
     ),
-    Step(
+    PassStep(
         name="published",
         question="Which of the published pair gMLP-S and DeiT-S is faster, eager and compiled?",
         flags={
@@ -88,25 +88,25 @@ STEPS = (
         },
         rehearsal={"batch": "1"},
     ),
-    Step(
+    PassStep(
         name="digits",
         question="Does training reach the same accuracy on this device as on a CPU?",
         flags={"models": FAMILIES, "params": "150k", "depth": "2", "seq": "17", "task": "digits", "metrics": "params,accuracy"},
         rehearsal={"params": "150k", "epochs": "2"},
     ),
-    Step(
+    PassStep(
         name="trace",
         question="Where does the time of a training step go?",
         flags={**BOTH_PHASES, "seq": "257", "phase": "train", "metrics": "profile"},
         rehearsal={"seq": "17"},
     ),
-    Step(
+    PassStep(
         name="equality",
         question="Do compiled and recorded models compute the same outputs as eager ones?",
         flags={**BOTH_PHASES, "seq": "65", "engine": "compile,graph", "metrics": "equality"},
         rehearsal={"seq": "17", "engine": "onednn"},
     ),
-    Step(
+    PassStep(
         name="gates",
         question="Which formulation of gMLP's gate is fastest?",
         flags={
@@ -116,20 +116,20 @@ STEPS = (
         },
         rehearsal={"models": "gmlp+kernel=linear,gmlp+kernel=baddbmm,gmlp+kernel=matmul,gmlp+kernel=conv1d", "seq": SHORT},
     ),
-    Step(
+    PassStep(
         name="attention",
         question="Which attention kernel is fastest?",
         flags={**BOTH_PHASES, "models": "vit", "attention": "flash,efficient,cudnn,math", "seq": LONG},
         rehearsal={"attention": "flash,math", "seq": SHORT},
     ),
-    Step(
+    PassStep(
         name="resources",
         question="How much memory and energy does a step take?",
         flags={**BOTH_PHASES, "seq": LONG, "metrics": "memory,energy"},
         rehearsal={"seq": SHORT},
         rounds=1,
     ),
-    Step(
+    PassStep(
         name="compiled",
         question="How fast is each family with torch.compile?",
         flags={**BOTH_PHASES, "engine": "compile", "seq": "65,257"},
@@ -139,7 +139,7 @@ STEPS = (
 )
 
 
-def plan_step(step: Step, device: str, command: str) -> Plan:
+def plan_step(step: PassStep, device: str, command: str) -> Plan:
     """Return the plan of a step; `cpu` gives its rehearsal.
 
     Raises RequestError if nothing in it is feasible.
@@ -150,7 +150,7 @@ def plan_step(step: Step, device: str, command: str) -> Plan:
     return plan_grids(f"{device}_{step.name}", step.question, ablation, flags, device, command)
 
 
-def rehearsed(step: Step) -> dict[str, str]:
+def rehearsed(step: PassStep) -> dict[str, str]:
     """Return the flags of a step on a CPU, with small sizes."""
     small = {key: value for key, value in REHEARSAL.items() if key in step.flags}
     return {**step.flags, **small, **step.rehearsal}

@@ -5,6 +5,7 @@ The order is: jobs done once, pilots, rounds (each shuffled, with the A/A contro
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -13,7 +14,7 @@ from typing import Any
 
 from bench import catalog
 from bench.planning.request import needs_task
-from bench.planning.timing import PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
+from bench.planning.timing import MIN_LONG_BLOCKS, PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
 from bench.planning.tuning import TUNING, recipe_of, trial_recipes
 from bench.serialize import content_id
 from bench.spec import MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Record, RecordKey, Settings, base_recipe, is_trained
@@ -52,9 +53,13 @@ Assumed, not measured.
 """
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
-COUNTED = ("params", "flops")
+RUN_OVERHEAD_S = 10.0
+"""Time of a run besides its jobs: imports, the device's ceilings before and after, tables and report."""
+NO_PILOTS: Mapping[str, Pilot] = {}
+COUNTED_METRICS = ("params", "flops")
 """Metrics that run no step and use no device."""
-STEPS_PER_VISIT = 8
+WARM_UP_STEPS = 8
+SHORTEST_JOB_STEPS = 8
 """Steps of the shortest timing job, warm-up included."""
 
 
@@ -181,18 +186,33 @@ def control_cell(plan: Plan) -> Cell:
 
 
 def estimated_seconds(plan: Plan) -> float:
-    """Estimate the time of a whole plan, in seconds.
+    """Estimate the time of a whole run, in seconds.
 
-    The estimate divides closed-form FLOPs by a nominal rate of the device.
+    The estimate of a job divides closed-form FLOPs by a nominal rate of the device.
     """
+    return RUN_OVERHEAD_S + sum(estimated_cell_seconds(plan).values())
+
+
+def estimated_cell_seconds(plan: Plan) -> dict[str, float]:
+    """Estimate the time of each cell's jobs, in seconds, by cell id."""
     by_id = {p.cell.cell_id: p for p in plan.cells}
-    return sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in jobs(plan))
+    found = dict.fromkeys(by_id, 0.0)
+    for job in jobs(plan):
+        found[job.cell.cell_id] += estimated_job_seconds(job, by_id[job.cell.cell_id], plan)
+    return found
 
 
-def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
-    """Estimate the time of one job, in seconds."""
+def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Mapping[str, Pilot] = NO_PILOTS) -> float:
+    """Estimate the time of one job, in seconds.
+
+    `pilots`: measured call times by cell id; a cell without one has the device's nominal rate.
+    """
     work = planned.cell.workload
-    step_s, overhead_s = estimated_step_seconds(planned, plan.settings), JOB_OVERHEAD_S["cpu" if job.metric in COUNTED else work.device]
+    pilot = pilots.get(planned.cell.cell_id)
+    step_s, overhead_s = (
+        pilot.call_s if pilot else estimated_step_seconds(planned, plan.settings),
+        JOB_OVERHEAD_S["cpu" if job.metric in COUNTED_METRICS else work.device],
+    )
     repeat: str = catalog.load("metrics", job.metric).REPEAT
     if repeat in ("seed", "trial"):
         return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)
@@ -205,21 +225,21 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan) -> float:
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat in ("round", PILOT):
         return min(plan.settings.limit_s, overhead_s + _warm_seconds(step_s, plan.settings.sample_s) + 3 * step_s)
-    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED else 0.0))
+    return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED_METRICS else 0.0))
 
 
 def _warm_seconds(step_s: float, sample_s: float) -> float:
     """Estimate the warm-up, in seconds.
 
-    It has STEPS_PER_VISIT steps; slow steps end it earlier, after two steps plus half of the sampling time.
+    It has WARM_UP_STEPS steps; slow steps end it earlier, after two steps plus half of the sampling time.
     """
-    return min(STEPS_PER_VISIT * step_s, 2 * step_s + sample_s / 2)
+    return min(WARM_UP_STEPS * step_s, 2 * step_s + sample_s / 2)
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
     """Estimate compilation on a GPU, for jobs that find an empty cache."""
     work = job.cell.workload
-    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED
+    compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED_METRICS
     return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
 
 
@@ -229,9 +249,9 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
     return _step_flops(planned) / (nominal_flops_per_s(work.device, work.dtype) * (settings.threads if work.device == "cpu" else 1))
 
 
-def estimated_visit_seconds(planned: PlannedCell, settings: Settings) -> float:
+def estimated_shortest_job_seconds(planned: PlannedCell, settings: Settings) -> float:
     """Estimate the shortest job that times a step, in seconds."""
-    return JOB_OVERHEAD_S[planned.cell.workload.device] + STEPS_PER_VISIT * estimated_step_seconds(planned, settings)
+    return JOB_OVERHEAD_S[planned.cell.workload.device] + SHORTEST_JOB_STEPS * estimated_step_seconds(planned, settings)
 
 
 def nominal_flops_per_s(device: str, dtype: str) -> float:
@@ -269,9 +289,20 @@ def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[Timin
     control = control_cell(plan)
     if records is None:
         estimated = {p.cell.cell_id: Pilot(call_s=estimated_step_seconds(p, plan.settings)) for p in plan.cells}
-        return timing_groups(plan, estimated, control)
-    failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
-    return timing_groups(plan, pilots_of(records), control, failed)
+        found = timing_groups(plan, estimated, control)
+    else:
+        failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
+        found = timing_groups(plan, pilots_of(records), control, failed)
+    return [_shortened(group, plan.settings) for group in found] if plan.settings.quick else found
+
+
+def _shortened(group: TimingGroup, settings: Settings) -> TimingGroup:
+    """Return the group with as many blocks as fit its sampling time.
+
+    It keeps MIN_LONG_BLOCKS, the least that slow groups have in any run.
+    """
+    fitting = int(len(group.members) * settings.sample_s / group.block_s)
+    return dataclasses.replace(group, num_blocks=min(group.num_blocks, max(MIN_LONG_BLOCKS, fitting)))
 
 
 def timed_alone(records: Sequence[Record] | None) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from bench import catalog
 from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SIZE
-from bench.spec import AUGMENTATIONS, DISTILLATIONS, NO_TEACHER, PRECISIONS, SCHEDULES, TEACHERS, Recipe, RequestError
+from bench.spec import AUGMENTATIONS, DISTILLATIONS, NO_TEACHER, PRECISIONS, SCHEDULES, TEACHERS, OptionValue, Recipe, RequestError
 from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
 from models.layers.options import Option, option_text, read_options
@@ -41,13 +42,17 @@ OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **BOUNDS.get(f.name, {
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)
 
 
-def parse_recipe(text: str) -> Recipe:
+def parse_recipe(text: str) -> tuple[tuple[str, OptionValue], ...]:
     """Parse `key=value,key=value`, changes to the default recipe.
 
     Raises RequestError if a key is unknown or given twice, or its value is not allowed.
     """
-    settings = (entry.strip() for entry in text.split(",")) if text else ()
-    return dataclasses.replace(Recipe(), **read_options("--recipe", settings, OPTIONS))
+    settings = [entry.strip() for entry in text.split(",")] if text else []
+    keys = tuple(option.name for option in OPTIONS)
+    for key in (setting.partition("=")[0] for setting in settings):
+        if key not in keys:
+            raise catalog.unknown("option of --recipe:", key, keys, "bench run --help")
+    return tuple(read_options("--recipe", settings, OPTIONS).items())
 
 
 def check_fits(recipe: Recipe, task: str) -> None:

@@ -5,6 +5,7 @@ Also checks that flags agree with each other. Imports no torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench import catalog
@@ -12,6 +13,7 @@ from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, parse_outside
 from bench.spec import OptionValue, Plan, Recipe, RequestError
 from bench.tasks._info import choose
 from models.layers.options import option_text, read_options, split_choice
+from models.layers.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,25 +102,70 @@ class Request:
         return (max(1, round(self.batch_tokens / seq_len)),) if self.batch_tokens else self.batch_sizes
 
 
-def require_consistent(request: Request) -> None:
-    """Raise RequestError if valid flags contradict each other."""
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """A condition on the request without which a flag has no effect."""
+
+    what: str
+    holds: Callable[[Request], bool]
+    hint: str
+
+
+TRAINING = Need(what="the metric accuracy", holds=lambda request: "accuracy" in request.metrics, hint="add accuracy to --metrics")
+TIMING = Need(what="the metric latency", holds=lambda request: "latency" in request.metrics, hint="add latency to --metrics")
+ROUNDS = Need(
+    what="a metric that is measured in rounds",
+    holds=lambda request: any(catalog.load("metrics", metric).REPEAT == "round" for metric in request.metrics),
+    hint="add latency to --metrics",
+)
+SWEEP = Need(
+    what="--batch max or --seq max", holds=lambda request: request.sweeps_batch or request.sweeps_seq, hint="add --batch max, or --seq max"
+)
+BUDGET = Need(what="a budget, but --width sets the sizes", holds=lambda request: not request.sizes.width, hint="leave --width out")
+NEEDS = {
+    "--match": BUDGET,
+    "--budget-scope": BUDGET,
+    "--reference": Need(what="--match flops", holds=lambda request: request.match == "flops", hint="add --match flops"),
+    "--ffn-width": Need(what="--width, because a budget sets both", holds=lambda request: bool(request.sizes.width), hint="add --width"),
+    "--memory": SWEEP,
+    "--rounds": ROUNDS,
+    "--margin": TIMING,
+    "--cold": TIMING,
+    "--seeds": TRAINING,
+    "--epochs": TRAINING,
+    "--recipe": TRAINING,
+    "--lr-trials": TRAINING,
+    "--accuracy-seq": TRAINING,
+}
+"""Flags without effect unless the request has something else, by name.
+
+Such a flag is refused if it is given. `--task` is not among them: it sets inputs and outputs of models that are only timed.
+"""
+
+
+def require_consistent(request: Request, given: Sequence[str] = ()) -> None:
+    """Raise RequestError if valid flags contradict each other.
+
+    `given`: names of the flags that differ from their defaults.
+    """
+    for flag in given:
+        if (need := NEEDS.get(flag)) and not need.holds(request):
+            raise RequestError(f"{flag} needs {need.what}", f"{need.hint}, or leave {flag} out")
     _require_sizes(request.sizes)
     if not (request.seq_lens or request.sweeps_seq) and any(not m.is_published for m in request.models):
         raise RequestError("--seq is missing; only published models have a length", "try --seq 17,65,257")
     needing = [metric for metric in request.metrics if needs_task(metric)]
     if needing and not request.task:
         raise RequestError(f"the metric {needing[0]} needs a task to train on", "try --task digits, or see: bench list tasks")
-    if request.task and request.input != "patches":
-        raise RequestError(f"task {request.task} sets the input; --input {request.input} cannot be added", "leave --input out")
-    if request.accuracy_seq_lens and "accuracy" not in request.metrics:
-        raise RequestError("--accuracy-seq needs the metric accuracy", "try --metrics params,flops,latency,accuracy")
     if stray := [n for n in request.accuracy_seq_lens if n not in request.seq_lens]:
         lengths = ",".join(str(n) for n in request.seq_lens)
         raise RequestError(
             f"--accuracy-seq {stray[0]} is not among --seq {lengths}", f"try --accuracy-seq {request.seq_lens[0] if lengths else 17}"
         )
-    if request.memory_bytes and not (request.sweeps_batch or request.sweeps_seq):
-        raise RequestError("--memory needs --batch max or --seq max", "add --batch max, or leave --memory out")
+    if request.batch_tokens and (longer := [n for n in request.seq_lens if n > request.batch_tokens]):
+        raise RequestError(
+            f"--batch-tokens {request.batch_tokens} is less than one sample of --seq {longer[0]}", f"try --batch-tokens {max(longer)}"
+        )
     if request.sweeps_batch and request.sweeps_seq:
         raise RequestError("--batch max and --seq max cannot be combined", "sweep one of them: try --batch max --seq 17,65,257")
     if request.sweeps_seq and request.task:
@@ -128,13 +175,13 @@ def require_consistent(request: Request) -> None:
 
 
 def _require_sizes(sizes: Sizes) -> None:
-    if sizes.fixed_width and sizes.width:
-        raise RequestError("--width sets the sizes, but --fixed-width asks for a budget", "leave one of them out")
-    if sizes.ffn_width and not sizes.width:
-        raise RequestError("--ffn-width needs --width: a budget sets both", "add --width, or leave --ffn-width out")
     for flag, found in (("--width", sizes.width), ("--fixed-width", sizes.fixed_width)):
         if found and sizes.heads and found % sizes.heads:
-            raise RequestError(f"{flag} {found} is not a multiple of --heads {sizes.heads}", f"try {flag} {sizes.heads * 32}")
+            below = found // sizes.heads * sizes.heads
+            near = ", ".join(str(width) for width in (below, below + sizes.heads) if width)
+            raise RequestError(
+                f"{flag} {found} is not a multiple of --heads {sizes.heads}; nearest: {near}", f"try {flag} {below + sizes.heads}"
+            )
 
 
 def trains(plan: Plan) -> bool:
@@ -156,13 +203,34 @@ def parse_model(entry: str) -> ModelRequest:
         return ModelRequest(name=entry, family=family, options=parse_outside(entry))
     name, *settings = entry.split("+")
     families, variants = catalog.names("families"), catalog.variants()
+    if name.endswith(".py"):
+        raise RequestError(
+            f"{name} is a file; a model of your own is a function in it that returns a torch.nn.Module",
+            f"write python:{name.removesuffix('.py').replace('/', '.')}:FUNCTION",
+        )
     if name not in families and name not in variants:
         raise catalog.unknown("model", name, (*families, *variants), "bench list families")
     family = variants.get(name, name)
+    _require_words(family, settings)
     given = read_options(family, settings, catalog.options(family))
     options = tuple(sorted((key, _sorted_settings(value)) for key, value in given.items()))
     label = "+".join((name, *(f"{key}={option_text(value)}" for key, value in options)))
     return ModelRequest(name=label, family=family, options=options, variant=name if name in variants else "")
+
+
+def _require_words(family: str, settings: list[str]) -> None:
+    """Raise RequestError, naming the allowed words, for an option without its word.
+
+    Only the family's code knows the words of its options.
+    """
+    for option in catalog.options(family):
+        if isinstance(option.default, str) and (option.name in settings or f"{option.name}=" in settings):
+            try:
+                catalog.load("families", family).Config(
+                    shape=Shape(seq_len=17, width=64, depth=1, heads=2, ffn_width=256), **{option.name: ""}
+                )
+            except ValueError as error:
+                raise RequestError(f"{family}+{option.name}: {error}", f"write {family}+{option.name}={option.default}") from error
 
 
 def _sorted_settings(value: OptionValue) -> OptionValue:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from bench.planning.request import Request
 from bench.spec import PlannedCell
 
-MOST = 0.5
+UNEQUAL_BOUND = 0.5
 """Bound of `are_unequal`, for widths and for shares of parameters."""
 MATCHED = ("params", "flops")
 """Policies that match cost."""
@@ -33,7 +33,7 @@ def are_unequal(widths: Sequence[float], shares: Sequence[float]) -> bool:
     They are if one model is less than half as wide as another, or most parameters of one depend on the length.
     `shares`: length-dependent share of the parameters, per model.
     """
-    return min(widths) < MOST * max(widths) or max(shares, default=0.0) > MOST
+    return min(widths) < UNEQUAL_BOUND * max(widths) or max(shares, default=0.0) > UNEQUAL_BOUND
 
 
 def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Request]:

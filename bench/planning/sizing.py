@@ -28,7 +28,7 @@ from bench.planning.request import ModelRequest, Request
 from bench.planning.values import params_text
 from bench.spec import CANONICAL, FREE, NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
-from models.layers.shape import Interface, Shape
+from models.layers.shape import Interface, Shape, num_data_tokens
 
 MAX_DEPTH_TRIED, MAX_BUDGETS_TRIED = 24, 20
 BUDGET_STEPS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -94,8 +94,20 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
             raise
         except Exception as error:  # code from outside may raise anything
             reason = f"{wanted.name} cannot be built and counted at seq_len {model.shape.seq_len}: {one_line(error)}"
-            raise RequestError(reason, "try another --seq" if n else "name another model") from error
+            raise RequestError(reason, f"{_call_text(model)}; try another --seq" if n else "name another model") from error
         yield SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
+
+
+def _call_text(model: ModelSpec) -> str:
+    """Describe the tensor with which a model from outside is called."""
+    import torch
+
+    from bench.peers.counted import sample_of
+
+    with torch.device("meta"):
+        sample = sample_of(model.interface, num_data_tokens(model.shape.seq_len, str(dict(model.options).get("pool", ""))))
+    shape = ", ".join(map(str, ("batch", *sample.shape[1:])))
+    return f"with --input {model.interface.input} it is called with one tensor of [{shape}]"
 
 
 def _resolve_given(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import re
 import typing
 from collections.abc import Callable, Iterable
@@ -30,6 +31,8 @@ MAX_MEMORY = 2**60
 MAX_SECONDS = 7 * 24 * 3600.0
 MAX = "max"
 """Value of `--batch` and `--seq` that asks for a sweep."""
+TYPED = "typed"
+"""Field of a dataclass of flags that holds the names of those that were typed."""
 PARAMS_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _T = TypeVar("_T")
@@ -39,7 +42,7 @@ def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable
     """Return a command-line flag.
 
     `panel`: the help heading under which it appears.
-    `parse`: converts its text and raises RequestError; None leaves it to typer.
+    `parse`: converts its text and raises RequestError; None keeps the text.
     """
 
     def read(value: Any) -> Any:
@@ -58,7 +61,7 @@ def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable
 
 def count(help_text: str, panel: str | None = None, *, min: int = 1, max: int = MAX_SIZE) -> Any:
     """Return a flag that takes a whole number."""
-    return flag(help_text, "N", panel, min=min, max=max)
+    return flag(help_text, "N", panel, whole_number(min, max))
 
 
 def switch(name: str, help_text: str, panel: str | None = None) -> Any:
@@ -69,10 +72,12 @@ def switch(name: str, help_text: str, panel: str | None = None) -> Any:
 def with_fields(kind: type, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Replace a command's parameter of type `kind` by one flag per field.
 
-    `kind`: a dataclass with annotated fields.
+    `kind`: a dataclass with annotated fields; a field `typed` receives the names of the flags that were typed.
     `names`: the fields that become flags; default all.
     """
-    chosen = [f for f in dataclasses.fields(kind) if not names or f.name in names]
+    fields = dataclasses.fields(kind)
+    tracks_typed = TYPED in (f.name for f in fields)
+    chosen = [f for f in fields if f.name != TYPED and (not names or f.name in names)]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         own = dict(inspect.signature(command, eval_str=True).parameters)
@@ -81,17 +86,29 @@ def with_fields(kind: type, *names: str) -> Callable[[Callable[..., Any]], Calla
 
         @functools.wraps(command)
         def wrapper(**given: Any) -> Any:
-            held = kind(**{f.name: given.pop(f.name) for f in chosen})
-            return command(**{holder: held}, **given)
+            held = {f.name: given.pop(f.name) for f in chosen}
+            if tracks_typed:
+                held[TYPED] = typed_flags(given.pop("context")) & held.keys()
+            return command(**{holder: kind(**held)}, **given)
 
         keyword = inspect.Parameter.KEYWORD_ONLY
         shared = [inspect.Parameter(f.name, keyword, default=f.default, annotation=_hints(kind)[f.name]) for f in chosen]
         taken = [p.replace(kind=keyword, annotation=_as_typer_takes_it(p.annotation)) for p in (*shared, *own.values())]
+        if tracks_typed:
+            taken.append(inspect.Parameter("context", keyword, annotation=typer.Context))
         wrapper.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {p.name: p.annotation for p in taken}
         return wrapper
 
     return decorate
+
+
+def typed_flags(context: Any) -> frozenset[str]:
+    """Return the names of the flags on a parsed command line.
+
+    A value that equals the default counts too.
+    """
+    return frozenset(name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE")
 
 
 @functools.cache
@@ -181,6 +198,18 @@ def whole_number(low: int = 1, high: int = MAX_SIZE, *, or_max: bool = False) ->
         if not re.fullmatch(r"[+-]?\d{1,18}", text) or not low <= int(text) <= high:
             raise RequestError(f"{text!r} is not a whole number between {low:,} and {high:,}{', or max' if or_max else ''}")
         return int(text)
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """Return a parser of a number within bounds."""
+
+    def parse(text: str) -> float:
+        found = float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", text, re.IGNORECASE | re.ASCII) else math.nan
+        if not low <= found <= high:
+            raise RequestError(f"{text!r} is not a number between {low:,g} and {high:,g}")
+        return found
 
     return parse
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import console, numbers
-from bench.analysis.code_diff import BoundVerdict, CellAnswer, CodeAnswer
+from bench.analysis.code_diff import CellAnswer, CodeAnswer
+from bench.analysis.diff import BoundCheck
 from bench.intervals import Interval
 from bench.report.document import Bullets, Document, Section, TableBlock
 from bench.report.markdown import to_markdown
@@ -20,21 +21,21 @@ TITLE = "Latency of two revisions"
 HEADERS = ("configuration", "verdict", "A", "B", "B / A [95 %]", "rounds", "A / A control [99.9 %]", "first call of A", "first call of B")
 
 
-def show(found: CodeAnswer, bound: BoundVerdict | None, form: str) -> None:
+def show(found: CodeAnswer, check: BoundCheck | None, form: str) -> None:
     """Print the answer on stdout; `form` is `text`, `markdown` or `json`."""
     if form == "json":
-        console.print_json(json_of(found, bound))
+        console.print_json(json_of(found, check))
     elif form == "markdown":
         block = TableBlock(table=table_of(found), caption=about(found))
         sections = (
-            Section(title="Answer", blocks=(Bullets(items=sentences(found, bound)),)),
+            Section(title="Answer", blocks=(Bullets(items=sentences(found, check)),)),
             Section(title="By configuration", blocks=(block,)),
         )
         console.print_text(to_markdown(Document(title=TITLE, subtitle="", notice="", sections=sections)))
     else:
         table = table_of(found)
         console.print_table(table.headers, table.rows, table.numeric)
-        console.print_text("\n" + "\n".join((about(found), "", *sentences(found, bound))))
+        console.print_lines("", about(found), "", *sentences(found, check))
 
 
 def table_of(found: CodeAnswer) -> Table:
@@ -42,7 +43,7 @@ def table_of(found: CodeAnswer) -> Table:
     return Table(headers=HEADERS, numeric=(False, False, *[True] * 7), rows=tuple(_row(cell) for cell in found.cells))
 
 
-def sentences(found: CodeAnswer, bound: BoundVerdict | None) -> tuple[str, ...]:
+def sentences(found: CodeAnswer, check: BoundCheck | None) -> tuple[str, ...]:
     """Return sentences on the revisions, verdicts and limits."""
     run = found.run
     counts = {verdict: sum(cell.verdict == verdict for cell in found.cells) for verdict in dict.fromkeys(c.verdict for c in found.cells)}
@@ -58,13 +59,13 @@ def sentences(found: CodeAnswer, bound: BoundVerdict | None) -> tuple[str, ...]:
         lines.append(
             f"interrupted: not all {run.plan.settings.rounds} rounds were measured, so the intervals may miss their confidence level"
         )
-    if bound:
-        names = f": {'; '.join(bound.failing)}" if bound.failing else ""
-        lines.append(f"{bound.bound.text} is certain for {len(bound.failing)} of {bound.num_judged} configurations (Holm){names}")
+    if check:
+        names = f": {'; '.join(check.failing)}" if check.failing else ""
+        lines.append(f"{check.bound.text} is certain for {len(check.failing)} of {check.num_judged} configurations (Holm){names}")
     return tuple(lines)
 
 
-def json_of(found: CodeAnswer, bound: BoundVerdict | None) -> dict[str, Any]:
+def json_of(found: CodeAnswer, check: BoundCheck | None) -> dict[str, Any]:
     """Return the answer as one JSON document."""
     run = found.run
     return {
@@ -76,9 +77,9 @@ def json_of(found: CodeAnswer, bound: BoundVerdict | None) -> dict[str, Any]:
         "planned_rounds": run.plan.settings.rounds,
         "interrupted": run.interrupted,
         "cells": [_cell_json(cell) for cell in found.cells],
-        "fail_if": bound.bound.text if bound else None,
-        "failing": list(bound.failing) if bound else [],
-        "num_judged": bound.num_judged if bound else None,
+        "fail_if": check.bound.text if check else None,
+        "failing": list(check.failing) if check else [],
+        "num_judged": check.num_judged if check else None,
     }
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench import catalog, console
 from bench.serialize import to_json
-from bench.spec import Plan, RequestError
+from bench.spec import NO_ATTENTION, Plan, RequestError
+from models.layers.options import option_text
 
 if TYPE_CHECKING:
-    from bench.analysis.diff import Bound, Verdict
+    from bench.analysis.diff import Bound, BoundCheck
     from bench.analysis.study import Study
     from bench.running.store import StoredRun
 
@@ -32,22 +33,34 @@ def write_page(study: Study, folder: Path, *, every_figure: bool = False) -> Pat
 
 
 def show_run(study: Study, folder: Path, as_json: bool) -> None:
-    """Print a run's table, skipped combinations and answer.
+    """Print a run's table, or the effects of its ablation, and skipped combinations.
 
     With `as_json`, print one JSON document with the rows and the skipped combinations.
     """
     from bench.analysis.frame import prepare
-    from bench.report.sections.answer import answer_sentences
-    from bench.report.tables import summary_table
+    from bench.intervals import MAX_STABLE_WIDTH
+    from bench.report.console_ablation import show_ablation
+    from bench.report.tables import UNSTABLE, summary_table
     from bench.running.table import json_rows
 
     if as_json:
         console.print_json({"run": str(folder), "rows": json_rows(study.rows), "skipped": to_json(study.plan.skipped)})
         return
-    table = summary_table(prepare(study.rows))
-    console.print_table(table.headers, table.rows, table.numeric)
+    if study.plan.question:
+        show_ablation(study.plan.question, study)
+    else:
+        table = summary_table(prepare(study.rows))
+        console.print_table(table.headers, table.rows, table.numeric)
+        if any(text.startswith(UNSTABLE) for row in table.rows for text in row):
+            console.print_lines(f"{UNSTABLE} unstable: the rounds drift, or the interval is wider than {MAX_STABLE_WIDTH:.0%}")
     show_skipped(study.plan)
-    console.print_text("\n" + "\n".join(answer_sentences(study)))
+
+
+def show_answer(study: Study) -> None:
+    """Print the run's answer."""
+    from bench.report.sections.answer import answer_sentences
+
+    console.print_lines("", *answer_sentences(study))
 
 
 def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
@@ -71,28 +84,37 @@ def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_j
     else:
         for title, table in text_tables(found):
             console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
-        console.print_text("\n" + "\n".join(notes(found)))
+        console.print_lines("", *notes(found))
     writing(target, lambda: write_comparison(found, target))
     return target / f"{axes.name}.md"
 
 
-def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> Verdict | None:
-    """Print one run against another; return the verdict on `bound`.
+def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> BoundCheck | None:
+    """Print one run against another; return the check of `bound`.
 
     `form` is `text`, `markdown` or `json`. With `folder`, also writes comparison.md there. Returns None without a bound.
     """
     from bench.analysis.diff import compare_two
     from bench.files import write_text_below
     from bench.report.markdown import to_markdown
-    from bench.report.sections.diff import about_cells, cells_table, changes_table, document_of, families_table, json_of, sentences
+    from bench.report.sections.diff import (
+        about_cells,
+        cells_table,
+        changes_table,
+        check_sentence,
+        document_of,
+        families_table,
+        json_of,
+        sentences,
+    )
 
     found = compare_two(first, second)
-    verdict = found.judge(bound) if bound else None
-    page = to_markdown(document_of(found, verdict))
+    check = found.check(bound) if bound else None
+    page = to_markdown(document_of(found, check))
     if folder:
         writing(folder, lambda: write_text_below(folder, "comparison.md", page))
     if form == "json":
-        console.print_json(json_of(found, verdict))
+        console.print_json(json_of(found, check))
     elif form == "markdown":
         console.print_text(page)
     else:
@@ -100,11 +122,11 @@ def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, fold
         for title, table in tables.items():
             if table.rows:
                 console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
-        lines = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([verdict.text] if verdict else [])]
-        console.print_text("\n" + "\n".join(lines))
+        lines = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([check_sentence(check)] if check else [])]
+        console.print_lines("", *lines)
     if folder:
         console.say(f"comparison: {folder / 'comparison.md'}")
-    return verdict
+    return check
 
 
 def _chance(task: str) -> float | None:
@@ -160,41 +182,72 @@ def show_skipped(plan: Plan) -> None:
 
 def show_plan(wanted: Plan) -> None:
     """Print a plan: configurations with resolved sizes, turns, sweeps, skipped combinations."""
-    headers = ("model", "n", "width", "depth", "heads", "ffn_width", "from nominal", "params", "budget", "error", "FLOPs", "workload")
+    from bench import numbers
+
+    sizes, work = ("width", "depth", "heads", "ffn_width"), ("phase", "dtype", "engine", "device")
+    headers = ("model", "n", "params", "error", *sizes, "FLOPs", "attention", "batch", "budget", *work, "ffn_width from nominal")
     rows = []
     for planned in wanted.cells:
-        shape, sizing, work = planned.cell.model.shape, planned.sizing, planned.cell.workload
-        sizes = (shape.seq_len, *(planned.size(size) or "" for size in ("width", "depth", "heads", "ffn_width")))
-        moved = "" if sizing.ffn_moved is None else f"{sizing.ffn_moved:+.0%}"
-        budget = f"{sizing.budget:,}" if sizing.budget else ""
-        error = f"{sizing.budget_error:+.2%}" if sizing.budget_error is not None else ""
-        flops = f"{sizing.cost.flops().at(shape.seq_len):.3g}"
-        workload = f"{work.phase} {work.dtype} {work.engine} {work.device} batch {work.batch_size} attention {work.attention}"
-        rows.append((planned.cell.model.name, *map(str, sizes), moved, f"{sizing.params:,}", budget, error, flops, workload))
-    console.print_table(headers, rows, (False, *[True] * 10, False))
+        model, workload, sizing = planned.cell.model, planned.cell.workload, planned.sizing
+        rows.append(
+            (
+                *(model.name, str(model.shape.seq_len), f"{sizing.params:,}"),
+                "" if sizing.budget_error is None else f"{sizing.budget_error:+.2%}",
+                *(str(planned.size(size) or "") for size in sizes),
+                numbers.count(sizing.cost.flops().at(model.shape.seq_len)),
+                *("" if workload.attention == NO_ATTENTION else workload.attention, str(workload.batch_size)),
+                *(f"{sizing.budget:,}" if sizing.budget else "", *(getattr(workload, name) for name in work)),
+                "" if sizing.ffn_moved is None else f"{sizing.ffn_moved:+.0%}",
+            )
+        )
+    console.print_table(headers, rows, [header in ("n", "params", "error", *sizes, "FLOPs", "batch", "budget") for header in headers])
     show_groups(wanted)
     show_sweeps(wanted)
     show_skipped(wanted)
 
 
+def show_parts(wanted: Plan) -> None:
+    """Print a line per part of a question's plan, and skipped combinations.
+
+    A plan of a question can hold hundreds of configurations.
+    """
+    from bench.planning.jobs import estimated_cell_seconds
+
+    cells, seconds = {planned.cell.cell_id: planned.cell for planned in wanted.cells}, estimated_cell_seconds(wanted)
+    rows = []
+    for part in wanted.parts:
+        own = [cells[cell_id] for cell_id in part.cells]
+        compared = "; ".join(arm.name for arm in part.arms) or ", ".join(dict.fromkeys(cell.model.name for cell in own))
+        lengths = ", ".join(map(str, sorted({cell.model.shape.seq_len for cell in own})))
+        batches = ", ".join(map(str, sorted({cell.workload.batch_size for cell in own})))
+        time = console.duration_text(sum(seconds[cell_id] for cell_id in part.cells))
+        rows.append((part.name, compared, lengths, batches, str(len(own)), time))
+    headers = ("part", "compared", "n", "batch", "configurations", "time")
+    console.print_table(headers, rows, (False, False, False, False, True, True))
+    show_sweeps(wanted)
+    show_skipped(wanted)
+    console.say("to see each configuration, add --json")
+
+
 def show_families() -> None:
-    """Print each family's options as written in a request, and published variants."""
-    options = [
-        (name, "+" + "+".join(f"{o.name}={str(o.default).lower()}" for o in catalog.options(name))) for name in catalog.names("families")
-    ]
-    console.print_table(("family", "options and their defaults"), options, title=" ")
+    """Print each family's options, and published variants."""
+    show_options("families", "+")
     console.print_table(("variant", "family"), list(catalog.variants().items()), title=" ")
 
 
 def show_options(kind: str, mark: str) -> None:
-    """Print the options of every plugin of a kind, with defaults.
+    """Print the options of every plugin of a kind, as typed at their defaults.
 
-    `mark` precedes each option in a request: `:` for mixers, `+` for engines.
+    `mark` precedes each option in a request: `:` for mixers, `+` for the others.
     """
-    options = [
-        (name, "".join(f"{mark}{o.name}={str(o.default).lower()}" for o in catalog.options(name, kind))) for name in catalog.names(kind)
-    ]
-    console.print_table((catalog.SINGULAR[kind], "options and their defaults"), options, title=" ")
+    for name in catalog.names(kind):
+        texts = catalog.option_texts(name, kind)
+        rows = [
+            (f"{mark}{o.name}={option_text(o.default)}", ("true or false: " if isinstance(o.default, bool) else "") + texts.get(o.name, ""))
+            for o in catalog.options(name, kind)
+        ]
+        if rows:
+            console.print_table((f"{name}, by default", "values"), rows, title=" ")
 
 
 def task_facts(name: str) -> dict[str, Any]:
@@ -227,23 +280,18 @@ def task_facts(name: str) -> dict[str, Any]:
 
 def show_tasks() -> None:
     """Print how to request each task, its answers, sizes and source."""
-    headers = ("task", "asks for", "classes", "chance", "lengths", "train", "test", "options (+name=value)", "source")
+    headers = ("task", "asks for", "classes", "chance", "lengths", "options (+name=value)", "train", "test", "source")
     rows = []
     for name in catalog.names("tasks"):
         facts = task_facts(name)
         options = " ".join(f"{key}={value}" for key, value in facts["options"].items())
         if facts["argument"]:
-            rows.append((f"{name}:{facts['argument']}", "depends on the data", *[""] * 5, options, "your own"))
+            rows.append((f"{name}:{facts['argument']}", "depends on the data", "", "", "", options, "", "", "your own"))
             continue
-        numbers = (
-            f"{facts['num_classes']}",
-            f"{facts['chance']:.3g}",
-            facts["lengths"],
-            f"{facts['num_train']:,}",
-            f"{facts['num_test']:,}",
-        )
-        rows.append((name, facts["answers"].replace("_", " "), *numbers, options, facts["source"]))
-    console.print_table(headers, rows, (False, False, True, True, False, True, True, False, False), title=" ")
+        counts = (f"{facts['num_classes']}", f"{facts['chance']:.3g}")
+        items = (f"{facts['num_train']:,}", f"{facts['num_test']:,}")
+        rows.append((name, facts["answers"].replace("_", " "), *counts, facts["lengths"], options, *items, facts["source"]))
+    console.print_table(headers, rows, (False, False, True, True, False, False, True, True, False), title=" ")
 
 
 def show_description(data: dict[str, Any]) -> None:
@@ -258,8 +306,11 @@ def show_description(data: dict[str, Any]) -> None:
     console.print_table(("term", "params", "FLOPs"), terms, (False, True, True), title=" ")
     if data["flops_by_degree"] is None:
         return
-    shares = [(f"n^{d}", f"{v:,}", f"{v / data['flops']:.1%}") for d, v in data["flops_by_degree"].items()]
-    console.print_table(("degree", "FLOPs", "share"), shares, (False, True, True), title=" ")
+    quadratic = data["flops_by_degree"]["2"]
+    # the class token makes the constant term negative, so it is shown with the linear one
+    shares = [("n^2", quadratic), ("n^1 and constant", data["flops"] - quadratic)]
+    rows = [(name, f"{flops:,}", f"{flops / data['flops']:.1%}") for name, flops in shares]
+    console.print_table(("FLOPs that grow as", "FLOPs", "share"), rows, (False, True, True), title=" ")
 
 
 def _number_text(value: Any) -> str:

@@ -50,7 +50,7 @@ def show(rows: pandas.DataFrame) -> None:
         console.print_table(headers, texts, numeric=[place >= NUM_TEXTS for place in range(len(headers))])
     for (operator, kernel, phase, status, reason), found in others.groupby(["operator", "kernel", "phase", "status", "reason"], sort=False):
         lengths = ", ".join(map(str, dict.fromkeys(found["n"])))
-        console.print_text(f"{operator}, {kernel}, {phase}, n = {lengths}: {status}: {reason}")
+        console.print_lines(f"{operator}, {kernel}, {phase}, n = {lengths}: {status}: {reason}")
 
 
 def _unit(rows: pandas.DataFrame) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import numbers
-from bench.analysis.frame import constant_work, failed, unstable, varying
+from bench.analysis.frame import constant_work, incomplete, unstable, varying
 from bench.analysis.study import Study
 from bench.report import tables
 from bench.report.charts.figures import draw_figures
@@ -72,7 +72,7 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
     visible = {
         "Answer": (Bullets(items=answer_sentences(study)),),
         "Fastest at each n" if winners.axis_of(study) == "n" else "Fastest at each budget": ()
-        if study.outcomes
+        if study.prediction_verdicts
         else winners.strip_blocks(study),
         "Figures": tuple(draw_figures(study)),
         "Explore": (ExplorerBlock(data=rows),) if rows else (),
@@ -138,10 +138,10 @@ def _claims(study: Study) -> tuple[Block, ...]:
     A run with its own predictions shows the latter only if one of them is decided.
     """
     blocks: list[Block] = []
-    if study.outcomes:
+    if study.prediction_verdicts:
         targets = f" {TARGETS_CAPTION}" if any(prediction.is_target for prediction in study.predictions) else ""
-        blocks += [Claims(items=claim_lines(study.outcomes)), Paragraph(text=f"{PREDICTIONS_CAPTION}{targets}")]
-    if not study.outcomes or any(verdict.decided for verdict in study.verdicts):
+        blocks += [Claims(items=claim_lines(study.prediction_verdicts)), Paragraph(text=f"{PREDICTIONS_CAPTION}{targets}")]
+    if not study.prediction_verdicts or any(verdict.decided for verdict in study.verdicts):
         others = [other for verdict in study.verdicts for other in verdict.others]
         blocks += [Claims(items=claim_lines(study.verdicts)), Paragraph(text=CLAIMS_CAPTION)]
         blocks += [Claims(items=claim_lines(others), title=f"The same claims in other conditions ({len(others)})")] if others else []
@@ -225,7 +225,7 @@ def _all_rows(study: Study) -> tuple[Block, ...]:
 
 def _problems(study: Study) -> tuple[Block, ...]:
     frame, skipped = study.cells, study.plan.skipped
-    broken, shaky = failed(frame), unstable(frame)
+    broken, shaky = incomplete(frame), unstable(frame)
     blocks: list[Block] = []
     if skipped:
         caption = f"Skipped: {_plural(len(skipped), 'combination')} that cannot be built or matched."

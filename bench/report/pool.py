@@ -73,7 +73,7 @@ def show(pool: Pool, as_json: bool) -> None:
         return
     table = table_of(pool)
     console.print_table(table.headers, table.rows, table.numeric)
-    console.print_text("\n" + "\n".join((ABOUT, *pool.notes)))
+    console.print_lines("", ABOUT, *pool.notes)
 
 
 def write_pool(pool: Pool, folder: Path) -> Path:

@@ -21,10 +21,12 @@ from bench.running.store import ENVIRONMENT, NOTES, holds_records, is_stored, re
 from bench.spec import PLAN, RequestError
 
 PAGE = "README.md"
+MARK = "Written by `bench index`"
+"""Text of every page that this command wrote, and may therefore replace."""
 HEADERS = ("run", "question", "answer", "host", "allocator", "status")
-INTRODUCTION = """# Results
+INTRODUCTION = f"""# Results
 
-Written by `bench index`; change [notes.json](notes.json) or the runs, not this page. Build a run's report with `bench report results/RUN`.
+{MARK}; change [notes.json](notes.json) or the runs, not this page. Build a run's report with `bench report results/RUN`.
 With the allocator "as shipped", times include page faults caused by malloc ([why](../docs/decisions/0016-a-job-keeps-the-memory-that-it-frees.md)).
 """
 
@@ -44,9 +46,11 @@ class Entry:
 def write_index(results: Path) -> Path:
     """Write the index into the folder of results; return its path.
 
-    Raises RequestError if the folder is missing, cannot be written, or has a wrong note.
+    Raises RequestError if the folder is missing, holds no runs, has a wrong note or another README.md, or cannot be written.
     """
     page = results / PAGE
+    if page.exists() and not (page.is_file() and MARK in page.read_text(encoding="utf-8", errors="replace")):
+        raise RequestError(f"{page} was not written by bench index and would be lost", "move it, or name the folder that holds the runs")
     text = index_text(results)
     writing(page, lambda: write_text(page, text))
     return page
@@ -64,12 +68,15 @@ def index_text(results: Path) -> str:
 def entries_of(results: Path) -> list[Entry]:
     """Return an entry per folder with a run or note, by name.
 
-    Raises RequestError if the folder is missing or a note is wrong.
+    Raises RequestError if the folder is missing or holds no runs, or a note is wrong.
     """
     if not results.is_dir():
         raise RequestError(f"there is no folder {results}", "name the folder that holds the runs: bench index results")
     notes = _notes(results)
     folders = [path for path in sorted(results.iterdir()) if path.is_dir() and (is_stored(path / PLAN) or path.name in notes)]
+    if not folders:
+        example = results.parent if is_stored(results / PLAN) else "results"
+        raise RequestError(f"{results} holds no runs", f"name the folder that holds the runs: bench index {example}")
     return [_entry(folder, notes.get(folder.name, {})) for folder in folders]
 
 

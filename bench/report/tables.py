@@ -15,9 +15,11 @@ from bench import numbers
 from bench.analysis.frame import varying, work_text
 from bench.analysis.series import row_values
 from bench.intervals import MAX_STABLE_WIDTH
-from bench.spec import PREDICTED, Skipped
+from bench.spec import MEASURED, PREDICTED, Skipped
 
 Row = dict[str, Any]
+UNSTABLE = "~"
+"""Mark of an unstable latency in `summary_table`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +68,17 @@ def number(name: str, header: str, form: Callable[[Any], str]) -> Column:
     return Column(header=header, text=lambda row: "" if numbers.is_empty(row[name]) else form(row[name]), key=name)
 
 
+def _time(row: Row) -> str:
+    return numbers.interval_ms(row["latency_ms"], row["latency_low_ms"], row["latency_high_ms"])
+
+
+def _marked_time(row: Row) -> str:
+    """Return the latency, marked if it is unstable."""
+    return f"{UNSTABLE if row['latency_stable'] is False else ''}{_time(row)}"
+
+
 def _latency(row: Row) -> str:
-    text = numbers.interval_ms(row["latency_ms"], row["latency_low_ms"], row["latency_high_ms"])
+    text = _time(row)
     return f"{text}, unstable" if text and row["latency_stable"] is False else text
 
 
@@ -101,8 +112,11 @@ def _latency_ratio(row: Row) -> str:
     The reference's length is shown only if it differs from the row's.
     """
     text = numbers.ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-    reference = str(row["ratio_to"]).replace(f" n={row['seq_len']:.0f}", "")
-    return f"{text} x {reference}" if text else ""
+    return f"{text} x {_reference(row)}" if text else ""
+
+
+def _reference(row: Row) -> str:
+    return str(row["ratio_to"]).replace(f" n={row['seq_len']:.0f}", "")
 
 
 def _ratio(name: str) -> Callable[[Row], str]:
@@ -123,6 +137,8 @@ BUDGET = number("budget", "budget", numbers.count)
 PARAMS = number("params", "params", numbers.exact)
 FLOPS = number("flops", "FLOPs", numbers.count)
 LATENCY = Column(header="latency", text=_latency, key="latency_ms")
+MARKED_LATENCY = Column(header="latency", text=_marked_time, key="latency_ms")
+UNMEASURED = Column(header="status", text=lambda row: "" if row["status"] == MEASURED else row["status"], numeric=False)
 RATIO = Column(header="latency ratio", text=_latency_ratio, key="ratio")
 MEMORY = Column(header="peak memory", text=_memory, key="peak_memory_bytes")
 ACCURACY = Column(header="accuracy", text=_accuracy, key="accuracy")
@@ -173,10 +189,33 @@ def rows_table(frame: pandas.DataFrame) -> Table:
 
 
 def summary_table(frame: pandas.DataFrame) -> Table:
-    """Return the short table of a run for the terminal."""
+    """Return the short table of a run for the terminal, the most important columns first."""
+    size = (plain("size"),) if frame["size"].nunique() > 1 else ()
     quality = (ACCURACY, SCORE, TRAINING_SPEED[1], TRAINING_SPEED[3])
-    columns = (MODEL, LENGTH, *work_columns(frame), PARAMS, FLOPS, LATENCY, RATIO, MEMORY, *quality, STATUS)
-    return table(frame, columns, keep=("model", "n", "status"))
+    columns = (
+        MODEL,
+        LENGTH,
+        *size,
+        *work_columns(frame),
+        UNMEASURED,
+        MARKED_LATENCY,
+        _ratio_column(frame),
+        MEMORY,
+        *quality,
+        FLOPS,
+        PARAMS,
+    )
+    return table(frame, columns, keep=("model", "n"))
+
+
+def _ratio_column(frame: pandas.DataFrame) -> Column:
+    """Return the column of ratios; its header names the reference if there is only one."""
+    references = {_reference(row) for row in row_values(frame) if not numbers.is_empty(row["ratio"])}
+    if len(references) != 1:
+        return RATIO
+    return Column(
+        header=f"latency / {references.pop()}'s", text=lambda row: numbers.ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+    )
 
 
 def failure_table(frame: pandas.DataFrame) -> Table:

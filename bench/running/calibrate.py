@@ -36,10 +36,14 @@ def measure_ceilings(device: str, threads: int, dtypes: Sequence[str] = DTYPES) 
 def needs_short_ceilings(plan: Plan) -> bool:
     """Return whether a run of the plan needs short ceilings.
 
-    It does on a CPU if any metric is measured more than once. On CUDA a process takes seconds to start, so the ceilings measured in
-    the rounds must suffice.
+    It does on a CPU if any metric is measured more than once, unless the run is a quick one. On CUDA a process takes seconds to start, so the
+    ceilings measured in the rounds must suffice.
     """
-    return plan.cells[0].cell.workload.device == "cpu" and any(catalog.load("metrics", metric).REPEAT != "once" for metric in plan.metrics)
+    return (
+        not plan.settings.quick
+        and plan.cells[0].cell.workload.device == "cpu"
+        and any(catalog.load("metrics", metric).REPEAT != "once" for metric in plan.metrics)
+    )
 
 
 def short_ceilings(executor: Any, plan: Plan) -> dict[str, float | None] | None:

@@ -18,13 +18,13 @@ from bench.planning.timing import PILOT, Pilot, TimingGroup, designed, fits
 from bench.progress import tell
 from bench.running.code_run import CONTROL, FIRST, NAMES, SECOND, CellRound, CodeRun
 from bench.running.interleave import take_turns
-from bench.running.revision_member import Code, RevisionMember, run_alone
+from bench.running.revision_member import RevisionCode, RevisionMember, run_alone
 from bench.running.signals import Stop
 from bench.serialize import to_json
 from bench.spec import MEASURED, Cell, Job
 
 
-def measure_code(run: CodeRun, codes: Sequence[Code], path: Path, stop: Stop) -> CodeRun:
+def measure_code(run: CodeRun, codes: Sequence[RevisionCode], path: Path, stop: Stop) -> CodeRun:
     """Measure the plan with both revisions and return the run.
 
     The run is written to `path` after each pilot and after each round of a cell. A KeyboardInterrupt ends it at once; `stop` ends it
@@ -42,7 +42,7 @@ def measure_code(run: CodeRun, codes: Sequence[Code], path: Path, stop: Stop) ->
     return dataclasses.replace(found, interrupted=not complete)
 
 
-def _steps(run: CodeRun, codes: Sequence[Code]) -> Iterator[tuple[CodeRun, bool]]:
+def _steps(run: CodeRun, codes: Sequence[RevisionCode]) -> Iterator[tuple[CodeRun, bool]]:
     """Yield the run after each step, and whether it is complete.
 
     A step is a pilot or a round of one cell. A cell that failed is not measured again.
@@ -67,7 +67,7 @@ def _steps(run: CodeRun, codes: Sequence[Code]) -> Iterator[tuple[CodeRun, bool]
             yield run, num_done == num_rounds
 
 
-def _cell_round(cell: Cell, repeat: int, run: CodeRun, codes: Sequence[Code]) -> CellRound:
+def _cell_round(cell: Cell, repeat: int, run: CodeRun, codes: Sequence[RevisionCode]) -> CellRound:
     """Measure one round of a cell, starting the processes in random order."""
     codes_by_name = {FIRST: codes[0], SECOND: codes[1], CONTROL: codes[0]}
     jobs = dict(zip(codes_by_name, group_jobs(_group_of(cell, run), run.plan.settings, repeat), strict=False))

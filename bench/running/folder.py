@@ -28,7 +28,6 @@ from bench.running.store import (
     is_stored,
     read_environment,
     read_plan,
-    read_plan_of_run,
     start_run,
 )
 from bench.spec import PLAN, Plan, RequestError
@@ -53,8 +52,10 @@ def choose_folder(plan: Plan, out: Path | None, today: datetime.date, *, again: 
     `out`: exactly this folder. Without it, the folder of an unfinished run of the same plan in results/, from any day; otherwise a new
     folder results/<date>_<device>_<name>.
     `again`: some jobs will be measured again, so a complete run counts as unfinished.
+    Raises RequestError if `out` holds something other than a run of this plan.
     """
     if out:
+        _require_plan(out, plan)
         return _chosen(out, plan, again=again)
     for folder in sorted(Path("results").glob(f"*_{plan.name}*"), reverse=again):
         if _same_plan(folder, plan) and not (chosen := _chosen(folder, plan, again=again)).complete:
@@ -72,14 +73,19 @@ def unused_folder(device: str, name: str, today: datetime.date) -> Path:
     return next(folder for name in names if not (folder := Path("results") / name).exists())
 
 
+def require_empty(folder: Path) -> None:
+    """Raise RequestError if the path exists, unless it is an empty folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RequestError(f"{folder} already exists and is not empty", "choose another --out")
+
+
 def make_empty_folder(out: Path | None, device: str, name: str) -> Path:
     """Create and return an empty folder.
 
     It is `out`, or an unused one in results/. Raises RequestError if `out` exists and is not empty, or the folder cannot be created.
     """
     folder = out or unused_folder(device, name, datetime.date.today())
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{folder} already exists and is not empty", "choose another --out")
+    require_empty(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -146,18 +152,26 @@ def _note(folder: Path, facts: Mapping[str, Any]) -> None:
     write_json(folder / ENVIRONMENT, {**read_environment(folder), **facts})
 
 
-def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
-    """Raise RequestError unless the folder is new or holds this run."""
+def require_run_folder(folder: Path) -> None:
+    """Raise RequestError unless the folder is new or holds a run."""
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file, not a folder", "choose another --out")
-    if _is_new(folder):
-        if is_stored(folder / PLAN) and not _same_plan(folder, plan):
-            raise RequestError(f"{folder} holds another plan", "choose another --out")
-        return
-    if not is_stored(folder / PLAN):
+    if not (_is_new(folder) or is_stored(folder / PLAN)):
         raise RequestError(f"{folder} is not empty and is not a run folder", "choose another --out")
-    if read_plan_of_run(folder).plan_id != plan.plan_id:
-        raise RequestError(f"{folder} holds a run of another plan", "choose another --out")
+
+
+def _require_plan(folder: Path, plan: Plan) -> None:
+    """Raise RequestError unless the folder is new or holds this plan."""
+    require_run_folder(folder)
+    if is_stored(folder / PLAN) and not _same_plan(folder, plan):
+        raise RequestError(f"{folder} holds another plan", "choose another --out")
+
+
+def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
+    """Raise RequestError unless the folder is new or holds this run."""
+    _require_plan(folder, plan)
+    if _is_new(folder):
+        return
     for key, (then, now) in disagreements(read_environment(folder), facts, trained=trains(plan)).items():
         raise RequestError(
             f"{folder} was measured with another {key}: {then!r} then, {now!r} now",

@@ -36,7 +36,7 @@ class Slice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ledger:
+class PassLedger:
     """The content of pass.json.
 
     `device`: the device that the pass measures.
@@ -53,7 +53,7 @@ class Ledger:
         return max(0.0, self.minutes * 60 - sum(found.seconds for found in self.slices))
 
 
-def read_ledger(folder: Path) -> Ledger | None:
+def read_ledger(folder: Path) -> PassLedger | None:
     """Return the folder's ledger; None for a new or empty folder.
 
     Raises RequestError if the folder holds something else, or a damaged pass.json.
@@ -64,12 +64,12 @@ def read_ledger(folder: Path) -> Ledger | None:
             raise RequestError(f"{folder} exists, but has no {LEDGER}", "choose another --out")
         return None
     try:
-        return from_json(Ledger, read_json(path))  # type: ignore[no-any-return]
+        return from_json(PassLedger, read_json(path))  # type: ignore[no-any-return]
     except ValueError as error:
         raise RequestError(f"{path} is damaged: {error}", "choose another --out") from error
 
 
-def write_ledger(folder: Path, ledger: Ledger) -> None:
+def write_ledger(folder: Path, ledger: PassLedger) -> None:
     """Write pass.json; raises RequestError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

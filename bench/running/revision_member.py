@@ -25,7 +25,7 @@ from bench.spec import Job, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
-class Code:
+class RevisionCode:
     """The code of one revision.
 
     `tree`: folder with its packages.
@@ -43,7 +43,7 @@ class RevisionMember:
     terminal's signals.
     """
 
-    def __init__(self, job: Job, code: Code) -> None:
+    def __init__(self, job: Job, code: RevisionCode) -> None:
         self.job = job
         self.outcome: Outcome | None = None
         self._code = code
@@ -130,7 +130,7 @@ class RevisionMember:
         return line
 
 
-def run_alone(job: Job, code: Code) -> Outcome:
+def run_alone(job: Job, code: RevisionCode) -> Outcome:
     """Run a job without a timing group and return its outcome."""
     member = RevisionMember(job, code)
     try:
@@ -146,7 +146,7 @@ def _outcome_of(answer: object) -> Outcome:
     return outcome
 
 
-def _environment(job: Job, code: Code) -> dict[str, str]:
+def _environment(job: Job, code: RevisionCode) -> dict[str, str]:
     """Return this process's environment variables, with the revision's packages first.
 
     The packages of this process are removed from PYTHONPATH.

@@ -19,11 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.intervals import geometric_interval
-from bench.spec import PlannedCell, Record
+from bench.spec import MS_PER_S, PlannedCell, Record
 from models.layers.cost import Term
 
 COLUMNS = ("compulsory_bytes", "roofline_ms", "roofline_share", "roofline_share_low", "roofline_share_high")
-MS_PER_S = 1e3
 ID_BYTES = 8
 TOKEN_TABLE, CLASS_TOKEN = "token_embedding", "class_token"
 """Last words of the names of two cost terms.

@@ -30,6 +30,7 @@ from bench.planning.jobs import (
     missing_jobs,
     retry_key,
 )
+from bench.planning.timing import pilots_of
 from bench.planning.tuning import TUNING, recipe_of, trial_ids
 from bench.progress import Progress, listening, tell
 from bench.running.calibrate import needs_short_ceilings, short_ceilings
@@ -182,7 +183,10 @@ class _Execution:
         Raises KeyboardInterrupt if jobs were postponed.
         """
         cells = {p.cell.cell_id: p for p in self.plan.cells}
-        ahead = {j.key: estimated_job_seconds(j, cells[j.cell.cell_id], self.plan) for j in (*expected_jobs(self.plan, before), *queue)}
+        pilots = pilots_of(before)
+        ahead = {
+            j.key: estimated_job_seconds(j, cells[j.cell.cell_id], self.plan, pilots) for j in (*expected_jobs(self.plan, before), *queue)
+        }
         estimates = _Estimates(ahead)
         not_retryable: set[tuple[str, str, bool, str]] = set()
         records: list[Record] = []
@@ -290,21 +294,21 @@ class _Estimates:
     """Estimates the time left, in seconds, from finished jobs.
 
     A job is expected to take as long as the same cell and metric took before. Without such a job, its planned duration is scaled by the
-    ratio of actual to planned durations so far.
+    ratio of actual to planned durations of the same metric so far: counting FLOPs says nothing about training.
     """
 
-    def __init__(self, planned: dict[Any, float]) -> None:
+    def __init__(self, planned: dict[RecordKey, float]) -> None:
         self._planned_left_s = planned
         self._seen_s: dict[tuple[str, str, str], float] = {}
-        self._planned_done_s = 0.0
-        self._actual_done_s = 0.0
+        self._planned_done_s: dict[str, float] = {}
+        self._actual_done_s: dict[str, float] = {}
 
     def done(self, job: Job, outcome: Outcome | None) -> None:
         planned = self._planned_left_s.pop(job.key)
         if outcome is not None and outcome.duration_s is not None:
             self._seen_s[job.subject_id, job.metric, job.group] = outcome.duration_s
-            self._planned_done_s += planned
-            self._actual_done_s += outcome.duration_s
+            self._planned_done_s[job.metric] = self._planned_done_s.get(job.metric, 0.0) + planned
+            self._actual_done_s[job.metric] = self._actual_done_s.get(job.metric, 0.0) + outcome.duration_s
 
     def expected_s(self, job: Job) -> float:
         """Return the expected seconds of a remaining job, capped at its limit."""
@@ -314,8 +318,9 @@ class _Estimates:
         return sum(map(self._uncapped_s, self._planned_left_s))
 
     def _uncapped_s(self, key: RecordKey) -> float:
-        factor = self._actual_done_s / self._planned_done_s if self._planned_done_s else 1.0
         subject_id, metric, _, _, group = key
+        done_s = self._planned_done_s.get(metric, 0.0)
+        factor = self._actual_done_s[metric] / done_s if done_s else 1.0
         return self._seen_s.get((subject_id, metric, group), self._planned_left_s[key] * factor)
 
 

@@ -107,13 +107,13 @@ class RunRecords:
     def _state_now(self) -> list[tuple[int, int, int] | None]:
         """Return inode, size and modification time of plain and packed file.
 
-        None for a file that does not exist.
+        None for a file that is absent or empty: a writer that opens a new folder creates an empty file, and no record is added.
         """
         found: list[tuple[int, int, int] | None] = []
         for path in (self._path, packed_path(self._path)):
             try:
                 state = path.stat()
-                found.append((state.st_ino, state.st_size, state.st_mtime_ns))
+                found.append((state.st_ino, state.st_size, state.st_mtime_ns) if state.st_size else None)
             except (FileNotFoundError, NotADirectoryError):
                 found.append(None)
         return found
@@ -138,9 +138,9 @@ class RecordWriter:
         self.records = records or RunRecords(folder)
 
     def __enter__(self) -> Self:
-        known = self.records.are_current()
         self._file = self._open_locked()
         try:
+            known = self.records.are_current()  # asked under the lock: no other writer can append in between
             self._repair()
             if known:
                 self.records.mark_current()
@@ -271,8 +271,16 @@ def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
-    """Read each run once, however often its folder is named."""
-    return [read_run(folder) for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values()]
+    """Read several different runs.
+
+    Raises RequestError if two paths lead to one folder.
+    """
+    found: dict[Path, Path] = {}
+    for folder in map(Path, folders):
+        if folder.resolve() in found:
+            raise RequestError(f"{folder} is named twice", "name each run once")
+        found[folder.resolve()] = folder
+    return [read_run(folder) for folder in found.values()]
 
 
 def superseded(folder: Path) -> str:

@@ -29,7 +29,7 @@ from bench.running.roofline import COLUMNS as ROOFLINE
 from bench.running.roofline import roofline_of, step_flops
 from bench.running.store import StoredRun, collector_off
 from bench.running.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
-from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
+from bench.spec import MEASURED, MS_PER_S, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "
@@ -45,7 +45,6 @@ WITH_ROOFLINE = {"latency", "ceiling"}
 """The metrics needed for the roofline columns."""
 UNMEASURED = "unmeasured"
 ROWS, TIMES = "rows", "times"
-MS_PER_S = 1e3
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,12 +24,12 @@ from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.options import ITEMS_OPTIONS, fewest_tokens
 from models.layers.options import Option
 
-MOST = 4096
+MAX_SYMBOLS = 4096
 """Largest number of keys or values.
 
 With more, the shuffled keys of all items would not fit in memory.
 """
-OPTIONS = (*ITEMS_OPTIONS, Option("keys", 64, low=1, high=MOST), Option("values", 16, low=2, high=MOST))
+OPTIONS = (*ITEMS_OPTIONS, Option("keys", 64, low=1, high=MAX_SYMBOLS), Option("values", 16, low=2, high=MAX_SYMBOLS))
 
 
 def info(choice: TaskChoice) -> TaskInfo:

@@ -332,4 +332,5 @@ class Training:
         mean_loss = float(self.loss_sum) / (done * self.items_per_step)
         best = f", validation {self.epochs[-1].validation:.3f}" if self.epochs else ""
         left_s = (self.elapsed_s + running_s) / self.step * (self.recipe.epochs * self.steps_per_epoch - self.step)
-        tell(f"{self.message_prefix}epoch {len(self.epochs) + 1} of {self.recipe.epochs}, loss {mean_loss:.3f}{best}, {left_s:.0f} s left")
+        left = f", about {left_s:.0f} s left" if left_s >= 1 else ""
+        tell(f"{self.message_prefix}epoch {len(self.epochs) + 1} of {self.recipe.epochs}, loss {mean_loss:.3f}{best}{left}")

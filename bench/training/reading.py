@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from bench.tasks import Split, Splits
 from bench.training.augment import RANDAUGMENT_MAGNITUDE, Augmentation
+from models.layers.patches import cut_patches
 
 WHOLE_IMAGE_BYTES = 4 << 30
 """Largest size of float32 images to cut before training."""
@@ -54,13 +54,13 @@ class Reader:
             return self.read(examples)
         images = self._normalise(self.augmentation.before(examples.inputs))
         images, targets = self.augmentation.after(images, examples.targets)
-        return Batch(data=cut_patches(images, self.patch_side), valid=None, targets=targets)
+        return Batch(data=_patches(images, self.patch_side), valid=None, targets=targets)
 
     def read(self, examples: Examples) -> Batch:
         """Return a batch without augmentation; inputs that are already patches pass unchanged."""
         inputs = examples.inputs
         if self.patch_side is not None and inputs.ndim == 4:
-            return Batch(data=cut_patches(self._normalise(inputs), self.patch_side), valid=None, targets=examples.targets)
+            return Batch(data=_patches(self._normalise(inputs), self.patch_side), valid=None, targets=examples.targets)
         data = inputs if inputs.is_floating_point() else inputs.long()
         return Batch(data=data, valid=_valid_tokens(examples), targets=examples.targets)
 
@@ -99,6 +99,11 @@ def build_reader(
         raise ValueError(f"augment={'+'.join(augment)} needs images; this task has none")
     augmentation = Augmentation(augment, num_classes=num_classes, magnitude=magnitude) if augment else None
     return Reader(patch_side=patch_side, mean=splits.mean, spread=splits.spread, augmentation=augmentation)
+
+
+def _patches(images: Tensor, side: int) -> Tensor:
+    """Cut images into patches that are contiguous in memory."""
+    return cut_patches(images, side).contiguous()  # with one pixel per patch, the cut is a strided view
 
 
 def _valid_tokens(examples: Examples) -> Tensor | None:
@@ -155,35 +160,6 @@ def split_validation(examples: Examples, fraction: float, generator: torch.Gener
     if not held_out.any():
         raise ValueError(f"{len(strata)} training items are too few for validation: some class needs at least two items")
     return examples.select(~held_out), examples.select(held_out)
-
-
-def cut_patches(images: Tensor, patch_side: int) -> Tensor:
-    """Cut images into patches.
-
-    `(items, channels, side, side)` -> `(items, patches, channels * patch_side**2)`.
-
-    Patches are ordered row by row. Values inside a patch are ordered by channel, row, column, as in a convolution's flattened weight, so that a
-    linear layer on patches equals ViT's strided convolution (arXiv 2010.11929, Sec. 3.1). Raises ValueError if patches do not tile the images.
-    """
-    side = images.shape[-1]
-    if images.ndim != 4 or images.shape[-2] != side or side % patch_side:
-        raise ValueError(
-            f"patches of {patch_side} px do not tile images of shape {tuple(images.shape)}: sides must be equal, and multiples of {patch_side}"
-        )
-    return rearrange(images, "item channel (row y) (column x) -> item (row column) (channel y x)", y=patch_side, x=patch_side).contiguous()
-
-
-def join_patches(patches: Tensor, channels: int) -> Tensor:
-    """Join patches into images.
-
-    `(items, patches, channels * patch_side**2)` -> `(items, channels, side, side)`.
-
-    Inverse of `cut_patches`. Raises ValueError if the patches do not form square images.
-    """
-    rows, patch_side = math.isqrt(patches.shape[1]), math.isqrt(patches.shape[2] // channels)
-    if rows * rows != patches.shape[1] or channels * patch_side**2 != patches.shape[2]:
-        raise ValueError(f"patches of shape {tuple(patches.shape)} do not form square images with {channels} channels")
-    return rearrange(patches, "item (row column) (channel y x) -> item channel (row y) (column x)", row=rows, y=patch_side, x=patch_side)
 
 
 def image_size(inputs: Tensor, patch_side: int) -> tuple[int, int]:

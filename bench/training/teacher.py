@@ -7,6 +7,7 @@ to a model that must learn it (Touvron et al. 2020, arXiv:2012.12877, Sec. 3 and
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.spec import Recipe
-from bench.training.reading import join_patches
+from models.layers.patches import fold_patches
 
 STAGES = ((32,), (64, 64), (128,), (128,))
 """Channels of the convolutions, by stage; the image is halved between stages."""
@@ -47,7 +48,7 @@ class ConvolutionalNetwork(nn.Module):
         self.to(memory_format=torch.channels_last)  # takes a third less time on a CPU
 
     def forward(self, data: Tensor, _: Tensor | None = None) -> Tensor:
-        images = join_patches(data, self.channels)
+        images = fold_patches(data, self.channels, math.isqrt(data.shape[2] // self.channels))
         for number, stage in enumerate(self.stages):
             if number and images.shape[-1] >= SMALLEST_SIDE:
                 images = F.max_pool2d(images, 2)

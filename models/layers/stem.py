@@ -60,6 +60,7 @@ def grid_of(data_tokens: int) -> tuple[int, int]:
     """Return (rows, columns) of the grid that the patches fill.
 
     The grid is a square if `data_tokens` is a perfect square, otherwise as close to one as full rows allow (17 patches: 1 x 17).
+    `image_grid` makes one row of them instead; a stem reads patches that are cut already, so one model never uses both.
     """
     rows = next(rows for rows in range(math.isqrt(data_tokens), 0, -1) if data_tokens % rows == 0)
     return rows, data_tokens // rows

@@ -49,7 +49,7 @@ class Config:
     """Sizes of the convolution.
 
     `kernel_size`: tokens that each token reads, with itself in the middle; odd and at least 3.
-    `convolution`: one of `CONVOLUTIONS`; all give the same answers.
+    `convolution`: `native` or `products`; both give the same answers.
 
     Raises ValueError for an unknown value or an invalid size.
     """

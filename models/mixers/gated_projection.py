@@ -24,7 +24,7 @@ class Config:
     """Sizes and options of the gated projection.
 
     `spatial_heads`: groups of channels, each with its own spatial matrix.
-    `kernel`: formulation of the spatial projection (`models.mixers.spatial_gating`).
+    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fused`.
 
     Raises ValueError for an unknown value, or if `spatial_heads` does not divide `width`.
     """

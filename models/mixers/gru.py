@@ -29,7 +29,7 @@ class Config:
     """Sizes and options of the GRU.
 
     `bidirectional`: half of the channels are states of a second run, from the last token to the first.
-    `recurrence`: one of `RECURRENCES`; all give the same answers.
+    `recurrence`: `native` or `products`; both give the same answers.
 
     Raises ValueError for an unknown value, or for an odd width with `bidirectional`.
     """

@@ -130,12 +130,14 @@ class Config:
 
     `width`: channels in; gating=spatial returns half as many, the other forms return all.
     `heads`: number of spatial matrices.
-    `kernel`: formulation of the product. `fused` includes normalisation and gate; where it cannot run (`SpatialGating.why_fused_unsupported`),
-        `auto` takes over. `auto` never chooses `fused`, which was not measured on a GPU.
+    `kernel`: formulation of the product: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fused`. `fused` includes normalisation
+        and gate; where it cannot run (`SpatialGating.why_fused_unsupported`), `auto` takes over. `auto` never chooses `fused`, which was not
+        measured on a GPU.
     `gating`: `spatial`, u * f(v) over two halves; `linear`, f(Z); `additive`, Z + f(Z); `multiplicative`, Z * f(Z) (Sec. 2.1).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies all matrices to every channel and averages the results,
         computed as one product with the mean matrix.
-    `weight_init`: standard deviation of normally distributed W, or `default`, torch's uniform distribution of a layer with n inputs.
+    `weight_init`: standard deviation of normally distributed W (`1e-6`, `1e-3`, `0.05`), or `default`, torch's uniform distribution of a layer
+        with n inputs.
     `bias_init`: initial b, 0 or 1.
     `gate_norm`: apply LayerNorm to v.
     `toeplitz`: W is constant along each diagonal.

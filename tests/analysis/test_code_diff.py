@@ -154,7 +154,7 @@ def test_a_cell_that_failed_in_one_revision_is_a_row_with_its_reason() -> None:
     assert [cell.verdict for cell in found.cells] == ["B slower", "B: failed: ValueError: an unknown option"]
     assert found.num_compared == 1
     assert found.cells[1].num_rounds == 3
-    assert found.judge(parse_bound("latency_ms>1.05")).num_judged == 1
+    assert found.check(parse_bound("latency_ms>1.05")).num_judged == 1
 
 
 def test_a_pilot_that_failed_is_of_the_first() -> None:
@@ -175,7 +175,7 @@ def test_a_pilot_that_failed_is_of_the_first() -> None:
 )
 def test_a_bound_fails_where_it_is_passed_for_certain(text: str, ratio: float, half: float, failing: int) -> None:
     plan = plan_of()
-    found = answer(run_of({plan.cells[0].cell.cell_id: spread(ratio, half)}, plan)).judge(parse_bound(text))
+    found = answer(run_of({plan.cells[0].cell.cell_id: spread(ratio, half)}, plan)).check(parse_bound(text))
     assert (len(found.failing), found.num_judged) == (failing, 1)
 
 
@@ -183,8 +183,8 @@ def test_bounds_are_corrected_for_their_number() -> None:
     alone, many = plan_of(), plan_of(",".join(str(n) for n in range(17, 37)))
     faint, bound = spread(1.07, 0.022), Bound(column="latency_ms", above=True, value=1.05)
     ids = [planned.cell.cell_id for planned in many.cells]
-    assert answer(run_of({alone.cells[0].cell.cell_id: faint}, alone)).judge(bound).failing
-    beside = answer(run_of({**dict.fromkeys(ids, spread(1.0, 0.005)), ids[0]: faint}, many)).judge(bound)
+    assert answer(run_of({alone.cells[0].cell.cell_id: faint}, alone)).check(bound).failing
+    beside = answer(run_of({**dict.fromkeys(ids, spread(1.0, 0.005)), ids[0]: faint}, many)).check(bound)
     assert (beside.failing, beside.num_judged) == ((), 20)
 
 
@@ -213,7 +213,7 @@ def test_what_limits_the_answer_is_said(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_document_holds_every_figure() -> None:
     plan = plan_of()
     found = answer(run_of({plan.cells[0].cell.cell_id: spread(1.2, 0.01)}, plan))
-    document = json_of(found, found.judge(parse_bound("latency_ms>1.05")))
+    document = json_of(found, found.check(parse_bound("latency_ms>1.05")))
     (cell,) = document["cells"]
     assert cell["ratio_low"] < cell["ratio"] < cell["ratio_high"]
     assert (document["fail_if"], len(document["failing"]), document["num_judged"]) == ("latency_ms>1.05", 1, 1)

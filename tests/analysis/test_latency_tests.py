@@ -10,18 +10,18 @@ import pytest
 
 from bench.analysis.latency_tests import (
     FASTER,
-    LEVEL,
     MAX_DEGREES,
     NO_PRIOR,
     NOT_COMPARABLE,
+    NOT_SHOWN,
     SLOWER,
-    UNDECIDED,
     CellComparison,
     cells_past,
     compare_cells,
     compare_families,
     prior_of,
 )
+from bench.intervals import LEVEL
 from bench.spec import Settings
 
 ROUNDS, CELLS, NOISE = Settings().rounds, 50, 0.01
@@ -54,7 +54,7 @@ def test_a_regression_of_three_percent_in_one_of_fifty_cells_is_found() -> None:
 def test_two_runs_of_the_same_are_told_apart_no_more_often_than_stated(noise: Callable[[int], float]) -> None:
     draw, repeats = random.Random(11), 1000
     findings = sum(
-        any(verdict != UNDECIDED for verdict in verdicts(compare_cells(a_run(draw, noise=noise), a_run(draw, noise=noise), {})).values())
+        any(verdict != NOT_SHOWN for verdict in verdicts(compare_cells(a_run(draw, noise=noise), a_run(draw, noise=noise), {})).values())
         for _ in range(repeats)
     )
     stated = 1 - LEVEL
@@ -104,7 +104,7 @@ def test_what_cannot_be_compared_says_why() -> None:
     assert found["c3"].reason == "0 rounds in the second run; at least 2 are needed"
     assert found["c4"].reason == "1 rounds in the second run; at least 2 are needed"
     assert found["c5"].reason == "threads: 1 and 2"
-    assert found["c6"].verdict == UNDECIDED
+    assert found["c6"].verdict == NOT_SHOWN
 
 
 def test_runs_without_any_common_cell() -> None:
@@ -115,7 +115,7 @@ def test_runs_without_any_common_cell() -> None:
 
 def test_equal_readings_of_a_coarse_clock_are_no_finding() -> None:
     same = {f"c{i}": dict.fromkeys(range(ROUNDS), 1.0) for i in range(4)}
-    assert set(verdicts(compare_cells(same, same, {})).values()) == {UNDECIDED}
+    assert set(verdicts(compare_cells(same, same, {})).values()) == {NOT_SHOWN}
 
 
 def test_a_family_is_judged_by_rounds_that_all_its_cells_share() -> None:

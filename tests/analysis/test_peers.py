@@ -1,4 +1,4 @@
-"""Ours beside the peers: ratios by hand, the fastest of several, means round by round, targets judged by intervals, and what is left out."""
+"""Ours against the peers: ratios by hand, the fastest of several, means round by round, targets judged by intervals, and what is left out."""
 
 from __future__ import annotations
 
@@ -236,13 +236,14 @@ def test_a_cell_that_is_slower_is_named() -> None:
     assert (cells.answer, cells.reason) == (REFUTED, "refuted at n = 65, batch 32")
 
 
-def test_doubt_decides_nothing_timed() -> None:
+def test_doubt_decides_nothing_timed_and_leaves_equality_alone() -> None:
     standing = Made(times=STEADY).standing()
     cells, outputs = judged(standing, CELLS), judged(standing, OUTPUTS)
     noisy = withheld(cells, "Too noisy.", quick=False)
     assert (noisy.answer, noisy.reason) == (UNDECIDED, "Too noisy. Otherwise: supported.")
     assert withheld(outputs, "Too noisy.", quick=False) == outputs
-    assert withheld(outputs, "A quick run.", quick=True).answer == UNDECIDED
+    assert withheld(cells, "A quick run.", quick=True).answer == UNDECIDED
+    assert withheld(outputs, "A quick run.", quick=True) == outputs
 
 
 def test_another_part_has_no_target() -> None:
@@ -273,7 +274,7 @@ def test_a_plan_from_before_targets_is_judged_by_those_of_today() -> None:
 def test_a_plan_holds_the_bounds_of_its_targets_and_no_others() -> None:
     target, plain = targets("gMLP, infer", "infer")[MEAN], Prediction(part="gMLP, infer", arm=BEST_ARM, against="timm", expected=LOWER)
     assert from_json(Prediction, json.loads(json.dumps(to_json(target)))) == target
-    assert set(to_json(target)) - set(to_json(plain)) == {"at_most", "mean", "places"}
+    assert set(to_json(target)) - set(to_json(plain)) == {"at_most", "mean", "places", "device"}
 
 
 @pytest.mark.parametrize("reason", [{"status": "timed_out"}, {"equal": False}])

@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from bench.analysis.pool import Estimate, Pair, RandomEffects, average, estimate_of, host_of, paule_mandel, pool_runs, random_effects
+from bench.analysis.pool import (
+    CellPair,
+    MeanLogRatio,
+    RandomEffects,
+    average,
+    estimate_of,
+    host_of,
+    paule_mandel,
+    pool_runs,
+    random_effects,
+)
 from bench.running.store import read_run
 from bench.running.table import rows_of
 from bench.running.timings import Timings
@@ -26,16 +36,16 @@ KACKER = {
 """Nine laboratories (Kacker 2004, Metrologia 41); R's metafor, method PM: mean 62.4076199, error 0.3380306, tau^2 0.7053953."""
 
 
-def estimates(means: Sequence[float], variances: Sequence[float]) -> list[Estimate]:
-    return [Estimate(mean=mean, variance=variance, freedom=6) for mean, variance in zip(means, variances, strict=True)]
+def estimates(means: Sequence[float], variances: Sequence[float]) -> list[MeanLogRatio]:
+    return [MeanLogRatio(mean=mean, variance=variance, freedom=6) for mean, variance in zip(means, variances, strict=True)]
 
 
-def parts(found: Estimate | None) -> tuple[float, float, float]:
+def parts(found: MeanLogRatio | None) -> tuple[float, float, float]:
     assert found is not None
     return found.mean, found.variance, found.freedom
 
 
-def pooled(found: Sequence[Estimate]) -> RandomEffects:
+def pooled(found: Sequence[MeanLogRatio]) -> RandomEffects:
     model = random_effects(found)
     assert model is not None
     return model
@@ -98,10 +108,10 @@ def test_coverage(num: int, tau: float) -> None:
     assert num < 5 or predicted / 400 >= 0.87
 
 
-def _simulated(draw: random.Random, truth: float) -> Estimate:
+def _simulated(draw: random.Random, truth: float) -> MeanLogRatio:
     noise = draw.choice((0.01, 0.03, 0.08))
     logs = [draw.gauss(truth, noise) for _ in range(7)]
-    return Estimate(mean=statistics.fmean(logs), variance=statistics.variance(logs) / 7, freedom=6)
+    return MeanLogRatio(mean=statistics.fmean(logs), variance=statistics.variance(logs) / 7, freedom=6)
 
 
 def test_the_intervals_would_miss_without_the_spread_between_types() -> None:
@@ -124,17 +134,17 @@ def test_fewer_than_three_types_are_not_pooled_and_five_are_predicted() -> None:
 
 def test_the_estimate_of_a_run() -> None:
     timings = Timings({"a": {0: 2.0, 1: 2.2, 2: 1.8, 3: 5.0}, "b": {0: 1.0, 1: 1.0, 2: 1.0}})
-    found = estimate_of(Pair(name="a / b", first="a", second="b"), timings)
+    found = estimate_of(CellPair(name="a / b", first="a", second="b"), timings)
     logs = [math.log(2.0), math.log(2.2), math.log(1.8)]
     assert found is not None
     assert parts(found) == pytest.approx((statistics.fmean(logs), statistics.variance(logs) / 3, 2))
     assert found.ratio.low == pytest.approx(math.exp(found.mean - 4.302653 * math.sqrt(found.variance)), rel=1e-5)
-    assert estimate_of(Pair(name="", first="a", second="b"), Timings({"a": {0: 1.0}, "b": {0: 1.0}})) is None
+    assert estimate_of(CellPair(name="", first="a", second="b"), Timings({"a": {0: 1.0}, "b": {0: 1.0}})) is None
 
 
 def test_times_of_unlike_batches_are_compared_per_item() -> None:
     timings = Timings({"a": {0: 2.0, 1: 2.0}, "b": {0: 1.0, 1: 1.0}})
-    found = estimate_of(Pair(name="", first="a", second="b", batch_ratio=0.5), timings)
+    found = estimate_of(CellPair(name="", first="a", second="b", batch_ratio=0.5), timings)
     assert parts(found)[0] == pytest.approx(0.0)
 
 

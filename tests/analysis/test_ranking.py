@@ -9,7 +9,7 @@ import pandas
 import pytest
 from scipy import stats
 
-from bench.analysis.ranking import MAX_ROUNDS, Pair, Ranking, decided, rank_latency, rounds_needed
+from bench.analysis.ranking import MAX_ROUNDS, RankedModel, Ranking, decided, rank_latency, rounds_needed
 from bench.intervals import RoundMean, round_mean
 from bench.report.sections.pairs import _pair_texts
 from bench.report.sections.winners import field_text, places_text
@@ -26,7 +26,7 @@ def latency(cells: list[dict[str, Any]], rounds: pandas.DataFrame | None = None)
     return rank_latency(pandas.DataFrame(cells), ["seq_len"], Timings() if rounds is None else timings_of_rounds(rounds))[0]
 
 
-def only_pair(ranking: Ranking) -> Pair:
+def only_pair(ranking: Ranking) -> RankedModel:
     (pair,) = ranking.others
     return pair
 

@@ -20,7 +20,7 @@ from bench.analysis.significance import (
     SEEDS_LOST,
     TWO_WAY,
     UNPAIRED,
-    Difference,
+    ScoreDifference,
     Scores,
     compare_groups,
     compare_scores,
@@ -115,7 +115,7 @@ def test_two_way_by_hand() -> None:
 
 @pytest.mark.parametrize(("test", "item_parts"), [(two_way_test, [(0.125 / 12, 3)]), (unpaired_test, [(0.25 / 12, 3), (0.125 / 12, 3)])])
 def test_what_seeds_of_more_models_tell_replaces_the_two_models_own(
-    test: Callable[..., Difference], item_parts: list[tuple[float, int]]
+    test: Callable[..., ScoreDifference], item_parts: list[tuple[float, int]]
 ) -> None:
     """As by hand above, with .03 on 8 degrees of freedom for the seeds. Item means 1, .5, 1, .5 of the first and .25, .25, .5, 0 of the second."""
     first = np.array([[1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
@@ -192,7 +192,8 @@ def test_where_seeds_were_lost_nothing_is_significant() -> None:
     scores = {"a": np.ones((5, 60)), "b": np.zeros((5, 60)), "c": np.zeros((3, 60))}
     found = compare_groups(rows_of(list(scores)), scores, KEYS, planned_seeds=5)
     verdicts = {(pair.first, pair.second): (pair.significant, pair.verdict) for pair in found}
-    assert verdicts == {("a", "b"): (True, "a above b"), ("a", "c"): (False, SEEDS_LOST), ("b", "c"): (False, SEEDS_LOST)}
+    lost = (False, f"not claimed: {SEEDS_LOST}")
+    assert verdicts == {("a", "b"): (True, "a above b"), ("a", "c"): lost, ("b", "c"): lost}
     assert compare_groups(rows_of(["a", "c"]), scores, KEYS)[0].significant
 
 
@@ -229,7 +230,7 @@ def test_different_numbers_of_items_are_refused() -> None:
 
 
 @pytest.mark.parametrize("test", [two_way_test, unpaired_test, compare_scores])
-def test_a_higher_level_widens_the_interval_alone(test: Callable[..., Difference]) -> None:
+def test_a_higher_level_widens_the_interval_alone(test: Callable[..., ScoreDifference]) -> None:
     first, second = trained(np.random.default_rng(7), (1.5, 0.5), 3).values()
     usual, wide = test(first, second), test(first, second, 0.999)
     assert wide.low < usual.low < usual.high < wide.high
@@ -238,7 +239,7 @@ def test_a_higher_level_widens_the_interval_alone(test: Callable[..., Difference
 
 
 @pytest.mark.parametrize("test", [paired_t_test, mcnemar_test])
-def test_a_level_reaches_the_tests_over_items(test: Callable[..., Difference]) -> None:
+def test_a_level_reaches_the_tests_over_items(test: Callable[..., ScoreDifference]) -> None:
     first, second = pair_with(20, 10, both=30)
     usual, wide = test(first, second), test(first, second, 0.999)
     assert wide.low < usual.low < usual.high < wide.high

@@ -61,6 +61,7 @@ def test_a_clean_run_has_no_findings() -> None:
         (rows(latency_stable=[False, True]), {}, "1 of 2 latencies are unstable (gmlp n=17)", False),
         (rows(latency_stable=[False, False]), {}, "2 of 2 latencies are unstable", True),
         (rows(status=["measured", "killed"]), {}, "1 of 2 configurations were not fully measured", False),
+        (rows(status=["measured", "unmeasured"]), {}, "1 of 2 configurations were not fully measured", False),
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}}, "other work took 1.5 of 2 cores", True),
         (rows(), {"environment": {**CLEAN, "git_dirty": True}}, "the code differed", False),
         (rows(quick=True), {}, "quick run", False),

@@ -170,6 +170,21 @@ def test_where_gmlp_is_faster_and_where_not_is_named() -> None:
     assert "not significantly different at n = 65" in reason
 
 
+@pytest.mark.parametrize(
+    ("times", "match", "answer", "n"),
+    [
+        ({17: 1.5, 65: 3.0, 257: 12.0}, "params", SUPPORTED, 257),
+        ({17: 0.5, 65: 1.0, 257: 12.0}, "params", REFUTED, 65),
+        ({17: 1.5, 65: 2.0, 257: 12.0}, "params", UNDECIDED, 65),
+        ({17: 0.5, 65: 1.0, 257: 12.0}, "shape", UNDECIDED, 257),
+    ],
+)
+def test_the_ratio_shown_is_of_a_length_that_bears_out_the_answer(times: dict[int, float], match: str, answer: str, n: int) -> None:
+    verdict = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, times, match=match), seed=1))
+    assert verdict.answer == answer
+    assert [estimate.name for estimate in verdict.estimates] == [f"ratio of times at n = {n}"]
+
+
 def test_too_few_rounds_are_the_reason_that_is_given() -> None:
     reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, SLOW), rounds=3)).reason
     assert "3 rounds in common; at least 5 are needed" in reason

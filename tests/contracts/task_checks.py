@@ -16,7 +16,7 @@ from torch import Tensor
 from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, Splits
 from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE, Images, Sequences, TaskInfo
-from bench.training.reading import cut_patches
+from models.layers.patches import cut_patches
 from models.layers.shape import NO_POOL, POOLS, num_data_tokens
 
 MIDDLE = 64

@@ -1,11 +1,11 @@
-"""Figures of ours beside the peers."""
+"""Figures of our models against the peers."""
 
 from __future__ import annotations
 
 import statistics
 
 from bench import numbers
-from bench.analysis.peers import Pair, PeerComparison, both_with
+from bench.analysis.peers import PeerComparison, PeerPair, both_with
 from bench.spec import FASTEST_PEER
 from tests.docs.reading import Figures, interval_text, outcomes, ratio_of_cells, row, rows, run, span, table
 
@@ -20,7 +20,7 @@ def standing(name: str = PEERS) -> PeerComparison:
     return found
 
 
-def fastest(part: str) -> dict[tuple[int, int], Pair]:
+def fastest(part: str) -> dict[tuple[int, int], PeerPair]:
     """By n and batch size, ours against the fastest peer there."""
     return {(pair.place.seq_len, pair.place.batch_size): pair for pair in standing().fastest if pair.place.part == part}
 
@@ -43,7 +43,9 @@ def page_faults() -> str:
 
 def means() -> str:
     known = run(PEERS)
-    answers = {asked.part: verdict.answer for asked, verdict in zip(known.predictions, known.outcomes, strict=True) if asked.mean}
+    answers = {
+        asked.part: verdict.answer for asked, verdict in zip(known.predictions, known.prediction_verdicts, strict=True) if asked.mean
+    }
     lines = [[title, *(f"{mean(part)}, {answers[part]}" for part in (f"{title}, infer", f"{title}, train"))] for title in TITLES.values()]
     return table(("ours over the fastest peer, geometric mean", "inference (at most 0.6)", "training (at most 0.8)"), lines)
 

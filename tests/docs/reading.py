@@ -108,7 +108,7 @@ def exponent(name: str, shorter: int, cells: Iterable[str], column: str = "laten
 def outcomes(name: str) -> str:
     """`18 supported, 6 undecided`."""
     counts = Counter(
-        verdict.answer for verdict, asked in zip(run(name).outcomes, run(name).predictions, strict=True) if not asked.is_target
+        verdict.answer for verdict, asked in zip(run(name).prediction_verdicts, run(name).predictions, strict=True) if not asked.is_target
     )
     return ", ".join(f"{counts[answer]} {answer}" for answer in ("supported", "refuted", "undecided") if counts[answer])
 

@@ -181,7 +181,7 @@ def test_a_users_model_that_is_called_through_an_adapter_is_compared_too(monkeyp
 
 
 def test_a_gradient_of_zero_is_held_against_the_largest() -> None:
-    comparison = equality.Comparison(name="x", reference=nn.Identity(), prepare=lambda _: None, by_name=dict)
+    comparison = equality.OutputReference(name="x", reference=nn.Identity(), prepare=lambda _: None, by_name=dict)
     big, noise = torch.tensor([1.0]), torch.tensor([1e-7])
     expected = equality.Answers(outputs=big, gradients={"a": big, "b": torch.zeros(1)})
     found = dataclasses.replace(expected, gradients={"a": big, "b": noise})

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from bench import catalog
-from bench.training.reading import cut_patches as cut_beforehand
 from models.layers.patches import cut_patches, fold_patches
 from models.layers.shape import Interface, Shape, image_grid, image_sides
 
@@ -22,10 +22,21 @@ def test_patches_of_a_small_image_by_hand() -> None:
     assert cut_patches(image[:, :, :2], 2).tolist() == [[[0, 1, 4, 5], [2, 3, 6, 7]]]
 
 
-def test_colours_lie_as_they_do_beforehand() -> None:
-    images = torch.randn(2, 3, 8, 8)
-    assert torch.equal(cut_patches(images, 2), cut_beforehand(images, 2))
-    assert torch.equal(cut_patches(images.to(memory_format=torch.channels_last), 2), cut_beforehand(images, 2))
+def test_colours_of_a_patch_follow_one_another() -> None:
+    images = torch.arange(32).view(1, 2, 4, 4)
+    expected = [[0, 1, 4, 5, 16, 17, 20, 21], [2, 3, 6, 7, 18, 19, 22, 23]]
+    assert cut_patches(images, 2)[0, :2].tolist() == expected
+    assert cut_patches(images.to(memory_format=torch.channels_last), 2)[0, :2].tolist() == expected
+
+
+@pytest.mark.parametrize("patch_side", [1, 2, 4, 8])
+def test_a_linear_layer_on_patches_is_a_strided_convolution(patch_side: int) -> None:
+    torch.manual_seed(0)
+    images = torch.randn(3, 2, 8, 8, dtype=torch.float64)
+    weight = torch.randn(5, 2, patch_side, patch_side, dtype=torch.float64)
+    convolved = F.conv2d(images, weight, stride=patch_side)  # (3, 5, grid, grid)
+    projected = F.linear(cut_patches(images, patch_side), weight.flatten(1))  # (3, grid^2, 5)
+    torch.testing.assert_close(projected, convolved.flatten(2).transpose(1, 2))
 
 
 @pytest.mark.parametrize("data_tokens", [16, 17, 2])

@@ -8,8 +8,8 @@ from einops import rearrange
 from torch import Tensor
 
 from bench.flop_counter import count_with_torch
-from bench.training.reading import cut_patches
 from models import vit
+from models.layers.patches import cut_patches
 from models.layers.shape import Interface, Shape, patch_of
 from models.layers.stem import STEM_CONVOLUTIONS, ConvolutionStem, grid_of, require_stem, stage_channels
 from tests.contracts.checks import assert_close_to_largest, randomise

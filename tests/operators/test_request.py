@@ -29,8 +29,8 @@ def test_a_case_per_operator_head_width_phase_and_length() -> None:
     assert {c.heads for c in cases} == {None, 4, 2}
 
 
-def test_a_length_above_the_tokens_still_has_one_sample() -> None:
-    assert {case.batch for case in request_of(device="cpu", seq_lens=(300,), tokens=100, operators=(GATE,)).cases()} == {1}
+def test_a_length_above_the_default_tokens_still_has_one_sample() -> None:
+    assert {case.batch for case in request_of(device="cpu", seq_lens=(4097,), operators=(GATE,)).cases()} == {1}
 
 
 def test_kernels_keep_their_order_and_leave_out_operators_without_them() -> None:
@@ -61,6 +61,8 @@ def test_a_gpu_has_defaults_of_its_own_with_aligned_twins(monkeypatch: pytest.Mo
         (("--dtype", "tf32"), "--dtype tf32 needs a CUDA device", "try --dtype fp32,bf16"),
         (("--seq", "17,,33"), "'--seq': '17,,33' has an empty entry", "bench kernels --help"),
         (("--channels", "100", "--head-width", "32"), "--channels 100 is not a multiple of --head-width 32", "try --channels 256"),
+        (("--seq", "17,33", "--tokens", "20"), "--tokens 20 is less than one sample of n = 33", "try --tokens 33"),
+        (("--operators", "gate", "--head-width", "32"), "--head-width needs the operator attention", "leave --head-width out"),
         (("--threads", "0"), "Invalid value for '--threads'", "bench kernels --help"),
         (("--blocks", "1"), "Invalid value for '--blocks'", "bench kernels --help"),
         (("--cold",), "--cold flushes a GPU's L2 cache", "leave --cold out"),

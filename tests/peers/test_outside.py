@@ -147,6 +147,12 @@ def test_what_cannot_be_built_is_one_line(name: str, flags: dict[str, str], said
     assert caught.value.hint
 
 
+def test_a_model_that_refuses_its_input_says_what_it_is_called_with() -> None:
+    with pytest.raises(RequestError) as caught:
+        planned(f"{MADE}:attending", seq="17", **SIZES)
+    assert "it is called with one tensor of [batch, 17, 192]" in caught.value.hint
+
+
 def test_a_user_factory_is_called_with_what_it_names() -> None:
     plain, hidden = spec(f"{MADE}:averaging", seq="17"), spec(f"{MADE}:averaging+hidden=4", seq="17")
     assert cost_of(plain).params().at(17) == 192 * 10 + 10
@@ -202,7 +208,7 @@ def test_a_task_is_read_in_patches_folded_where_need_be(name: str) -> None:
 
 def test_folded_patches_are_the_image_that_the_model_reads() -> None:
     from bench.peers.adapter import Adapter
-    from bench.training.reading import cut_patches
+    from models.layers.patches import cut_patches
 
     model = build_model(spec("python:bench.peers.torchvision:vit", seq="17", task="cifar10", **SIZES)).eval()
     assert isinstance(model, Adapter)

@@ -235,6 +235,7 @@ def test_the_listing_prefers_a_run_of_all_parts(tmp_path: Path, monkeypatch: pyt
     [
         (("ablate",), "no question is named"),
         (("ablate", "sequence_lenght"), "did you mean sequence_length?"),
+        (("ablate", "headline", "--quick", "--seeds", "2"), "--seeds is for training, but headline trains nothing here"),
         (("ablate", "sequence_length", "--rounds", "many"), "Invalid value for '--rounds'"),
         (("ablate", "scale", "--all"), "--all answers every question, including scale"),
         (("ablate", "--all", "--out", "x"), "--out names the folder of one run, but --all makes several"),

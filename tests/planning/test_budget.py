@@ -293,7 +293,7 @@ def test_a_fixed_width_that_cannot_meet_the_budget_is_refused_with_the_nearest()
 
 
 def test_a_width_is_either_fixed_or_set_outright() -> None:
-    with pytest.raises(RequestError, match="--width sets the sizes, but --fixed-width asks for a budget"):
+    with pytest.raises(RequestError, match="--width and --fixed-width both set the width"):
         parse_request(models="vit", seq="17", width="64", fixed_width="64")
     with pytest.raises(RequestError, match="--fixed-width 64 is not a multiple of --heads 3"):
         parse_request(models="vit", seq="17", fixed_width="64", heads="3")

@@ -16,10 +16,10 @@ from bench.measure.model import generating_models
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts, check_plan
 from bench.planning.jobs import control_cell, estimated_job_seconds, estimated_seconds, estimated_step_seconds, jobs
 from bench.planning.recipe import parse_recipe
-from bench.planning.timing import uncounted_calls
+from bench.planning.timing import Pilot, uncounted_calls
 from bench.running.store import parse_plan
 from bench.serialize import to_json
-from bench.spec import Plan, Recipe, RequestError, Settings
+from bench.spec import Plan, Recipe, RequestError, Settings, Skipped
 from tests.requested import parse_request
 
 
@@ -41,6 +41,14 @@ def test_the_plan_id_is_of_the_work_alone() -> None:
     plan = planned()
     assert dataclasses.replace(plan, name="other", command="x", created="y").plan_id == plan.plan_id
     assert planned(seed=1).plan_id != plan.plan_id
+
+
+def test_a_skip_reworded_is_the_same_plan() -> None:
+    skipped = Skipped(model="vit", seq_len=17, budget=1000, reason="too small")
+    plan = dataclasses.replace(planned(), skipped=(skipped,))
+    assert dataclasses.replace(plan, skipped=(dataclasses.replace(skipped, reason="no shape is as small"),)).plan_id == plan.plan_id
+    assert dataclasses.replace(plan, skipped=(dataclasses.replace(skipped, seq_len=65),)).plan_id != plan.plan_id
+    assert dataclasses.replace(plan, skipped=()).plan_id != plan.plan_id
 
 
 def test_axes_multiply_but_a_model_without_attention_has_one_kernel() -> None:
@@ -102,7 +110,7 @@ def test_a_plan_says_how_far_canonical_sizes_are_moved() -> None:
 
 
 def test_variants_are_sized_as_published() -> None:
-    plan = planned(models="gmlp-s,deit-ti", seq="", params="1M")
+    plan = planned(models="gmlp-s,deit-ti", seq="", params="")
     assert [(p.cell.model.name, p.cell.model.shape.seq_len, p.sizing.params) for p in plan.cells] == [
         ("gmlp-s", 196, 19_422_656),
         ("deit-ti", 197, 5_717_416),
@@ -111,7 +119,7 @@ def test_variants_are_sized_as_published() -> None:
 
 
 def test_outright_sizes_need_no_budget() -> None:
-    plan = planned(models="vit,gmlp", seq="65", params="1M", width="64", depth="2", ffn_width="160")
+    plan = planned(models="vit,gmlp", seq="65", params="", width="64", depth="2", ffn_width="160")
     sizes = [(p.cell.model.shape.width, p.cell.model.shape.depth, p.cell.model.shape.ffn_width) for p in plan.cells]
     assert sizes == [(64, 2, 160)] * 2
     assert [p.sizing.heads for p in plan.cells] == [2, None]
@@ -210,11 +218,11 @@ def test_dropout_where_a_model_has_none_is_refused_when_planned() -> None:
 
 def with_recipe(recipe: str, **flags: Any) -> Plan:
     request = parse_request(**{"seq": "17", "params": "250k", **flags})
-    return build_plan(request, settings=Settings(), recipe=parse_recipe(recipe), device="cpu")
+    return build_plan(request, settings=Settings(), recipe=Recipe(**dict[str, Any](parse_recipe(recipe))), device="cpu")
 
 
 def test_a_model_that_drops_nowhere_is_told_so() -> None:
-    flags = {"models": "kernel_regression", "width": "8", "seq": "16", "params": "1M", "task": "curve_fitting"}
+    flags = {"models": "kernel_regression", "width": "8", "seq": "16", "params": "", "task": "curve_fitting"}
     with pytest.raises(RequestError, match=r"dropout=0.1 at embedding: kernel_regression has no dropout"):
         with_recipe("dropout=0.1", **flags)
 
@@ -241,7 +249,7 @@ def test_sizes_fit_what_a_mixer_asks_of_the_width() -> None:
     with pytest.raises(RequestError, match="at width 64: width must be a multiple of spatial_heads: 64 is not a multiple of 3"):
         planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", fixed_width="64")
     with pytest.raises(RequestError, match="width must be a multiple of spatial_heads: 64 is not"):
-        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", params="1M", width="64")
+        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", params="", width="64")
 
 
 def test_heads_that_an_option_does_not_allow_are_refused() -> None:
@@ -378,6 +386,8 @@ def test_a_job_that_takes_turns_lasts_as_long_as_its_warm_up_and_its_bursts(devi
     warm_s = min(8 * step_s, 2 * step_s + 0.5)
     bursts_s = job.num_blocks * (job.num_calls + uncounted_calls(device, step_s)) * step_s
     assert estimated_job_seconds(job, plan.cells[0], plan) == pytest.approx({"cpu": 0.1, "cuda": 0.8}[device] + warm_s + bursts_s)
+    pilots = {plan.cells[0].cell.cell_id: Pilot(call_s=3 * step_s)}
+    assert estimated_job_seconds(job, plan.cells[0], plan, pilots) > 2 * bursts_s
 
 
 def test_on_cuda_the_first_compilation_and_the_window_of_energy_are_counted() -> None:
@@ -446,7 +456,7 @@ def of_arms(**arms: dict[str, str]) -> Plan:
     requests = {}
     for name, flags in arms.items():
         wanted = {"models": "vit", "params": "250k", "seq": "17", "task": "digits", "metrics": "params,accuracy", **flags}
-        recipe = parse_recipe(wanted.pop("recipe", ""))
+        recipe = Recipe(**dict[str, Any](parse_recipe(wanted.pop("recipe", ""))))
         requests[name] = dataclasses.replace(parse_request(**wanted), recipe=recipe)
     part = PartRequest(name="p", arms=requests, baseline=next(iter(arms)), facts={"plain": {"known": "yes"}})
     return build_plan_of_parts([part], settings=Settings(seeds=2), recipe=Recipe(), device="cpu")

@@ -37,23 +37,31 @@ EVERY_KEY: dict[str, tuple[str, Any]] = {
 }
 
 
+def recipe_of(text: str) -> Recipe:
+    return Recipe(**dict[str, Any](parse_recipe(text)))
+
+
+def test_a_value_that_is_the_default_is_known_to_be_typed() -> None:
+    assert parse_recipe("epochs=10") == (("epochs", Recipe().epochs),)
+
+
 def test_no_text_is_the_default_recipe() -> None:
-    assert parse_recipe("") == Recipe()
+    assert recipe_of("") == Recipe()
 
 
 def test_every_key_can_be_set_alone_and_all_together() -> None:
     assert set(EVERY_KEY) == {f.name for f in dataclasses.fields(Recipe)}
     for key, (text, value) in EVERY_KEY.items():
-        assert parse_recipe(f"{key}={text}") == dataclasses.replace(Recipe(), **{key: value})
-    together = parse_recipe(", ".join(f"{key}={text}" for key, (text, _) in EVERY_KEY.items()))
+        assert recipe_of(f"{key}={text}") == dataclasses.replace(Recipe(), **{key: value})
+    together = recipe_of(", ".join(f"{key}={text}" for key, (text, _) in EVERY_KEY.items()))
     assert together == Recipe(**{key: value for key, (_, value) in EVERY_KEY.items()})
     assert from_json(Recipe, to_json(together)) == together
 
 
 def test_every_augmentation_can_be_asked_for_and_none() -> None:
-    assert parse_recipe(f"augment={'+'.join(AUGMENTATIONS)}").augment == AUGMENTATIONS
-    assert parse_recipe("augment=none").augment == ()
-    assert parse_recipe("compile=false").compile is False
+    assert recipe_of(f"augment={'+'.join(AUGMENTATIONS)}").augment == AUGMENTATIONS
+    assert recipe_of("augment=none").augment == ()
+    assert recipe_of("compile=false").compile is False
 
 
 @pytest.mark.parametrize(
@@ -95,15 +103,15 @@ def test_every_augmentation_can_be_asked_for_and_none() -> None:
 )
 def test_what_is_wrong_is_refused_by_name_with_a_hint(text: str, problem: str) -> None:
     with pytest.raises(RequestError) as refused:
-        parse_recipe(text)
+        recipe_of(text)
     assert problem in f"{refused.value} {refused.value.hint}"
     assert refused.value.hint
 
 
 def test_zeros_may_be_written_in_any_way_and_augmentations_in_any_order() -> None:
-    assert parse_recipe("weight_decay=0.00,dropout=0e0").weight_decay == 0.0
-    assert parse_recipe("learning_rate=.001").learning_rate == 0.001
-    assert parse_recipe("augment=flip+crop+flip") == parse_recipe("augment=crop+flip")
+    assert recipe_of("weight_decay=0.00,dropout=0e0").weight_decay == 0.0
+    assert recipe_of("learning_rate=.001").learning_rate == 0.001
+    assert recipe_of("augment=flip+crop+flip") == recipe_of("augment=crop+flip")
 
 
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe(learning_rate=1 / 300, weight_decay=0.0), Recipe(epochs=20_000)])
@@ -158,14 +166,14 @@ def test_what_can_be_done_passes() -> None:
 
 
 def test_what_a_recipe_changes_can_be_typed_again() -> None:
-    base = parse_recipe("epochs=4,dropout=0.2,augment=flip,compile=true")
+    base = recipe_of("epochs=4,dropout=0.2,augment=flip,compile=true")
     for key, (text, value) in EVERY_KEY.items():
         changed = dataclasses.replace(base, **{key: value})
         told = recipe_changes(changed, base)
         assert (told == "") == (changed == base), key
         if told:
             assert told.partition("=")[0] == key
-            again = dataclasses.replace(base, **{key: getattr(parse_recipe(told), key)})
+            again = dataclasses.replace(base, **{key: getattr(recipe_of(told), key)})
             assert again == changed, text
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from bench import catalog
 from bench.measure.model import config_of, cost_of, is_stepwise
 from bench.planning.request import parse_model
 from bench.planning.sizing import resolve_models
@@ -51,6 +53,27 @@ def test_an_old_plan_costs_what_it_did() -> None:
 @pytest.mark.parametrize(("text", "stepwise"), [("metaformer+mixer=gru", True), ("metaformer", False), ("vit", False)])
 def test_only_what_takes_steps_is_counted_at_small_lengths(text: str, stepwise: bool) -> None:
     assert is_stepwise(spec(text)) is stepwise
+
+
+WORDS = {
+    **{f"{family}+": family for family in catalog.names("families")},
+    **{f"metaformer+mixer={mixer}:": mixer for mixer in catalog.names("mixers") if mixer != "spatial_gating"},
+}
+"""How an option is typed, and the plugin that has it. A MetaFormer takes no spatial_gating, which may halve the width."""
+
+
+@pytest.mark.parametrize("start", WORDS)
+def test_every_option_is_listed_with_the_words_that_it_allows(start: str) -> None:
+    kind = "mixers" if start.endswith(":") else "families"
+    texts = catalog.option_texts(WORDS[start], kind)
+    for option in catalog.options(WORDS[start], kind):
+        assert texts[option.name]
+        if isinstance(option.default, str):
+            with pytest.raises(ValueError, match=rf"{option.name} must be one of .*, not '\?'") as refused:
+                config_of(spec(f"{start}{option.name}=?"))
+            allowed = str(refused.value).partition("must be one of ")[2].partition(", not ")[0].split(", ")
+            named = ["bench list mixers"] if option.name == "mixer" else allowed
+            assert [word for word in named if not re.search(rf"(?<!\w){re.escape(word)}(?!\w)", texts[option.name])] == []
 
 
 @pytest.mark.parametrize(

@@ -325,6 +325,17 @@ def test_what_is_estimated_without_records_has_the_same_groups() -> None:
     assert {g.name for g in groups_of(plan)} == {g.name for g in groups_of(plan, pilot_records(plan))}
 
 
+@pytest.mark.parametrize(("call_s", "num_blocks"), [(0.2, 3), (0.05, 3), (0.02, 6), (0.001, 11)])
+def test_a_quick_run_has_the_blocks_that_fit_its_sampling_time_and_at_least_three(call_s: float, num_blocks: int) -> None:
+    plan = planned(Settings(rounds=3, quick=True, sample_s=0.25, limit_s=20.0))
+    outcome = Outcome(status=MEASURED, values={"call_s": call_s, "peak_bytes": 1, "available_bytes": None})
+    records = [dataclasses.replace(record, outcome=outcome) for record in pilot_records(plan)]
+    (quick,) = groups_of(plan, records)
+    (full,) = groups_of(dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, quick=False)), records)
+    assert quick.num_blocks == num_blocks
+    assert full.num_blocks == max(5, num_blocks)
+
+
 def test_arms_of_an_ablation_take_turns() -> None:
     request = parse_request(models="gmlp", seq="17", **SIZES)
     arms = {name: dataclasses.replace(request, models=parse_request(models=name, seq="17", **SIZES).models) for name in ("gmlp", "vit")}

@@ -115,8 +115,16 @@ def test_a_latency_is_never_compared_across_workloads(make_data: Callable[..., S
 
 def test_one_seed_says_so_everywhere(data: Study) -> None:
     found = found_in(data, num_seeds=1)
-    assert "one seed: other seeds may differ" in " ".join(notes(found))
+    assert "One seed: other seeds may differ." in notes(found)
     assert not any(entry["significant"] for entry in json_of(found)["comparisons"])
+
+
+def test_a_quick_run_is_marked_in_text_page_and_json(make_small: Callable[..., Study], tmp_path: Path) -> None:
+    quick, full = (found_in(make_small(quick=is_quick)) for is_quick in (True, False))
+    for found, words in ((quick, True), (full, False)):
+        assert ("Quick run: measure without --quick before drawing conclusions." in notes(found)) is words
+        assert ("Quick run: " in write_comparison(found, tmp_path).read_text()) is words
+        assert json_of(found)["quick"] is words
 
 
 def test_titles_of_the_tables(data: Study) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -113,11 +114,12 @@ def test_nothing_to_compare_is_said(tmp_path: Path, answer: Answer) -> None:
     assert "nothing else differs" in out
 
 
-def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, answer: Answer) -> None:
-    assert answer("compare", before, before, "--x", "params")[0] == 2
-    assert answer("diff", before, before, "--markdown", "--json")[0] == 2
-    assert answer("diff", before, before, "--fail-if", "")[0] == 2
-    assert answer("diff", before, before, "--out", before / "plan.json")[0] == 2
+def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = shutil.copytree(before, tmp_path / "after")
+    assert answer("compare", before, after, "--x", "params")[0] == 2
+    assert answer("diff", before, after, "--markdown", "--json")[0] == 2
+    assert answer("diff", before, after, "--fail-if", "")[0] == 2
+    assert answer("diff", before, after, "--out", before / "plan.json")[0] == 2
 
 
 def test_families_are_summed_up(before: Path, tmp_path: Path, answer: Answer) -> None:
@@ -276,7 +278,8 @@ def test_one_run_has_no_bound_and_runs_without_common_cells_are_refused(before: 
     assert "gmlp n=17 differs in width" in err
 
 
-def test_a_run_against_itself_shows_nothing(before: Path, answer: Answer) -> None:
-    code, out, _ = answer("diff", before, before, "--json", "--fail-if", "latency_ms>1.0")
+def test_a_run_against_its_copy_shows_nothing(before: Path, tmp_path: Path, answer: Answer) -> None:
+    copy = shutil.copytree(before, tmp_path / "copy")
+    code, out, _ = answer("diff", before, copy, "--json", "--fail-if", "latency_ms>1.0")
     assert code == 0
     assert set(verdicts(out).values()) == {"no difference shown"}

@@ -126,7 +126,7 @@ def test_the_question_and_its_answer_come_first(text: str) -> None:
 
 
 def test_every_prediction_stands_with_its_outcome(make_data: MakeData) -> None:
-    higher, equal, missing = claim_lines(made(make_data).outcomes)
+    higher, equal, missing = claim_lines(made(make_data).prediction_verdicts)
     assert (higher.answer, equal.answer, missing.answer) == ("supported", "supported", "undecided")
     assert higher.text == f"{TRAINED}, vit against gmlp: accuracy higher by more than 0.01"
     assert all(word in higher.figure for word in ("n = 17: +0.", "n = 65: +0."))
@@ -251,7 +251,7 @@ def test_a_run_without_effects_has_no_figure(make_data: MakeData) -> None:
 
 def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
     study = made(make_data, quick=True, num_seeds=1)
-    assert {outcome.answer for outcome in study.outcomes} == {"undecided"}
+    assert {verdict.answer for verdict in study.prediction_verdicts} == {"undecided"}
     found = [effect for effect in study.effects if effect.measure.name == "accuracy"]
     assert found
     assert not any(effect.shown for effect in found)
@@ -261,14 +261,14 @@ def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
 def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> None:
     control = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
     study = dataclasses.replace(made(make_data), control=control)
-    assert [outcome.answer for outcome in study.outcomes] == ["supported", "undecided", "undecided"]
-    assert study.outcomes[1].reason.endswith("Otherwise: supported.")
+    assert [verdict.answer for verdict in study.prediction_verdicts] == ["supported", "undecided", "undecided"]
+    assert study.prediction_verdicts[1].reason.endswith("Otherwise: supported.")
 
 
 def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
     study = make_data(models=("vit",), lengths=(17,))
     assert effect_blocks(study) == ()
-    assert study.outcomes == []
+    assert study.prediction_verdicts == []
 
 
 def effect(arm: str, measure: str, low: float, estimate: float, high: float, *, exact: bool = False, **place: Any) -> Effect:

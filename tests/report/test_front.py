@@ -119,7 +119,7 @@ def test_json_is_one_document(tmp_path: Path, answer: Answer) -> None:
     code, out, _ = answer(str(run), "--x", "latency_ms", "--json")
     data = json.loads(out)
     assert code == 0
-    assert list(data) == ["run", "x", "y", "front", "comparisons"]
+    assert list(data) == ["run", "quick", "x", "y", "front", "comparisons"]
     assert (data["run"], data["x"], data["y"]) == (str(run), "latency_ms", "accuracy")
     assert len(data["comparisons"]) == 6
     assert {(c["first"]["label"], c["second"]["label"]) for c in data["comparisons"] if c["significant"]} == {
@@ -178,7 +178,7 @@ def test_a_run_without_training_and_one_with_a_single_model_are_refused(tmp_path
     alone = write_run(tmp_path / "alone", planned(models="vit"))
     code, _, err = answer(str(alone))
     assert code == 2
-    assert "only one trained model" in err
+    assert "no two trained models" in err
 
 
 def stored(plan: Plan, outcome: Callable[[Job], Outcome | None] = outcome_of) -> StoredRun:

@@ -25,7 +25,7 @@ from bench.report.sections.answer import answer_sentences
 from bench.report.sections.peers import peer_blocks, peer_json
 from bench.report.sections.verdicts import claim_lines, verdicts_json
 from bench.report.write import write_report
-from bench.spec import FASTEST_PEER, Part, PlannedArm, PlannedCell, Question
+from bench.spec import FASTEST_PEER, Part, PlannedArm, PlannedCell, Question, Settings
 from tests.report.conftest import MakeData, page_text
 from tests.timed import timings_of_rounds
 
@@ -126,8 +126,8 @@ def found(study: Study) -> tuple[Block, ...]:
 
 @pytest.fixture(scope="module")
 def section(found: tuple[Block, ...]) -> str:
-    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Beside the peers", blocks=found),))
-    return to_markdown(document).split("## Beside the peers\n")[1]
+    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Comparison with peers", blocks=found),))
+    return to_markdown(document).split("## Comparison with peers\n")[1]
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_the_targets_are_among_the_predictions(study: Study) -> None:
     assert means.startswith("Our time over the fastest peer's, geometric mean: gMLP 0.50")
     assert shown == "Ours is shown to be faster in 23 of 24 configurations."
     assert counted == "Of 12 predictions 8 are supported, 2 are refuted and 2 are undecided."
-    lines = {line.text: line for line in claim_lines(study.outcomes)}
+    lines = {line.text: line for line in claim_lines(study.prediction_verdicts)}
     wrong = lines["gMLP, infer, every arm against ours, eager: output error at most 1e-05 in every configuration"]
     assert (wrong.answer, wrong.figure) == ("refuted", "largest of 30 configurations: 3.0e-01")
     slow = lines["gMLP, train, ours, best engine against the fastest peer: latency ratio at most 1 in every configuration"]
@@ -235,10 +235,28 @@ def test_the_title_of_the_figure_has_the_range_of_the_means(study: Study, make_d
 def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
     noisy = {"ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False}
     doubted = dataclasses.replace(made(make_data, phases=["infer"]), control=noisy)
-    answers = {(verdict.claim.metric, verdict.answer) for verdict in doubted.outcomes}
+    answers = {(verdict.claim.metric, verdict.answer) for verdict in doubted.prediction_verdicts}
     assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
     (cells,) = [block for block in section_of(doubted) if isinstance(block, TableBlock) and "p (Holm)" in block.table.headers]
     assert "excludes 1" in cells.caption
+
+
+def test_a_quick_run_still_reports_outputs_that_differ(make_data: MakeData) -> None:
+    whole = made(make_data, phases=["infer"])
+    quick = dataclasses.replace(whole, plan=dataclasses.replace(whole.plan, settings=Settings(quick=True)))
+    answers = {(verdict.claim.metric, verdict.answer) for verdict in quick.prediction_verdicts}
+    assert answers == {("latency_ms", "undecided"), ("output_error", "supported"), ("output_error", "refuted")}
+
+
+def test_targets_for_a_cpu_are_left_out_on_a_gpu(make_data: MakeData) -> None:
+    found = made(make_data, phases=["infer"])
+    cells = [
+        dataclasses.replace(p, cell=dataclasses.replace(p.cell, workload=dataclasses.replace(p.cell.workload, device="cuda")))
+        for p in found.plan.cells
+    ]
+    on_gpu = dataclasses.replace(found, plan=dataclasses.replace(found.plan, cells=tuple(cells)))
+    assert len(found.prediction_verdicts) == 6
+    assert on_gpu.prediction_verdicts == []
 
 
 def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: MakeData) -> None:

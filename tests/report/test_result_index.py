@@ -10,7 +10,7 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import study
-from bench.report.result_index import PAGE, entries_of, index_text
+from bench.report.result_index import PAGE, entries_of, index_text, write_index
 from bench.report.write import write_report
 from bench.running.store import NOTES, is_stored, read_run, superseded
 from bench.spec import PLAN, RequestError
@@ -92,9 +92,30 @@ def test_wrong_notes_are_refused(notes: str, message: str, results: Path) -> Non
         entries_of(results)
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="there is no folder"):
-        index_text(tmp_path / "nowhere")
+def test_a_folder_without_runs_is_refused_and_left_as_it_is(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    refused = {
+        tmp_path / "nowhere": ("there is no folder", "results"),
+        tmp_path / "notes": ("holds no runs", "results"),
+        results / FIRST: ("holds no runs", str(results)),
+    }
+    for folder, (message, example) in refused.items():
+        with pytest.raises(RequestError, match=message) as caught:
+            write_index(folder)
+        assert caught.value.hint.endswith(f"bench index {example}")
+    assert not [folder for folder in refused if (folder / PAGE).exists()]
+
+
+def test_only_a_page_of_its_own_is_replaced(results: Path) -> None:
+    (results / PAGE).write_bytes(b"# My notes \xff\n")
+    with pytest.raises(RequestError, match="would be lost"):
+        write_index(results)
+    assert (results / PAGE).read_bytes() == b"# My notes \xff\n"
+    (results / PAGE).unlink()
+    write_index(results)
+    shutil.rmtree(results / SECOND)
+    write_index(results)
+    assert SECOND not in (results / PAGE).read_text()
 
 
 @pytest.mark.parametrize(("facts", "text"), [({"part": "times"}, "times"), ({}, "all of it")])

@@ -54,6 +54,20 @@ def test_exact_sequences_and_perplexity_stand_beside_the_accuracy_where_there_ar
     assert not {"exact sequences", "perplexity"} & set(headers)
 
 
+def test_the_summary_marks_unstable_times_and_names_the_reference_once(make_data: MakeData) -> None:
+    def change(rows: pandas.DataFrame) -> None:
+        rows.loc[0, "latency_stable"] = False
+        rows.loc[1, "status"] = "failed"
+        rows.loc[1, ["ratio", "ratio_low", "ratio_high"]] = [1.2, 1.1, 1.3]
+        rows.loc[1, "ratio_to"] = "gmlp n=17"
+
+    first, second = as_dicts(summary_table(prepare(make_data(models=["gmlp", "vit"], lengths=[17], change=change).rows)))
+    assert first["latency"].startswith("~")
+    assert second["latency / gmlp's"] == "1.20 [1.10, 1.30]"
+    assert (first["status"], second["status"]) == ("", "failed")
+    assert "status" not in summary_table(prepare(make_data().rows)).headers
+
+
 def test_no_column_at_all_and_nullable_integers_are_fine() -> None:
     frame = prepare(pandas.DataFrame({"model": ["gmlp"], "seq_len": pandas.array([None], dtype="Int64"), "status": ["failed"]}))
     assert summary_table(frame).rows == (("gmlp", "", "failed"),)

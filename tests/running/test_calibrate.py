@@ -58,3 +58,7 @@ def test_a_process_of_its_own_measures_all_three() -> None:
 )
 def test_a_run_is_timed_by_what_it_repeats(metrics: str, timed: bool) -> None:
     assert needs_short_ceilings(planned(metrics)) is timed
+
+
+def test_a_quick_run_measures_ceilings_in_its_rounds_only() -> None:
+    assert needs_short_ceilings(planned(quick=True)) is False

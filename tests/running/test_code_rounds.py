@@ -12,13 +12,13 @@ from bench.console import say
 from bench.planning.build import build_plan
 from bench.running import code_rounds
 from bench.running.code_run import CONTROL, FIRST, SECOND, CodeRun
-from bench.running.revision_member import Code
+from bench.running.revision_member import RevisionCode
 from bench.running.revisions import Revision
 from bench.running.signals import Stop
 from bench.spec import MEASURED, Job, Outcome, Recipe, Settings
 from tests.requested import parse_request
 
-CODES = tuple(Code(tree=Path(name), compiled=Path(f"{name}-compiled")) for name in ("a", "b"))
+CODES = tuple(RevisionCode(tree=Path(name), compiled=Path(f"{name}-compiled")) for name in ("a", "b"))
 SEQS, ROUNDS = (17, 18, 19), 4
 PILOT = {"call_s": 0.01, "first_call_s": 0.1, "peak_bytes": 100, "available_bytes": 1000}
 
@@ -29,7 +29,7 @@ class FakeMember:
     done: list[tuple[str, str, int, int]]
     fails: tuple[int, str]
 
-    def __init__(self, job: Job, code: Code) -> None:
+    def __init__(self, job: Job, code: RevisionCode) -> None:
         self.job, self.code = job, code
         self.outcome: Outcome | None = None
         self.bursts = 0
@@ -70,7 +70,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int, int]]:
 
 
 def pilot_answers(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, done: list[tuple[str, str, int, int]]) -> None:
-    def run_alone(job: Job, code: Code) -> Outcome:
+    def run_alone(job: Job, code: RevisionCode) -> Outcome:
         done.append((job.metric, code.tree.name, job.cell.model.shape.seq_len, job.repeat))
         return outcome
 

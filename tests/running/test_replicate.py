@@ -122,7 +122,7 @@ def test_a_host_without_a_type_is_measured_with_a_warning(answer: Answer, measur
 def test_a_dry_run_measures_nothing(answer: Answer, measured: list[Plan]) -> None:
     code, out, _ = answer("--dry-run")
     assert (code, measured) == (0, [])
-    assert "gmlp-s" in out
+    assert "gMLP-S; DeiT-S" in out
 
 
 def test_a_small_replicate_is_measured_into_its_folder(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:

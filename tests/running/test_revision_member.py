@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.running.revision_member import Code, RevisionMember, run_alone
+from bench.running.revision_member import RevisionCode, RevisionMember, run_alone
 from bench.running.revisions import OWN_FOLDER
 from bench.spec import MEASURED, Job, Settings
 from tests.processes import processes_that_inherited
@@ -47,14 +47,14 @@ def are_gone(mark: str) -> bool:
     return processes_that_inherited(mark) == []
 
 
-def code_that(behaviour: str, folder: Path) -> Code:
+def code_that(behaviour: str, folder: Path) -> RevisionCode:
     """A tree whose `bench.running.turns` reads the job, then does this."""
     running = folder / "tree" / "bench" / "running"
     running.mkdir(parents=True)
     for package in (running.parent, running):
         (package / "__init__.py").touch()
     (running / "turns.py").write_text(SCRIPT.replace("{behaviour}", behaviour))
-    return Code(tree=folder / "tree", compiled=folder / "compiled")
+    return RevisionCode(tree=folder / "tree", compiled=folder / "compiled")
 
 
 def patient(seconds: float) -> Job:

@@ -69,11 +69,22 @@ def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_r
 
 
 @pytest.mark.usefixtures("in_tmp")
+def test_fast_counts_do_not_shorten_the_time_left_of_slow_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_jobs_end(monkeypatch, lambda job: dataclasses.replace(measured(job), duration_s=1e-6 if job.metric == "params" else 5.0))
+    progress = Silent()
+    runner.execute(planned(metrics="params,latency"), Path("run"), progress, executor="inline")
+    assert all(left_s > 0 for left_s in progress.left_s[:-1])
+    assert progress.left_s[1] > 0.5 * progress.left_s[0]  # both are counts; all rounds are ahead
+
+
+@pytest.mark.usefixtures("in_tmp")
 def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, folder = planned(), Path("mine")
     runner.execute(plan, folder, Silent(), executor="inline")
     with pytest.raises(RequestError, match="another plan"):
         runner.execute(planned(batch="2"), folder, Silent(), executor="inline")
+    with pytest.raises(RequestError, match="another plan"):
+        choose_folder(planned(batch="2"), folder, TODAY)
     true_facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
     monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "cpu_model": "another"})
     with pytest.raises(RequestError, match="another cpu_model"):
@@ -259,6 +270,24 @@ def test_what_another_process_wrote_is_read(tmp_path: Path) -> None:
         writer.append(second)
     assert records.are_current()
     assert records.read() == tuple(store.read_records(tmp_path / RECORDS)) == (first, second)
+
+
+def test_a_record_that_another_process_wrote_just_before_the_lock_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned()
+    store.start_run(tmp_path, plan, {})
+    record = runner.record_of(jobs(plan)[0], Outcome(status="measured"), {"environment_id": "e", "code_version": "v"})
+    records, open_locked = RunRecords(tmp_path), RecordWriter._open_locked
+    assert records.read() == ()
+
+    def after_another(writer: RecordWriter) -> Any:
+        monkeypatch.undo()
+        with RecordWriter(tmp_path) as other:
+            other.append(record)
+        return open_locked(writer)
+
+    monkeypatch.setattr(RecordWriter, "_open_locked", after_another)
+    with RecordWriter(tmp_path, records=records) as writer:
+        assert writer.records.read() == (record,)
 
 
 def test_a_file_is_no_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

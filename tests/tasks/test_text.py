@@ -163,5 +163,5 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\xff\xfe\x00broken")
     with pytest.raises(RequestError, match="cannot be read"):
         require_data(f"text:{tmp_path / name}")
-    with pytest.raises(RequestError, match="there is no file"):
+    with pytest.raises(RequestError, match="there is no such file"):
         require_data(f"text:{tmp_path / 'absent' / name}")

@@ -22,8 +22,9 @@ from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData, load_training_data
 from bench.training.distillation import TEACHER_RECIPE, train_teacher, train_with_teacher
 from bench.training.loop import DivergedError, Training, TrainResult, train
-from bench.training.reading import Examples, Reader, cut_patches, image_size, join_patches
+from bench.training.reading import Examples, Reader, image_size
 from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, distillation_loss, forward_flops, learning_flops
+from models.layers.patches import cut_patches
 from models.layers.shape import Interface, Shape
 from tests.training.resumable import IDENTITY, NUM_CLASSES, NUM_HELD_OUT, NUM_LEARNED, NUM_TEST, PATCH_SIDE, SEED, made_images
 
@@ -79,16 +80,12 @@ def test_a_batch_of_one_can_be_learned_from_at_any_side(side: int) -> None:
 
 @pytest.mark.parametrize("patch_side", [1, 2, 4, 8])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_joined_patches_are_the_images_that_were_cut(channels: int, patch_side: int) -> None:
+def test_the_teacher_sees_the_images_that_were_cut(channels: int, patch_side: int) -> None:
     images = torch.rand(2, channels, 8, 8)
-    assert torch.equal(join_patches(cut_patches(images, patch_side), channels), images)
-    assert image_size(cut_patches(images, patch_side), patch_side) == image_size(images, patch_side) == (channels, 8)
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 16), (2, 4, 15), (2, 4, 18)])
-def test_what_makes_no_image_is_not_joined(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="do not form square images with 3 channels"):
-        join_patches(torch.rand(shape), 3)
+    patches, network = cut_patches(images, patch_side), ConvolutionalNetwork(channels, 2).eval()
+    assert torch.equal(network(patches), network(cut_patches(images, 8)))
+    assert not torch.equal(network(patches), network(cut_patches(images.flip(-1), 8)))
+    assert image_size(patches, patch_side) == image_size(images, patch_side) == (channels, 8)
 
 
 def test_the_soft_loss_is_the_formula_of_the_paper() -> None:

@@ -26,7 +26,7 @@ WITH_GRAPHS = ("reduce-overhead", "max-autotune")
 class Config:
     """Options of torch.compile.
 
-    `mode`: its mode.
+    `mode`: `default`, `reduce-overhead`, `max-autotune` or `max-autotune-no-cudagraphs`.
     `freeze`: weights become constants, which may be packed and folded; inference only.
     `channels_last`: convolutions use the channels-last layout.
     """

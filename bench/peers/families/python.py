@@ -21,6 +21,7 @@ from bench.peers import counted
 from bench.peers.adapter import adapted, unadapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import LIBRARIES, missing_library, read_arguments
+from bench.peers.published import SIZES
 from bench.progress import tell
 from bench.spec import ModelSpec, OptionValue, RequestError
 from bench.tasks._info import info_of
@@ -30,7 +31,6 @@ from models.layers.shape import Interface, Shape, num_data_tokens, require_one_o
 COUNTED = True
 USES_HEADS = True
 REFERENCE_OPTIONS: dict[str, str] = {}
-SIZES = ("width", "depth", "heads", "ffn_width")
 REQUIRED_SIZES = ("width", "ffn_width")
 INTERFACE_WORDS = ("input", "patch_dim", "num_classes", "vocab_size")
 SIZE_FLAGS = "--width 192 --depth 6 --heads 6 --ffn-width 768"

@@ -5,7 +5,6 @@ Source: Wightman, github.com/huggingface/pytorch-image-models.
 
 from __future__ import annotations
 
-import difflib
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from bench.peers import counted
 from bench.peers.adapter import adapted, unadapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.libraries import library
-from bench.peers.published import Facts, PublishedConfig, image_arguments, published_spec, require_images
+from bench.peers.published import Facts, PublishedConfig, image_arguments, published_spec, require_images, unknown_model
 from bench.peers.timm import PUBLISHED
 from bench.spec import ModelSpec, OptionValue, RequestError
 from models.layers.cost import Cost
@@ -80,9 +79,11 @@ def facts_of(model: str) -> Facts:
 
     Raises RequestError for an unknown name, or a model that does not cut images into patches.
     """
-    _require_known(model)
+    timm = library("timm")
+    if not timm.is_model(model):
+        raise unknown_model("timm", model, timm.list_models(), "see: python -c 'import timm; print(timm.list_models())'")
     with torch.device("meta"):
-        built = counted.build_on_device(lambda: library("timm").create_model(model))
+        built = counted.build_on_device(lambda: timm.create_model(model))
     embedding = getattr(built, "patch_embed", getattr(built, "stem", None))
     patches, side = getattr(embedding, "num_patches", None), getattr(embedding, "patch_size", None)
     if not isinstance(patches, int) or not isinstance(side, (int, tuple)):
@@ -97,14 +98,6 @@ def facts_of(model: str) -> Facts:
         num_classes=int(getattr(built, "num_classes", 0)),
         sizes=_sizes(built),
     )
-
-
-def _require_known(model: str) -> None:
-    found = library("timm")
-    if not found.is_model(model):
-        near = difflib.get_close_matches(model, found.list_models(), n=1, cutoff=0.5)
-        guess = f"did you mean timm:{near[0]}? " if near else ""
-        raise RequestError(f"timm has no model {model!r}", f"{guess}see: python -c 'import timm; print(timm.list_models())'")
 
 
 def _sizes(model: nn.Module) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from bench.peers import counted
 from bench.peers.adapter import adapted, unadapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.libraries import library
-from bench.peers.published import Facts, PublishedConfig, image_arguments, published_spec, require_images
+from bench.peers.published import Facts, PublishedConfig, image_arguments, published_spec, require_images, unknown_model
 from bench.peers.torchvision import PUBLISHED
 from bench.spec import ModelSpec, OptionValue, RequestError
 from models.layers.cost import Cost
@@ -96,10 +95,8 @@ def facts_of(model: str) -> Facts:
 
 def _published(model: str) -> nn.Module:
     models = library("torchvision").models
-    if model not in models.list_models(module=models):
-        near = difflib.get_close_matches(model, models.list_models(module=models), n=1, cutoff=0.5)
-        guess = f"did you mean torchvision:{near[0]}? " if near else ""
-        raise RequestError(f"torchvision has no model {model!r}", f"{guess}try torchvision:vit_b_16")
+    if model not in (known := models.list_models(module=models)):
+        raise unknown_model("torchvision", model, known, "try torchvision:vit_b_16")
     with torch.device("meta"):
         return counted.build_on_device(lambda: models.get_model(model, weights=None))
 

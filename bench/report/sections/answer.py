@@ -15,7 +15,7 @@ from bench import catalog, numbers
 from bench.analysis.claims import ANSWERS, SUPPORTED, UNDECIDED, Verdict
 from bench.analysis.crossover import ClosedCrossing, ClosedForm, Crossovers
 from bench.analysis.effects import QUALITIES, Effect, place_text
-from bench.analysis.frame import failed
+from bench.analysis.frame import incomplete
 from bench.analysis.front import GROUP, accuracies_of
 from bench.analysis.growth import PEAK
 from bench.analysis.peers import PeerComparison
@@ -64,7 +64,7 @@ def answer_sentences(study: Study) -> tuple[str, ...]:
     """Return the answer: at most three sentences."""
     if study.peers:
         found = [*_peer_means(study.peers), *_predictions(study)]
-    elif study.outcomes:
+    elif study.prediction_verdicts:
         found = [*_shown_effects(study), *_predictions(study)]
     else:
         times = winners.sentences(study)
@@ -225,10 +225,10 @@ def _amount(effect: Effect) -> str:
 
 def _predictions(study: Study) -> Iterator[str]:
     """Count the answers to predictions, then say what stays open and why."""
-    if not study.outcomes:
+    if not study.prediction_verdicts:
         return
-    yield f"Of {len(study.outcomes)} prediction{'s' if len(study.outcomes) > 1 else ''} {_counts(study.outcomes)}."
-    if undecided := [verdict for verdict in study.outcomes if verdict.answer == UNDECIDED]:
+    yield f"Of {len(study.prediction_verdicts)} prediction{'s' if len(study.prediction_verdicts) > 1 else ''} {_counts(study.prediction_verdicts)}."
+    if undecided := [verdict for verdict in study.prediction_verdicts if verdict.answer == UNDECIDED]:
         (reason, num), *_ = Counter(_reason(verdict) for verdict in undecided).most_common()
         yield f"{'Open' if num == len(undecided) else f'Open, {num} of {len(undecided)}'}: {reason}."
 
@@ -240,7 +240,7 @@ def _reason(verdict: Verdict) -> str:
 
 
 def _failures(study: Study) -> Iterator[str]:
-    statuses = failed(study.frame)["status"].value_counts()
+    statuses = incomplete(study.frame)["status"].value_counts()
     named = ", ".join(f"{num} {status}" for status, num in sorted(statuses.items()))
     if named:
         yield f"Not measured: {statuses.sum()} of {len(study.frame)} configurations ({named})."

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bench import numbers
-from bench.analysis.growth import FLOPS, LATENCY
-from bench.analysis.growth import Measure as GrowthMeasure
+from bench.analysis.growth import FLOPS, LATENCY, GrowthMeasure
 from bench.analysis.study import Study
 from bench.report.document import TableBlock
 from bench.report.sections.verdicts import interval_text

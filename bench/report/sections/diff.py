@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import numbers
-from bench.analysis.diff import LATENCY, ORDER, TwoRuns, Verdict
+from bench.analysis.diff import LATENCY_COLUMN, ORDER, BoundCheck, TwoRuns
 from bench.analysis.latency_tests import NOT_COMPARABLE, CellComparison
 from bench.analysis.run_changes import Change, value_of
 from bench.report.document import Block, Bullets, Document, Paragraph, Section, TableBlock
 from bench.report.tables import Table
 
 
-def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
+def document_of(found: TwoRuns, check: BoundCheck | None = None) -> Document:
     """Return the comparison as a page or a pull-request comment."""
     timed = [c for c in found.cells if c.verdict != NOT_COMPARABLE]
     shown = Section(title="Latency by configuration", blocks=(TableBlock(table=cells_table(found), caption=about_cells(found)),))
-    sections = [Section(title="Answer", blocks=tuple(_answer(found, verdict)))]
+    sections = [Section(title="Answer", blocks=tuple(_answer(found, check)))]
     if found.families:
         sections.append(Section(title="Families", blocks=(TableBlock(table=families_table(found), caption=ABOUT_FAMILIES),)))
     sections += [shown] if found.cells else []
@@ -32,7 +32,7 @@ def document_of(found: TwoRuns, verdict: Verdict | None = None) -> Document:
     )
 
 
-def json_of(found: TwoRuns, verdict: Verdict | None = None) -> dict[str, Any]:
+def json_of(found: TwoRuns, check: BoundCheck | None = None) -> dict[str, Any]:
     """Return the comparison as one JSON document."""
     return {
         "first": found.first,
@@ -42,9 +42,9 @@ def json_of(found: TwoRuns, verdict: Verdict | None = None) -> dict[str, Any]:
         "families": [dataclasses.asdict(f) for f in found.families],
         "changes": [_change_json(c, found) for c in found.changes],
         "untested": {found.names[cell]: reason for cell, reason in found.trained.untested.items()},
-        "fail_if": verdict.bound.text if verdict else None,
-        "failing": list(verdict.failing) if verdict else [],
-        "num_judged": verdict.num_judged if verdict else None,
+        "fail_if": check.bound.text if check else None,
+        "failing": list(check.failing) if check else [],
+        "num_judged": check.num_judged if check else None,
     }
 
 
@@ -62,9 +62,11 @@ def _cell_json(comparison: CellComparison, found: TwoRuns) -> dict[str, Any]:
 
 
 def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
-    return tuple(value_of(rows.get(cell_id, {}), LATENCY) for rows in found.rows)
+    return tuple(value_of(rows.get(cell_id, {}), LATENCY_COLUMN) for rows in found.rows)
 
 
+MAX_NAMED = 3
+"""Most configurations that a reason names."""
 ABOUT_FAMILIES = "Geometric mean over the compared configurations of a family, with a 95 % t-interval over rounds."
 
 
@@ -72,15 +74,15 @@ def cells_table(found: TwoRuns) -> Table:
     rows = [
         (
             found.names[c.cell_id],
-            f"{c.verdict} ({c.reason})" if c.reason else c.verdict,
-            *("" if ms is None else f"{ms:.4g}" for ms in _latencies(c.cell_id, found)),
+            c.verdict,
             numbers.ratio(c.ratio, c.low, c.high),
             "" if c.p_adjusted is None else numbers.p_value(c.p_adjusted),
+            *("" if ms is None else f"{ms:.4g}" for ms in _latencies(c.cell_id, found)),
             f"{c.rounds[0]}, {c.rounds[1]}",
         )
         for c in found.cells
     ]
-    headers = ("configuration", "verdict", "first, ms", "second, ms", "ratio", "p, corrected", "rounds")
+    headers = ("configuration", "verdict", "ratio", "p, corrected", "first, ms", "second, ms", "rounds")
     return Table(headers=headers, numeric=(False, False, *[True] * 5), rows=tuple(rows))
 
 
@@ -109,6 +111,7 @@ def sentences(found: TwoRuns) -> list[str]:
     """Sum up the tables, one sentence per finding."""
     counts = {verdict: sum(c.verdict == verdict for c in found.cells) for verdict in ORDER}
     lines = [", ".join(f"{num} {verdict}" for verdict, num in counts.items() if num) + " (latency)"] if found.cells else []
+    lines += _reasons(found)
     lines += [f"{key} differs: {' and '.join(map(_fact_text, pair))}" for key, pair in found.differing.items()]
     if changed := [c for c in found.changes if c.shown]:
         lines.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
@@ -116,10 +119,29 @@ def sentences(found: TwoRuns) -> list[str]:
     return lines or ["neither run has latencies, and nothing else differs"]
 
 
-def _answer(found: TwoRuns, verdict: Verdict | None) -> Iterator[Block]:
+def _reasons(found: TwoRuns) -> Iterator[str]:
+    """Say why configurations have no comparison, once per reason."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for c in found.cells:
+        if c.reason:
+            names.setdefault((c.verdict, c.reason), []).append(found.names[c.cell_id])
+    for (verdict, reason), named in names.items():
+        yield f"{verdict}: {reason}: {'; '.join(named) if len(named) <= MAX_NAMED else f'{len(named)} configurations'}"
+
+
+def _answer(found: TwoRuns, check: BoundCheck | None) -> Iterator[Block]:
     yield Bullets(items=tuple(sentences(found)))
-    if verdict:
-        yield Paragraph(text="; ".join((verdict.text, *verdict.failing)))
+    if check:
+        yield Paragraph(text="; ".join((check_sentence(check), *check.failing)))
+
+
+def check_sentence(check: BoundCheck) -> str:
+    """Count the configurations of the second run that are beyond the bound."""
+    sign = "above" if check.bound.above else "below"
+    return (
+        f"{check.bound.column} significantly {sign} {check.bound.value:g} times the first run's, or missing: {len(check.failing)} of "
+        f"{check.num_judged} configurations"
+    )
 
 
 def about_cells(found: TwoRuns) -> str:

@@ -25,6 +25,7 @@ from bench.report.sections.front_text import (
     front_sentence,
     heading,
     method_text,
+    quick_text,
     seeds_lost_text,
     seeds_text,
     uncertain_text,
@@ -42,7 +43,8 @@ def json_of(found: CostAgainstQuality) -> dict[str, Any]:
     """Return the front and every comparison as JSON; unknown values are null."""
     front = [_front_entry(row) for row in on_front(found.rows).to_dict("records")]
     comparisons = [_comparison_entry(comparison, found.axes) for comparison in found.comparisons]
-    return {"run": found.run, "x": found.axes.x, "y": found.axes.y, "front": front, "comparisons": comparisons}
+    quick = found.plan.settings.quick
+    return {"run": found.run, "quick": quick, "x": found.axes.x, "y": found.axes.y, "front": front, "comparisons": comparisons}
 
 
 def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
@@ -57,9 +59,11 @@ def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
 
 
 def notes(found: CostAgainstQuality) -> list[str]:
-    """Sum up the tables in sentences."""
+    """Sum up the tables in sentences; the page has the methods too."""
     front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes))
-    return [*front, *verdict_sentence(found.comparisons), *_limits(found), *_method(found)]
+    one_seed = [] if all(c.difference.over_seeds for c in found.comparisons) else [f"{ONE_SEED.capitalize()}."]
+    limits = (*unit_text(found.comparisons, found.axes), *one_seed, *_limits(found))
+    return [*quick_text(found.plan), *front, *verdict_sentence(found.comparisons), *limits]
 
 
 def _limits(found: CostAgainstQuality) -> list[str]:
@@ -116,7 +120,7 @@ def _document(found: CostAgainstQuality) -> Document:
     return Document(
         title=f"{found.run}: {found.axes.x} against {found.axes.y}",
         subtitle=f"Made by: bench compare {found.run} --x {found.axes.x} --y {found.axes.y}; run of {found.plan.created[:10]}",
-        notice="",
+        notice=" ".join(quick_text(found.plan)),
         sections=tuple(Section(title=title, blocks=tuple(parts)) for title, parts in sections.items()),
     )
 
@@ -171,10 +175,12 @@ def rows_table(rows: pandas.DataFrame, planned_seeds: int) -> Table:
     """Return one row per trained model; `planned_seeds`: planned trainings of each."""
     task = (tables.plain("task"),) if rows["task"].nunique() > 1 else ()
     seeds = Column(header="seeds", text=lambda row: seeds_text(row["num_seeds"], planned_seeds))
-    quality = (tables.ACCURACY, tables.TRAINING[2], tables.SCORE, seeds)
     time = Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]))
-    columns = (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, tables.PARAMS, tables.FLOPS, tables.LATENCY, time, *quality)
-    return tables.table(rows, (*columns, tables.plain("front")), keep=("model", "n"))
+    columns = (
+        *(tables.MODEL, *task, tables.LENGTH, tables.BUDGET, tables.ACCURACY, tables.SCORE, tables.plain("front")),
+        *(tables.PARAMS, tables.FLOPS, tables.LATENCY, time, seeds, tables.TRAINING[2]),
+    )
+    return tables.table(rows, columns, keep=("model", "n"))
 
 
 def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
@@ -188,7 +194,7 @@ def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
 def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
     task = ("task",) if len({c.group["task"] for c in comparisons}) > 1 else ()
     difference = "difference [95 %]" if axes.y == "accuracy" else f"difference in {DIFFERENCE_UNITS[axes.y]} [95 %]"
-    headers = (*task, "n", "budget", "higher", "lower", difference, "test", "seeds", "items", "p", "p (Holm)", "verdict")
+    headers = (*task, "n", "budget", "higher", "lower", difference, "verdict", "p (Holm)", "p", "test", "seeds", "items")
     numeric = tuple(header not in ("task", "higher", "lower", "test", "verdict") for header in headers)
     texts = [(*(str(c.group[key]) for key in task), *_comparison_texts(c, axes)) for c in comparisons]
     return Table(headers=headers, numeric=numeric, rows=tuple(texts))
@@ -208,8 +214,9 @@ def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
     seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in shown))
     return (
         *(numbers.whole(group["seq_len"]), numbers.count(group["budget"]), comparison.first, comparison.second),
-        *(_difference_text(comparison, axes), difference.test, seeds, f"{difference.num_items:,}"),
-        *(numbers.p_value(difference.p_value), numbers.p_value(comparison.p_adjusted), comparison.verdict),
+        *(_difference_text(comparison, axes), comparison.verdict),
+        *(numbers.p_value(comparison.p_adjusted), numbers.p_value(difference.p_value)),
+        *(difference.test, seeds, f"{difference.num_items:,}"),
     )
 
 

@@ -44,6 +44,11 @@ ABOUT_FRONT = (
 )
 
 
+def quick_text(plan: Plan) -> list[str]:
+    """Warn of a quick run."""
+    return ["Quick run: measure without --quick before drawing conclusions."] if plan.settings.quick else []
+
+
 def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequence[Comparison]) -> tuple[str, str]:
     """Return title and conditions of the figure that shows `rows`."""
     shown = [c for c in comparisons if c.first_id in set(rows["cell_id"])]
@@ -55,6 +60,7 @@ def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequenc
         _recipe(plan),
         *workload_text(rows, axes),
         plan.created[:10],
+        *(("quick run",) if plan.settings.quick else ()),
     )
     return title, f"{'; '.join(parts)}."
 

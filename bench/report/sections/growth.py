@@ -221,7 +221,7 @@ TWINS = (
     "The effect of alignment: cost per token at n (patches and a class token) over cost per token at n - 1, paired by round. Above 1, the "
     "extra token costs more than an average one."
 )
-MEASURED = (
+MEASURED_CROSSINGS = (
     "The n at which two measured series cost the same. The mean log ratio, paired by round, is interpolated linearly in log n; the interval ends "
     "where the 95 % band crosses zero. Pairs: gMLP with every other model, and one model under two attention kernels."
 )
@@ -240,7 +240,7 @@ def _blocks(study: Study) -> Iterator[Block]:
     yield from _shown(exponent_table(study.growth), EXPONENTS)
     yield from (Paragraph(text=sentence) for sentence in refused_exponents(study.growth))
     yield from _shown(twin_table(study.growth), TWINS)
-    yield from _shown(measured_crossing_table(study.measured_crossovers), MEASURED)
+    yield from _shown(measured_crossing_table(study.measured_crossovers), MEASURED_CROSSINGS)
     yield from _shown(closed_crossing_table(study.closed_crossovers), CLOSED)
     yield from _shown(equal_terms_table(study.closed_forms), EQUAL)
 

@@ -8,10 +8,10 @@ import pandas
 
 from bench import numbers
 from bench.analysis.frame import WORK_KEYS, constant_work, varying, work_text
-from bench.analysis.ranking import Pair, Ranking
+from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
-from bench.planning.same_width import MATCHED, MOST, are_unequal, policy_of
+from bench.planning.same_width import MATCHED, UNEQUAL_BOUND, are_unequal, policy_of
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.wording import spell_out_policy
 from bench.report.tables import Table
@@ -44,9 +44,9 @@ def unequal_shapes(frame: pandas.DataFrame) -> list[str]:
         narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
         facts = [
             f"{numbers.percent(row['params_seq'] / row['params'])} of {row['model']}'s parameters depend on n"
-            for row in row_values(members[shares > MOST])
+            for row in row_values(members[shares > UNEQUAL_BOUND])
         ]
-        if narrow["width"] < MOST * wide["width"]:
+        if narrow["width"] < UNEQUAL_BOUND * wide["width"]:
             facts.insert(
                 0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
             )
@@ -79,7 +79,7 @@ def _group_texts(ranking: Ranking, work: Sequence[str]) -> tuple[str, ...]:
     return (spell_out_policy(str(group["size"])), numbers.whole(group["seq_len"]), *(work_text(key, group[key]) for key in work))
 
 
-def _pair_texts(pair: Pair, margin: float) -> tuple[str, str, str]:
+def _pair_texts(pair: RankedModel, margin: float) -> tuple[str, str, str]:
     equal = f"equal within {numbers.percent(margin)}"
     if pair.shown:
         verdict = f"{pair.other} is slower{f', {equal}' if pair.equal else ''}"
@@ -91,7 +91,7 @@ def _pair_texts(pair: Pair, margin: float) -> tuple[str, str, str]:
     return pair.other, _ratio(pair), verdict
 
 
-def _rounds_text(pairs: Sequence[Pair]) -> str:
+def _rounds_text(pairs: Sequence[RankedModel]) -> str:
     """Write the rounds that would decide all pairs: `about 11 rounds`.
 
     Returns "" if a pair has no estimate.
@@ -101,7 +101,7 @@ def _rounds_text(pairs: Sequence[Pair]) -> str:
     return f"about {max(known)} rounds" if len(known) == len(needed) else ""
 
 
-def _ratio(pair: Pair) -> str:
+def _ratio(pair: RankedModel) -> str:
     return numbers.ratio(pair.ratio, pair.low, pair.high)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import numbers
 from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peers import SHIPPED, Contender, Mean, Pair, PeerComparison, Place, both_with, is_empty
+from bench.analysis.peers import SHIPPED, Contender, Mean, PeerComparison, PeerPair, PeerPlace, both_with
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
@@ -123,7 +123,7 @@ def peer_json(study: Study) -> dict[str, Any]:
     return {"standing": found}
 
 
-def _place_json(place: Place) -> dict[str, Any]:
+def _place_json(place: PeerPlace) -> dict[str, Any]:
     return {"part": place.part, "phase": place.phase, "n": place.seq_len, "batch_size": place.batch_size}
 
 
@@ -141,7 +141,7 @@ def mean_table(means: Sequence[Mean]) -> Table:
     return _table(("part", "peer", *kinds), [(*names, *(found.get(kind, "") for kind in kinds)) for names, found in by_row.items()])
 
 
-def cell_table(fastest: Sequence[Pair]) -> Table:
+def cell_table(fastest: Sequence[PeerPair]) -> Table:
     """Return one row per place: our best engine against the fastest peer."""
     rows = [
         (
@@ -158,10 +158,10 @@ def cell_table(fastest: Sequence[Pair]) -> Table:
     return _table(("part", "n", "batch", "engine", "ours", FASTEST_PEER, "time of peer", "ratio", "p (Holm)"), rows)
 
 
-def pair_table(pairs: Sequence[Pair]) -> Table:
+def pair_table(pairs: Sequence[PeerPair]) -> Table:
     """Return ratios: a row per place and peer, a column per kind."""
     kinds = _in_order(pair.kind for pair in pairs)
-    by_row: dict[tuple[Place, str], dict[str, Pair]] = {}
+    by_row: dict[tuple[PeerPlace, str], dict[str, PeerPair]] = {}
     for pair in pairs:
         by_row.setdefault((pair.place, pair.peer), {})[pair.kind] = pair
     rows = [
@@ -182,7 +182,7 @@ def differences(comparison: PeerComparison) -> list[str]:
     It names the components removed for the comparison; timed peers keep them.
     """
     compared = [(contender.side, contender.row) for found in comparison.contenders.values() for contender in found]
-    found = {(side, str(row["differences"])): None for side, row in compared if not is_empty(row.get("differences"))}
+    found = {(side, str(row["differences"])): None for side, row in compared if not numbers.is_empty(row.get("differences"))}
     return [f"{side}: {text}." for side, text in found]
 
 
@@ -227,7 +227,7 @@ def _number(value: float | None, text: Callable[[float], str]) -> Value:
     return "" if value is None else (text(value), float(value))
 
 
-def _place_values(place: Place) -> tuple[Value, Value, Value]:
+def _place_values(place: PeerPlace) -> tuple[Value, Value, Value]:
     return place.part, _number(place.seq_len, numbers.exact), _number(place.batch_size, numbers.exact)
 
 

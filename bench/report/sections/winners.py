@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench import numbers
-from bench.analysis.ranking import Pair, Ranking
+from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.planning.same_width import is_one_width
 from bench.report.document import Block, Field, Strip
@@ -184,7 +184,7 @@ def _outcome(ranking: Ranking) -> tuple[str, ...]:
     return (EQUAL,) if all(pair.equal for pair in ranking.level) else (OPEN,)
 
 
-def _behind(ranking: Ranking) -> tuple[Pair, ...]:
+def _behind(ranking: Ranking) -> tuple[RankedModel, ...]:
     """Return the slower series of models that do not lead; of one model alone, its slower kernels."""
     leading = {_model(label) for label in (ranking.best, *(pair.other for pair in ranking.level))}
     return tuple(pair for pair in ranking.slower if _model(pair.other) not in leading) or (() if ranking.level else ranking.slower)

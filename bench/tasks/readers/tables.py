@@ -60,7 +60,10 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     if not path.is_file():
-        raise RequestError(f"there is no file {path}", "write --task text:FILE")
+        raise RequestError(
+            f"--task text:{path}: there is no such file; allowed: {', '.join(FORMATS)}, all but parquet also with {' or '.join(COMPRESSED)}",
+            "name a file, as in --task text:reviews.csv",
+        )
     form = format_of(path)
     if form == ".jsonl":
         return pd.DataFrame(list(read_json_lines(path, ())), dtype=object)

@@ -1,0 +1,193 @@
+"""Show the progress of a run on the terminal.
+
+A configuration's row appears as soon as its last job has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import ParamSpec, Self
+
+from bench import numbers
+from bench.console import duration_text, say, without_control_characters
+from bench.planning.timing import GROWTH
+from bench.planning.tuning import TUNING
+from bench.spec import MEASURED, NO_ATTENTION, Cell, Job, Outcome, Record
+
+P = ParamSpec("P")
+PLAIN_REPORT_S = 15.0
+"""Seconds between two progress lines if stderr is not a terminal."""
+
+
+def _times_text(times_ms: Sequence[float]) -> str:
+    """Write the median and range over rounds, as `144 ms (109 to 175)`."""
+    median = numbers.duration(statistics.median(times_ms))
+    ends = dict.fromkeys(numbers.duration(end) for end in (min(times_ms), max(times_ms)))
+    return f"{median} ({' to '.join(ends)})"
+
+
+ROW: Mapping[str, tuple[str, Callable[[Sequence[float]], str]]] = {
+    "latency": ("latency_ms", _times_text),
+    "memory": ("peak_memory_bytes", lambda found: numbers.bytes_text(found[-1])),
+}
+"""Metrics of a row, with the name of the value and its text. Counts are known beforehand."""
+
+
+def _ignoring_closed_terminal(method: Callable[P, None]) -> Callable[P, None]:
+    """Suppress OSError: a closed terminal must not end the run."""
+
+    @functools.wraps(method)
+    def attempt(*args: P.args, **kwargs: P.kwargs) -> None:
+        with contextlib.suppress(OSError):
+            method(*args, **kwargs)
+
+    return attempt
+
+
+class JobProgress:
+    """Shows the progress of a run.
+
+    On a terminal: a bar. Elsewhere: a line every PLAIN_REPORT_S seconds. In both cases a failure is shown at once, a training after
+    each seed, and a configuration's row after its last other job.
+    """
+
+    def __init__(self, jobs: Sequence[Job], before: Sequence[Record] = (), opening: str = "") -> None:
+        """Show these jobs.
+
+        `before`: records of earlier sessions, whose values belong to the rows.
+        `opening`: a line to print when the first job starts.
+        """
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        self._num_jobs, self._num_done = len(jobs), 0
+        self._remaining = Counter(job.cell.cell_id for job in jobs if _belongs_to_row(job))
+        self._names = _names([job.cell for job in jobs])
+        self._values: dict[tuple[str, str], list[float]] = {}
+        for record in before:
+            if not record.control:
+                self._keep(record.subject_id, record.metric, record.group, record.outcome)
+        self._console = Console(stderr=True, highlight=False)
+        self._opening, self._job = opening, ""
+        self._last_line = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=len(jobs), left="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._bar.stop()
+
+    @_ignoring_closed_terminal
+    def starting(self, job: Job) -> None:
+        if self._opening:
+            self._line(self._opening)
+            self._opening = ""
+        self._job = f"{self._job_text(job)}{' and others in turn' if job.group else ''}"
+        self._bar.update(self._task, description=_escaped(self._job))
+
+    @_ignoring_closed_terminal
+    def message(self, text: str) -> None:
+        """Show a job's own progress message behind the job's name."""
+        self._bar.update(self._task, description=_escaped(f"{self._job}: {text}"))
+        self._report(f"; {self._job}: {text}")
+
+    @_ignoring_closed_terminal
+    def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
+        self._num_done += 1
+        left = f"about {duration_text(left_s)} left" if left_s > 0 else "done"
+        self._bar.update(self._task, advance=1, left=left)
+        self._show_result(job, outcome)
+        self._report(f", {left}")
+
+    def _report(self, text: str) -> None:
+        """Print a line of progress, unless a bar shows it or the last line is recent."""
+        if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_REPORT_S:
+            self._last_line = time.monotonic()
+            say(f"{self._num_done} of {self._num_jobs} jobs{text}")
+
+    def _show_result(self, job: Job, outcome: Outcome) -> None:
+        values = outcome.values
+        if outcome.status != MEASURED:
+            self._line(f"{self._job_text(job)}: {outcome.status}: {outcome.reason}")
+        elif job.metric == "accuracy":
+            self._line(f"{self._job_text(job)}: {values.get('accuracy', values.get('score')):.4f}")
+        elif job.metric == TUNING:
+            self._line(f"{self._job_text(job)}: learning rate {values['learning_rate']:.3g}, validation {values['validation']:.4f}")
+        elif _belongs_to_row(job):
+            cell_id = job.cell.cell_id
+            self._keep(cell_id, job.metric, job.group, outcome)
+            self._remaining[cell_id] -= 1
+            if not self._remaining[cell_id] and (row := self._row_text(cell_id)):
+                width = max(map(len, self._names.values()))
+                self._line(f"{self._names[cell_id]:{width}}  {row}")
+
+    def _keep(self, subject_id: str, metric: str, group: str, outcome: Outcome) -> None:
+        """Keep a value of a row; times of growth groups are for exponents only."""
+        value = outcome.values.get(ROW[metric][0]) if metric in ROW and not group.startswith(GROWTH) else None
+        if value is not None:
+            self._values.setdefault((subject_id, metric), []).append(float(value))
+
+    def _row_text(self, cell_id: str) -> str:
+        return ", ".join(form(found) for metric, (_, form) in ROW.items() if (found := self._values.get((cell_id, metric))))
+
+    def _job_text(self, job: Job) -> str:
+        control = " (control)" if job.control else ""
+        return f"{self._names[job.cell.cell_id]}: {job.metric}{control}, {_repeat_name(job)} {job.repeat + 1}"
+
+    def _line(self, text: str) -> None:
+        self._bar.console.print(_escaped(text), soft_wrap=True)
+
+
+def _belongs_to_row(job: Job) -> bool:
+    """Return whether a configuration's row waits for this job."""
+    return not job.control and not job.shared_id and job.recipe is None
+
+
+def _names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Name cells by model, n and the workload values that vary, by cell id."""
+    work = {cell.cell_id: _work_texts(cell) for cell in cells}
+    varying = [len({*texts} - {""}) > 1 for texts in zip(*work.values(), strict=True)]
+    return {
+        cell.cell_id: ", ".join(
+            [
+                f"{cell.model.name} n={cell.model.shape.seq_len}",
+                *(text for text, varies in zip(work[cell.cell_id], varying, strict=True) if varies and text),
+            ]
+        )
+        for cell in cells
+    }
+
+
+def _work_texts(cell: Cell) -> tuple[str, ...]:
+    work = cell.workload
+    attention = "" if work.attention == NO_ATTENTION else f"{work.attention} attention"
+    return (work.phase, work.dtype, work.engine, f"batch {work.batch_size}", attention, work.task)
+
+
+def _repeat_name(job: Job) -> str:
+    if job.recipe is None:
+        return "round"
+    return "trial" if job.metric == TUNING else "seed"
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(without_control_characters(text))

@@ -1,0 +1,86 @@
+"""A run on the terminal: one row per configuration, when all its jobs have ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from bench.console_progress import JobProgress
+from bench.planning.build import build_plan
+from bench.planning.jobs import jobs
+from bench.spec import Job, Outcome, Plan, Recipe, Settings
+from tests.fake_executor import measured, recorded
+from tests.requested import parse_request
+
+
+def planned(**flags: Any) -> Plan:
+    wanted = {"models": "gmlp,vit", "seq": "17", "width": "16", "depth": "1", "batch": "1", "metrics": "params,latency", **flags}
+    return build_plan(parse_request(**wanted), settings=Settings(rounds=3), recipe=Recipe(), device="cpu")
+
+
+def outcome_of(job: Job) -> Outcome:
+    return measured(job, latency_ms=10.0 + job.repeat)
+
+
+def shown(progress: JobProgress, found: list[Job], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What each job adds to the terminal."""
+    texts = []
+    for job in found:
+        progress.starting(job)
+        progress.finished(job, outcome_of(job), left_s=1.0)
+        texts.append(capsys.readouterr().err.strip())
+    return texts
+
+
+def test_a_row_comes_after_the_last_job_of_its_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    found = jobs(planned())
+    texts = shown(JobProgress(found), found, capsys)
+    last = {job.cell.cell_id: place for place, job in enumerate(found) if not job.control and not job.shared_id}
+    assert {place for place, text in enumerate(texts) if text} == set(last.values())
+    assert sorted(filter(None, texts)) == [f"{name:9}  11.0 ms (10.0 ms to 12.0 ms)" for name in ("gmlp n=17", "vit n=17")]
+
+
+def test_a_row_names_the_workload_that_varies(capsys: pytest.CaptureFixture[str]) -> None:
+    found = jobs(planned(models="vit", batch="1,4", attention="auto,math"))
+    names = {text.partition("  ")[0] for text in shown(JobProgress(found), found, capsys) if text}
+    assert names == {f"vit n=17, batch {batch}, {kernel} attention" for batch, kernel in itertools.product((1, 4), ("auto", "math"))}
+
+
+def test_a_row_of_a_run_that_goes_on_holds_its_earlier_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    found = jobs(planned(models="vit"))
+    ahead = [job for job in found if job.repeat == 2]
+    progress = JobProgress(ahead, [recorded(job, outcome_of(job)) for job in found if job.repeat < 2])
+    assert "vit n=17  11.0 ms (10.0 ms to 12.0 ms)" in shown(progress, ahead, capsys)
+
+
+def test_a_failure_is_shown_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    first, *_ = found = jobs(planned())
+    progress = JobProgress(found)
+    progress.finished(first, Outcome(status="failed", reason="planted [red]"), left_s=1.0)
+    assert capsys.readouterr().err.strip() == "gmlp n=17: params, round 1: failed: planted [red]"
+
+
+def test_the_opening_comes_once_with_the_first_job(capsys: pytest.CaptureFixture[str]) -> None:
+    found = jobs(planned())
+    progress = JobProgress(found, opening="2 configurations")
+    assert capsys.readouterr().err == ""
+    assert [text for text in shown(progress, found, capsys) if "2 configurations" in text] == ["2 configurations"]
+
+
+def test_progress_off_a_terminal_says_about_how_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.console_progress.PLAIN_REPORT_S", -1.0)
+    first, *_ = found = jobs(planned())
+    progress = JobProgress(found)
+    progress.starting(first)
+    progress.finished(first, outcome_of(first), left_s=95.0)
+    assert capsys.readouterr().err.splitlines() == [f"1 of {len(found)} jobs, about 95 s left"]
+
+
+def test_a_growing_group_gives_no_time_of_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    job = next(job for job in jobs(planned(models="vit")) if job.metric == "latency" and not job.control)
+    grown = dataclasses.replace(job, group="growth/vit")
+    texts = shown(JobProgress([grown]), [grown], capsys)
+    assert texts == [""]
