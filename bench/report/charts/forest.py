@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from bench.intervals import Interval
 from bench.report.charts.lines import CHARACTER_WIDTH, WIDTH
-from bench.report.charts.style import GREY, INK, PAPER
+from bench.report.charts.style import GREY, INK
 from bench.report.charts.ticks import linear_ticks, round_ticks
 
 BOTTOM, TOP = 0.55, 0.08
@@ -21,7 +21,7 @@ ROW, DOT_ROW = 0.24, 0.36
 POINTS, GAP = 8.0, 7.0
 MAX_LABEL = 34
 MAX_STRETCH = 10.0
-"""Intervals are cut where they reach further than this beyond the estimates, as a factor of their range."""
+"""The reach of an interval beyond the marks, in ranges of the marks, where it is cut."""
 AXIS_MARGIN = 0.06
 
 
@@ -31,7 +31,6 @@ class Row:
 
     `text`: the value in words, right of the axis.
     `group`: heading above the rows that share it; empty without one.
-    `hollow`: draw the mark without filling.
     `dots`: single values behind the estimate, drawn below it.
     `bound`: a limit that the estimate should stay below, drawn as a bar; None without one.
     """
@@ -41,7 +40,6 @@ class Row:
     color: str
     text: str
     group: str = ""
-    hollow: bool = False
     dots: tuple[float, ...] = ()
     bound: float | None = None
 
@@ -70,7 +68,7 @@ def draw_forest(rows: Sequence[Row], *, neutral: float, band: float, axis_label:
         if isinstance(line, Row):
             _draw_row(axis, place, line)
         else:
-            _write(axis, line, place, 0, 4 - 72 * left, ha="left", color=INK, weight="bold")
+            write_beside(axis, line, place, 0, 4 - 72 * left, ha="left", color=INK, weight="bold")
     return figure
 
 
@@ -79,7 +77,7 @@ def _room(texts: Sequence[str]) -> float:
     return (GAP + CHARACTER_WIDTH * POINTS * max(map(len, texts))) / 72
 
 
-def _write(axis: Axes, text: str, place: int, end: float, points: float, **look: Any) -> None:
+def write_beside(axis: Axes, text: str, place: float, end: float, points: float, **look: Any) -> None:
     """Write a text beside a row, `points` from the left (0) or right (1) end of the axis."""
     axis.annotate(
         text,
@@ -97,10 +95,7 @@ def _draw_row(axis: Axes, place: int, row: Row) -> None:
     limits = axis.get_xlim()
     low, high = max(row.interval.low, limits[0]), min(row.interval.high, limits[1])
     axis.plot([low, high], [place, place], color=row.color, linewidth=1.6, zorder=2, gid=f"interval-{place}")
-    face = PAPER if row.hollow else row.color
-    axis.plot(
-        [row.interval.estimate], [place], marker="o", color=row.color, markerfacecolor=face, markersize=6, zorder=3, gid=f"estimate-{place}"
-    )
+    axis.plot([row.interval.estimate], [place], marker="o", color=row.color, markersize=6, zorder=3, gid=f"estimate-{place}")
     if row.dots:
         axis.plot(
             row.dots,
@@ -114,20 +109,12 @@ def _draw_row(axis: Axes, place: int, row: Row) -> None:
         )
     if row.bound is not None:
         axis.plot([row.bound], [place], marker="|", color=INK, markersize=12, markeredgewidth=1.5, zorder=4, gid=f"bound-{place}")
-    _write(axis, _short(row.label), place, 0, -GAP, ha="right", color=INK)
-    _write(axis, row.text, place, 1, GAP, ha="left", color=row.color)
+    write_beside(axis, _short(row.label), place, 0, -GAP, ha="right", color=INK)
+    write_beside(axis, row.text, place, 1, GAP, ha="left", color=row.color)
 
 
 def _set_axis(axis: Axes, rows: Sequence[Row], neutral: float, band: float, tick_text: Callable[[float], str]) -> None:
-    to_axis, back = (math.log, math.exp) if neutral else (float, float)
-    marks = [neutral, *_around(neutral, band), *(row.interval.estimate for row in rows), *(dot for row in rows for dot in row.dots)]
-    marks = [to_axis(mark) for mark in (*marks, *(row.bound for row in rows if row.bound is not None))]
-    stretch = MAX_STRETCH * ((max(marks) - min(marks)) or 1.0)
-    bounds = [bound for row in rows for bound in (row.interval.low, row.interval.high) if math.isfinite(bound) and bound >= neutral - 1]
-    reached = [to_axis(bound) for bound in bounds if bound > 0 or not neutral]
-    low, high = max(min((*marks, *reached)), min(marks) - stretch), min(max((*marks, *reached)), max(marks) + stretch)
-    margin = AXIS_MARGIN * ((high - low) or 1.0)
-    low, high = back(low - margin), back(high + margin)
+    low, high = _limits(rows, neutral, band)
     if neutral:
         axis.set_xscale("log")
     axis.set_xlim(low, high)
@@ -135,6 +122,21 @@ def _set_axis(axis: Axes, rows: Sequence[Row], neutral: float, band: float, tick
     axis.set_xticks(ticks, [tick_text(tick) for tick in ticks])
     axis.set_xticks([], minor=True)
     axis.spines["left"].set_visible(False)
+
+
+def _limits(rows: Sequence[Row], neutral: float, band: float) -> tuple[float, float]:
+    """Return a range that holds every mark, and intervals as far as they do not dwarf the marks."""
+    to_axis, back = (math.log, math.exp) if neutral else (float, float)
+    values = [neutral, *_around(neutral, band)]
+    for row in rows:
+        values += [row.interval.estimate, *row.dots, *([row.bound] if row.bound is not None else [])]
+    marks = [to_axis(value) for value in values]
+    ends = [end for row in rows for end in (row.interval.low, row.interval.high) if math.isfinite(end) and (end > 0 or not neutral)]
+    stretch = MAX_STRETCH * ((max(marks) - min(marks)) or 1.0)
+    low = max(min([*marks, *map(to_axis, ends)]), min(marks) - stretch)
+    high = min(max([*marks, *map(to_axis, ends)]), max(marks) + stretch)
+    margin = AXIS_MARGIN * ((high - low) or 1.0)
+    return back(low - margin), back(high + margin)
 
 
 def _around(neutral: float, band: float) -> tuple[float, float]:

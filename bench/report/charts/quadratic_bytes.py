@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,6 +13,7 @@ from bench.analysis.evidence import label_of
 from bench.analysis.quadratic_terms import HeldBytes
 from bench.analysis.scope import scope_of, scope_rank
 from bench.analysis.study import Study
+from bench.report.charts.forest import write_beside
 from bench.report.charts.lines import CHARACTER_WIDTH, WIDTH
 from bench.report.charts.style import GREY, INK, ROLES, display_name, role_of
 from bench.report.document import FigureBlock
@@ -41,13 +41,16 @@ TICKS = tuple(2.0**power for power in (10, 15, 20, 25, 30, 35, 40))
 def draw_quadratic_bytes(study: Study) -> FigureBlock | None:
     """Draw the bytes by part; None without counted bytes of two models."""
     found = shown_series(study.held_bytes)
-    if len(found) < 2 or all(home(held) == NOWHERE for held in found.values()):
+    if len(found) < 2 or not shown_lengths(found) or all(home(held) == NOWHERE for held in found.values()):
         return None
     batch = next(iter(found.values())).keys["batching"]
     return FigureBlock(
         name="quadratic-bytes",
         title=bytes_title(found),
-        caption=f"Inference, counted at {batch} and split by exact fits a + b n + c n^2; activations scaled to both batches. Logarithmic scale.",
+        caption=(
+            f"Inference, counted at {batch}, split by exact fits of a + b n + c {N_SQUARED}; activations scale with the batch. "
+            "Logarithmic scale."
+        ),
         figure=bytes_figure(found),
     )
 
@@ -69,9 +72,15 @@ def shown_series(found: Sequence[HeldBytes]) -> dict[str, HeldBytes]:
     return dict(by_role.values())
 
 
+def shown_lengths(found: Mapping[str, HeldBytes]) -> list[int]:
+    """Return the lengths of all series that are nearest to `LENGTHS`."""
+    common = sorted(set.intersection(*(set(held.lengths) for held in found.values())))
+    return list(dict.fromkeys(min(common, key=lambda n: abs(math.log(n / wanted))) for wanted in LENGTHS)) if common else []
+
+
 def home(held: HeldBytes) -> str:
     """Return where a model keeps n^2 values: weights, activations or nowhere."""
-    return next((part.removesuffix("_n2") for part in N2 if held.parts(held.lengths[-1], 1)[part] > 0), NOWHERE)
+    return next((part.removesuffix("_n2") for part in N2 if held.parts(held.lengths[-1], 1)[part] >= SMALLEST), NOWHERE)
 
 
 def bytes_title(found: Mapping[str, HeldBytes]) -> str:
@@ -89,8 +98,7 @@ def _name(label: str) -> str:
 
 def bytes_figure(found: Mapping[str, HeldBytes]) -> Figure:
     """Draw a panel per batch, with a row per length and model."""
-    common = sorted(set.intersection(*(set(held.lengths) for held in found.values())))
-    lengths = list(dict.fromkeys(min(common, key=lambda n: abs(math.log(n / wanted))) for wanted in LENGTHS))
+    lengths = shown_lengths(found)
     group = ROW * len(found) + GROUP
     rows = [(n, label, -(above * group + ROW * (i + 0.5))) for above, n in enumerate(lengths) for i, label in enumerate(found)]
     panel = group * len(lengths)
@@ -124,14 +132,7 @@ def _draw_row(axis: Axes, parts: Mapping[str, float], y: float, color: str) -> N
             gid=part,
         )
     text = next((numbers.bytes_text(shown[part]) for part in N2 if part in shown), f"no {N_SQUARED}")
-    _write(axis, text, y, 1.0, 72 * RIGHT - 4, ha="right", color=color)
-
-
-def _write(axis: Axes, text: str, y: float, end: float, points: float, **look: Any) -> None:
-    """Write a text in a row, `points` right of the left (0) or right (1) end of the axis."""
-    axis.annotate(
-        text, (end, y), (points, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center", fontsize=POINTS, **look
-    )
+    write_beside(axis, text, y, 1.0, 72 * RIGHT - 4, ha="right", color=color)
 
 
 def _set_axis(axis: Axes, values: Sequence[float], limits: tuple[float, float], *, labelled: bool) -> None:
@@ -148,9 +149,9 @@ def _set_axis(axis: Axes, values: Sequence[float], limits: tuple[float, float], 
 def _name_rows(axis: Axes, rows: Sequence[tuple[int, str, float]], first: str) -> None:
     """Write models left of the rows, and lengths left of each `first` model."""
     for n, label, y in rows:
-        _write(axis, _name(label).removesuffix(" attention"), y, 0.0, -5, ha="right", color=ROLES[role_of(label)])
+        write_beside(axis, _name(label).removesuffix(" attention"), y, 0.0, -5, ha="right", color=ROLES[role_of(label)])
         if label == first:
-            _write(axis, f"n = {n}", y, 0.0, 4 - 72 * LEFT, ha="left", color=INK)
+            write_beside(axis, f"n = {n}", y, 0.0, 4 - 72 * LEFT, ha="left", color=INK)
 
 
 def _draw_key(figure: Figure) -> None:

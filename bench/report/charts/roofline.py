@@ -82,10 +82,10 @@ def _name_lengths(axis: Axes, rows: pandas.DataFrame) -> None:
         for row in (members.iloc[0], members.iloc[-1]):
             if not any(row["place"] == other["place"] and _are_close(row, other) for other in written):
                 written.append(row)
+                is_upper = row[Y] >= rows.loc[rows["place"] == row["place"], Y].median()
+                offset = (0, 5) if is_upper else (0, -12)
                 text = f"n = {row['place']:.0f}"
-                axis.annotate(
-                    text, (row[X], row[Y]), (0, -12), textcoords="offset points", ha="center", color=INK, fontsize=LABEL_POINTS - 1
-                )
+                axis.annotate(text, (row[X], row[Y]), offset, textcoords="offset points", ha="center", color=INK, fontsize=LABEL_POINTS - 1)
 
 
 def _are_close(row: pandas.Series, other: pandas.Series) -> bool:
