@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, trained_rows
+from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, trained_rows, varying_cost
 from bench.analysis.study import Study
 from bench.report.charts.front import draw_front
 from bench.report.charts.style import series_styles
@@ -98,6 +98,19 @@ def test_matched_models_count_as_equally_large(data: Study) -> None:
     rows = trained_rows(data.rows, scores_of(data), Axes(x="params", y="accuracy"))
     assert set(rows["x"]) == {250_000.0, 1_000_000.0}
     assert len(rows) == 12
+
+
+def test_the_cost_by_default_is_the_first_that_tells_models_apart(data: Study, make_small: Callable[..., Study]) -> None:
+    assert varying_cost(data, "accuracy") == "params"  # two budgets
+    assert varying_cost(make_small(at_budget), "accuracy") == "latency_ms"
+    with pytest.raises(RequestError, match="is not one of"):
+        varying_cost(data, "loss")
+
+
+def test_a_front_at_one_size_says_what_tells_models_apart(make_small: Callable[..., Study], tmp_path: Path) -> None:
+    hint = "All models have the same parameters: --x latency_ms tells them apart."
+    assert hint in write_comparison(found_in(make_small(at_budget)), tmp_path).read_text()
+    assert hint not in write_comparison(found_in(make_small(at_budget), "latency_ms"), tmp_path).read_text()
 
 
 def test_a_latency_is_never_compared_across_workloads(make_data: Callable[..., Study]) -> None:
