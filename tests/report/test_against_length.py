@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from bench.report.charts.against_length import (
     relative_title,
 )
 from bench.report.charts.style import ROLES, figure_style, series_styles
+from bench.running.timings import Timings
 
 MakeData = Callable[..., Study]
 LENGTHS = (17, 65, 257, 1025)
@@ -192,6 +194,23 @@ def growth(label: str, exponents: Sequence[float]) -> Growth:
 def test_the_title_has_the_least_and_the_largest_last_exponent() -> None:
     found = {"gmlp": growth("gmlp", (1, 1.2, 1.8)), "vit (math)": growth("vit (math)", (1, 1.5, 1.95)), "vit": growth("vit", (1, 1.1))}
     assert exponents_title(found) == "By n = 1025 time grows with exponent 1.80 (gMLP) to 1.95 (explicit ViT)"
+
+
+def test_exponents_stand_between_their_lengths_with_guides_at_1_and_2(make_data: MakeData) -> None:
+    times = {}
+    data = make_data(models=["gmlp"], lengths=[16, 64, 256, 1024], metrics=["latency"], works=({"batch_size": 1},))
+    for row in data.rows.to_dict("records"):
+        times[row["cell_id"]] = {i: (row["seq_len"] / 16) ** 2 * (1 + 0.01 * i) for i in range(4)}
+    keep_shape = data.rows.assign(match="shape", width=64, ffn_width=384, depth=2, heads=None)
+    with figure_style():
+        drawn = draw_exponents(replace(data, rows=keep_shape, timings=Timings(times)))
+    assert drawn is not None
+    assert drawn.title == "By n = 1024 time grows with exponent 2.00 (gMLP)"
+    lines = {str(artist.get_gid()): artist for artist in drawn.figure.axes[0].lines}
+    assert np.asarray(lines["series-gmlp-352440"].get_xydata()).tolist() == [
+        pytest.approx(point) for point in ([32, 2], [128, 2], [512, 2])
+    ]
+    assert {"guide-1", "guide-2"} <= lines.keys()
 
 
 def test_without_rounds_there_are_no_exponents(make_data: MakeData) -> None:

@@ -18,6 +18,7 @@ from bench.training.weight_maps import (
     average_blocks,
     decode_mixing,
     encode_mixing,
+    near_diagonal,
     reduce_layer,
     shift_invariance,
 )
@@ -138,3 +139,13 @@ def test_nothing_found_and_older_records_are_read_as_nothing() -> None:
     record, _ = written_and_read(GRID, {"start": {}, "trained": {}})
     assert record.outcome.values == {}
     assert decode_mixing(record) == ()
+
+
+def test_weight_near_the_diagonal_counts_neighbours_and_no_class_token() -> None:
+    """Three blocks: seven of nine pairs are at most one apart."""
+    layout = TokenLayout(seq_len=4, class_token=True)
+    local = np.full((1, 1, 4, 4), 9.0)
+    local[0, 0, 1:, 1:] = [[-1, 1, 5], [1, 1, 1], [0, 1, -1]]
+    assert near_diagonal(local, layout) == pytest.approx((7 / 12, 7 / 9))
+    assert near_diagonal(local, layout, within=0) == pytest.approx((3 / 12, 3 / 9))
+    assert np.isnan(near_diagonal(np.zeros((1, 1, 4, 4)), layout)[0])

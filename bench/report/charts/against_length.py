@@ -16,8 +16,8 @@ from bench.analysis.scope import scope_of, scope_rank, scopes_of
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
 from bench.planning.timing import compared_lengths
-from bench.report.charts.lines import Line, draw_guide, draw_series, label_ends, panels
-from bench.report.charts.style import SeriesStyle, display_name, role_of, series_styles
+from bench.report.charts.lines import GUIDE_OPACITY, Line, draw_guide, draw_series, label_ends, panels
+from bench.report.charts.style import INK, SeriesStyle, display_name, role_of, series_styles
 from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, ratio_axis
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import POLICIES, join_names
@@ -28,6 +28,8 @@ PHASES = {"infer": "inference", "train": "training"}
 SLOPE_REACH = 8
 """How far guides reach down from the longest length: further they would cross other lines."""
 LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
+POWERS = {1.0: f" ({LINEAR})", 2.0: f" ({QUADRATIC})"}
+"""Exponents with a guide, and what is written beside their ticks."""
 
 
 def draw_relative_time(study: Study) -> FigureBlock | None:
@@ -248,8 +250,6 @@ def draw_exponents(study: Study) -> FigureBlock | None:
     figure, (axis,) = panels(1, [line.label for line in lines])
     length_axis(axis, [n for growth in found.values() for n in growth.series.lengths])
     _set_exponent_axis(axis, lines)
-    draw_guide(axis, lambda _: 1.0, "linear")
-    draw_guide(axis, lambda _: 2.0, "quadratic")
     draw_series(axis, lines)
     label_ends(axis, lines)
     return FigureBlock(
@@ -285,8 +285,10 @@ def _set_exponent_axis(axis: Axes, lines: Sequence[Line]) -> None:
     high = max(2.1, *(max(line.high) for line in lines)) + 0.1
     axis.set_ylim(low, high)
     ticks = linear_ticks(low, high)
-    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_yticks(ticks, [f"{tick:g}{POWERS.get(tick, '')}" for tick in ticks])
     axis.set_ylabel("local exponent of time")
+    for power in POWERS:
+        axis.axhline(power, color=INK, alpha=GUIDE_OPACITY, linewidth=0.9, linestyle=":", zorder=1, gid=f"guide-{power:g}")
 
 
 def exponents_title(found: Mapping[str, Growth]) -> str:

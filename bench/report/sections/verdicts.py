@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
-from bench.analysis.claims import ANSWERS, Estimate, Verdict
+from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Estimate, Verdict
 from bench.analysis.frame import scope_text
 from bench.analysis.study import Study
 from bench.intervals import Interval
@@ -16,13 +16,15 @@ from bench.report.sections.answer import answer_sentences
 from bench.report.sections.wording import spell_out_policy
 from bench.serialize import to_json
 
+ORDER = (REFUTED, SUPPORTED, UNDECIDED)
+"""Claims in the order of their answers: what was not expected first."""
 MAX_FIGURES = 2
 """Estimates on a claim's line; the others are behind it."""
 
 
 def claim_lines(verdicts: Sequence[Verdict]) -> tuple[Claimed, ...]:
     """Return one line per verdict of any kind, the decided ones first."""
-    ordered = sorted(verdicts, key=lambda verdict: ANSWERS.index(verdict.answer))
+    ordered = sorted(verdicts, key=lambda verdict: ORDER.index(verdict.answer))
     return tuple(
         Claimed(
             answer=verdict.answer,
