@@ -15,6 +15,7 @@ from bench.running.store import content_of
 from bench.spec import Job, Outcome
 
 RUN = ("run", "--models", "gmlp,vit", "--seq", "17,65")
+SMALL = (*RUN, "--width", "16", "--depth", "1")
 TASK = ("run", "--models", "vit", "--task", "digits", "--seq")
 TRAINED = ("run", "--models", "gmlp", "--task", "digits", "--seq", "17", "--metrics", "accuracy")
 GATED = ("plan", "--models", "metaformer+mixer=gated_projection:spatial_heads=3", "--seq", "17")
@@ -307,6 +308,20 @@ def test_an_unwritable_output_folder_is_refused_before_anything_runs(capsys: pyt
     code, _, err = answered((*RUN, "--metrics", "params", "--out", "/proc/nowhere/run"), capsys)
     assert code == 2
     assert "cannot write the run folder" in err
+
+
+def test_a_run_ends_with_paths_two_lines_of_notes_and_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = answered((*SMALL, "--metrics", "params", "--quick", "--on", "inline", "--out", str(tmp_path / "mine")), capsys)
+    assert code == 0
+    opening, results, report, first, more = err.splitlines()
+    assert opening.startswith(f"{tmp_path / 'mine'}: 4 configurations, about ")
+    assert (results, report.partition(":")[0]) == (f"results: {tmp_path / 'mine'}", "report")
+    assert first.partition(":")[0] in ("note", "WARNING")
+    assert more.startswith("advice")
+    assert more.endswith(f"bench check {tmp_path / 'mine'}")
+    table, _, answer = out.partition("\n\n")
+    assert table.splitlines()[0].split() == ["model", "n", "params"]
+    assert 1 <= len(answer.splitlines()) <= 3
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
