@@ -1,4 +1,4 @@
-"""What git tracks stays small, and every relative link in its Markdown leads to a tracked file."""
+"""What git tracks stays small, and every relative link in its Markdown leads to a tracked file, and to a heading that is there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"(?<!`)\]\(<?([^)<>\s]+)>?\)")
+LINK = re.compile(r"""(?<!`)\]\(<?([^)<>\s]+)>?\)|\b(?:src|srcset|href)="([^"]+)\"""")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 MEGABYTE = 1_000_000
 RESULTS, REPORTS = ("results",), ("reports",)
@@ -38,18 +39,22 @@ def size_of(tracked: dict[str, int], folders: tuple[str, ...]) -> int:
 
 
 def dead_links(text: str, page: str, known: set[str]) -> list[str]:
-    """Relative links of a page that lead to nothing known; a folder is known by what is in it."""
-    folder = (ROOT / page).parent
+    """Relative links of a page that lead to nothing known or to a missing heading; a folder is known by what is in it."""
     found = []
-    for link in LINK.findall(FENCED.sub("", text)):
-        target = unquote(link.partition("#")[0])
-        if not target or re.match(r"[a-z]+:", target):
+    for link in (first or second for first, second in LINK.findall(FENCED.sub("", text))):
+        target, _, anchor = unquote(link).partition("#")
+        if re.match(r"[a-z]+:", target):
             continue
-        path = (folder / target).resolve()
+        path = ((ROOT / page).parent / target).resolve() if target else ROOT / page
         name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "elsewhere"
-        if name not in known:
+        if name not in known or (anchor and anchor not in anchors(path.read_text(encoding="utf-8") if target else text)):
             found.append(link)
     return found
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -77,5 +82,12 @@ def test_every_link_leads_to_a_tracked_file(tracked: dict[str, int]) -> None:
 
 
 def test_a_dead_link_is_seen() -> None:
-    text = "[a](../README.md#top) [b](nowhere.md) ![c](figures/d.png) [e](https://e.org/f) [g](#here)\n```\n[h](i.md)\n```\n[j](/etc/hosts)"
-    assert dead_links(text, "docs/log.md", {"README.md"}) == ["nowhere.md", "figures/d.png", "/etc/hosts"]
+    text = """# A `b`: c
+[a](../README.md#gmlp-bench) [b](nowhere.md) ![c](figures/d.png) [e](https://e.org/f) [g](#here) [k](#a-b-c) [l](../README.md#m)
+<img src="n.svg">
+```
+[h](i.md)
+```
+[j](/etc/hosts)"""
+    dead = ["nowhere.md", "figures/d.png", "#here", "../README.md#m", "n.svg", "/etc/hosts"]
+    assert dead_links(text, "docs/log.md", {"README.md", "docs/log.md"}) == dead

@@ -24,7 +24,6 @@ from tests.docs.reading import (
     own_bounds,
     points,
     row,
-    rows,
     run,
     span,
     table,
@@ -70,7 +69,7 @@ def leads() -> str:
     return span((100 * comparison.difference.estimate for comparison in found), "{:.1f}")
 
 
-def cifar_table(*, wide: bool) -> str:
+def cifar_table() -> str:
     cells = [(CIFAR_17, CIFAR_17_TIMES, b, model) for b in (105e3, 300e3) for model in FAMILIES]
     cells += [(CIFAR_65, CIFAR_65_TIMES, 105e3, model) for model in FAMILIES]
     lines = []
@@ -81,12 +80,11 @@ def cifar_table(*, wide: bool) -> str:
         line += [
             numbers.count(found["flops"]),
             "1" if model == "gmlp" else numbers.ratio(timed["ratio"], timed["ratio_low"], timed["ratio_high"]),
+            numbers.count(found["train_flops"]),
         ]
-        if wide:
-            line += [numbers.count(found["train_flops"]), numbers.whole(found["train_s"]), numbers.whole(found["num_seeds"])]
         lines.append(line)
-    headers = ["model", "budget", "n", "accuracy", "on training data", "FLOPs per sample", "time, over gMLP's"]
-    return table([*headers, *(["training FLOPs", "seconds per training", "seeds"] if wide else [])], lines)
+    headers = ("model", "budget", "n", "accuracy", "on training data", "FLOPs per sample", "time over gMLP's", "training FLOPs")
+    return table(headers, lines)
 
 
 def digits_table() -> str:
@@ -147,11 +145,11 @@ def training_speed_table() -> str:
 COST, COPY, IMAGES, FUSED = "cost against n", "copy from n / 2 tokens away", "images", "attention, fused"
 
 
-def mixer_cost(arm: str, measure: str, name: str = TOKEN_MIXING_TIMES) -> str:
+def mixer_cost(arm: str, measure: str) -> str:
     """At n = 1024, over fused attention."""
     if arm == FUSED:
         return "1"
-    found = effect(name, COST, arm, FUSED, measure, seq_len=1024)
+    found = effect(TOKEN_MIXING_TIMES, COST, arm, FUSED, measure, seq_len=1024)
     return interval_text(found.estimate) if measure == "latency_ms" else numbers.significant(found.estimate.estimate)
 
 
@@ -207,8 +205,7 @@ def gating_table() -> str:
 
 
 FIGURES: Figures = {
-    "cifar": lambda: cifar_table(wide=True),
-    "cifar_short": lambda: cifar_table(wide=False),
+    "cifar": cifar_table,
     "cifar_lead_vit_17": lambda: lead(CIFAR_17, "gmlp", "vit", budget=105e3),
     "cifar_lead_vit_65": lambda: lead(CIFAR_65, "gmlp", "vit", budget=105e3),
     "cifar_lead_transformer_17": lambda: lead(CIFAR_17, "gmlp", "transformer", budget=105e3),
@@ -217,14 +214,11 @@ FIGURES: Figures = {
     "cifar_lead_transformer_300k": lambda: lead(CIFAR_17, "gmlp", "transformer", budget=300e3),
     "cifar_leads": leads,
     "digits": digits_table,
-    "digits_seconds": lambda: span((found["train_s"] for found in rows(DIGITS)), "{:.0f}"),
     "recall": recall_table,
     "trec": trec_table,
     "trec_lead": trec_lead,
     "control": control_table,
     "training_speed": training_speed_table,
-    "loop_of_bound": lambda: span(found["loop_of_bound"] for found in rows(TRAINING_SPEED)),
-    "loop_over_plain": lambda: span(found["loop_over_plain"] for found in rows(TRAINING_SPEED)),
     "vision": vision_table,
     "vision_outcomes": lambda: outcomes(VISION),
     "teacher_flops": lambda: numbers.significant(
@@ -234,7 +228,6 @@ FIGURES: Figures = {
     "gating_outcomes": lambda: outcomes(GATING),
     "identity_loss": lambda: difference(GATING, "photographs", "identity", "multiplicative, split"),
     "reverse_recurrent": lambda: exact(row(REVERSE, model="recurrent_attention")),
-    "reverse_recurrent_symbols": lambda: numbers.fraction(row(REVERSE, model="recurrent_attention")["accuracy"]),
     "reverse_flops": lambda: numbers.significant(
         row(REVERSE, model="recurrent_attention")["flops"] / row(REVERSE, model="encoder_decoder")["flops"]
     ),
@@ -245,8 +238,6 @@ FIGURES: Figures = {
     "token_mixing_cost_outcomes": lambda: outcomes(TOKEN_MIXING_TIMES),
     "additive_time": lambda: mixer_cost("additive attention", "latency_ms"),
     "additive_activations": lambda: mixer_cost("additive attention", "activation_bytes"),
-    "additive_time_before": lambda: mixer_cost("additive attention", "latency_ms", TOKEN_MIXING),
-    "explicit_time_before": lambda: mixer_cost("attention, explicit", "latency_ms", TOKEN_MIXING),
     "explicit_time": lambda: mixer_cost("attention, explicit", "latency_ms"),
     "causal_time": lambda: mixer_cost("causal attention", "latency_ms"),
     "gating_time": lambda: mixer_cost("spatial gating", "latency_ms"),

@@ -14,7 +14,6 @@ from tests.docs.reading import FAMILIES, Figures, accuracy, exponent, interval_t
 
 SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
 EXPLICIT = "2026-11-23_cpu_explicit_4097"
-SEQ_BEFORE, SEQ_KEPT = "2026-11-20_cpu_sequence_length", "2026-11-22_cpu_growth_kept"
 THREE = "2026-11-23_cpu_three_families"
 LENGTHS = (17, 65, 129, 257, 513, 1025, 2049, 4097)
 GMLP = {"model": "gmlp"}
@@ -22,7 +21,8 @@ FUSED_VIT, EXPLICIT_VIT = {"model": "vit", "attention": "auto"}, {"model": "vit"
 CONTRASTS = ((GMLP, FUSED_VIT), (GMLP, EXPLICIT_VIT), (EXPLICIT_VIT, FUSED_VIT))
 KEPT = {"match": "shape", "budget": 252e3, "batching": "batch 4", "phase": "infer", "engine": "eager"}
 """One shape each, kept as n grows."""
-POLICIES = {"shape": "parameters at n = 17, shape kept", "flops": "FLOPs", "params": "parameters"}
+POLICIES = {"shape": "width (and parameters at n = 17)", "flops": "FLOPs", "params": "parameters"}
+FAMILY_COLUMNS = {"seq_len": numbers.whole, "flops": numbers.count, "peak_memory_bytes": numbers.bytes_text}
 PARAMS = {"match": "params", "batching": "batch 1"}
 """A shape at each n."""
 PARAMS_PLACES = {**dict.fromkeys((17, 65, 257, 513, 1025), (SEQ, 5e6)), 4097: (EXPLICIT, 80e6)}
@@ -69,7 +69,7 @@ def headline() -> str:
     for n in (1025, 4097):
         name, size = PARAMS_PLACES[n]
         kept, matched = {**KEPT, "seq_len": n}, {**PARAMS, "seq_len": n, "budget": size}
-        forms = (("parameters at n = 17, shape kept", SEQ, kept, kept_ratio), ("parameters at this n", name, matched, params_ratio))
+        forms = (("width (and parameters at n = 17)", SEQ, kept, kept_ratio), ("parameters", name, matched, params_ratio))
         for text, of, cell, form in forms:
             pair = [row(of, **cell, **model) for model in (GMLP, FUSED_VIT)]
             sizes = (numbers.count(found["params"]) for found in pair)
@@ -123,11 +123,11 @@ def crossing_table() -> str:
     return table(("pair", "cross at n, blocks", "whole model", "gMLP / DeiT at 1025, blocks (whole)", "at 4097"), lines)
 
 
-def time_claims(name: str, *, survives: bool = False) -> str:
+def time_claims(*, survives: bool = False) -> str:
     """`5 of 12`: verdicts on claims about time of the three families that are decided; `survives`: those on whether another choice changes them."""
     found = [
         verdict.answer
-        for verdict in run(name).verdicts
+        for verdict in run(SEQ).verdicts
         if verdict.claim.timed
         and verdict.claim.name.startswith("survives_") == survives
         and not verdict.about.startswith(("gmlp-s", "deit-s"))
@@ -155,27 +155,19 @@ def time_share(model: Mapping[str, Any]) -> str:
     return f"{100 * share.estimate:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]"
 
 
-def before(name: str, second: Mapping[str, Any]) -> str:
-    """gMLP over ViT at n = 4097 in a run that is superseded."""
-    cells = {"match": "shape", "budget": 150e3, "batching": "batch 4", "phase": "infer", "engine": "eager", "seq_len": 4097}
-    return ratio(name, {**cells, **GMLP}, {**cells, **second})
-
-
 def twin(model: Mapping[str, Any]) -> str:
     """Time per token at n = 257 over that at 256."""
     return interval_text(next(twin.ratio for twin in kept_growth(model).twins if twin.n == 257))
 
 
 def families_table() -> str:
+    """Six rows: each family at the shortest and the longest length."""
+    found = [row(THREE, model=model, seq_len=n) for n in (17, 257) for model in FAMILIES]
     lines = []
-    for found in sorted(rows(THREE), key=lambda found: (FAMILIES.index(found["model"]), found["seq_len"])):
-        line = [found["model"], numbers.whole(found["seq_len"]), numbers.exact(found["params"]), numbers.count(found["flops"])]
-        line += [numbers.percent(found["flops_quadratic_share"]), numbers.bytes_text(found["peak_memory_bytes"])]
-        time = "1" if found["model"] == "gmlp" else numbers.ratio(found["ratio"], found["ratio_low"], found["ratio_high"])
-        lines.append([*line, time, accuracy(found)])
-    return table(
-        ("model", "n", "params", "FLOPs per sample", "in n²", "peak memory", "time, over gMLP's", "accuracy (digits, 5 seeds)"), lines
-    )
+    for of in found:
+        line = [of["model"], *(form(of[column]) for column, form in FAMILY_COLUMNS.items())]
+        lines.append([*line, "1" if of["model"] == "gmlp" else numbers.ratio(of["ratio"], of["ratio_low"], of["ratio_high"]), accuracy(of)])
+    return table(("model", "n", "FLOPs per sample", "peak memory", "time over gMLP's", "accuracy, digits"), lines)
 
 
 def quadratic_share(model: Mapping[str, Any]) -> str:
@@ -215,24 +207,15 @@ FIGURES: Figures = {
     "families_answer": lambda: " ".join(answer_sentences(run(THREE))),
     "published": published_table,
     "crossings": crossing_table,
-    "time_claims_before": lambda: time_claims(SEQ_BEFORE),
-    "time_claims_kept": lambda: time_claims(SEQ_KEPT),
     "time_share_gmlp": lambda: time_share(GMLP),
     "time_share_vit": lambda: time_share(FUSED_VIT),
-    "before_fused": lambda: before(SEQ_BEFORE, FUSED_VIT),
-    "before_explicit": lambda: before(SEQ_BEFORE, EXPLICIT_VIT),
-    "kept_before_fused": lambda: before(SEQ_KEPT, FUSED_VIT),
-    "kept_before_explicit": lambda: before(SEQ_KEPT, EXPLICIT_VIT),
-    "kept_fused": lambda: kept_ratio(4097, GMLP, FUSED_VIT),
-    "kept_explicit": lambda: kept_ratio(4097, GMLP, EXPLICIT_VIT),
     "digits_gmlp": lambda: accuracy(row(SEQ, model="gmlp", task="digits")),
     "digits_vit": lambda: accuracy(row(SEQ, model="vit", task="digits")),
-    "time_claims": lambda: time_claims(SEQ),
+    "time_claims": time_claims,
     "twin_gmlp": lambda: twin(GMLP),
     "twin_fused": lambda: twin(FUSED_VIT),
-    "twin_explicit": lambda: twin(EXPLICIT_VIT),
     "wide_times": wide_times,
-    "survive_claims": lambda: time_claims(SEQ, survives=True),
+    "survive_claims": lambda: time_claims(survives=True),
     "matched": matched_table,
     **{f"matched_{policy}": functools.partial(matched_ratio, policy) for policy in POLICIES},
     "kept": kept_table,

@@ -10,7 +10,6 @@ from bench.spec import FASTEST_PEER
 from tests.docs.reading import Figures, interval_text, outcomes, ratio_of_cells, row, rows, run, span, table
 
 PEERS, PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers", "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
-PEERS_BEFORE = "2026-11-22_cpu_peers"
 TITLES = {"gmlp": "gMLP", "vit": "ViT", "transformer": "Transformer"}
 
 
@@ -78,9 +77,9 @@ def cells() -> str:
     return table(("model", "n", "batch", "inference", "against", "training", "against"), lines)
 
 
-def shown(name: str = PEERS) -> str:
+def shown() -> str:
     """`60 of 60`: cells in fp32 that are shown to take less time."""
-    found = [pair.is_shown_faster for pair in standing(name).fastest if pair.place.dtype == "fp32"]
+    found = [pair.is_shown_faster for pair in standing().fastest if pair.place.dtype == "fp32"]
     return f"{sum(found)} of {len(found)}"
 
 
@@ -145,7 +144,6 @@ FIGURES: Figures = {
     "peers_avx2": ratios_avx2,
     "peers_cells": cells,
     "peers_shown": shown,
-    "peers_shown_before": lambda: shown(PEERS_BEFORE),
     "peers_outcomes": lambda: outcomes(PEERS),
     "peers_output_error": output_error,
     "peers_same_engine": same_engine,

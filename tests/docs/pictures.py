@@ -36,8 +36,8 @@ PUBLISHED = "gmlp-ti,gmlp-s,gmlp-b,deit-ti,deit-s,deit-b"
 PANEL = 4.7, 3.3
 """Width and height in inches; README shows two beside each other."""
 TITLE_CHARACTERS = 50
-COORDINATES, DECIMALS = re.compile(r' d="[^"]*"'), re.compile(r"(?<=\.\d)\d+")
-"""Points of paths: a tenth is finer than any screen, and shrinks a file by a third."""
+COORDINATES, DECIMALS = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)'), re.compile(r"(?<=\.\d)\d+")
+"""Points and offsets: a tenth is finer than any screen, and shrinks a file by a third."""
 
 
 def draw_hero() -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +23,22 @@ Figures = Mapping[str, Callable[[], str]]
 
 
 @functools.cache
+def superseded() -> dict[str, str]:
+    """By the name of a run that a later one replaces, the part that is replaced: `times`, ..., or `all`."""
+    notes = json.loads((RESULTS / "notes.json").read_text())
+    return {name: note.get("part", "all") for name, note in notes.items() if "superseded_by" in note}
+
+
+@functools.cache
 def run(name: str) -> Study:
+    """Raises LookupError for a run that a later one replaces as a whole."""
+    _require_current(name, "all")
     return study(read_run(RESULTS / name))
+
+
+def _require_current(name: str, part: str) -> None:
+    if superseded().get(name) == part:
+        raise LookupError(f"{name}: {part} superseded; read the later run (results/notes.json)")
 
 
 def rows(name: str, **where: Any) -> list[Row]:
@@ -48,6 +63,7 @@ def ratio(name: str, first: Mapping[str, Any], second: Mapping[str, Any], *, of:
 
 
 def ratio_of_cells(name: str, first: str, second: str, *, of: int = 1) -> str:
+    _require_current(name, "times")
     mean = round_mean(list(run(name).timings.log_ratios(first, second).values()))
     assert mean is not None
     return interval_text(mean.interval(1 - (1 - LEVEL) / of).exp())
@@ -55,6 +71,8 @@ def ratio_of_cells(name: str, first: str, second: str, *, of: int = 1) -> str:
 
 def effect(name: str, part: str, arm: str, against: str, measure: str, seq_len: int | None = None) -> Effect:
     """The only such effect of an ablation, or that at this length."""
+    if measure == "latency_ms":
+        _require_current(name, "times")
     found = [
         effect
         for effect in run(name).effects

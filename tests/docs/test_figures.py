@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs.figures import FIGURES, PLACE, filled, pages
 from tests.docs.pictures import PICTURES, drawn
+from tests.docs.reading import effect, ratio_of_cells, run, superseded
 
 MAX_BYTES = 80_000
 INTERVAL = re.compile(r"\[[-+]?\d[\d.]*, [-+]?\d[\d.]*\]")
@@ -27,6 +28,12 @@ def test_no_interval_stands_outside_a_marked_place(page: Path) -> None:
     prose = PLACE.sub("", page.read_text())
     assert INTERVAL.findall(prose) == []
     assert OPENING.findall(prose) == []  # a place that is not closed
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_a_place_stands_within_prose_or_alone(page: Path) -> None:
+    """In a code block its name would be shown; at the start of a line of prose Markdown would not read the rest of the line."""
+    assert re.findall(r"^(?: {4}.*|> |)<!--=\w+-->.+", page.read_text(), re.MULTILINE) == []
 
 
 def test_every_figure_stands_somewhere() -> None:
@@ -48,4 +55,22 @@ def test_an_unknown_place_is_an_error() -> None:
 
 
 def test_a_place_keeps_its_name_and_loses_its_text() -> None:
-    assert filled("over <!--=loop_of_bound-->9<!--/-->!") == f"over <!--=loop_of_bound-->{FIGURES['loop_of_bound']()}<!--/-->!"
+    assert filled("over <!--=share_vit-->9<!--/-->!") == f"over <!--=share_vit-->{FIGURES['share_vit']()}<!--/-->!"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_no_page_rests_on_a_superseded_run(page: Path) -> None:
+    text = page.read_text()
+    assert [name for name, part in superseded().items() if part == "all" and name in text] == []
+
+
+def test_a_superseded_run_has_no_figures() -> None:
+    before, times_before = "2026-11-22_cpu_peers", "2026-11-21_cpu_token_mixing"
+    assert (superseded()[before], superseded()[times_before]) == ("all", "times")
+    for read in (
+        lambda: run(before),
+        lambda: ratio_of_cells(times_before, "a", "b"),
+        lambda: effect(times_before, "cost against n", "attention, explicit", "attention, fused", "latency_ms", 1024),
+    ):
+        with pytest.raises(LookupError, match="superseded"):
+            read()

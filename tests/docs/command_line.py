@@ -1,0 +1,79 @@
+"""Print docs/command-line.md: every command with its flags, from the command line itself.
+
+python -m tests.docs.command_line > docs/command-line.md
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from bench.cli import app
+
+INTRODUCTION = """# Command line
+
+Every command of `bench`, with its arguments and flags. `make docs` writes this page from the program; `bench COMMAND --help` shows the same.
+
+A LIST is comma-separated, without spaces. Results go to stdout; progress, warnings and paths go to stderr. Exit codes: 0 done; 1 done, but
+something failed or a bound was exceeded; 2 the request was wrong; 130 interrupted."""
+SHARED_WITH = "run"
+"""The command whose flags other commands repeat."""
+
+
+def commands() -> dict[str, Any]:
+    """Return the commands by name, in the order of the help."""
+    group: Any = typer.main.get_command(app)
+    return {name: command for name, command in group.commands.items() if not command.hidden}
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    shared = [_line(parameter) for parameter in commands()[SHARED_WITH].params]
+    return "\n\n".join([INTRODUCTION, *(_section(name, command, shared) for name, command in commands().items())])
+
+
+def _section(name: str, command: Any, shared: list[str]) -> str:
+    """Return a command's section; flags that `run` describes in the same words are only named."""
+    shown = [parameter for parameter in command.params if not parameter.hidden]
+    lines = {parameter.name: _line(parameter) for parameter in shown}
+    repeated = [parameter for parameter in shown if name != SHARED_WITH and lines[parameter.name] in shared]
+    panels: dict[str, list[str]] = {}
+    for parameter in shown:
+        if parameter not in repeated:
+            panels.setdefault(parameter.rich_help_panel or "Options", []).append(lines[parameter.name])
+    usage = " ".join(["bench", name, *(_argument(parameter) for parameter in shown if _is_argument(parameter))])
+    blocks = [f"## bench {name}", f"`{usage} [FLAGS]`", command.help, "    " + command.epilog.removeprefix("Example: ")]
+    for title, found in panels.items():
+        blocks.append("\n".join([f"| {title} | |", "|---|---|", *found]))
+    if repeated:
+        blocks.append(f"As for [bench {SHARED_WITH}](#bench-{SHARED_WITH}): " + ", ".join(f"`{p.opts[0]}`" for p in repeated) + ".")
+    return "\n\n".join(blocks)
+
+
+def _is_argument(parameter: Any) -> bool:
+    return str(parameter.param_type_name) == "argument"
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    return name if parameter.required else f"[{name}]"
+
+
+def _line(parameter: Any) -> str:
+    name = _argument(parameter) if _is_argument(parameter) else " ".join(filter(None, [parameter.opts[0], parameter.metavar]))
+    help_text = " ".join(parameter.help.split()).replace("|", "\\|")
+    return f"| `{name}` | {help_text}{_default(parameter)} |"
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    if parameter.required and not _is_argument(parameter):
+        return " Required."
+    if not parameter.show_default or value in (None, "", ()) or value is False or _is_argument(parameter):
+        return ""
+    return f" Default: `{','.join(map(str, value)) if isinstance(value, tuple) else value}`."
+
+
+if __name__ == "__main__":
+    print(page())  # noqa: T201

@@ -1,0 +1,116 @@
+"""README and docs show commands that the program accepts, and the page of all commands is up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from bench.cli import UsageError
+from bench.planning.flags import Flags, to_request
+from bench.planning.values import with_fields
+from bench.spec import RequestError
+from tests.docs.command_line import commands, page
+from tests.docs.figures import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+WITH_COMMANDS = 8
+"""At least so many pages show commands; fewer means that they are no longer found."""
+BLOCK_LINE = re.compile(r"^ {4}(?=\S)(.*)$", re.MULTILINE)
+PLACEHOLDERS = {"DIR": str(ROOT)}
+"""Values that must exist when the command line reads them."""
+
+
+def shown(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command in the indented blocks of a page."""
+    for line in BLOCK_LINE.findall(re.sub(r"\\\n\s*", "", text)):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # prose or code
+            continue
+        while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+            del words[0]
+        if words:
+            yield [words[0].removeprefix(".venv/bin/"), *words[1:]]
+
+
+def check(words: list[str]) -> None:
+    """Parse a command without running it. Raises an error if it is wrong; other programs' commands pass."""
+    match words:
+        case ["bench", name, *rest] | ["python", "-m", "bench", name, *rest]:
+            parse(name, rest)
+        case ["make", *targets]:
+            require(targets, re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        case ["python", "-m", "pytest", *rest] | ["pytest", *rest]:
+            require([word for word in rest if word.startswith("tests/") and not (ROOT / word).exists()], [])
+        case ["python", "-m", module, *_] if module.startswith("tests."):
+            require([] if importlib.util.find_spec(module) else [module], [])
+
+
+def parse(name: str, words: list[str]) -> None:
+    """Parse the arguments of a command of `bench`; for `run` and `plan` also check that the flags agree."""
+    require([name], commands())
+    words = [PLACEHOLDERS.get(word, word) for word in words]
+    words, request = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    commands()[name].make_context(f"bench {name}", [*words])
+    require([word for word in words if word.startswith("results/2") and not list(ROOT.glob(word))], [])
+    if request:
+        parse("run", request)
+    if name in ("run", "plan") and "--models" in words:
+        typer.main.get_command(requests).main(words, standalone_mode=False)
+
+
+requests = typer.Typer(add_completion=False)
+
+
+@requests.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@with_fields(Flags)
+def check_request(flags: Flags) -> None:
+    """Check that the flags of a request agree; flags about execution and output are left alone."""
+    to_request(flags)
+
+
+def require(names: list[str], known: Iterable[str]) -> None:
+    missing = set(names) - set(known)
+    if missing:
+        raise LookupError(f"not there: {', '.join(missing)}")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_is_accepted(path: Path) -> None:
+    for words in shown(path.read_text()):
+        check(words)
+
+
+def test_pages_show_commands() -> None:
+    assert len([path for path in PAGES if any(words[0] == "bench" for words in shown(path.read_text()))]) >= WITH_COMMANDS
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("bench run --models gmlp --sequence 17", UsageError),
+        ("bench run --models glmp --seq 17", UsageError),
+        ("bench run --models gmlp --seq 17 --width 64 --params 2M", RequestError),
+        ("bench run --models gmlp \\\n    --seq x    # a comment", UsageError),
+        ("bench runs", LookupError),
+        ("bench check results/2000-01-01_cpu", LookupError),
+        ("bench diff --code main . -- --models gmlp --seq 1", UsageError),
+        ("make tests", LookupError),
+        ("python -m tests.docs.nothing", LookupError),
+        ("pytest tests/nothing.py", LookupError),
+    ],
+)
+def test_a_wrong_command_is_an_error(line: str, error: type[Exception]) -> None:
+    ((words),) = shown(f"Prose.\n\n    {line}\n")
+    with pytest.raises(error):
+        check(words)
+
+
+def test_the_page_of_all_commands_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "command-line.md").read_text() == f"{page()}\n", "docs/command-line.md differs from the program: make docs"
