@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from bench.analysis.crossover import closed_pairs
-from bench.analysis.relative import main_rows
+from bench.analysis.relative import RelativeTimes, main_rows
 from bench.analysis.scope import scopes_of
 from bench.planning.build import build_plan
 from bench.report.charts.against_length import (
@@ -23,8 +24,8 @@ from bench.report.charts.against_length import (
     relative_title,
 )
 from bench.report.charts.crossing import crossing_figure, crossing_title, pairs_of
-from bench.report.charts.lines import panels
-from bench.report.charts.style import DARK, figure_style, series_styles
+from bench.report.charts.lines import Line, panels
+from bench.report.charts.style import DARK, SeriesStyle, display_name, figure_style, series_styles
 from bench.report.images import image_of
 from bench.spec import Recipe, Settings
 from tests.docs.reading import run
@@ -41,20 +42,35 @@ COORDINATES, DECIMALS = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)'), re
 
 
 def draw_hero() -> Figure:
-    """Time and memory against n, side by side, each in the run's primary scope."""
+    """Time and memory against n, side by side: the run's primary scope, and gMLP's time at equal parameters."""
     study = run(HERO)
     styles = series_styles(study.frame["label"])
-    times = study.relative_times[0]
-    ratios = relative_lines(times, styles)
+    ratios = [*_hero_lines(study.relative_times[0], styles), *(_only_gmlp(study.relative_times[1], styles))]
     rows = main_rows(scopes_of(study.frame, "peak_memory_bytes", {})[0].rows)
     memory = memory_lines(rows, styles, study.plan.settings.margin)
     width, height = PANEL
     figure, (left, right) = panels(2, [line.label for line in (*ratios, *memory)], width=width, height=height, across=2, top=0.5)
     fill_relative_panel(left, ratios, [bound for line in ratios for bound in (*line.low, *line.high)])
     fill_memory_panel(right, memory)
-    for axis, title in ((left, relative_title([times], study.caveat)), (right, memory_title(rows))):
+    for axis, title in ((left, relative_title(study.relative_times, study.caveat)), (right, memory_title(rows))):
         axis.set_title(textwrap.fill(title, TITLE_CHARACTERS), pad=8)
     return figure
+
+
+def _hero_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
+    """The lines of one matching; gMLP's says which."""
+    named = {display_name(line.label) for line in times.lines if line.is_gmlp}
+    lines = relative_lines(times, styles)
+    return [dataclasses.replace(line, label=f"{line.label}, {times.matching}") if line.label in named else line for line in lines]
+
+
+def _only_gmlp(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
+    """gMLP's line of the other matching, dashed."""
+    return [
+        dataclasses.replace(line, style=dataclasses.replace(line.style, line="--"))
+        for line in _hero_lines(times, styles)
+        if line.label.endswith(times.matching)
+    ]
 
 
 def draw_flops_crossing() -> Figure:
