@@ -57,7 +57,7 @@ SETTINGS: dict[str, Any] = {
     "lines.markersize": 5,
     "hatch.linewidth": 0.6,
     "figure.facecolor": PAPER,
-    "savefig.dpi": 120,
+    "savefig.dpi": 160,
     # names come from the user, so a dollar sign must not start a formula
     "text.parse_math": False,
     # text stays text: a reader can search and copy it, and the page sets its font and colour
