@@ -18,6 +18,8 @@ from bench.analysis.quadratic_claims import CLAIMS
 from bench.analysis.scope import SCOPE_KEYS, scope_rank
 
 SURVIVES = "survives"
+ALL_CONCLUSIONS = "all conclusions"
+"""Subject of a claim about the other claims."""
 JUDGES: dict[str, Callable[[Claim, Evidence], list[Verdict]]] = {
     "quadratic": judge_growth,
     "linear": judge_growth,
@@ -67,7 +69,7 @@ def judge_survival(claim: Claim, found: Sequence[Verdict]) -> Verdict:
         reason += f" {one_sided} more are decided for one choice only."
     return Verdict(
         claim=claim,
-        about="all conclusions",
+        about=ALL_CONCLUSIONS,
         answer=REFUTED if different else (SUPPORTED if same else UNDECIDED),
         reason=reason,
         cells=tuple(dict.fromkeys(cell for pair in (*different, *same) for verdict in pair for cell in verdict.cells)),

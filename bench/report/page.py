@@ -47,8 +47,8 @@ VECTORS = {"avx512": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"}
 """Vector instructions by flag, the widest first."""
 CLAIMS_CAPTION = (
     "Each claim was written before it was tested, with the results that would support or refute it (see verdicts.json). Undecided means that the "
-    "data cannot say. Brackets name the attention kernel: auto is torch's choice, fused if possible; math is explicit attention, which stores the "
-    "n x n scores. Each verdict comes from one condition, chosen by rule and not by outcome: inference, eager, fixed batch."
+    "data cannot say. Explicit attention stores the n x n scores; fused attention is torch's choice of kernel. Each verdict comes from one "
+    "condition, chosen by rule and not by outcome: inference, eager, fixed batch."
 )
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
 

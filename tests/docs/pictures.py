@@ -39,6 +39,7 @@ PANEL = 4.7, 3.3
 TITLE_CHARACTERS = 50
 COORDINATES, DECIMALS = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)'), re.compile(r"(?<=\.\d)\d+")
 """Points and offsets: a tenth is finer than any screen, and shrinks a file by a third."""
+COMMENTS = re.compile(r"\n *<!--.*?-->", re.DOTALL)
 
 
 def draw_hero() -> Figure:
@@ -88,7 +89,7 @@ PICTURES: Mapping[str, Callable[[], Figure]] = {"hero": draw_hero, "flops-crossi
 def drawn(name: str) -> dict[Path, bytes]:
     """The files of one picture."""
     with figure_style(), matplotlib.rc_context({"svg.fonttype": "path"}):
-        light = COORDINATES.sub(lambda found: DECIMALS.sub("", found[0]), image_of(PICTURES[name](), "svg").decode())
+        light = COORDINATES.sub(lambda found: DECIMALS.sub("", found[0]), COMMENTS.sub("", image_of(PICTURES[name](), "svg").decode()))
     dark = light
     for color, replacement in DARK.items():
         dark = dark.replace(color, replacement)

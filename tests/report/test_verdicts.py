@@ -34,21 +34,37 @@ def judged(**fields: Any) -> list[Verdict]:
 def test_every_verdict_has_a_line_that_leads_to_its_cells() -> None:
     verdicts = judged()
     lines = claim_lines(verdicts)
-    assert len(lines) == len(verdicts)
-    found = [line for line in lines if "Is attention's time quadratic in n over the measured lengths?" in line.text]
-    assert [(line.answer, line.text.partition(":")[0]) for line in found] == [("supported", "vit (math)"), ("supported", "vit (flash)")]
+    assert sorted(cell for line in lines for cell in line.cells) == sorted(cell for verdict in verdicts for cell in verdict.cells)
+    question = "Is attention's time quadratic in n over the measured lengths?"
+    found = [line for line in lines if line.text.startswith(question)]
+    assert [(line.answer, line.text.removeprefix(f"{question} ")) for line in found] == [
+        ("supported", "explicit ViT"),
+        ("supported", "flash ViT"),
+    ]
     lengths = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
     assert [line.cells for line in found] == [tuple(f"cell-{series}-{n}" for n in lengths) for series in (1, 2)]
-    assert all(line.figure.startswith("share of n^2 at n = 4097: 9") for line in found)
+    assert all(line.figure.startswith("share of n² at n = 4097: 9") for line in found)
     assert all("Where: infer" in line.more for line in found)
     assert not any("Predicted because" in line.more for line in found)
 
 
+def test_verdicts_without_figures_share_a_line_and_keep_their_reasons() -> None:
+    claim = judged()[0].claim
+    reasons = ("2 lengths", "2 lengths", "no fit")
+    open_ = [
+        Verdict(claim=claim, about=f"model{i}", answer="undecided", reason=reason, cells=(f"c{i}",)) for i, reason in enumerate(reasons)
+    ]
+    (same,) = claim_lines(open_[:2])
+    assert (same.text, same.more, same.cells) == (f"{claim.question} model0 and model1", "2 lengths", ("c0", "c1"))
+    (other,) = claim_lines(open_)
+    assert other.more == "model0: 2 lengths. model1: 2 lengths. model2: No fit"
+
+
 def test_the_other_scopes_stand_beside() -> None:
     lines = claim_lines([other for verdict in judged() for other in verdict.others])
-    found = [(line.answer, line.text.partition(":")[0], line.more) for line in lines if "gMLP's time" in line.text]
-    assert [(answer, about) for answer, about, _ in found] == [("refuted", "gmlp")]
-    assert "Where: train" in found[0][2]
+    (found,) = [line for line in lines if "gMLP's time" in line.text]
+    assert (found.answer, found.text.rpartition(" ")[2]) == ("refuted", "gMLP")
+    assert "Where: train" in found.more
 
 
 def test_figures_in_words() -> None:

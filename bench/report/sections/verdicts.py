@@ -10,10 +10,11 @@ from bench import numbers
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Estimate, Verdict
 from bench.analysis.frame import scope_text
 from bench.analysis.study import Study
+from bench.analysis.verdicts import ALL_CONCLUSIONS
 from bench.intervals import Interval
 from bench.report.document import Claimed
 from bench.report.sections.answer import answer_sentences
-from bench.report.sections.wording import spell_out_policy
+from bench.report.sections.wording import join_names, spell_out_model, spell_out_policy
 from bench.serialize import to_json
 
 ORDER = (REFUTED, SUPPORTED, UNDECIDED)
@@ -23,29 +24,51 @@ MAX_FIGURES = 2
 
 
 def claim_lines(verdicts: Sequence[Verdict]) -> tuple[Claimed, ...]:
-    """Return one line per verdict of any kind, the decided ones first."""
-    ordered = sorted(verdicts, key=lambda verdict: ORDER.index(verdict.answer))
-    return tuple(
-        Claimed(
-            answer=verdict.answer,
-            text=": ".join(filter(None, (_subject(verdict), verdict.claim.question))),
-            figure="; ".join(estimate_text(estimate) for estimate in verdict.estimates[:MAX_FIGURES]),
-            more=". ".join(text.removesuffix(".") for text in _more(verdict) if text),
-            cells=verdict.cells,
-        )
-        for verdict in ordered
+    """Return one line per verdict of any kind, the decided ones first.
+
+    Verdicts on one claim with one answer share a line if they have no estimate.
+    """
+    lines: dict[tuple[object, ...], list[Verdict]] = {}
+    for place, verdict in enumerate(sorted(verdicts, key=lambda verdict: ORDER.index(verdict.answer))):
+        lines.setdefault((verdict.answer, verdict.claim, place if verdict.estimates else None), []).append(verdict)
+    return tuple(map(_line, lines.values()))
+
+
+def _line(verdicts: Sequence[Verdict]) -> Claimed:
+    first, subjects = verdicts[0], [_subject(verdict) for verdict in verdicts]
+    reasons = [_more(verdict) for verdict in verdicts]
+    if len(set(reasons)) > 1:
+        reasons = [f"{subject}: {reason}" for subject, reason in zip(subjects, reasons, strict=True)]
+    return Claimed(
+        answer=first.answer,
+        text=_statement(first, join_names(list(filter(None, dict.fromkeys(subjects))))),
+        figure="; ".join(estimate_text(estimate) for estimate in first.estimates[:MAX_FIGURES]),
+        more=". ".join(dict.fromkeys(filter(None, reasons))),
+        cells=tuple(cell for verdict in verdicts for cell in verdict.cells),
     )
 
 
+def _statement(verdict: Verdict, subject: str) -> str:
+    """Return a prediction after its variants, or a claim as a question before its models."""
+    if verdict.scope.get("part"):
+        return f"{subject}: {verdict.claim.question}"
+    return f"{verdict.claim.question} {subject}".strip().replace("n^2", "n²")
+
+
 def _subject(verdict: Verdict) -> str:
-    return ", ".join(filter(None, (verdict.scope.get("part"), verdict.about, f"n = {verdict.n}" if verdict.n is not None else "")))
+    n = f"n = {verdict.n}" if verdict.n is not None else ""
+    if part := verdict.scope.get("part"):
+        return ", ".join(filter(None, (part, verdict.about, n)))
+    models = "" if verdict.about == ALL_CONCLUSIONS else " / ".join(map(spell_out_model, verdict.about.split(" / ")))
+    return ", ".join(filter(None, (models, n)))
 
 
-def _more(verdict: Verdict) -> tuple[str, ...]:
+def _more(verdict: Verdict) -> str:
     where = "" if verdict.scope.get("part") else spell_out_policy(scope_text(verdict.scope))
     others = "; ".join(estimate_text(estimate) for estimate in verdict.estimates[MAX_FIGURES:])
     because = f"Predicted because {verdict.claim.because}" if verdict.claim.because else ""
-    return verdict.reason[:1].upper() + verdict.reason[1:], f"Where: {where}" if where else "", others, because
+    texts = (verdict.reason[:1].upper() + verdict.reason[1:], f"Where: {where}" if where else "", others, because)
+    return ". ".join(text.removesuffix(".") for text in texts if text)
 
 
 FIGURES: Mapping[str, Callable[[float], str]] = {
@@ -60,7 +83,7 @@ FIGURES: Mapping[str, Callable[[float], str]] = {
 def estimate_text(estimate: Estimate) -> str:
     """Write an estimate as `n = 17: +0.021 [+0.010, +0.032]`."""
     figure = interval_text(estimate.value, estimate.unit)
-    return f"{estimate.name}: {figure}" if estimate.name else figure
+    return f"{estimate.name}: {figure}".replace("n^2", "n²") if estimate.name else figure
 
 
 def interval_text(found: Interval, unit: str) -> str:
