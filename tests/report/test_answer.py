@@ -114,6 +114,16 @@ def test_a_field_leads_to_its_cells_and_tells_the_interval_on_request(make_data:
     assert not field.muted
 
 
+def test_a_caption_explains_the_marks_that_its_fields_use() -> None:
+    strip = strip_of(study(read_run(RESULTS / "2026-11-23_cpu_three_families")))
+    (fields,) = texts(strip).values()
+    assert fields == ["Transformer = ViT 1.07×", "Transformer or ViT 1.11×", "gMLP 1.18×"]
+    assert "The sign = joins models that are equal within 3 %. The word or joins models" in strip.caption
+    plain = strip_of(study(read_run(RESULTS / "2026-11-23_cpu_cifar10_65_times")))
+    assert list(texts(plain).values()) == [["Transformer 1.03×"]]
+    assert "joins" not in plain.caption
+
+
 def test_budgets_are_the_columns_where_there_is_one_length(make_data: MakeData) -> None:
     found = make_data(models=("gmlp", "vit"), lengths=(17,), budgets=(250_000, 1_000_000), metrics=("params", "latency"))
     assert strip_of(found).headers == ("budget", "250 k", "1 M")

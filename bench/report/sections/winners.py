@@ -40,6 +40,10 @@ USUAL = ("infer", "eager", "", None)
 """Workload values that a name omits."""
 WORDS = {"train": "training"}
 HIDDEN = ("seq_len", "size")
+MARKS = {
+    " = ": "The sign = joins models that are equal within {margin:g} %.",
+    " or ": "The word or joins models between which no difference is shown.",
+}
 CAPTION = "1.25× means that the next model takes 1.25 times as long. Verdicts hold for all {num} comparisons together (95 %)."
 
 
@@ -126,15 +130,21 @@ def strip_blocks(study: Study) -> tuple[Block, ...]:
         for condition in found
     )
     headers = ("" if axis == "n" else "budget", *(f"n = {x:.0f}" if axis == "n" else numbers.count(x) for x in places))
-    return (Strip(headers=headers, rows=rows, caption=_caption(study, len(conditions(study)) - len(found))),)
+    texts = [field.text for _, fields in rows for field in fields]
+    return (Strip(headers=headers, rows=rows, caption=_caption(study, texts, len(conditions(study)) - len(found))),)
 
 
-def _caption(study: Study, num_more: int) -> str:
+def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
     left_out = sorted(_labels(study.rankings) - _labels(study.winners))
     sentences = (
         CAPTION.format(num=max((ranking.num_pairs for ranking in study.winners), default=1))
         if study.timings
         else CAPTION.partition(". ")[0],
+        *(
+            meaning.format(margin=100 * study.plan.settings.margin)
+            for mark, meaning in MARKS.items()
+            if any(mark in text for text in texts)
+        ),
         f"References that do not mix all tokens are left out: {join_names([spell_out_model(label) for label in left_out])}."
         if left_out
         else "",
