@@ -155,6 +155,14 @@ class PeerComparison:
     means: tuple[Mean, ...]
     excluded: tuple[Excluded, ...]
 
+    @property
+    def shown_faster(self) -> Mapping[str, tuple[int, int]]:
+        """By dtype, at how many places ours is shown to be faster than the fastest peer, and at how many it was compared."""
+        found: dict[str, list[bool]] = {}
+        for pair in self.fastest:
+            found.setdefault(pair.place.dtype, []).append(pair.is_shown_faster)
+        return {dtype: (sum(shown), len(shown)) for dtype, shown in found.items()}
+
 
 def compare_peers(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings) -> PeerComparison | None:
     """Compare our models with peers; None if the run has no peers.

@@ -41,6 +41,11 @@ class RelativePoint:
     slower: bool = False
     equal: bool = False
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether the ratio is a mean over rounds, with an interval."""
+        return self.ratio.num > 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeLine:

@@ -95,6 +95,8 @@ def test_the_title_claims_no_more_than_was_decided() -> None:
     assert relative_title([unknown], "") == "gMLP is faster than attention at every length"
     mixers = times(line("metaformer+mixer=gru", (SLOW, SLOW, OPEN, FAST)), line("metaformer+mixer=identity", (FAST,) * 3))
     assert relative_title([mixers], "") == "At n = 1025 gru takes 0.80 of fused attention's time"
+    undecided_mixers = times(line("metaformer+mixer=gru", (FAST, FAST, FAST, OPEN)), line("metaformer+mixer=identity", (SLOW,) * 4))
+    assert relative_title([undecided_mixers], "") == "At n = 1025 no model is shown to be faster than fused attention"
 
 
 def test_models_equal_everywhere_share_the_line_of_attention() -> None:
@@ -118,6 +120,23 @@ def test_ratios_of_medians_are_drawn_and_called_so(make_data: MakeData) -> None:
     assert ratios.tolist() == pytest.approx([rows["gmlp", n] / rows["vit", n] for n in (17, 65, 257)])
     assert drawn.figure.get_figwidth() <= 6.5
     assert not drawn.figure.legends
+
+
+@pytest.mark.parametrize(
+    ("unpaired", "words"),
+    [((), "Bands hold 95 % for all 6 ratios together; above"), ((65,), "for all 6 ratios together; 2 without a band divide medians;")],
+)
+def test_the_caption_counts_ratios_without_a_band(unpaired: tuple[int, ...], words: str, make_data: MakeData) -> None:
+    data = make_data()
+    rounds = {
+        row["cell_id"]: {i: row["latency_ms"] * (1 + 0.001 * (i % 3)) for i in range(7)}
+        for row in data.rows.to_dict("records")
+        if row["seq_len"] not in unpaired
+    }
+    with figure_style():
+        drawn = draw_relative_time(replace(data, timings=Timings(rounds)))
+    assert drawn is not None
+    assert words in drawn.caption
 
 
 def test_a_run_of_too_many_models_names_those_left_out(make_data: MakeData) -> None:

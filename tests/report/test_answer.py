@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 
+from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.study import Study, study
 from bench.report.document import Strip
 from bench.report.sections import winners
@@ -138,6 +140,68 @@ def test_references_of_an_ablation_take_no_part_and_are_named(make_data: MakeDat
     asked = dataclasses.replace(plain, plan=dataclasses.replace(plain.plan, parts=(part,), question=question))
     assert texts(strip_of(asked))["Same parameters, 250 k"] == ["gMLP 1.20×"]
     assert "References that do not mix all tokens are left out: pooling." in strip_of(asked).caption
+
+
+def test_two_widths_at_one_length_are_two_rows(make_data: MakeData) -> None:
+    def give_widths(rows: pandas.DataFrame) -> None:
+        time_apart(rows)
+        rows["match"] = ["width 40" if budget == 250_000 else "width 80" for budget in rows["budget"]]
+        rows["budget"] = math.nan
+
+    budgets = (250_000, 1_000_000)
+    found = make_data(models=("gmlp", "vit"), budgets=budgets, metrics=("params", "latency"), change=give_widths)
+    assert texts(strip_of(found)) == {"Same width, width 40": ["gMLP 1.20×"] * 3, "Same width, width 80": ["gMLP 1.20×"] * 3}
+    assert sum(len(condition.rankings) for condition in winners.conditions(found)) == len(found.winners)
+
+
+def test_one_width_per_length_is_one_row(make_data: MakeData) -> None:
+    def give_widths(rows: pandas.DataFrame) -> None:
+        time_apart(rows)
+        rows["match"], rows["budget"] = [f"width {n}" for n in rows["seq_len"]], math.nan
+
+    found = make_data(models=("gmlp", "vit"), metrics=("params", "latency"), change=give_widths)
+    assert texts(strip_of(found)) == {"Same width": ["gMLP 1.20×"] * 3}
+
+
+EQUAL, OPEN, SLOWER = {"equal": True, "shown": False}, {"shown": False}, {"shown": True}
+
+
+@pytest.mark.parametrize(
+    ("others", "sentence"),
+    [
+        # vit is not tested against the Transformer, so no lead of vit over it is claimed
+        ({"vit": OPEN, "transformer": SLOWER}, "At equal parameters, gMLP or ViT is fastest at n = 17 (1.20×)."),
+        ({"vit": EQUAL, "transformer": EQUAL}, "At equal parameters, all are equal within 3 % at n = 17."),
+        ({"vit (auto)": EQUAL, "vit (math)": SLOWER}, "At equal parameters, the fastest are equal within 3 % at n = 17."),
+        (
+            {"a": OPEN, "b": OPEN, "c": OPEN, "transformer": SLOWER},
+            "At equal parameters, Transformer is slower than the fastest at n = 17.",
+        ),
+    ],
+)
+def test_a_sentence_claims_only_what_was_tested(
+    others: dict[str, dict[str, bool]], sentence: str, make_data: MakeData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ratios = {name: 1.2 if decision is SLOWER else 1.01 for name, decision in others.items()}
+    found = make_data(metrics=("params", "latency"))
+    ranking = Ranking(
+        group={"size": found.frame["size"].iloc[0], "seq_len": 17},
+        best="gmlp",
+        others=tuple(
+            RankedModel(other=name, ratio=ratios[name], low=None, high=None, shown=decision["shown"], equal=decision.get("equal", False))
+            for name, decision in others.items()
+        ),
+    )
+    monkeypatch.setattr(Study, "winners", [ranking])
+    assert winners.sentences(found) == [sentence]
+
+
+def test_a_tie_in_accuracy_names_both_models(make_data: MakeData) -> None:
+    def take_turns(rows: pandas.DataFrame) -> None:
+        rows["accuracy"] = [0.9 if (model == "gmlp") == (n == 17) else 0.8 for model, n in zip(rows["model"], rows["seq_len"], strict=True)]
+
+    found = make_data(models=("gmlp", "vit"), lengths=(17, 65), works=({"task": "digits"},), change=take_turns)
+    assert "Of 2 comparisons of mean accuracy on digits, gMLP in 1 (0 shown) and ViT in 1 (0 shown) is highest." in answer_sentences(found)
 
 
 def test_models_are_written_as_in_prose() -> None:

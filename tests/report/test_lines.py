@@ -26,6 +26,17 @@ def test_labels_keep_their_order_and_never_overlap(places: list[float]) -> None:
     assert all(h / 2 - 1e-9 <= place <= 1 - h / 2 + 1e-9 for place, h in zip(found, heights, strict=True))
 
 
+@pytest.mark.parametrize("label", ["gMLP+gating=identity+pool=mean+spatial_heads=4+tiny_attention=64", "python:my_module:" + "x" * 60])
+def test_a_long_name_leaves_room_for_the_plot(label: str) -> None:
+    _, (axis,) = panels(1, [label])
+    assert axis.get_position().width > 0.4
+    line = Line(label=label, style=series_styles(["gmlp"])["gmlp"], x=[1, 2], y=[1, 2])
+    label_ends(axis, [line])
+    (text,) = axis.texts
+    assert text.get_text().replace("\n", "") == label
+    assert all(part.startswith("+") for part in text.get_text().splitlines()[1:]) or "+" not in label
+
+
 def test_labels_with_room_stay_at_their_lines() -> None:
     assert spread([0.2, 0.8, 0.5], [0.1, 0.1, 0.1]) == pytest.approx([0.2, 0.8, 0.5])
     assert spread([0.5, 0.5], [0.1, 0.1]) == pytest.approx([0.45, 0.55])

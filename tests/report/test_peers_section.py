@@ -17,12 +17,13 @@ import pytest
 from ablations.peers import MEAN_TARGETS, targets
 from bench.analysis.peers import BEST_ARM
 from bench.analysis.study import Study
+from bench.intervals import Interval
 from bench.report.charts.peers import draw_peers, peers_title
 from bench.report.charts.style import figure_style
 from bench.report.document import Block, Document, Section, TableBlock
 from bench.report.markdown import to_markdown
 from bench.report.sections.answer import answer_sentences
-from bench.report.sections.peers import peer_blocks, peer_json
+from bench.report.sections.peers import peer_blocks, peer_json, summary
 from bench.report.sections.verdicts import claim_lines, verdicts_json
 from bench.report.write import write_report
 from bench.spec import FASTEST_PEER, Part, PlannedArm, PlannedCell, Question, Settings
@@ -143,7 +144,7 @@ def lines_with(text: str, *words: str) -> list[str]:
 def test_the_targets_are_among_the_predictions(study: Study) -> None:
     means, shown, counted = answer_sentences(study)
     assert means.startswith("Our time over the fastest peer's, geometric mean: gMLP 0.50")
-    assert shown == "Ours is shown to be faster in 23 of 24 configurations."
+    assert shown == "Ours is shown to be faster in 23 of 24 configurations in fp32."
     assert counted == "Of 12 predictions 8 are supported, 2 are refuted and 2 are undecided."
     lines = {line.text: line for line in claim_lines(study.prediction_verdicts)}
     wrong = lines["gMLP, infer, every arm against ours, eager: output error at most 1e-05 in every configuration"]
@@ -157,7 +158,21 @@ def test_the_targets_are_among_the_predictions(study: Study) -> None:
 def test_the_summary_comes_first(section: str) -> None:
     first = section.strip().splitlines()[0]
     assert first.startswith("Time of ours with its best engine over the fastest peer as shipped, geometric mean: gMLP, infer 0.50")
-    assert first.endswith("Ours is shown to take less time in 23 of 24 configurations (Holm).")
+    assert first.endswith("Ours is shown to take less time in 23 of 24 configurations in fp32 (Holm).")
+
+
+def test_no_dtype_is_left_out_of_the_answer(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert study.peers is not None
+    first, *rest = study.peers.fastest
+    slow = dataclasses.replace(first, place=dataclasses.replace(first.place, dtype="bf16"), p_adjusted=1.0)
+    ratio = Interval(estimate=1.2, low=1.1, high=1.3, num=7)
+    in_bf16 = [dataclasses.replace(mean, part=mean.part.replace(",", ", bf16,", 1), ratio=ratio) for mean in study.peers.means]
+    changed = dataclasses.replace(study.peers, fastest=(*rest, slow), means=(*study.peers.means, *in_bf16))
+    monkeypatch.setattr(Study, "peers", changed)
+    said, shown, *_ = answer_sentences(dataclasses.replace(study))
+    assert "gMLP 1.20 and ViT 1.20 in inference, bf16" in said
+    assert shown == "Ours is shown to be faster in 22 of 23 configurations in fp32 and 0 of 1 in bf16."
+    assert "22 of 23 configurations in fp32 and 0 of 1 in bf16 (Holm)" in summary(changed)
 
 
 def test_a_slow_cell_has_its_ratio(section: str) -> None:

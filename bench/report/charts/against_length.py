@@ -44,15 +44,23 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
     for times, lines, axis in zip(found, shown, axes, strict=True):
         fill_relative_panel(axis, lines, bounds)
         axis.set_title(_place(times.scope.keys))
-    num = sum(len(line.points) for times in found for line in times.lines)
-    how = f"Bands hold 95 % for all {num} ratios together" if study.timings else "Ratios of medians, since no rounds could be paired"
     return FigureBlock(
         name="relative-time",
         title=relative_title(found, study.caveat),
-        caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys, batching=False)}). {how}; above 1 is slower.",
+        caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys, batching=False)}). {_how(found)}; above 1 is slower.",
         figure=figure,
         missing=_left_out([line.label for times in found for line in times.lines[MAX_LINES:]]),
     )
+
+
+def _how(found: Sequence[RelativeTimes]) -> str:
+    """Say how the intervals of the ratios were made."""
+    points = [point for times in found for line in times.lines for point in line.points]
+    num_paired = sum(point.is_paired for point in points)
+    if not num_paired:
+        return "Ratios of medians, since no rounds could be paired"
+    others = "" if num_paired == len(points) else f"; {len(points) - num_paired} without a band divide medians"
+    return f"Bands hold 95 % for all {len(points)} ratios together{others}"
 
 
 def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
@@ -95,7 +103,7 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     firsts: dict[str, RelativeLine] = {}
     for times, line in ours:
         firsts.setdefault(times.matching, line)
-    if caveat or not any(point.ratio.num > 1 for times in found for line in times.lines for point in line.points):
+    if caveat or not any(point.is_paired for times in found for line in times.lines for point in line.points):
         return f"Time relative to {reference} (differences are not decided)"
     if not ours:
         return _lowest_title(found[0], reference)
@@ -122,9 +130,13 @@ NOWHERE = "at no length"
 
 
 def _lowest_title(times: RelativeTimes, reference: str) -> str:
+    """Name the fastest of the models that are shown to be faster at the longest n."""
     longest = max(point.n for line in times.lines[:MAX_LINES] for point in line.points)
-    last = [(point.ratio.estimate, line.label) for line in times.lines[:MAX_LINES] for point in line.points if point.n == longest]
-    ratio, label = min(last)
+    points = [(point, line.label) for line in times.lines[:MAX_LINES] for point in line.points if point.n == longest]
+    faster = [(point.ratio.estimate, label) for point, label in points if point.faster]
+    if not faster:
+        return f"At n = {longest} no model is shown to be faster than {reference}"
+    ratio, label = min(faster)
     return f"At n = {longest} {display_name(label)} takes {numbers.significant(ratio, 2)} of {reference}'s time"
 
 

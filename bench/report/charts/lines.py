@@ -5,6 +5,7 @@ Sizes are in inches and fixed, so that the places of labels are known before the
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ LABEL_POINTS, LABEL_CHARACTERS, LABEL_GAP = 8.5, 20, 8.0
 CHARACTER_WIDTH = 0.62
 """The width of a character of DejaVu Sans, in font sizes."""
 LINE_SPACING = 1.2
+OPTION_START = re.compile(r"(?=\+)")
 BAND_OPACITY, GUIDE_OPACITY = 0.22, 0.55
 
 
@@ -182,7 +184,10 @@ def _end(line: Line) -> tuple[float, float]:
 
 
 def _wrapped(label: str) -> str:
-    return textwrap.fill(label, LABEL_CHARACTERS, break_long_words=False)
+    """Break a label into lines of at most `LABEL_CHARACTERS`, at spaces and before options (`+pool=mean`) where it can."""
+    words = [piece for word in label.split() for piece in OPTION_START.split(word)]
+    lines = textwrap.wrap(" ".join(words), LABEL_CHARACTERS, break_on_hyphens=False)
+    return "\n".join(lines).replace(" +", "+")
 
 
 def _figure_of(axis: Axes) -> Figure:

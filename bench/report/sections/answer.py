@@ -22,7 +22,7 @@ from bench.analysis.peers import PeerComparison
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
 from bench.report.sections import winners
-from bench.report.sections.wording import join_names, spell_out_model
+from bench.report.sections.wording import configurations_text, join_names, spell_out_model
 from bench.spec import FASTEST_PEER, MEASURES, Plan
 
 MAX_SENTENCES = 3
@@ -57,7 +57,7 @@ def question_of(plan: Plan) -> str:
         )
     policies = sorted({planned.sizing.match for planned in plan.cells})
     equal = "" if policies == ["none"] else f" at {AT_EQUAL.get(policies[0], EQUAL_SIZE) if len(policies) == 1 else EQUAL_SIZE}"
-    return f"Which is {join_names(best)}{equal}: {' or '.join(part for part in (', '.join(named[:-1]), named[-1]) if part)}?"
+    return f"Which is {join_names(best)}{equal}: {join_names(named, 'or')}?"
 
 
 def answer_sentences(study: Study) -> tuple[str, ...]:
@@ -116,8 +116,13 @@ def _accuracy(study: Study) -> Iterator[str]:
         next_best = f"{spell_out_model(second['model'])} follows ({numbers.fraction(second['accuracy'])})"
         yield f"{means}, {next_best}; the difference is {'shown' if leads[0] else 'not shown'}."
         return
-    (model, num), *_ = Counter(str(members["model"].iloc[0]) for members in best).most_common()
-    shown = sum(lead for lead, members in zip(leads, best, strict=True) if members["model"].iloc[0] == model)
+    (model, num), *others = Counter(str(members["model"].iloc[0]) for members in best).most_common()
+    shown_of = Counter(str(members["model"].iloc[0]) for lead, members in zip(leads, best, strict=True) if lead)
+    if tied := [other for other, times in others if times == num]:
+        counts = [f"{spell_out_model(name)} in {num} ({shown_of[name]} shown)" for name in (model, *tied)]
+        yield f"Of {len(best)} comparisons of mean accuracy on {tasks}, {join_names(counts)} is highest."
+        return
+    shown = shown_of[model]
     where = f"in {num} of {len(best)} comparisons"
     tested = "all are shown" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} shown"
     yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}."
@@ -177,12 +182,10 @@ def _peer_means(comparison: PeerComparison) -> Iterator[str]:
         family, *dtype = mean.part.split(", ")[:-1]
         if mean.peer == FASTEST_PEER and mean.ratio:
             by_phase.setdefault(", ".join([PHASES[mean.phase], *dtype]), []).append(f"{family} {numbers.significant(mean.ratio.estimate)}")
-    means = [f"{join_names(texts)} in {phase}" for phase, texts in by_phase.items()][:2]
+    means = [f"{join_names(texts)} in {phase}" for phase, texts in by_phase.items()]
     if means:
         yield f"Our time over the fastest peer's, geometric mean: {'; '.join(means)}."
-    pairs = [pair for pair in comparison.fastest if pair.place.dtype == "fp32"] or comparison.fastest
-    shown = sum(pair.is_shown_faster for pair in pairs)
-    yield f"Ours is shown to be faster in {shown} of {len(pairs)} configurations."
+    yield f"Ours is shown to be faster in {configurations_text(comparison.shown_faster)}."
 
 
 def _shown_effects(study: Study) -> Iterator[str]:

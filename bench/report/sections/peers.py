@@ -16,6 +16,7 @@ from bench.intervals import Interval
 from bench.measure.engines import EAGER
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.verdicts import FIGURES, interval_json, interval_text
+from bench.report.sections.wording import configurations_text
 from bench.report.tables import Table
 from bench.spec import FASTEST_PEER
 
@@ -54,17 +55,15 @@ def peer_blocks(study: Study) -> tuple[Block, ...]:
 def summary(comparison: PeerComparison) -> str:
     """State each part's geometric mean, and how often ours is faster.
 
-    The mean is against the fastest peer of each place. If the run has fp32, only fp32 is counted.
+    The mean is against the fastest peer of each place.
     """
     means = []
     for mean in (mean for mean in comparison.means if mean.peer == FASTEST_PEER):
         text = interval_text(mean.ratio, "ratio") if mean.ratio else "unknown"
         lost = f"{mean.num_places} of " if mean.num_places < mean.num_planned else ""
         means.append(f"{mean.part} {text} over {lost}{mean.num_planned} configuration{'' if mean.num_planned == 1 else 's'}")
-    pairs = [pair for pair in comparison.fastest if pair.place.dtype == "fp32"] or comparison.fastest
-    shown = sum(pair.is_shown_faster for pair in pairs)
     lead = f"Time of ours with its best engine over the fastest peer as shipped, geometric mean: {'; '.join(means)}."
-    return f"{lead} Ours is shown to take less time in {shown} of {len(pairs)} configurations (Holm)."
+    return f"{lead} Ours is shown to take less time in {configurations_text(comparison.shown_faster)} (Holm)."
 
 
 def _tables(comparison: PeerComparison, shares: Sequence[KernelShare], caveat: str) -> tuple[Block, ...]:

@@ -5,6 +5,7 @@ A condition is a size, matching policy and workload; `bench.analysis.ranking` de
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,7 @@ class Condition:
     """The rankings that share everything but one axis, which is n or the budget.
 
     `match`: the matching policy.
-    `budget`: the matched budget as text; empty if the sizes were given, or if the budget is the axis.
+    `budget`: the matched budget or width as text; empty if the sizes were given, or if the budget is the axis.
     `workload`: the values that vary within the run, as text.
     `rankings`: by value on the axis.
     """
@@ -77,15 +78,22 @@ def conditions(study: Study) -> list[Condition]:
     sizes = {row["size"]: (row["match"], row["budget"]) for row in study.frame[["size", "match", "budget"]].to_dict("records")}
     found: dict[tuple[Any, ...], dict[float, Ranking]] = {}
     by_length = axis_of(study) == "n"
-    for ranking in study.winners:
-        if ranking.others:
-            match, budget = sizes[ranking.group["size"]]
-            match = WIDTH if is_one_width(match) else match
-            work = tuple((key, value) for key, value in ranking.group.items() if key not in HIDDEN)
-            place, x = ((budget if budget == budget else None), ranking.group["seq_len"]) if by_length else (None, budget)
-            found.setdefault((match, place, work), {})[float(x)] = ranking
-    made = [_condition(match, budget, dict(work), rankings) for (match, budget, work), rankings in found.items()]
+    rankings = [ranking for ranking in study.winners if ranking.others]
+    # of two budgets each may have its own width at one n; they are no single row then
+    widths = Counter((_work(ranking), ranking.group["seq_len"]) for ranking in rankings if is_one_width(sizes[ranking.group["size"]][0]))
+    one_row = max(widths.values(), default=0) <= 1
+    for ranking in rankings:
+        match, budget = sizes[ranking.group["size"]]
+        place, x = (numbers.count(budget), ranking.group["seq_len"]) if by_length else ("", budget)
+        if is_one_width(match):
+            match, place = WIDTH, "" if one_row else match
+        found.setdefault((match, place, _work(ranking)), {})[float(x)] = ranking
+    made = [_condition(match, place, dict(work), members) for (match, place, work), members in found.items()]
     return sorted(made, key=lambda condition: condition.rank)
+
+
+def _work(ranking: Ranking) -> tuple[tuple[str, Any], ...]:
+    return tuple((key, value) for key, value in ranking.group.items() if key not in HIDDEN)
 
 
 def axis_of(study: Study) -> str:
@@ -97,12 +105,12 @@ def axis_of(study: Study) -> str:
     )
 
 
-def _condition(match: str, budget: Any, work: Mapping[str, Any], rankings: Mapping[float, Ranking]) -> Condition:
+def _condition(match: str, budget: str, work: Mapping[str, Any], rankings: Mapping[float, Ranking]) -> Condition:
     batching = str(work.get("batching", "batch 1"))
     fixed = batching.startswith("batch ")
     return Condition(
         match=match,
-        budget=numbers.count(budget),
+        budget=budget,
         workload=tuple(WORDS.get(str(value), str(value)) for value in work.values() if value not in USUAL),
         rankings=dict(sorted(rankings.items())),
         rank=(
@@ -236,16 +244,19 @@ def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition,
     if outcome[0] == OPEN:
         return f"no difference is shown {where}"
     if outcome[0] == EQUAL:
-        return f"all are equal within {100 * rankings[0].margin:g} % {where}"
+        who = "the fastest" if any(ranking.slower for ranking in rankings) else "all"
+        return f"{who} are equal within {100 * rankings[0].margin:g} % {where}"
     names = [spell_out_model(label) for label in outcome[1:]]
     leads = sorted(_behind(ranking)[0].ratio for ranking in rankings)
     lead = " to ".join(dict.fromkeys(numbers.significant(ratio) for ratio in (leads[0], leads[-1])))
-    if len(names) == 1:
-        return f"{names[0]} is fastest {where} ({lead}×)"
-    behind = list(dict.fromkeys(spell_out_model(pair.other) for ranking in rankings for pair in _behind(ranking)))
-    if len(names) > MAX_NAMED:
-        return f"{join_names(behind[:MAX_NAMED])} {'is' if len(behind) == 1 else 'are'} slower than the leading {len(names)} {where}"
-    return f"{join_names(names)} beat {join_names(behind[:MAX_NAMED])} {where} ({lead}×)"
+    if len(names) <= MAX_NAMED:
+        return f"{join_names(names, 'or')} is fastest {where} ({lead}×)"
+    # only the fastest is tested against the others, so no lead of the rest over them is claimed
+    behind = [[spell_out_model(pair.other) for pair in _behind(ranking)] for ranking in rankings]
+    everywhere = [name for name in behind[0] if all(name in others for others in behind)][:MAX_NAMED]
+    if not everywhere:
+        return f"the fastest is one of {len(names)} {where}"
+    return f"{join_names(everywhere)} {'is' if len(everywhere) == 1 else 'are'} slower than the fastest {where}"
 
 
 def places_text(xs: Sequence[float], grid: Sequence[float]) -> str:

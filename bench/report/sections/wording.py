@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.report.charts.style import display_name
 
@@ -28,6 +28,15 @@ def spell_out_model(label: str) -> str:
     return display_name(series) + (f" at n = {n.removesuffix(')')}" if n else "")
 
 
-def join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str], word: str = "and") -> str:
     """Join names as `a, b and c`; "" without any."""
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    return f" {word} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def configurations_text(counts: Mapping[str, tuple[int, int]]) -> str:
+    """Write `60 of 60 configurations in fp32 and 0 of 6 in bf16`.
+
+    `counts`: by dtype, the configurations meant and all of them.
+    """
+    texts = [f"{found} of {num}{'' if i else ' configurations'} in {dtype}" for i, (dtype, (found, num)) in enumerate(counts.items())]
+    return join_names(texts) or "no configuration"
