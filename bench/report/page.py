@@ -157,13 +157,14 @@ def _statement(study: Study) -> tuple[Block, ...]:
 def status_line(study: Study) -> str:
     """Say which run this is, whether it still counts, and what measured it."""
     facts, settings = study.environment, study.plan.settings
-    torch = facts.get("torch_version")
+    torch, num_incomplete = facts.get("torch_version"), len(incomplete(study.cells))
     parts = (
         study.name,
         f"{study.superseded[:1].upper()}{study.superseded[1:]}" if study.superseded else "current",
         "" if study.name.startswith(study.plan.created[:10]) else study.plan.created[:10],
         machine_name(facts),
         f"torch {torch}" if torch else "",
+        f"{num_incomplete} of {_plural(len(study.cells), 'configuration')} not fully measured" if num_incomplete else "",
         f"quick run ({_plural(settings.rounds, 'round')}): a first impression, not for publication" if settings.quick else "",
     )
     return " · ".join(part for part in parts if part)

@@ -74,8 +74,9 @@ def test_a_run_with_faults_still_has_table_and_report(sabotaged: tuple[Path, Any
     run = Path(json.loads(ran.stdout)["run"])
     names = {p.name for p in (folder / run).iterdir()}
     assert names == {"plan.json.xz", "environment.json", "records.jsonl.xz", "table.csv", "table.json", "table.parquet"}
-    report = (folder / "reports" / run.name / "report.md").read_text()
-    assert "planted failure" in report
+    report = folder / "reports" / run.name
+    assert "planted failure" in (report / "report.html").read_text()
+    assert "7 of 8 configurations not fully measured" in (report / "report.md").read_text()
 
 
 def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> None:
