@@ -196,8 +196,8 @@ def _shown_effects(study: Study) -> Iterator[str]:
         measured = [effect for effect in found if effect.measure.name == name]
         if shown := _largest([effect for effect in measured if effect.shown]):
             baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in shown)))
-            texts = [f"{effect.contrast.arm} {_amount(effect)}" for effect in shown]
             places = {place_text(effect.contrast.place) for effect in shown}
+            texts = [f"{effect.contrast.arm} {_amount(effect)}{_where(effect) if len(places) > 1 else ''}" for effect in shown]
             parts = {effect.contrast.part for effect in shown} if len(against) > 1 else set()
             where = ", ".join(found.pop() for found in (places, parts) if len(found) == 1 and "" not in found)
             yield f"Shown in {MEASURES[name].title} against {baselines}{f' ({where})' if where else ''}: {join_names(texts)}."
@@ -205,6 +205,11 @@ def _shown_effects(study: Study) -> Iterator[str]:
         if measured:
             yield f"No effect on {MEASURES[name].title} is shown."
             return
+
+
+def _where(effect: Effect) -> str:
+    place = place_text(effect.contrast.place)
+    return f" ({place})" if place else ""
 
 
 def _largest(effects: Sequence[Effect]) -> list[Effect]:
