@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from bench.analysis.evidence import label_of
+from bench.analysis.evidence import ATTENTION_FAMILIES, label_of
 from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
 from bench.analysis.scope import SCOPE_KEYS
 from bench.analysis.series import (
@@ -35,6 +35,7 @@ from bench.running.timings import Timings
 from bench.spec import Plan
 from models.layers.cost import Cost, Polynomial
 
+GATING = "gmlp"
 SHORTEST = 2
 """The smallest n considered."""
 SAME_ROOT = 1e-9
@@ -107,6 +108,14 @@ class ClosedCrossing:
     params: Mapping[str, Crossovers]
     ratios: Mapping[str, Mapping[int, float]]
 
+    def form_of(self, family: str) -> ClosedForm:
+        """Return the form of one of the two families."""
+        return self.first if self.first.family == family else self.second
+
+    def other_than(self, family: str) -> ClosedForm:
+        """Return the form beside that of `family`."""
+        return self.second if self.first.family == family else self.first
+
 
 @dataclass(frozen=True, kw_only=True)
 class PairCrossing:
@@ -165,6 +174,25 @@ def closed_pairs(plan: Plan) -> list[ClosedCrossing]:
             )
         )
     return found
+
+
+def gating_pairs(found: Sequence[ClosedCrossing]) -> list[ClosedCrossing]:
+    """Choose for each gMLP the attention of about its size, smallest gMLP first.
+
+    The partner is the nearest in parameters without n x n weights; of equally near ones, ViT comes before Transformer.
+    """
+    pairs = [pair for pair in found if pair.form_of(GATING).family == GATING and pair.other_than(GATING).family in ATTENTION_FAMILIES]
+    nearest = {(pair.form_of(GATING).model, pair.form_of(GATING).shape): pair for pair in sorted(pairs, key=_distance, reverse=True)}
+    return sorted(nearest.values(), key=lambda pair: _num_params(pair.form_of(GATING)))
+
+
+def _distance(pair: ClosedCrossing) -> tuple[float, int]:
+    gating, attention = pair.form_of(GATING), pair.other_than(GATING)
+    return round(abs(math.log(_num_params(gating) / _num_params(attention))), 1), ATTENTION_FAMILIES.index(attention.family)
+
+
+def _num_params(form: ClosedForm) -> int:
+    return form.cost.params().at(1)
 
 
 def equal_terms_at(cost: Polynomial) -> float | None:

@@ -12,6 +12,7 @@ import pytest
 
 from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.study import Study, study
+from bench.report.charts import crossing
 from bench.report.document import Strip
 from bench.report.sections import winners
 from bench.report.sections.answer import MAX_SENTENCES, NOTHING, answer_sentences, question_of
@@ -202,6 +203,12 @@ def test_a_tie_in_accuracy_names_both_models(make_data: MakeData) -> None:
 
     found = make_data(models=("gmlp", "vit"), lengths=(17, 65), works=({"task": "digits"},), change=take_turns)
     assert "Of 2 comparisons of mean accuracy on digits, gMLP in 1 (0 shown) and ViT in 1 (0 shown) is highest." in answer_sentences(found)
+
+
+def test_answer_and_figure_set_gmlp_beside_the_same_attention(make_data: MakeData) -> None:
+    found = make_data(metrics=("params", "flops"))
+    partner = crossing.pairs_of(found.closed_crossovers)[0].attention.model
+    assert answer_sentences(found)[0].startswith(f"gMLP needs fewer FLOPs than {spell_out_model(partner)} up to n = ")
 
 
 def test_models_are_written_as_in_prose() -> None:

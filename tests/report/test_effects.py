@@ -126,6 +126,19 @@ def test_the_question_and_its_answer_come_first(text: str) -> None:
     assert "Source: a paper." in section(text, "The question in full")
 
 
+def test_effects_of_several_places_each_name_their_own(make_data: MakeData) -> None:
+    study = made(make_data)
+    found = [effect for effect in study.effects if effect.measure.name == "accuracy" and effect.contrast.against == "gmlp"]
+    vit, *_ = [effect for effect in found if effect.contrast.arm == "vit" and effect.shown]
+    elsewhere = dataclasses.replace(vit, contrast=dataclasses.replace(vit.contrast, arm="other", place={"seq_len": 999}))
+    nowhere = dataclasses.replace(vit, contrast=dataclasses.replace(vit.contrast, arm="third", place={}))
+    study.__dict__["effects"] = [vit, elsewhere, nowhere]
+    text = answer_sentences(study)[0]
+    assert re.search(r"vit \+\S+ points \(n = \d+\)", text), text
+    assert re.search(r"other \+\S+ points \(n = 999\)", text), text
+    assert re.search(r"third \+\S+ points,", text), text
+
+
 def test_the_terminal_shows_the_question_the_effects_and_the_open_predictions(
     make_data: MakeData, capsys: pytest.CaptureFixture[str]
 ) -> None:

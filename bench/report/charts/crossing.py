@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench import numbers
-from bench.analysis.crossover import ClosedCrossing, ClosedForm, cost_crossovers
-from bench.analysis.evidence import ATTENTION_FAMILIES
+from bench.analysis.crossover import GATING, ClosedCrossing, ClosedForm, cost_crossovers, gating_pairs
 from bench.analysis.study import Study
 from bench.report.charts.lines import LABEL_POINTS, Line, draw_guide, draw_series, label_ends, panels
 from bench.report.charts.style import INK, LINES, PAPER, VERMILLION, SeriesStyle, display_name, slug
@@ -20,7 +18,6 @@ from bench.report.charts.ticks import length_axis, log_value_axis
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import join_names
 
-GATING = "gmlp"
 LENGTHS = (32.0, 4096.0)
 """The range that is drawn; a closed form holds at every n."""
 TICKS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
@@ -59,27 +56,8 @@ def draw_crossing(study: Study) -> FigureBlock | None:
 
 
 def pairs_of(found: Sequence[ClosedCrossing]) -> list[ClosedPair]:
-    """Pair each gMLP with attention of about its size, smallest first.
-
-    The partner is the nearest in parameters without n x n weights; of equally near ones, ViT comes before Transformer.
-    """
-    pairs = []
-    for closed in found:
-        forms = {form.family: form for form in (closed.first, closed.second)}
-        other = next((forms[family] for family in ATTENTION_FAMILIES if family in forms), None)
-        if GATING in forms and other is not None:
-            pairs.append(ClosedPair(gating=forms[GATING], attention=other))
-    nearest = {(pair.gating.model, pair.gating.shape): pair for pair in sorted(pairs, key=_distance, reverse=True)}
-    return sorted(nearest.values(), key=lambda pair: _num_params(pair.gating))[:MAX_PAIRS]
-
-
-def _distance(pair: ClosedPair) -> tuple[float, int]:
-    difference = math.log(_num_params(pair.gating) / _num_params(pair.attention))
-    return round(abs(difference), 1), ATTENTION_FAMILIES.index(pair.attention.family)
-
-
-def _num_params(form: ClosedForm) -> int:
-    return form.cost.params().at(1)
+    """Return each gMLP with the attention of about its size, smallest first."""
+    return [ClosedPair(gating=pair.form_of(GATING), attention=pair.other_than(GATING)) for pair in gating_pairs(found)][:MAX_PAIRS]
 
 
 def crossing_title(pairs: Sequence[ClosedPair]) -> str:

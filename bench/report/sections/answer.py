@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas
 
 from bench import catalog, numbers
 from bench.analysis.claims import ANSWERS, SUPPORTED, UNDECIDED, Verdict
-from bench.analysis.crossover import ClosedCrossing, ClosedForm, Crossovers
+from bench.analysis.crossover import Crossovers, gating_pairs
 from bench.analysis.effects import QUALITIES, Effect, place_text
 from bench.analysis.frame import incomplete
 from bench.analysis.front import GROUP, accuracies_of
@@ -29,7 +28,6 @@ MAX_SENTENCES = 3
 MAX_EFFECTS = 3
 MAX_PAIRS = 4
 MAX_MODELS = 6
-GMLP = "gmlp"
 NOTHING = "This run measured nothing that can be compared."
 POINTS = ("accuracy", "exact_accuracy")
 """Fractions, whose differences are percentage points."""
@@ -135,14 +133,13 @@ def _leads(first: str, members: pandas.DataFrame, comparisons: Sequence[Comparis
 
 
 def _crossings(study: Study) -> Iterator[str]:
-    """Say up to which n gMLP is cheaper than the model nearest in size, by memory, else by FLOPs."""
+    """Say up to which n gMLP is cheaper than attention of about its size, by memory, else by FLOPs."""
     found = [
         ("less memory", _up_to(spell_out_model(pair.first), spell_out_model(pair.second), pair.found))
         for pair in study.measured_crossovers
         if pair.measure is PEAK
     ]
-    for pairs in _of_gmlp(study.closed_crossovers).values():
-        pair = min(pairs, key=lambda pair: abs(math.log(_weights(pair.first) / _weights(pair.second))))
+    for pair in gating_pairs(study.closed_crossovers):
         names = spell_out_model(pair.first.model), spell_out_model(pair.second.model)
         found.append(("fewer FLOPs", _up_to(*names, pair.flops["whole model"])))
     known = [(amount, crossing) for amount, crossing in dict.fromkeys(found) if crossing]
@@ -150,20 +147,6 @@ def _crossings(study: Study) -> Iterator[str]:
         amount, (cheaper, other, n) = known[0]
         texts = [f"{one} than {two} up to {at}" for found_amount, (one, two, at) in known[1:MAX_PAIRS] if found_amount == amount]
         yield f"{', '.join([f'{cheaper} needs {amount} than {other} up to n = {n}', *texts])}."
-
-
-def _of_gmlp(pairs: Sequence[ClosedCrossing]) -> Mapping[tuple[str, str], list[ClosedCrossing]]:
-    """Group the pairs of a gMLP and another model by the gMLP."""
-    found: dict[tuple[str, str], list[ClosedCrossing]] = {}
-    for pair in pairs:
-        if GMLP in (pair.first.family, pair.second.family) and pair.first.family != pair.second.family:
-            form = pair.first if pair.first.family == GMLP else pair.second
-            found.setdefault((form.model, form.shape), []).append(pair)
-    return found
-
-
-def _weights(form: ClosedForm) -> int:
-    return form.cost.params().at(1)
 
 
 def _up_to(first: str, second: str, found: Crossovers) -> tuple[str, str, str] | None:
@@ -196,8 +179,8 @@ def _shown_effects(study: Study) -> Iterator[str]:
         measured = [effect for effect in found if effect.measure.name == name]
         if shown := _largest([effect for effect in measured if effect.shown]):
             baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in shown)))
-            texts = [f"{effect.contrast.arm} {_amount(effect)}" for effect in shown]
             places = {place_text(effect.contrast.place) for effect in shown}
+            texts = [f"{effect.contrast.arm} {_amount(effect)}{_where(effect) if len(places) > 1 else ''}" for effect in shown]
             parts = {effect.contrast.part for effect in shown} if len(against) > 1 else set()
             where = ", ".join(found.pop() for found in (places, parts) if len(found) == 1 and "" not in found)
             yield f"Shown in {MEASURES[name].title} against {baselines}{f' ({where})' if where else ''}: {join_names(texts)}."
@@ -205,6 +188,11 @@ def _shown_effects(study: Study) -> Iterator[str]:
         if measured:
             yield f"No effect on {MEASURES[name].title} is shown."
             return
+
+
+def _where(effect: Effect) -> str:
+    place = place_text(effect.contrast.place)
+    return f" ({place})" if place else ""
 
 
 def _largest(effects: Sequence[Effect]) -> list[Effect]:
