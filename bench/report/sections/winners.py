@@ -45,7 +45,7 @@ MARKS = {
     " = ": "The sign = joins models that are equal within {margin:g} %.",
     " or ": "The word or joins models between which no difference is shown.",
 }
-CAPTION = "1.25× means that the next model takes 1.25 times as long. Verdicts hold for all {num} comparisons together (95 %)."
+CAPTION = "1.25× means that the next model takes 1.25 times as long. Verdicts hold{all} (95 %)."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,11 @@ def strip_blocks(study: Study) -> tuple[Block, ...]:
 def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
     left_out = sorted(_labels(study.rankings) - _labels(study.winners))
     sentences = (
-        CAPTION.format(num=max((ranking.num_pairs for ranking in study.winners), default=1))
+        CAPTION.format(
+            all=f" for all {num} comparisons together"
+            if (num := max((ranking.num_pairs for ranking in study.winners), default=1)) > 1
+            else ""
+        )
         if study.timings
         else CAPTION.partition(". ")[0],
         *(
