@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
+import pandas
+
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Verdict, withheld
 from bench.analysis.evidence import Evidence
 from bench.analysis.judges import judge_accuracy, judge_growth, judge_hidden, judge_speed
@@ -104,6 +106,17 @@ def _difference(pair: tuple[Verdict, Verdict], axis: str) -> str:
     first, second = pair
     where = in_words(f"{first.claim.name}, {first.about}") + (f", n = {first.n}" if first.n is not None else "")
     return f"{where}: {first.answer} with {first.scope.get(axis)}, {second.answer} with {second.scope.get(axis)}"
+
+
+def lacks_data(verdict: Verdict, frame: pandas.DataFrame) -> bool:
+    """Return whether the run holds nothing that could answer the claim."""
+    claim = verdict.claim
+    if verdict.decided or verdict.estimates:
+        return False
+    if claim.kind == SURVIVES:
+        return claim.axis not in frame or frame[claim.axis].nunique() < 2
+    rows = frame[frame["cell_id"].isin(verdict.cells)]
+    return rows.empty or (bool(claim.column) and (claim.column not in rows or bool(rows[claim.column].isna().all())))
 
 
 def _by_subject(found: Sequence[Verdict]) -> list[Verdict]:
