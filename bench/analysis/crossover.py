@@ -292,7 +292,8 @@ def measured_crossovers(first: pandas.DataFrame, second: pandas.DataFrame, names
     """
     pair = log_ratios(first, second, exact=exact)
     if len(pair.lengths) < 2:
-        return Crossovers(none=f"{len(pair.lengths)} lengths in common; at least 2 are needed. Measure both at the same lengths.")
+        found = f"{len(pair.lengths)} length{'' if len(pair.lengths) == 1 else 's'} in common"
+        return Crossovers(none=f"{found}; at least 2 are needed. Measure both at the same lengths.")
     if not exact and (refused := too_few_rounds(pair, MIN_PAIRED_ROUNDS)):
         return Crossovers(none=refused)
     lengths = without_twins(pair.lengths)

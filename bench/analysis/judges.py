@@ -16,7 +16,7 @@ from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Estimate
 from bench.analysis.evidence import Evidence, label_of
 from bench.analysis.exponents import local_exponents
 from bench.analysis.growth import BY_COLUMN
-from bench.analysis.quadratic_claims import MARGIN, MIN_CLAIM_ROUNDS, MIN_CLAIM_SEEDS
+from bench.analysis.quadratic_claims import MARGIN, MIN_CLAIM_ROUNDS, MIN_CLAIM_SEEDS, in_words
 from bench.analysis.scaling import MIN_SHARE, Decomposition, answer_quadratic
 from bench.analysis.scope import SCOPE_KEYS, scope_of
 from bench.analysis.series import Series, row_values
@@ -49,9 +49,11 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
     for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
         level = 1 - (1 - LEVEL) / len(pairs)
         by_length = [_speed_at(claim, label, scope, first, second, evidence, level) for first, second in pairs]
-        lengths = {answer: [str(at.n) for at in by_length if at.answer == answer] for answer in SPEED_WORDS}
+        judged = [at for at in by_length if at.reason == RATIO_REASONS[at.answer]]
+        lengths = {answer: [str(at.n) for at in judged if at.answer == answer] for answer in SPEED_WORDS}
         where = "; ".join(f"{SPEED_WORDS[answer]} at n = {', '.join(there)}" for answer, there in lengths.items() if there)
-        other_reasons = dict.fromkeys(at.reason for at in by_length if not at.decided and at.reason != RATIO_REASONS[UNDECIDED])
+        gaps = dict.fromkeys(at.reason for at in by_length if at not in judged)
+        other_reasons = [f"At n = {', '.join(str(at.n) for at in by_length if at.reason == gap)}: {gap}" for gap in gaps]
         policy = str(scope.get("match", ""))
         unmatched = SHAPE_ONLY if policy == "shape" else (WIDTH_ONLY if is_one_width(policy) else "")
         answer = UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length])
@@ -64,7 +66,7 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
             about=label,
             scope=scope,
             answer=answer,
-            reason=" ".join(filter(None, (unmatched, f"{FIRST} is {where}.", *other_reasons))),
+            reason=" ".join(filter(None, (unmatched, f"{in_words(FIRST)} is {where}." if where else "", *other_reasons))),
             estimates=tuple(
                 Estimate(name=f"{estimate.name} at n = {shown.n}", value=estimate.value, unit=estimate.unit) for estimate in shown.estimates
             ),
@@ -122,10 +124,13 @@ def _pairs(
 def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, evidence: Evidence, level: float) -> Verdict:
     cells = first["cell_id"], second["cell_id"]
     ratio, num_rounds = ratio_of(*cells, evidence.timings, level), len(evidence.timings.log_ratios(*cells))
-    if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
-        answer, reason = UNDECIDED, f"Not measured ({', '.join(failed)})."
+    if failed := [in_words(f"{row['model']}: {row['status']}") for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
+        answer, reason = UNDECIDED, f"not measured ({', '.join(failed)})."
     elif ratio is None or num_rounds < MIN_CLAIM_ROUNDS:
-        answer, reason = UNDECIDED, f"{num_rounds} rounds in common; at least {MIN_CLAIM_ROUNDS} are needed. Add --rounds."
+        answer, reason = (
+            UNDECIDED,
+            f"{num_rounds} round{'' if num_rounds == 1 else 's'} in common; at least {MIN_CLAIM_ROUNDS} are needed. Add --rounds.",
+        )
     else:
         answer = answer_of(ratio, high=1.0)
         reason = RATIO_REASONS[answer]

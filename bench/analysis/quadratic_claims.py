@@ -5,6 +5,8 @@ Each claim states in advance which result would support it and which would refut
 
 from __future__ import annotations
 
+import re
+
 from bench.analysis.claims import Claim
 
 MARGIN = 0.02
@@ -14,6 +16,14 @@ A fraction of the test items.
 """
 MIN_CLAIM_ROUNDS, MIN_CLAIM_SEEDS = 5, 5
 """The least number of rounds for a claim on speed, and of seeds for one on accuracy."""
+
+NAMES = {"gmlp": "gMLP", "vit": "ViT", "transformer": "Transformer", "flops": "FLOPs"}
+
+
+def in_words(key: str) -> str:
+    """Write a key as in prose: `gMLP faster than ViT` for `gmlp_faster_than_vit`."""
+    return re.sub("|".join(rf"\b{name}\b" for name in NAMES), lambda found: NAMES[found[0]], key.replace("_", " "))
+
 
 _SHAPE = "one fixed shape at 4 or more lengths, the longest at least 16 times the shortest"
 _TIMED_SHAPE = (

@@ -28,8 +28,8 @@ class RankedModel:
     """A model compared with the fastest one.
 
     `ratio`: other over fastest.
-    `low`, `high`: the plain 95 % interval; None if rounds could not be paired.
-    `shown`: the joint 95 % interval over all pairs of the table excludes 1.
+    `low`, `high`: the joint 95 % interval over all pairs of the table; None if rounds could not be paired.
+    `shown`: that interval excludes 1.
     `equal`: the joint 90 % interval lies within the margin; `shown` may hold as well.
     `rounds_needed`: for an undecided pair, the rounds that would decide it if mean and spread stay the same; None above 1,000.
     `interleaved`: the two cells took turns.
@@ -137,7 +137,7 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
         return RankedModel(
             other=str(other["label"]), ratio=other["latency_ms"] / best["latency_ms"], low=None, high=None, shown=shown, why=why
         )
-    interval = found.interval().exp()
+    interval = found.interval(joint_level(DIFFERENCE_LEVEL, num_pairs)).exp()
     shown, equal = decided(found, margin, num_pairs)
     return RankedModel(
         other=str(other["label"]),
@@ -148,9 +148,7 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
         equal=equal,
         rounds_needed=None if shown or equal else rounds_needed(found, margin, num_pairs),
         interleaved=timings.are_interleaved(cells),
-        why=""
-        if shown
-        else f"the interval{'' if interval.contains(1.0) else f' that holds for all {num_pairs} ratios together'} contains 1",
+        why="" if shown else "the interval contains 1",
     )
 
 
@@ -159,9 +157,14 @@ def decided(found: RoundMean, margin: float, num_pairs: int) -> tuple[bool, bool
 
     `found`: log ratios, one per round. `margin`: for equality. Answers hold for `num_pairs` such questions together.
     """
-    different, within = (found.interval(1 - (1 - level) / num_pairs) for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL))
+    different, within = (found.interval(joint_level(level, num_pairs)) for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL))
     bound = math.log1p(margin)
     return not different.contains(0.0), -bound <= within.low and within.high <= bound
+
+
+def joint_level(level: float, num_pairs: int) -> float:
+    """Return the level of one interval so that all hold together (Bonferroni)."""
+    return 1 - (1 - level) / num_pairs
 
 
 def rounds_needed(found: RoundMean, margin: float, num_pairs: int) -> int | None:

@@ -226,8 +226,9 @@ def too_few_lengths(series: SeriesRounds, at_least: int) -> str:
     The text says which lengths to add; empty if there are enough. Twins must have been removed.
     """
     if len(series.lengths) < at_least:
-        found = ", ".join(map(str, series.lengths)) or "none"
-        return f"{len(series.lengths)} lengths ({found}); at least {at_least} are needed, where 256 and 257 count as one. Add lengths."
+        num = len(series.lengths)
+        found = f"{num} length{'' if num == 1 else 's'} ({', '.join(map(str, series.lengths))})" if num else "No length can be used"
+        return f"{found}; at least {at_least} are needed, where 256 and 257 count as one. Add lengths."
     if series.range < MIN_RANGE:
         wanted = series.lengths[0] * MIN_RANGE
         return f"The longest length is {series.range:.1f} times the shortest; {MIN_RANGE} times is needed. Add n = {wanted} or longer."

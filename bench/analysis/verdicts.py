@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
+import pandas
+
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Verdict, withheld
 from bench.analysis.evidence import Evidence
 from bench.analysis.judges import judge_accuracy, judge_growth, judge_hidden, judge_speed
-from bench.analysis.quadratic_claims import CLAIMS
+from bench.analysis.quadratic_claims import CLAIMS, in_words
 from bench.analysis.scope import SCOPE_KEYS, scope_rank
 
 SURVIVES = "survives"
@@ -58,15 +60,16 @@ def judge_survival(claim: Claim, found: Sequence[Verdict]) -> Verdict:
     same = [pair for pair in decided if pair[0].answer == pair[1].answer]
     different = [pair for pair in decided if pair[0].answer != pair[1].answer]
     if decided:
-        names = ", ".join(dict.fromkeys(first.claim.name for first, _ in (*same, *different)))
-        reason = f"{len(same)} of {len(decided)} comparisons agree ({names})."
+        names = ", ".join(dict.fromkeys(in_words(first.claim.name) for first, _ in (*same, *different)))
+        verb = "comparison agrees" if len(decided) == 1 else "comparisons agree"
+        reason = f"{len(same)} of {len(decided)} {verb} ({names})."
     else:
         reason = f"No conclusion was decided under two choices of {claim.axis}."
     if different:
         more = f"; {len(different) - MAX_NAMED} more" if len(different) > MAX_NAMED else ""
         reason += f" Different: {'; '.join(_difference(pair, claim.axis) for pair in different[:MAX_NAMED])}{more}."
     if one_sided := sum(pair[0].decided != pair[1].decided for pair in pairs):
-        reason += f" {one_sided} more are decided for one choice only."
+        reason += f" {one_sided} more {'is' if one_sided == 1 else 'are'} decided for one choice only."
     return Verdict(
         claim=claim,
         about=ALL_CONCLUSIONS,
@@ -101,8 +104,19 @@ def _value(verdict: Verdict, axis: str) -> Any:
 
 def _difference(pair: tuple[Verdict, Verdict], axis: str) -> str:
     first, second = pair
-    where = f"{first.claim.name}, {first.about}" + (f", n = {first.n}" if first.n is not None else "")
+    where = in_words(f"{first.claim.name}, {first.about}") + (f", n = {first.n}" if first.n is not None else "")
     return f"{where}: {first.answer} with {first.scope.get(axis)}, {second.answer} with {second.scope.get(axis)}"
+
+
+def lacks_data(verdict: Verdict, frame: pandas.DataFrame) -> bool:
+    """Return whether the run holds nothing that could answer the claim."""
+    claim = verdict.claim
+    if verdict.decided or verdict.estimates:
+        return False
+    if claim.kind == SURVIVES:
+        return claim.axis not in frame or frame[claim.axis].nunique() < 2
+    rows = frame[frame["cell_id"].isin(verdict.cells)]
+    return rows.empty or (bool(claim.column) and (claim.column not in rows or bool(rows[claim.column].isna().all())))
 
 
 def _by_subject(found: Sequence[Verdict]) -> list[Verdict]:

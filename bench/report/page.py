@@ -11,6 +11,7 @@ from typing import Any
 from bench import numbers
 from bench.analysis.frame import constant_work, incomplete, unstable, varying
 from bench.analysis.study import Study
+from bench.analysis.verdicts import lacks_data
 from bench.report import tables
 from bench.report.charts.figures import draw_figures
 from bench.report.document import (
@@ -115,7 +116,7 @@ def brief(document: Document) -> Document:
         for section in visible
         if not any(isinstance(block, ExplorerBlock) for block in section.blocks)
     ]
-    sections += [Section(title=section.title, blocks=_first_claims(section.blocks)) for section in claims]
+    sections += [Section(title=section.title, blocks=blocks) for section in claims if (blocks := _first_claims(section.blocks))]
     pointer = f"report.html, beside this file, has an explorer, every row to sort and filter, and: {rest}. table.csv holds all columns."
     return Document(
         title=document.title,
@@ -129,21 +130,25 @@ def _first_claims(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     lists = [block for block in blocks if isinstance(block, Claims) and not block.title]
     items = [item for block in lists for item in block.items]
     more = (Paragraph(text=f"{len(items) - MAX_CLAIMS} more claims are in report.html."),) if len(items) > MAX_CLAIMS else ()
-    return (Claims(items=tuple(items[:MAX_CLAIMS])), *more)
+    return (Claims(items=tuple(items[:MAX_CLAIMS])), *more) if items else ()
 
 
 def _claims(study: Study) -> tuple[Block, ...]:
     """Return the predictions, then the claims on quadratic cost.
 
-    A run with its own predictions shows the latter only if one of them is decided.
+    A run with its own predictions shows the latter only if one of them is decided. Claims without data are folded.
     """
     blocks: list[Block] = []
     if study.prediction_verdicts:
         targets = f" {TARGETS_CAPTION}" if any(prediction.is_target for prediction in study.predictions) else ""
         blocks += [Claims(items=claim_lines(study.prediction_verdicts)), Paragraph(text=f"{PREDICTIONS_CAPTION}{targets}")]
     if not study.prediction_verdicts or any(verdict.decided for verdict in study.verdicts):
+        absent = claim_lines([verdict for verdict in study.verdicts if lacks_data(verdict, study.frame)])
         others = [other for verdict in study.verdicts for other in verdict.others]
-        blocks += [Claims(items=claim_lines(study.verdicts)), Paragraph(text=CLAIMS_CAPTION)]
+        present = claim_lines([verdict for verdict in study.verdicts if not lacks_data(verdict, study.frame)])
+        blocks += [Claims(items=present), Paragraph(text=CLAIMS_CAPTION)] if present else []
+        needs = "1 claim needs" if len(absent) == 1 else f"{len(absent)} claims need"
+        blocks += [Claims(items=absent, title=f"{needs} data that this run does not have")] if absent else []
         blocks += [Claims(items=claim_lines(others), title=f"The same claims in other conditions ({len(others)})")] if others else []
     return tuple(blocks)
 

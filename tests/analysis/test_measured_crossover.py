@@ -81,5 +81,5 @@ def test_twins_do_not_cross_between_themselves() -> None:
 def test_too_little_in_common_is_refused() -> None:
     first = timed(CROSSING_COST, 1)
     assert "at least 3 are needed" in measured_crossovers(first[first["round"] < 2], first, NAMES).none
-    assert "1 lengths in common" in measured_crossovers(first[first["n"] == 17], first, NAMES).none
+    assert "1 length in common" in measured_crossovers(first[first["n"] == 17], first, NAMES).none
     assert "0 lengths in common" in measured_crossovers(first.assign(n=first["n"] + 1), first, NAMES).none

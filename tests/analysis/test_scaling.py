@@ -130,4 +130,4 @@ def test_rounds_that_lack_a_length_do_not_count() -> None:
 
 
 def test_no_samples_are_refused() -> None:
-    assert "0 lengths (none)" in decompose(frame(np.empty((0, 0)), ())).refused
+    assert "No length can be used; at least" in decompose(frame(np.empty((0, 0)), ())).refused

@@ -216,3 +216,24 @@ def test_models_are_written_as_in_prose() -> None:
     assert [spell_out_model(label) for label in labels] == [
         *("gMLP", "fused ViT", "explicit window attention", "fused DeiT-S at n = 197", "mine")
     ]
+
+
+def test_the_caption_explains_empty_fields(make_data: MakeData) -> None:
+    def lose_one(rows: pandas.DataFrame) -> None:
+        time_apart(rows)
+        rows.loc[(rows["batch_size"] == 32) & (rows["seq_len"] == 17), "latency_ms"] = math.nan
+
+    works = ({"batch_size": 4}, {"batch_size": 32})
+    whole = strip_of(make_data(models=("gmlp", "vit"), works=works, metrics=("params", "latency"), change=time_apart))
+    assert "Empty" not in whole.caption
+    strip = strip_of(make_data(models=("gmlp", "vit"), works=works, metrics=("params", "latency"), change=lose_one))
+    assert "" in texts(strip)["Same parameters, 250 k, batch 32"]
+    assert "Empty: fewer than two models were measured." in strip.caption
+
+
+def test_the_caption_names_lengths_that_differ_by_the_class_token(make_data: MakeData, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = make_data(metrics=("params", "latency"))
+    slower = RankedModel(other="deit-s (auto) (n = 197)", ratio=1.2, low=1.1, high=1.3, shown=True)
+    ranking = Ranking(group={"size": found.frame["size"].iloc[0], "seq_len": 196}, best="gmlp-s", others=(slower,))
+    monkeypatch.setattr(Study, "winners", [ranking])
+    assert "Models without a class token have one token less: n = 196/197 stand side by side." in strip_of(found).caption

@@ -270,6 +270,7 @@ def test_the_figure_has_the_first_quality_at_the_longest_n(make_data: MakeData) 
     assert rows["transformer"][1] == GREY
     assert figure.title == f"vit (+{100 * expected['vit'].estimate.estimate:.1f} points) changes accuracy; 1 more open"
     assert figure.caption.startswith(f"At n = {LENGTHS[-1]}, against gmlp. Bars are 95 % intervals")
+    assert "Spread over seeds: pooled over 3 variants." in figure.caption
 
 
 def test_a_quick_run_shows_nothing_in_its_figure(make_data: MakeData) -> None:

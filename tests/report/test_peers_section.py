@@ -144,7 +144,7 @@ def lines_with(text: str, *words: str) -> list[str]:
 def test_the_targets_are_among_the_predictions(study: Study) -> None:
     means, shown, counted = answer_sentences(study)
     assert means.startswith("Our time over the fastest peer's, geometric mean: gMLP 0.50")
-    assert shown == "Ours is shown to be faster in 23 of 24 configurations in fp32."
+    assert shown == "By Holm's test, ours is shown to be faster in 23 of 24 configurations in fp32."
     assert counted == "Of 12 predictions 8 are supported, 2 are refuted and 2 are undecided."
     lines = {line.text: line for line in claim_lines(study.prediction_verdicts)}
     wrong = lines["gMLP, infer, every arm against ours, eager: output error at most 1e-05 in every configuration"]
@@ -152,7 +152,9 @@ def test_the_targets_are_among_the_predictions(study: Study) -> None:
     slow = lines["gMLP, train, ours, best engine against the fastest peer: latency ratio at most 1 in every configuration"]
     assert (slow.answer, slow.more.partition(".")[0]) == ("refuted", "Refuted at n = 17, batch 1")
     assert "n = 17, batch 1: 1.498 [1.468, 1.528]" in slow.figure
-    assert "are the project's targets" in page_text(study)
+    text = page_text(study)
+    assert "are the project's targets" in text
+    assert "Holm's test, by which the answer counts faster configurations, is less strict than Bonferroni's intervals" in text
 
 
 def test_the_summary_comes_first(section: str) -> None:
@@ -171,7 +173,7 @@ def test_no_dtype_is_left_out_of_the_answer(study: Study, monkeypatch: pytest.Mo
     monkeypatch.setattr(Study, "peers", changed)
     said, shown, *_ = answer_sentences(dataclasses.replace(study))
     assert "gMLP 1.20 and ViT 1.20 in inference, bf16" in said
-    assert shown == "Ours is shown to be faster in 22 of 23 configurations in fp32 and 0 of 1 in bf16."
+    assert shown == "By Holm's test, ours is shown to be faster in 22 of 23 configurations in fp32 and 0 of 1 in bf16."
     assert "22 of 23 configurations in fp32 and 0 of 1 in bf16 (Holm)" in summary(changed)
 
 

@@ -16,7 +16,10 @@ from PIL import Image, ImageColor
 from bench.analysis.study import Study
 from bench.analysis.trust import Finding
 from bench.report.charts.figures import MAX_FIGURES
-from bench.report.charts.style import GRID, INK, PAPER, ROLES
+from bench.report.charts.style import GRID, INK, PAPER, ROLES, figure_style
+from bench.report.document import Claims
+from bench.report.markdown import to_markdown
+from bench.report.page import brief, build_document
 from bench.report.write import write_report
 from tests.report.conftest import page_text, section
 
@@ -253,3 +256,16 @@ def test_what_cannot_be_written_leaves_no_half_file(make_data: MakeData, tmp_pat
 def test_no_torch() -> None:
     code = "import sys, bench.report.write; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_claims_without_data_are_one_folded_line(make_data: MakeData) -> None:
+    with figure_style():
+        document = build_document(make_data(metrics=("params",)))
+    (claims,) = [section for section in document.sections if section.title == "Claims"]
+    folded = [block for block in claims.blocks if isinstance(block, Claims) and block.title]
+    assert re.fullmatch(r"\d+ claims need data that this run does not have", folded[0].title)
+    assert folded[0].title.startswith(f"{len(folded[0].items)} ")
+    assert any("Not in this run" in item.more for item in folded[0].items)
+    shown = [item for block in claims.blocks if isinstance(block, Claims) and not block.title for item in block.items]
+    assert not any("Not in this run" in item.more or "time quadratic" in item.text for item in shown)
+    assert "Is gMLP's time quadratic" not in to_markdown(brief(document))

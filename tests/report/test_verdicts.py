@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from bench.analysis.claims import Verdict
+from bench.analysis.quadratic_claims import in_words
 from bench.analysis.verdicts import judge
 from bench.intervals import Interval
 from bench.report.sections.verdicts import claim_lines, interval_json, interval_text, verdicts_json
@@ -111,3 +112,15 @@ def test_noise_and_quickness_reach_the_evidence(make_data: MakeData) -> None:
         assert found.quick is quick
         assert found.caveat.startswith(caveat)
         assert bool(found.caveat) is bool(caveat)
+
+
+def test_a_reason_that_begins_with_a_name_keeps_its_spelling() -> None:
+    claim = judged()[0].claim
+    reasons = [Verdict(claim=claim, about="", answer="undecided", reason=f"{name} is slower", cells=(name,)) for name in ("gMLP", "it")]
+    assert [line.more for verdict in reasons for line in claim_lines([verdict])] == ["gMLP is slower", "It is slower"]
+
+
+def test_reasons_spell_keys_out() -> None:
+    reasons = [verdict.reason for verdict in judged() if verdict.claim.kind == "survives"]
+    assert in_words("gmlp_faster_than_vit") == "gMLP faster than ViT"
+    assert not any("_" in reason for reason in reasons)

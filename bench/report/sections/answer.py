@@ -168,7 +168,7 @@ def _peer_means(comparison: PeerComparison) -> Iterator[str]:
     means = [f"{join_names(texts)} in {phase}" for phase, texts in by_phase.items()]
     if means:
         yield f"Our time over the fastest peer's, geometric mean: {'; '.join(means)}."
-    yield f"Ours is shown to be faster in {configurations_text(comparison.shown_faster)}."
+    yield f"By Holm's test, ours is shown to be faster in {configurations_text(comparison.shown_faster)}."
 
 
 def _shown_effects(study: Study) -> Iterator[str]:

@@ -67,8 +67,13 @@ def _more(verdict: Verdict) -> str:
     where = "" if verdict.scope.get("part") else spell_out_policy(scope_text(verdict.scope))
     others = "; ".join(estimate_text(estimate) for estimate in verdict.estimates[MAX_FIGURES:])
     because = f"Predicted because {verdict.claim.because}" if verdict.claim.because else ""
-    texts = (verdict.reason[:1].upper() + verdict.reason[1:], f"Where: {where}" if where else "", others, because)
+    texts = (_capital(verdict.reason), f"Where: {where}" if where else "", others, because)
     return ". ".join(text.removesuffix(".") for text in texts if text)
+
+
+def _capital(text: str) -> str:
+    """Begin with a capital, except for a name such as gMLP."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text
 
 
 FIGURES: Mapping[str, Callable[[float], str]] = {

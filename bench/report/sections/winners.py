@@ -5,6 +5,7 @@ A condition is a size, matching policy and workload; `bench.analysis.ranking` de
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ MAX_ROWS = 8
 """Rows of the strip; the table of all pairs has the rest."""
 MAX_CLAUSES = 4
 MAX_NAMED = 3
+OWN_LENGTH = re.compile(r"\(n = (\d+)\)$")
 MAX_LEADERS = 2
 """Models that a field of the strip names."""
 WINS, EQUAL, OPEN = "wins", "equal", "open"
@@ -45,7 +47,7 @@ MARKS = {
     " = ": "The sign = joins models that are equal within {margin:g} %.",
     " or ": "The word or joins models between which no difference is shown.",
 }
-CAPTION = "1.25× means that the next model takes 1.25 times as long. Verdicts hold for all {num} comparisons together (95 %)."
+CAPTION = "1.25× means that the next model takes 1.25 times as long. Verdicts hold{all} (95 %)."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,11 @@ def strip_blocks(study: Study) -> tuple[Block, ...]:
 def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
     left_out = sorted(_labels(study.rankings) - _labels(study.winners))
     sentences = (
-        CAPTION.format(num=max((ranking.num_pairs for ranking in study.winners), default=1))
+        CAPTION.format(
+            all=f" for all {num} comparisons together"
+            if (num := max((ranking.num_pairs for ranking in study.winners), default=1)) > 1
+            else ""
+        )
         if study.timings
         else CAPTION.partition(". ")[0],
         *(
@@ -153,6 +159,8 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
             for mark, meaning in MARKS.items()
             if any(mark in text for text in texts)
         ),
+        "Empty: fewer than two models were measured." if "" in texts else "",
+        _class_token_note(study.winners),
         f"References that do not mix all tokens are left out: {join_names([spell_out_model(label) for label in left_out])}."
         if left_out
         else "",
@@ -160,6 +168,18 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         f"{num_more} more conditions are in the table of all pairs." if num_more else "",
     )
     return " ".join(filter(None, sentences)).removesuffix(".") + "."
+
+
+def _class_token_note(rankings: Sequence[Ranking]) -> str:
+    """Name the lengths at which a model has one token more or less than the others."""
+    own = {
+        int(found[1]): int(ranking.group["seq_len"])
+        for ranking in rankings
+        for label in _labels([ranking])
+        if (found := OWN_LENGTH.search(label)) and abs(int(found[1]) - ranking.group["seq_len"]) == 1
+    }
+    texts = [f"{n}/{other}" for n, other in sorted(tuple(sorted(pair)) for pair in own.items())]
+    return f"Models without a class token have one token less: n = {join_names(texts)} stand side by side." if texts else ""
 
 
 def _labels(rankings: Sequence[Ranking]) -> set[str]:
