@@ -402,6 +402,19 @@ def test_published_sizes_of_a_family_differ_in_dash(browser: Chrome, tmp_path: P
     assert len({line.get_attribute("stroke-dasharray") for line in drawn}) == 3
 
 
+def test_of_two_lengths_that_touch_the_one_with_more_points_has_the_tick(browser: Chrome, tmp_path: Path) -> None:
+    frame = build(models=("gmlp", "vit"), lengths=(17, 65, 256, 257), metrics=("params", "latency")).frame
+    frame.loc[(frame["seq_len"] == 256) & (frame["label"] == "vit"), "latency_ms"] = None
+    write_page(tmp_path, ExplorerBlock(data=explorer_data(frame) or {}))
+    show(browser, tmp_path / "page.html")
+    browser.execute_script("""window.found = []; const { fillText } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) { found.push(text); return fillText.call(this, text, ...rest); };""")
+    control(explorer(browser), "n").select_by_visible_text("17")
+    control(explorer(browser), "n").select_by_visible_text("all")
+    assert eventually(browser, lambda: "257" in browser.execute_script("return found"))
+    assert "256" not in browser.execute_script("return found")
+
+
 def write_page(folder: Path, *blocks: Any) -> None:
     document = Document(title="T", subtitle="s", notice="", sections=(Section(title="S", blocks=blocks),))
     (folder / "page.html").write_text(to_html(document, {}), encoding="utf-8")

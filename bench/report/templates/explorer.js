@@ -9,6 +9,7 @@
   const EACH = "each";
   const ANY = "any";
   const MAX_LINES = 40;
+  const MAX_TICKS = 60; // lengths beyond get round ticks
   const DASHES = [[], [9, 4], [9, 3, 2, 3], [2, 3], [14, 4], [5, 2, 1, 2]];
   const rows = notes.map((_, row) => row);
   const hidden = new Set();
@@ -256,8 +257,11 @@
   }
 
   function axis(label, log, isX) {
-    const lengths = [...new Set(points.map((point) => point.x))];
-    const isFew = isX && lengths.length <= 12 && ["seq_len", "batch_size"].includes(quantityOf(x).name);
+    const counts = new Map();
+    for (const point of points) counts.set(point.x, (counts.get(point.x) || 0) + 1);
+    // where names would touch, as of 256 and 257, the length with more points has a tick, then the longer one
+    const lengths = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || b - a);
+    const isMeasured = isX && ["seq_len", "batch_size"].includes(quantityOf(x).name) && lengths.length <= MAX_TICKS;
     return {
       label,
       stroke: style("--ink"),
@@ -269,10 +273,10 @@
         const pixels = bbox[isX ? "width" : "height"] / devicePixelRatio;
         const position = (value) => (pixels * (log ? Math.log(value / low) : value - low)) / (log ? Math.log(high / low) : high - low);
         const kept = [];
-        for (const tick of (isFew ? lengths : ticks(low, high, log)).filter((value) => value >= low && value <= high)) {
-          if (!kept.length || position(tick) - position(kept.at(-1)) >= (isX ? 44 : 20)) kept.push(tick);
+        for (const tick of (isMeasured ? lengths : ticks(low, high, log)).filter((value) => value >= low && value <= high)) {
+          if (kept.every((other) => Math.abs(position(tick) - position(other)) >= (isX ? 44 : 20))) kept.push(tick);
         }
-        return kept;
+        return kept.sort((a, b) => a - b);
       },
       values: (_, found) => distinct(found),
       filter: (_, found) => found, // uPlot would omit ticks of a logarithmic axis
