@@ -415,6 +415,16 @@ def test_of_two_lengths_that_touch_the_one_with_more_points_has_the_tick(browser
     assert "256" not in browser.execute_script("return found")
 
 
+def test_a_figure_without_a_neighbour_has_its_caption_beside_it(browser: Chrome, page: Path) -> None:
+    show(browser, page, width=1400)
+    script = """const figures = document.querySelectorAll("section > figure");
+    for (const other of [...figures].slice(1)) other.remove();
+    const [picture, caption] = [".picture", "figcaption"].map((part) => figures[0].querySelector(part).getBoundingClientRect());
+    return [picture.right, caption.left]"""
+    right, left = browser.execute_script(script)
+    assert left >= right
+
+
 def write_page(folder: Path, *blocks: Any) -> None:
     document = Document(title="T", subtitle="s", notice="", sections=(Section(title="S", blocks=blocks),))
     (folder / "page.html").write_text(to_html(document, {}), encoding="utf-8")
