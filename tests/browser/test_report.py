@@ -415,6 +415,23 @@ def test_of_two_lengths_that_touch_the_one_with_more_points_has_the_tick(browser
     assert "256" not in browser.execute_script("return found")
 
 
+def test_on_a_phone_the_strip_keeps_its_first_column_and_figures_their_text_size(browser: Chrome, page: Path) -> None:
+    show(browser, page, width=390)
+    script = """const strip = document.querySelector(".strip");
+    strip.querySelector("table").style.width = "60rem";
+    strip.scrollLeft = 200;
+    const left = strip.getBoundingClientRect().left;
+    return [strip.scrollLeft, ...[...strip.querySelectorAll("tr > th:first-child")].map((cell) => cell.getBoundingClientRect().left - left)]"""
+    scrolled, *offsets = browser.execute_script(script)
+    assert scrolled == 200
+    assert all(0 <= offset <= 2 for offset in offsets)
+    widths = (
+        "const svg = document.querySelector('figure svg'); return [svg.getBoundingClientRect().width, parseFloat(svg.style.width) * 4 / 3]"
+    )
+    shown, natural = browser.execute_script(widths)
+    assert shown == pytest.approx(natural, abs=1)
+
+
 def test_a_figure_without_a_neighbour_has_its_caption_beside_it(browser: Chrome, page: Path) -> None:
     show(browser, page, width=1400)
     script = """const figures = document.querySelectorAll("section > figure");
