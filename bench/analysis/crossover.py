@@ -82,6 +82,7 @@ class ClosedForm:
     model: str
     family: str
     shape: str
+    width: int
     budget: int | None
     cost: Cost
 
@@ -143,7 +144,7 @@ def closed_forms(plan: Plan) -> list[ClosedForm]:
             continue  # a cost counted at one length has no closed form
         model, shape, budget = planned.cell.model, planned.cell.model.shape, planned.sizing.budget
         text = f"{shape.depth} x {shape.width}, ffn_width {shape.ffn_width}"
-        form = ClosedForm(model=model.name, family=model.family, shape=text, budget=budget, cost=planned.sizing.cost)
+        form = ClosedForm(model=model.name, family=model.family, shape=text, width=shape.width, budget=budget, cost=planned.sizing.cost)
         key = (form.model, form.family, form.shape, form.budget)
         found.setdefault(key, form)
         lengths.setdefault(key, set()).add(shape.seq_len)

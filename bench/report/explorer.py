@@ -64,6 +64,10 @@ DIMENSIONS = {
     "seq_len": "n",
 }
 
+WORK = ("label", "match", "phase", "engine", "dtype", "batching", "device", "task", "recipe")
+"""Columns that tell series apart, besides the sizes."""
+PEERS = "python:bench.peers."
+
 
 def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
     """Return the explorer's data, ready for JSON; None without a plot.
@@ -79,8 +83,9 @@ def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
     return {
         "quantities": quantities,
         "dimensions": [_dimension(frame, name, DIMENSIONS[name]) for name in varying(frame, tuple(DIMENSIONS))],
+        "parts": _parts(frame),
         "notes": [_note(row) for row in frame[["status", "latency_stable"]].to_dict("records")],
-        "colors": {spell_out_model(label): style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
+        "colors": {_model(label): style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
         "palette": SPARE_COLORS,
         "x": (*varying(frame, ("seq_len", "batch_size", "params")), "seq_len")[0],
         "y": next((name for name in FIRST if name in measured), measured[0]),
@@ -101,6 +106,31 @@ def _values(column: Iterable[Any]) -> list[float | int | None]:
     return [None if value is None else int(value) if value.is_integer() else float(f"{value:.6g}") for value in found]
 
 
+def _parts(frame: pandas.DataFrame) -> list[dict[str, Any]]:
+    """Return what tells series apart, as dimensions: rows that differ in one are not joined by a line.
+
+    A line may run over `sizes` unless its x axis is n or the batch. The width follows n at one budget, so it counts only without a budget; so does
+    the depth on an axis of sizes.
+    """
+    own = frame["budget"].isna()
+    depth, width = ([f"{value:.0f}" if value == value else "" for value in frame[name]] for name in ("depth", "width"))
+    texts = pandas.DataFrame(
+        {
+            **{name: frame[name] for name in ("label", "size", *WORK[1:])},
+            "width": [f"width {value}" if free and value else "" for value, free in zip(width, own, strict=True)],
+            "depth": [f"{value} blocks" if value else "" for value in depth],
+            "own_depth": [f"{value} blocks" if free and value else "" for value, free in zip(depth, own, strict=True)],
+        }
+    )
+    found = [_dimension(texts, name, name) for name in varying(texts, tuple(texts))]
+    return [{**part, "sizes": part["name"] in ("size", "width", "depth")} for part in found]
+
+
+def _model(label: str) -> str:
+    """Write a series as in prose; a peer by its package and factory."""
+    return spell_out_model(label.removeprefix(PEERS))
+
+
 def _dimension(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]:
     """Return the distinct texts, and each row's index into them."""
     values = sorted(frame[name].dropna().unique()) if name == "seq_len" else list(dict.fromkeys(frame[name]))
@@ -109,7 +139,7 @@ def _dimension(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]
 
 
 def _text(name: str, value: Any) -> str:
-    return spell_out_model(value) if name == "label" else spell_out_policy(work_text(name, value))
+    return _model(value) if name == "label" else spell_out_policy(work_text(name, value))
 
 
 def _note(row: dict[str, Any]) -> str:

@@ -195,7 +195,7 @@ def test_the_first_view_is_latency_against_n_with_exact_values(browser: Chrome, 
     show(browser, page)
     found = explorer(browser)
     shown = [control(found, name).first_selected_option.text for name in ("y", "x", "model", "size", "n")]
-    assert shown == ["latency (ms)", "n (tokens)", "one line each", "budget 1 M", "all in one line"]
+    assert shown == ["latency (ms)", "n (tokens)", "one line each", "budget 1 M", "all"]
     control(found, "size").select_by_visible_text("budget 250 k")
     row = specimen.rows.iloc[0]
     low, high = (f"{row[bound]:.3g}" for bound in ("latency_low_ms", "latency_high_ms"))
@@ -230,7 +230,7 @@ def test_another_y_and_x_by_keyboard(browser: Chrome, page: Path, specimen: Stud
     assert unit == "MiB"
     assert any(float(before) == pytest.approx(size, rel=5e-3) for size in sizes)
     control(found, "x").select_by_visible_text("parameters")
-    assert control(found, "size").first_selected_option.text == "all in one line"
+    assert control(found, "size").first_selected_option.text == "all"
     assert control(found, "n").first_selected_option.text == "17"
     assert "Rows with n = 17 only" in text(found, "message")
     read_first(found)
@@ -373,10 +373,73 @@ def test_ten_thousand_points_in_the_explorer(browser: Chrome, tmp_path: Path) ->
     write_page(tmp_path, ExplorerBlock(data=explorer_data(many) or {}))
     show(browser, tmp_path / "page.html")
     found = explorer(browser)
-    assert control(found, "n").first_selected_option.text == "all in one line"
+    assert control(found, "n").first_selected_option.text == "all"
     read_first(found)
     assert text(found, "at") == "n (tokens): 1"
     assert console(browser) == []
+
+
+def test_lines_of_one_colour_differ_in_their_swatches(browser: Chrome, tmp_path: Path) -> None:
+    frame = build(models=("gmlp",), budgets=(250_000, 1_000_000), lengths=(17, 65, 256, 257), metrics=("params", "latency")).frame
+    frame.loc[(frame["seq_len"] == 256) & (frame["budget"] == 1_000_000), "latency_ms"] = None
+    write_page(tmp_path, ExplorerBlock(data=explorer_data(frame) or {}))
+    show(browser, tmp_path / "page.html")
+    found = explorer(browser)
+    control(found, "size").select_by_visible_text("all")
+    assert list(values(found)) == ["budget 250 k", "budget 1 M"]
+    drawn = found.find_elements(By.CSS_SELECTOR, ".legend .swatch line")
+    assert len({(line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")) for line in drawn}) == 2
+
+
+def test_published_sizes_of_a_family_differ_in_dash(browser: Chrome, tmp_path: Path) -> None:
+    frame = build(models=("gmlp", "vit", "transformer"), metrics=("params", "latency")).frame
+    frame["label"] = frame["label"].replace({"gmlp": "gmlp-ti", "vit": "gmlp-s", "transformer": "gmlp-b"})
+    frame["model"] = frame["label"]
+    write_page(tmp_path, ExplorerBlock(data=explorer_data(frame) or {}))
+    show(browser, tmp_path / "page.html")
+    drawn = explorer(browser).find_elements(By.CSS_SELECTOR, ".legend .swatch line")
+    assert len({line.get_attribute("stroke") for line in drawn}) == 1
+    assert len({line.get_attribute("stroke-dasharray") for line in drawn}) == 3
+
+
+def test_of_two_lengths_that_touch_the_one_with_more_points_has_the_tick(browser: Chrome, tmp_path: Path) -> None:
+    frame = build(models=("gmlp", "vit"), lengths=(17, 65, 256, 257), metrics=("params", "latency")).frame
+    frame.loc[(frame["seq_len"] == 256) & (frame["label"] == "vit"), "latency_ms"] = None
+    write_page(tmp_path, ExplorerBlock(data=explorer_data(frame) or {}))
+    show(browser, tmp_path / "page.html")
+    browser.execute_script("""window.found = []; const { fillText } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) { found.push(text); return fillText.call(this, text, ...rest); };""")
+    control(explorer(browser), "n").select_by_visible_text("17")
+    control(explorer(browser), "n").select_by_visible_text("all")
+    assert eventually(browser, lambda: "257" in browser.execute_script("return found"))
+    assert "256" not in browser.execute_script("return found")
+
+
+def test_on_a_phone_the_strip_keeps_its_first_column_and_figures_their_text_size(browser: Chrome, page: Path) -> None:
+    show(browser, page, width=390)
+    script = """const strip = document.querySelector(".strip");
+    strip.querySelector("table").style.width = "60rem";
+    strip.scrollLeft = 200;
+    const left = strip.getBoundingClientRect().left;
+    return [strip.scrollLeft, ...[...strip.querySelectorAll("tr > th:first-child")].map((cell) => cell.getBoundingClientRect().left - left)]"""
+    scrolled, *offsets = browser.execute_script(script)
+    assert scrolled == 200
+    assert all(0 <= offset <= 2 for offset in offsets)
+    widths = (
+        "const svg = document.querySelector('figure svg'); return [svg.getBoundingClientRect().width, parseFloat(svg.style.width) * 4 / 3]"
+    )
+    shown, natural = browser.execute_script(widths)
+    assert shown == pytest.approx(natural, abs=1)
+
+
+def test_a_figure_without_a_neighbour_has_its_caption_beside_it(browser: Chrome, page: Path) -> None:
+    show(browser, page, width=1400)
+    script = """const figures = document.querySelectorAll("section > figure");
+    for (const other of [...figures].slice(1)) other.remove();
+    const [picture, caption] = [".picture", "figcaption"].map((part) => figures[0].querySelector(part).getBoundingClientRect());
+    return [picture.right, caption.left]"""
+    right, left = browser.execute_script(script)
+    assert left >= right
 
 
 def write_page(folder: Path, *blocks: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ def test_each_published_gmlp_stands_beside_the_deit_of_its_size(published: list[
 
 
 def test_the_title_has_the_lengths_at_which_lines_cross_one(published: list[ClosedPair]) -> None:
-    assert crossing_title(published) == "gMLP needs fewer FLOPs than DeiT up to 135, 263 and 519 tokens"
+    assert crossing_title(published) == "Published sizes: gMLP needs fewer FLOPs than DeiT up to 135, 263 and 519 tokens"
     with figure_style():
         axis = crossing_figure(published).axes[0]
     lines = {line.get_gid(): np.asarray(line.get_xydata(), dtype=float) for line in axis.get_lines()}
@@ -40,15 +42,33 @@ def test_the_title_has_the_lengths_at_which_lines_cross_one(published: list[Clos
 def test_a_pair_that_never_crosses_is_dearer_at_every_length() -> None:
     pairs = pairs_of(closed_pairs(planned(models="gmlp,vit,transformer", seq="17,65,257", params="5M", match="shape")))
     assert [pair.attention.model for pair in pairs] == ["vit"]
-    assert crossing_title(pairs) == "gMLP needs more FLOPs than ViT at every n from 32"
+    assert crossing_title(pairs) == "At the same width gMLP needs more FLOPs than ViT at every n from 32"
     assert all(pair.ratio(n) > 1 for pair in pairs for n in LENGTHS)
 
 
 def test_a_title_for_several_pairs_holds_for_all(published: list[ClosedPair]) -> None:
     (dearer,) = pairs_of(closed_pairs(planned(models="gmlp,vit", seq="17,65,257", params="5M", match="shape")))
-    assert crossing_title([dearer, *published]) == "gMLP needs more FLOPs than attention, at the latest from 519 tokens"
+    assert (
+        crossing_title([dearer, *published])
+        == "Same width or published sizes: gMLP needs more FLOPs than attention from at most 519 tokens"
+    )
     reverse = ClosedPair(gating=published[0].attention, attention=published[0].gating)
     assert crossing_title([reverse, published[1]]).endswith("depends on the size")
+
+
+def test_the_title_and_the_caption_say_that_equal_parameters_differ(make_data: MakeData) -> None:
+    """At 5 M parameters and n = 1025 gMLP needs 10.8 GFLOPs and ViT 12.8; a closed form needs one width at every n."""
+    plan = planned(models="gmlp,vit", seq="17,1025", params="5M", depth="2")
+    assert not pairs_of(closed_pairs(plan))
+    flops = {c.cell.model.name: c.sizing.cost.flops().at(1025) for c in plan.cells if c.cell.model.shape.seq_len == 1025}
+    assert flops["gmlp"] < flops["vit"]
+    beside = planned(models="gmlp,vit", seq="17,1025", width="192")  # as added beside a budget
+    (pair,) = pairs_of(closed_pairs(beside))
+    assert crossing_title([pair]) == "At the same width gMLP needs fewer FLOPs than ViT up to 576 tokens"
+    with figure_style():
+        drawn = draw_crossing(dataclasses.replace(make_data(), plan=beside))
+    assert drawn is not None
+    assert "At equal parameters gMLP gets narrower as n grows" in drawn.caption
 
 
 def test_a_run_without_such_a_pair_has_no_figure(make_data: MakeData) -> None:

@@ -84,6 +84,32 @@ def test_a_series_has_the_colour_of_its_figures(make_data: MakeData) -> None:
     assert (colors["gMLP"], colors["fused ViT"], colors["explicit ViT"]) == (VERMILLION, BLUE, PURPLE)
 
 
+def test_sizes_and_shapes_tell_series_apart(make_data: MakeData) -> None:
+    """A budget is no own size, and own sizes differ in depth and width; at one budget the width follows n."""
+
+    def change(rows: pandas.DataFrame) -> None:
+        own = rows["budget"].isna()
+        rows["depth"], rows["width"] = 2, [64, 128, 64, 96] * 2
+        rows.loc[own, "depth"] = [2, 4, 8, 8]
+
+    data = data_of(make_data(models=["vit"], lengths=[17, 65, 129, 257], budgets=(250_000, None), change=change))
+    parts = {part["name"]: [part["texts"][code] for code in part["codes"]] for part in data["parts"]}
+    assert set(parts["size"][:4]) == {"budget 250 k"}
+    assert set(parts["size"][4:]) == {"own size"}
+    assert parts["own_depth"] == ["", "", "", "", "2 blocks", "4 blocks", "8 blocks", "8 blocks"]
+    assert parts["width"] == ["", "", "", "", "width 64", "width 128", "width 64", "width 96"]
+    assert {part["name"] for part in data["parts"] if part["sizes"]} == {"size", "width", "depth"}
+
+
+def test_a_peer_is_named_by_its_package(make_data: MakeData) -> None:
+    def change(rows: pandas.DataFrame) -> None:
+        rows.loc[rows["model"] == "vit", "model"] = "python:bench.peers.timm:gmlp"
+
+    data = data_of(make_data(models=["gmlp", "vit"], lengths=[17], change=change))
+    assert texts(data, "label") == ["gMLP", "timm:gmlp"]
+    assert len({data["colors"][name] for name in texts(data, "label")}) == 2
+
+
 def test_one_row_is_nothing_to_explore(make_data: MakeData) -> None:
     assert explorer_data(make_data(models=["vit"], lengths=[17]).frame) is None
     assert explorer_data(make_data(metrics=["params"]).frame) is None

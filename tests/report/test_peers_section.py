@@ -15,6 +15,7 @@ import pandas
 import pytest
 
 from ablations.peers import MEAN_TARGETS, targets
+from bench import numbers
 from bench.analysis.peers import BEST_ARM
 from bench.analysis.study import Study
 from bench.intervals import Interval
@@ -242,7 +243,7 @@ def test_the_title_of_the_figure_has_the_range_of_the_means(study: Study, make_d
     assert comparison is not None
     means = [mean for mean in comparison.means if mean.peer == FASTEST_PEER and mean.ratio]
     estimates = [mean.ratio.estimate for mean in means if mean.ratio]
-    expected = f"Our models take {min(estimates):.2f} to {max(estimates):.2f} of the fastest peer's time"
+    expected = f"Our models take {numbers.significant(min(estimates))} to {numbers.significant(max(estimates))} of the fastest peer's time"
     assert peers_title(means, comparison) == expected
     places = tuple(dataclasses.replace(place, dtype="bf16" if place.family == "vit" else "fp32") for place in comparison.places)
     assert " (fp32), " in peers_title(means, dataclasses.replace(comparison, places=places))

@@ -24,6 +24,10 @@ TICKS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 MAX_PAIRS = len(LINES)
 NUM_POINTS = 97
 CAPTION = "Forward FLOPs of matrix products for one sample, exact from closed forms. Dots mark equal cost; below 1 gMLP needs fewer."
+KEPT = " Each model keeps its width at every n. At equal parameters gMLP gets narrower as n grows and can need fewer FLOPs."
+"""Said unless all sizes are published."""
+PUBLISHED, SAME_WIDTH, AS_GIVEN = "Published sizes", "Same width", "Sizes as given"
+"""How the sizes of a pair were chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,8 @@ def draw_crossing(study: Study) -> FigureBlock | None:
     pairs = pairs_of(study.closed_crossovers)
     if not pairs:
         return None
-    return FigureBlock(name="flops-crossing", title=crossing_title(pairs), caption=CAPTION, figure=crossing_figure(pairs))
+    caption = CAPTION if scopes_of(pairs) == [PUBLISHED] else CAPTION + KEPT
+    return FigureBlock(name="flops-crossing", title=crossing_title(pairs), caption=caption, figure=crossing_figure(pairs))
 
 
 def pairs_of(found: Sequence[ClosedCrossing]) -> list[ClosedPair]:
@@ -60,8 +65,30 @@ def pairs_of(found: Sequence[ClosedCrossing]) -> list[ClosedPair]:
     return [ClosedPair(gating=pair.form_of(GATING), attention=pair.other_than(GATING)) for pair in gating_pairs(found)][:MAX_PAIRS]
 
 
+def scopes_of(pairs: Sequence[ClosedPair]) -> list[str]:
+    """Return how sizes were chosen, in order and each once.
+
+    A budget has a closed form only if the width is the same at every n; without a budget, the two models may have one width.
+    """
+    return list(dict.fromkeys(map(_scope, pairs)))
+
+
+def _scope(pair: ClosedPair) -> str:
+    forms = (pair.gating, pair.attention)
+    if all("-" in form.model.partition("+")[0] for form in forms):
+        return PUBLISHED
+    return SAME_WIDTH if pair.gating.budget or len({form.width for form in forms}) == 1 else AS_GIVEN
+
+
 def crossing_title(pairs: Sequence[ClosedPair]) -> str:
-    """State up to which n gMLP needs fewer FLOPs."""
+    """State for which sizes, and up to which n, gMLP needs fewer FLOPs."""
+    scopes, answer = scopes_of(pairs), _answer(pairs)
+    if scopes == [SAME_WIDTH]:
+        return f"At the same width {answer}"
+    return f"{scopes[0]}{''.join(f' or {scope.lower()}' for scope in scopes[1:])}: {answer}"
+
+
+def _answer(pairs: Sequence[ClosedPair]) -> str:
     names = {display_name(pair.attention.model).partition("-")[0] for pair in pairs}
     other = names.pop() if len(names) == 1 else "attention"
     ends = [f"{pair.equal_at[-1]:.0f}" for pair in pairs if pair.equal_at]
@@ -71,8 +98,8 @@ def crossing_title(pairs: Sequence[ClosedPair]) -> str:
     if ends and all(ratio > 1 for ratio in at_the_end):
         if len(ends) == len(pairs):
             return f"gMLP needs fewer FLOPs than {other} up to {join_names(ends)} tokens"
-        return f"gMLP needs more FLOPs than {other}, at the latest from {max(ends, key=float)} tokens"
-    return f"Whether gMLP or {other} needs fewer FLOPs depends on the size"
+        return f"gMLP needs more FLOPs than {other} from at most {max(ends, key=float)} tokens"
+    return f"which of gMLP and {other} needs fewer FLOPs depends on the size"
 
 
 def crossing_figure(pairs: Sequence[ClosedPair]) -> Figure:

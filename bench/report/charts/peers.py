@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench import numbers
 from bench.analysis.peers import Mean, PeerComparison
 from bench.analysis.study import Study
 from bench.report.charts.forest import Row, draw_forest
@@ -38,7 +39,7 @@ def peers_title(means: list[Mean], comparison: PeerComparison) -> str:
     for mean in means:
         assert mean.ratio is not None
         by_dtype.setdefault(_dtype(mean, comparison), []).append(mean.ratio.estimate)
-    ranges = {dtype: " to ".join(dict.fromkeys(f"{value:.2f}" for value in (min(found), max(found)))) for dtype, found in by_dtype.items()}
+    ranges = {dtype: " to ".join(dict.fromkeys(map(numbers.significant, (min(found), max(found))))) for dtype, found in by_dtype.items()}
     if len(ranges) > 1:
         return f"Our time over the fastest peer's: {', '.join(f'{found} ({dtype})' for dtype, found in ranges.items())}"
     return f"Our models take {next(iter(ranges.values()))} of the fastest peer's time"
@@ -56,7 +57,7 @@ def _row(mean: Mean, comparison: PeerComparison, bound: float | None) -> Row:
         label=mean.part,
         interval=mean.ratio,
         color=ROLES.get(role, TEAL),
-        text=f"{mean.ratio.estimate:.2f}",
+        text=numbers.significant(mean.ratio.estimate),
         dots=tuple(pair.ratio.estimate for pair in cells if pair.ratio),
         bound=bound,
     )

@@ -9,6 +9,7 @@
   const EACH = "each";
   const ANY = "any";
   const MAX_LINES = 40;
+  const MAX_TICKS = 60; // lengths beyond get round ticks
   const DASHES = [[], [9, 4], [9, 3, 2, 3], [2, 3], [14, 4], [5, 2, 1, 2]];
   const rows = notes.map((_, row) => row);
   const hidden = new Set();
@@ -62,7 +63,7 @@
   const y = addSelect("y", quantityOptions, chooseY);
   const x = addSelect("x", quantityOptions, chooseX);
   for (const dimension of dimensions) {
-    const options = [[EACH, "one line each"], [ANY, "all in one line"], ...dimension.texts.map((text, i) => [i, text])];
+    const options = [[EACH, "one line each"], [ANY, "all"], ...dimension.texts.map((text, i) => [i, text])];
     dimension.select = addSelect(dimension.label, options, () => {
       if (!chosen().length) useMostFrequent(dimension);
       draw();
@@ -109,18 +110,42 @@
 
   // ---- lines
 
+  // A line joins rows of one series: the chosen lines, and whatever else varies besides the x axis.
   function series() {
     const split = dimensions.filter(({ select }) => select.value === EACH);
+    const found = chosen();
+    const sizesApart = ["seq_len", "batch_size"].includes(quantityOf(x).name);
+    const varies = data.parts.filter(({ sizes, codes }) => (sizesApart || !sizes) && new Set(found.map((row) => codes[row])).size > 1);
     const groups = new Map();
-    for (const row of chosen()) {
-      const name = split.map(({ texts, codes }) => texts[codes[row]]).join(", ") || "all rows";
-      groups.set(name, [...(groups.get(name) || []), pointOf(row)]);
+    for (const row of found) {
+      const model = split.map(({ texts, codes }) => texts[codes[row]]).join(", ");
+      const key = [model, ...varies.map(({ codes }) => codes[row])].join("\n");
+      if (!groups.has(key)) groups.set(key, { model, first: row, points: [] });
+      groups.get(key).points.push(pointOf(row));
     }
+    return styled(named([...groups.values()], varies), split);
+  }
+
+  // Lines of one name add what tells them apart.
+  function named(groups, varies) {
+    return groups.map((group) => {
+      const twins = groups.filter(({ model }) => model === group.model);
+      const told = varies.filter(({ codes }) => new Set(twins.map(({ first }) => codes[first])).size > 1);
+      const names = new Set([group.model, ...told.map(({ texts, codes }) => texts[codes[group.first]])].filter(Boolean));
+      return { ...group, name: [...names].join(", ") || "all rows" };
+    });
+  }
+
+  // One colour per model where it has one; lines of one colour differ in dash.
+  function styled(groups, split) {
     const byModel = split.length === 1 && split[0].name === "label";
     const palette = [...new Set(Object.values(data.colors)), ...data.palette];
-    return [...groups].map(([name, members], i) => {
-      const color = (byModel && data.colors[name]) || palette[i % palette.length];
-      return { name, points: members, color, dash: DASHES[i % DASHES.length] };
+    const used = new Map();
+    return groups.map((group, i) => {
+      const color = (byModel && data.colors[group.model]) || palette[i % palette.length];
+      const turn = used.get(color) || 0; // of the lines before that have this colour
+      used.set(color, turn + 1);
+      return { ...group, color, dash: DASHES[turn % DASHES.length] };
     });
   }
 
@@ -172,7 +197,7 @@
       const item = add(legend, "li");
       const label = add(item, "label");
       const box = add(label, "input", { type: "checkbox", checked: !hidden.has(line.name) });
-      add(label, "span", { className: "swatch" }).style.background = line.color;
+      label.append(swatch(line));
       add(label, "span", { textContent: line.name });
       line.value = add(item, "span", { className: "value" });
       box.addEventListener("change", () => {
@@ -180,6 +205,20 @@
         drawLines();
       });
     }
+  }
+
+  // The line as it is drawn: its dash, and a point.
+  function swatch({ color, dash }) {
+    const draw = (parent, tag, attributes) => {
+      const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+      parent?.append(made);
+      return made;
+    };
+    const svg = draw(null, "svg", { class: "swatch", width: 44, height: 10, "aria-hidden": "true" });
+    draw(svg, "line", { x1: 0, x2: 44, y1: 5, y2: 5, stroke: color, "stroke-width": 2, "stroke-dasharray": dash.join(" ") || "none" });
+    draw(svg, "circle", { cx: 22, cy: 5, r: 3.5, fill: color });
+    return svg;
   }
 
   // ---- drawing: uPlot shares one list of x values between all lines, so each point has its own index in it
@@ -218,8 +257,11 @@
   }
 
   function axis(label, log, isX) {
-    const lengths = [...new Set(points.map((point) => point.x))];
-    const isFew = isX && lengths.length <= 12 && ["seq_len", "batch_size"].includes(quantityOf(x).name);
+    const counts = new Map();
+    for (const point of points) counts.set(point.x, (counts.get(point.x) || 0) + 1);
+    // where names would touch, as of 256 and 257, the length with more points has a tick, then the longer one
+    const lengths = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || b - a);
+    const isMeasured = isX && ["seq_len", "batch_size"].includes(quantityOf(x).name) && lengths.length <= MAX_TICKS;
     return {
       label,
       stroke: style("--ink"),
@@ -231,10 +273,10 @@
         const pixels = bbox[isX ? "width" : "height"] / devicePixelRatio;
         const position = (value) => (pixels * (log ? Math.log(value / low) : value - low)) / (log ? Math.log(high / low) : high - low);
         const kept = [];
-        for (const tick of (isFew ? lengths : ticks(low, high, log)).filter((value) => value >= low && value <= high)) {
-          if (!kept.length || position(tick) - position(kept.at(-1)) >= (isX ? 44 : 20)) kept.push(tick);
+        for (const tick of (isMeasured ? lengths : ticks(low, high, log)).filter((value) => value >= low && value <= high)) {
+          if (kept.every((other) => Math.abs(position(tick) - position(other)) >= (isX ? 44 : 20))) kept.push(tick);
         }
-        return kept;
+        return kept.sort((a, b) => a - b);
       },
       values: (_, found) => distinct(found),
       filter: (_, found) => found, // uPlot would omit ticks of a logarithmic axis
