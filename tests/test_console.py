@@ -54,7 +54,8 @@ def test_what_all_rows_of_a_wide_table_share_becomes_a_line(capsys: pytest.Captu
     headers, same = ("model", "n", "task", "engine"), ("a task of a long name, " * 3, "eager, " * 8)
     lines = printed(capsys, headers, [("gmlp", "17", *same), ("vit", "65", *same)], (False, True, False, False))
     assert lines[0].split() == ["model", "n"]
-    assert " ".join(lines[3:]).startswith("in every row: task a task of a long name, ")
+    assert " ".join(lines[3:]).startswith("in every row: task: a task of a long name, ")
+    assert "; engine: eager, " in " ".join(lines[3:])
 
 
 def test_a_table_too_wide_for_its_numbers_names_the_columns_that_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
