@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from bench.spec import Job
 
 PIPED_WIDTH = 100
-"""Columns of a table if stdout is not a terminal."""
+"""Columns of a table if stdout is not a terminal and COLUMNS is not set."""
 GAP, MIN_TEXT = 2, 20
 """Columns between two columns of a table, and the width below which long words of a text are not broken."""
 MINUTE_S = 60.0
@@ -113,8 +113,11 @@ def _fitting_widths(columns: Sequence[_Column], window: int) -> list[int]:
 
 
 def window_width(stream: TextIO) -> int:
-    """Return the columns of the stream's window, or PIPED_WIDTH without one."""
-    return shutil.get_terminal_size().columns if stream.isatty() else PIPED_WIDTH
+    """Return the columns of the stream's window; without one, COLUMNS or PIPED_WIDTH."""
+    if stream.isatty():
+        return shutil.get_terminal_size().columns
+    wanted = os.environ.get("COLUMNS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else PIPED_WIDTH
 
 
 def print_lines(*texts: str) -> None:

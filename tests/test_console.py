@@ -73,6 +73,14 @@ def test_a_header_wraps_before_a_column_is_left_out(capsys: pytest.CaptureFixtur
     assert "7gmlp" in " ".join(lines)
 
 
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("0", console.PIPED_WIDTH), ("wide", console.PIPED_WIDTH)])
+def test_piped_text_obeys_columns(columns: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    console.print_lines(LONG)
+    longest = max(map(len, capsys.readouterr().out.splitlines()))
+    assert width - 10 < longest <= width
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.0, "1 s"), (0.4, "1 s"), (61, "61 s"), (119.4, "119 s"), (121, "2 min"), (3599, "60 min"), (5400, "1.5 h")]
 )
