@@ -117,7 +117,8 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     if resumes:
         console.say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
     opening = "" if resumes else f"{folder}: {_amount_text(plan)}"
-    with JobProgress(ahead, records.read(skip_corrupt=CORRUPTED in options.retry), opening) as progress, Stop(console.notice) as stop:
+    before = records.read(skip_corrupt=CORRUPTED in options.retry)
+    with JobProgress(ahead, before, opening, plan.parts) as progress, Stop(console.notice) as stop:
         result = execute(plan, folder, progress, executor=options.executor, retry=options.retry, stop=stop, records=records)
     if stop.urgent and not result.complete:  # after a second Ctrl-C, exit without waiting for figures
         console.say(f"stopped; for table and report: bench report {shlex.quote(str(folder))}")

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from bench.spec import Job
 
 PIPED_WIDTH = 100
-"""Columns of a table if stdout is not a terminal."""
+"""Columns of a table if stdout is not a terminal and COLUMNS is not set."""
 GAP, MIN_TEXT = 2, 20
 """Columns between two columns of a table, and the width below which long words of a text are not broken."""
 MINUTE_S = 60.0
@@ -67,8 +67,8 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
         console.print(table)
     lines = [*title.split("\n")] if title else []
     lines += [line.rstrip() for line in captured.get().splitlines()]
-    if shared := [f"{column.header} {column.texts[0]}" for column in constant if column.texts[0]]:
-        lines += [wrapped(f"in every row: {', '.join(shared)}", window)]
+    if shared := [f"{column.header}: {column.texts[0]}" for column in constant if column.texts[0]]:
+        lines += [wrapped(f"in every row: {'; '.join(shared)}", window)]
     if left_out := columns[len(widths) :]:
         lines += [wrapped(f"left out for lack of width: {', '.join(column.header for column in left_out)}", window)]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -113,8 +113,11 @@ def _fitting_widths(columns: Sequence[_Column], window: int) -> list[int]:
 
 
 def window_width(stream: TextIO) -> int:
-    """Return the columns of the stream's window, or PIPED_WIDTH without one."""
-    return shutil.get_terminal_size().columns if stream.isatty() else PIPED_WIDTH
+    """Return the columns of the stream's window; without one, COLUMNS or PIPED_WIDTH."""
+    if stream.isatty():
+        return shutil.get_terminal_size().columns
+    wanted = os.environ.get("COLUMNS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else PIPED_WIDTH
 
 
 def print_lines(*texts: str) -> None:

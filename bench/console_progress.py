@@ -16,9 +16,10 @@ from typing import ParamSpec, Self
 
 from bench import numbers
 from bench.console import duration_text, say, without_control_characters
+from bench.planning.same_width import is_one_width
 from bench.planning.timing import GROWTH
 from bench.planning.tuning import TUNING
-from bench.spec import MEASURED, NO_ATTENTION, Cell, Job, Outcome, Record
+from bench.spec import MEASURED, NO_ATTENTION, Cell, Job, Outcome, Part, Record
 
 P = ParamSpec("P")
 PLAIN_REPORT_S = 15.0
@@ -57,18 +58,19 @@ class JobProgress:
     each seed, and a configuration's row after its last other job.
     """
 
-    def __init__(self, jobs: Sequence[Job], before: Sequence[Record] = (), opening: str = "") -> None:
+    def __init__(self, jobs: Sequence[Job], before: Sequence[Record] = (), opening: str = "", parts: Sequence[Part] = ()) -> None:
         """Show these jobs.
 
         `before`: records of earlier sessions, whose values belong to the rows.
         `opening`: a line to print when the first job starts.
+        `parts`: parts of the plan; rows that only a part of one width has name that width.
         """
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
         self._num_jobs, self._num_done = len(jobs), 0
         self._remaining = Counter(job.cell.cell_id for job in jobs if _belongs_to_row(job))
-        self._names = _names([job.cell for job in jobs])
+        self._names = _names([job.cell for job in jobs], _added_widths(parts))
         self._values: dict[tuple[str, str], list[float]] = {}
         for record in before:
             if not record.control:
@@ -160,14 +162,22 @@ def _belongs_to_row(job: Job) -> bool:
     return not job.control and not job.shared_id and job.recipe is None
 
 
-def _names(cells: Sequence[Cell]) -> dict[str, str]:
-    """Name cells by model, n and the workload values that vary, by cell id."""
+def _added_widths(parts: Sequence[Part]) -> dict[str, str]:
+    """Return such texts as `same width 160`, by id of a cell that belongs to no other kind of part."""
+    matched = {cell_id for part in parts if not is_one_width(part.match) for cell_id in part.cells}
+    widths = {cell_id: f"same {part.match}" for part in parts if is_one_width(part.match) for cell_id in part.cells}
+    return {cell_id: text for cell_id, text in widths.items() if cell_id not in matched}
+
+
+def _names(cells: Sequence[Cell], added: Mapping[str, str]) -> dict[str, str]:
+    """Name cells by model, n, the width of an added comparison and the workload values that vary, by cell id."""
     work = {cell.cell_id: _work_texts(cell) for cell in cells}
     varying = [len({*texts} - {""}) > 1 for texts in zip(*work.values(), strict=True)]
     return {
         cell.cell_id: ", ".join(
             [
                 f"{cell.model.name} n={cell.model.shape.seq_len}",
+                *([added[cell.cell_id]] if cell.cell_id in added else []),
                 *(text for text, varies in zip(work[cell.cell_id], varying, strict=True) if varies and text),
             ]
         )

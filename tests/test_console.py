@@ -54,7 +54,8 @@ def test_what_all_rows_of_a_wide_table_share_becomes_a_line(capsys: pytest.Captu
     headers, same = ("model", "n", "task", "engine"), ("a task of a long name, " * 3, "eager, " * 8)
     lines = printed(capsys, headers, [("gmlp", "17", *same), ("vit", "65", *same)], (False, True, False, False))
     assert lines[0].split() == ["model", "n"]
-    assert " ".join(lines[3:]).startswith("in every row: task a task of a long name, ")
+    assert " ".join(lines[3:]).startswith("in every row: task: a task of a long name, ")
+    assert "; engine: eager, " in " ".join(lines[3:])
 
 
 def test_a_table_too_wide_for_its_numbers_names_the_columns_that_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,6 +71,14 @@ def test_a_header_wraps_before_a_column_is_left_out(capsys: pytest.CaptureFixtur
     headers = ("model", *("a header of some words",) * 8)
     lines = printed(capsys, headers, [(name, *(f"{place}{name}" for place in range(8))) for name in ("gmlp", "vit")], (False, *[True] * 8))
     assert "7gmlp" in " ".join(lines)
+
+
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("0", console.PIPED_WIDTH), ("wide", console.PIPED_WIDTH)])
+def test_piped_text_obeys_columns(columns: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    console.print_lines(LONG)
+    longest = max(map(len, capsys.readouterr().out.splitlines()))
+    assert width - 10 < longest <= width
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,15 @@ def test_a_row_names_the_workload_that_varies(capsys: pytest.CaptureFixture[str]
     assert names == {f"vit n=17, batch {batch}, {kernel} attention" for batch, kernel in itertools.product((1, 4), ("auto", "math"))}
 
 
+def test_rows_of_the_added_comparison_name_its_width(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(seq="513", params="1M", width="", depth="3")
+    found = jobs(plan)
+    names = [text.partition("  ")[0] for text in shown(JobProgress(found, parts=plan.parts), found, capsys) if text]
+    _, added = plan.parts
+    assert {"gmlp n=513", "vit n=513", f"gmlp n=513, same {added.match}"} <= set(names)
+    assert len(set(names)) == len(names) == len(plan.cells)
+
+
 def test_a_row_of_a_run_that_goes_on_holds_its_earlier_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     found = jobs(planned(models="vit"))
     ahead = [job for job in found if job.repeat == 2]

@@ -59,7 +59,7 @@ def choose_axes(x: str, y: str) -> Axes:
     return Axes(x=x, y=y)
 
 
-def varying_cost(study: Study, y: str, costs: Sequence[str] = ("params", "latency_ms", "flops", "train_s")) -> str:
+def varying_cost(study: Study, y: str, costs: Sequence[str] = tuple(METRIC_OF)) -> str:
     """Return the first cost that every trained model has and that tells them apart; "" if none does."""
     for axes in [choose_axes(x, y) for x in costs]:
         try:

@@ -55,6 +55,7 @@ class Study:
     `scores`: scores of every trained model on the test items, by cell id.
     `records`: all records.
     `superseded`: which part a later run replaces, and why; empty if none.
+    `num_missing`: jobs left to run.
     """
 
     name: str
@@ -68,6 +69,13 @@ class Study:
     scores: Mapping[str, SeedScores] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
     superseded: str = ""
+    num_missing: int = 0
+
+    @property
+    def so_far(self) -> str:
+        """How much of an unfinished run there is, to begin its answer with; empty if it is complete."""
+        num_done = len({record.key for record in self.records})
+        return f"So far, with {num_done} of {num_done + self.num_missing} jobs: " if self.num_missing else ""
 
     @functools.cached_property
     def frame(self) -> pandas.DataFrame:
@@ -254,7 +262,7 @@ def study(*runs: StoredRun, name: str = "") -> Study:
 
     `name`: the title (default: the first run's folder). Raises RequestError, naming the first key that differs, if the runs may not be merged.
     """
-    stored = merge_runs(runs)
+    stored, left = merge_runs(runs), sum(map(num_missing, runs))
     return Study(
         name=name or runs[0].folder.resolve().name,
         folders=tuple(run.folder.resolve().name for run in runs),
@@ -262,18 +270,20 @@ def study(*runs: StoredRun, name: str = "") -> Study:
         rows=rows_of_runs(runs),
         environment=stored.environment,
         control=_worst_control(runs),
-        findings=findings_of(*runs),
+        findings=findings_of(*runs, left=left),
         timings=times_of(stored),
         scores=item_scores_of(stored),
         records=stored.records,
         superseded="; ".join(filter(None, (superseded(run.folder.resolve()) for run in runs))),
+        num_missing=left,
     )
 
 
-def findings_of(*runs: StoredRun) -> list[Finding]:
+def findings_of(*runs: StoredRun, left: int | None = None) -> list[Finding]:
     """Return the findings on one run, or on several merged runs.
 
     For several runs, the worst control and the busiest machine are used.
+    `left`: their number of jobs left to run, if known.
     """
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return findings(
@@ -281,7 +291,7 @@ def findings_of(*runs: StoredRun) -> list[Finding]:
         _worst_control(runs),
         busiest.environment,
         metrics=merge_runs(runs).plan.metrics,
-        num_missing=sum(num_missing(run) for run in runs),
+        num_missing=sum(map(num_missing, runs)) if left is None else left,
         timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
         timings=[times_of(run) for run in runs],
         extended=any(is_extended(run) for run in runs),

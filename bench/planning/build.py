@@ -9,6 +9,7 @@ import datetime
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +24,7 @@ from bench.planning.recipe import check_fits, check_recipe
 from bench.planning.request import Request, parse_task
 from bench.planning.same_width import policy_of, same_width
 from bench.planning.search import LENGTHS
-from bench.planning.sizing import SizedModel, resolve_models, sizing_of, suggested_flags
+from bench.planning.sizing import SizedModel, has_sizes, resolve_models, sizing_of, suggested_flags
 from bench.planning.timing import COMPARE, cell_groups
 from bench.planning.tuning import TUNING
 from bench.planning.values import MAX_COUNT, MAX_MEMORY, MAX_SIZE
@@ -32,6 +33,7 @@ from bench.spec import (
     CANONICAL,
     DEVICES,
     DTYPES,
+    FREE,
     NO_ATTENTION,
     PHASES,
     Cell,
@@ -54,6 +56,8 @@ from models.layers.shape import require_one_of, require_positive
 
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
 HAS_SIZE = "has a size"
+SIZED_COMMANDS = ("bench run ", "bench plan ")
+"""Starts of commands that take every flag of a size."""
 MAX_SUGGESTIONS = 6
 """Number of infeasible (length, budget) pairs with suggested flags.
 
@@ -150,7 +154,7 @@ def build_plan_of_parts(
             sweeps += resolved.sweeps
         planned_parts.append(_part(part, {arm: resolved.cells for arm, resolved in found.items()}))
     if not cells:
-        raise _infeasible(skipped, requests)
+        raise _infeasible(skipped, requests, command)
     several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
     plan = Plan(
         name=name or _default_name(requests),
@@ -177,30 +181,50 @@ def _require_comparison(plan: Plan, request: Request) -> None:
     groups = (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE))
     if missing and len(request.models) > 1 and not any(len(cells) > 1 for cells in groups):
         first = missing[0]
-        hint = _hint(first, [request])
+        hint = _hint(first, [request], plan.command)
         raise RequestError(f"no two configurations are left to compare: {first.model} at n = {first.seq_len}: {first.reason}", hint)
 
 
-def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> RequestError:
+def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request], command: str) -> RequestError:
     """Return the error of a request without any feasible configuration."""
     if not skipped:
         return RequestError("nothing in this request can be run: it gives no configuration", "see: bench plan --help")
-    return RequestError(f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0], requests))
+    return RequestError(
+        f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0], requests, command)
+    )
 
 
-def _hint(first: Skipped, requests: Iterable[Request]) -> str:
-    """Suggest how to make the first skipped combination feasible."""
+def _hint(first: Skipped, requests: Iterable[Request], command: str) -> str:
+    """Suggest how to make the first skipped combination feasible: the whole command if a search found flags."""
     if first.reason.startswith("--"):
         return f"choose another {first.reason.split()[0]}, or leave it out"
+    if first.reason.endswith(HAS_SIZE):
+        flags = first.reason.rpartition("; ")[2].removesuffix(HAS_SIZE).split(" or ")
+        return (
+            f"try: {_with_flag(command, *flags[0].split())}"
+            if command.startswith(SIZED_COMMANDS)
+            else "add the flags that the reason names"
+        )
     requests = list(requests)
-    ways = [
-        "add the flags that the reason names"
-        if first.reason.endswith(HAS_SIZE)
-        else "try larger --params or shorter --seq, or another width or number of heads"
-    ]
+    ways = ["try larger --params or shorter --seq, or another width or number of heads"]
     ways += ["more --memory"] if any(request.sweeps_batch or request.sweeps_seq for request in requests) else []
-    ways += ["--sizing free for less usual shapes"] if any(request.sizing == CANONICAL for request in requests) else []
+    ways += ["--sizing free for less usual shapes"] if any(_has_free_sizes(first, request) for request in requests) else []
     return ", or ".join(ways)
+
+
+def _has_free_sizes(first: Skipped, request: Request) -> bool:
+    return (
+        first.budget is not None and request.sizing == CANONICAL and has_sizes(replace(request, sizing=FREE), first.seq_len, first.budget)
+    )
+
+
+def _with_flag(command: str, name: str, value: str) -> str:
+    """Return a command line with this flag in place of its former value."""
+    words = shlex.split(command)
+    kept = [
+        word for before, word in zip(["", *words], words, strict=False) if name not in (before, word) and not word.startswith(f"{name}=")
+    ]
+    return shlex.join([*kept, name, value])
 
 
 def _in_part_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:

@@ -20,6 +20,16 @@ def plugins(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
+def words(allowed: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return a completer of the words that a flag allows, also in a list."""
+    names = tuple(allowed)
+
+    def complete(incomplete: str) -> list[str]:
+        return _entries(incomplete, names)
+
+    return complete
+
+
 def kinds(incomplete: str) -> list[str]:
     """Complete kinds of plugins."""
     return _entries(incomplete, catalog.FOLDERS)

@@ -196,7 +196,7 @@ def _families(request: Request, n: int) -> list[ModelSpec]:
 def suggested_flags(request: Request, n: int, budget: int) -> str:
     """Suggest flags with which every family has a size at this length.
 
-    They are the nearest depth, the nearest round budget, or both as alternatives; "" if neither exists.
+    They are the nearest depth, the nearest round budget and free shapes, as alternatives; "" if none gives a size.
     """
     own = request.sizes.depth
     depths = sorted((depth for depth in range(1, MAX_DEPTH_TRIED + 1) if depth != own), key=lambda depth: (abs(depth - own), depth))
@@ -206,7 +206,9 @@ def suggested_flags(request: Request, n: int, budget: int) -> str:
     steps = (round(step * 10**exponent) for exponent in range(3, 9) for step in BUDGET_STEPS)
     budgets = sorted((params for params in steps if params != budget and params > fixed), key=lambda params: abs(math.log(params / budget)))
     params = next((params for params in budgets[:MAX_BUDGETS_TRIED] if has_sizes(request, n, params)), None)
-    return " or ".join([*([f"--depth {depth}"] if depth else []), *([f"--params {params_text(params)}"] if params else [])])
+    frees = request.sizing == CANONICAL and has_sizes(replace(request, sizing=FREE), n, budget)
+    ways = {f"--depth {depth}": depth, f"--params {params_text(params or 0)}": params, f"--sizing {FREE}": frees}
+    return " or ".join(way for way, works in ways.items() if works)
 
 
 def _matched(model: ModelSpec, target: Target, request: Request, *, width: int | None = None) -> Match | NoMatch:

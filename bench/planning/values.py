@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from bench import catalog
+from bench.planning import completion
 from bench.spec import RequestError
 
 MAX_SIZE = 1_048_576
@@ -42,8 +43,10 @@ def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable
     """Return a command-line flag.
 
     `panel`: the help heading under which it appears.
-    `parse`: converts its text and raises RequestError; None keeps the text.
+    `parse`: converts its text and raises RequestError; None keeps the text. The shell completes the words that it allows.
     """
+    if words := getattr(parse, "words", ()):
+        more.setdefault("autocompletion", completion.words(words))
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):  # a default, already converted
@@ -163,6 +166,7 @@ def one_of(allowed: Iterable[str]) -> Callable[[str], str]:
             raise catalog.unknown("value", text, names)
         return text
 
+    parse.words = names  # type: ignore[attr-defined]
     return parse
 
 
@@ -173,7 +177,12 @@ def several_of(allowed: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
 
 def several(parse: Callable[[str], _T]) -> Callable[[str], tuple[_T, ...]]:
     """Return a parser of a comma-separated list that keeps each value once."""
-    return lambda text: tuple(dict.fromkeys(parse(entry) for entry in entries(text)))
+
+    def parse_all(text: str) -> tuple[_T, ...]:
+        return tuple(dict.fromkeys(parse(entry) for entry in entries(text)))
+
+    parse_all.words = getattr(parse, "words", ())  # type: ignore[attr-defined]
+    return parse_all
 
 
 def plugin(kind: str) -> Callable[[str], str]:

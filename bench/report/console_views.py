@@ -37,7 +37,6 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
 
     With `as_json`, print one JSON document with the rows and the skipped combinations.
     """
-    from bench.analysis.frame import prepare
     from bench.intervals import MAX_STABLE_WIDTH
     from bench.report.console_ablation import show_ablation
     from bench.report.tables import UNSTABLE, summary_table
@@ -49,7 +48,7 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
     if study.plan.question:
         show_ablation(study.plan.question, study)
     else:
-        table = summary_table(prepare(study.rows))
+        table = summary_table(study.cells)
         console.print_table(table.headers, table.rows, table.numeric)
         if any(text.startswith(UNSTABLE) for row in table.rows for text in row):
             console.print_lines(f"{UNSTABLE} unstable: the rounds drift, or the interval is wider than {MAX_STABLE_WIDTH:.0%}")

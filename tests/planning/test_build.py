@@ -23,10 +23,10 @@ from bench.spec import Plan, Recipe, RequestError, Settings, Skipped
 from tests.requested import parse_request
 
 
-def planned(seed: int = 0, rounds: int = 3, **flags: Any) -> Plan:
+def planned(command: str = "", seed: int = 0, rounds: int = 3, **flags: Any) -> Plan:
     wanted: dict[str, Any] = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", **flags}
     settings = Settings(rounds=rounds, seed=seed, seeds=2)
-    return build_plan(parse_request(**wanted), settings=settings, recipe=Recipe(), device="cpu")
+    return build_plan(parse_request(**wanted), settings=settings, recipe=Recipe(), device="cpu", command=command)
 
 
 def test_a_plan_survives_its_json(tmp_path: Any) -> None:
@@ -91,9 +91,24 @@ def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes(sizing: s
 
 @pytest.mark.parametrize("flags", [{"batch_tokens": "4096"}, {"fixed_width": "40", "params": "84k"}, {"heads": "1"}])
 def test_one_that_is_left_alone_is_refused_in_every_form_of_a_request(flags: dict[str, Any]) -> None:
+    texts = {"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4", "sizing": "canonical"} | flags
     with pytest.raises(RequestError, match="no two configurations are left to compare: vit at n = 17") as refused:
-        planned(**{"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4", "sizing": "canonical"} | flags)
-    assert "--sizing free" in refused.value.hint
+        planned(**texts)
+    if "--sizing free" in f"{refused.value} {refused.value.hint}":
+        assert planned(**{**texts, "sizing": "free"}).cells
+    else:
+        with pytest.raises(RequestError):
+            planned(**{**texts, "sizing": "free"})
+
+
+@pytest.mark.parametrize("words", ["--params 1M --depth 6", "--depth=6 --params 1M"])
+def test_a_refused_command_is_printed_whole_with_a_size_that_works(words: str) -> None:
+    texts = {"models": "gmlp,vit", "seq": "513", "params": "1M", "sizing": "canonical"}
+    with pytest.raises(RequestError) as refused:
+        planned(f"bench run --models gmlp,vit --seq 513 {words} --quick", **texts)
+    assert "--sizing free" not in f"{refused.value} {refused.value.hint}", "free shapes have no size there either"
+    assert refused.value.hint == "try: bench run --models gmlp,vit --seq 513 --params 1M --quick --depth 3"
+    assert planned(**texts, depth="3").cells
 
 
 def test_one_model_and_what_has_no_partner_by_request_are_no_comparison_lost() -> None:

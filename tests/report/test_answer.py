@@ -56,6 +56,17 @@ def test_every_stored_run_has_a_question_and_a_short_answer(name: str) -> None:
     assert all(sentence.endswith(".") and len(sentence.split()) <= MAX_WORDS for sentence in sentences), sentences
 
 
+def test_the_answer_of_an_unfinished_run_says_how_much_there_is() -> None:
+    stored = read_run(RESULTS / "2026-11-20_cpu_digits")
+    kept = dataclasses.replace(stored, records=stored.records[:-1])
+    num_jobs = len({record.key for record in stored.records})
+    found = study(kept)
+    prefix = f"So far, with {num_jobs - found.num_missing} of {num_jobs} jobs: "
+    assert found.num_missing > 0
+    assert answer_sentences(found)[0] == prefix + answer_sentences(dataclasses.replace(found, num_missing=0))[0]
+    assert not answer_sentences(study(stored))[0].startswith("So far")
+
+
 @pytest.mark.parametrize(
     ("fields", "question"),
     [

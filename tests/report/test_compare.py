@@ -102,7 +102,12 @@ def test_matched_models_count_as_equally_large(data: Study) -> None:
 
 def test_the_cost_by_default_is_the_first_that_tells_models_apart(data: Study, make_small: Callable[..., Study]) -> None:
     assert varying_cost(data, "accuracy") == "params"  # two budgets
-    assert varying_cost(make_small(at_budget), "accuracy") == "latency_ms"
+    assert varying_cost(make_small(at_budget), "accuracy") == "flops"  # exact, so before latency
+
+    def same_flops(rows: pandas.DataFrame) -> None:
+        rows["flops"] = 1e6
+
+    assert varying_cost(make_small(at_budget, same_flops), "accuracy") == "latency_ms"
     with pytest.raises(RequestError, match="is not one of"):
         varying_cost(data, "loss")
 

@@ -69,6 +69,7 @@ def answer_sentences(study: Study) -> tuple[str, ...]:
         found = [*times, *(() if times else (*_failures(study), *_crossings(study))), *_third(study)]
         if times and study.caveat:
             found[0] = f"{'A first look' if study.plan.settings.quick else 'On a noisy machine'}: {times[0][:1].lower()}{times[0][1:]}"
+    found[:1] = [f"{study.so_far}{first}" for first in found[:1]]
     return tuple(found[:MAX_SENTENCES]) or (NOTHING,)
 
 
