@@ -73,7 +73,7 @@ def test_the_title_says_where_gmlp_is_faster(ratios: Sequence[float], words: str
 @pytest.mark.parametrize(
     ("width", "parameters", "words"),
     [
-        ((SLOW,) * 4, (OPEN, OPEN, OPEN, FAST), "gMLP is faster than fused attention at n = 1025 at equal parameters, not at equal width"),
+        ((SLOW,) * 4, (OPEN, OPEN, OPEN, FAST), "gMLP beats fused attention at n = 1025 at equal parameters, not at equal width"),
         ((FAST,) * 4, (FAST,) * 4, "gMLP is faster than fused attention at every length"),
         ((SLOW,) * 4, (SLOW,) * 4, "gMLP is faster than fused attention at no length"),
         (

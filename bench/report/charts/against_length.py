@@ -121,7 +121,7 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     only = {matching: text for matching, text in where.items() if text != NOWHERE}
     if len(only) == 1:
         (matching, text), (other,) = next(iter(only.items())), where.keys() - only.keys()
-        return f"{name} is faster than {reference} {text} {AT[matching]}, not {AT[other]}"
+        return f"{name} beats {reference} {text} {AT[matching]}, not {AT[other]}"
     return f"{name} beats {reference} {'; '.join(f'{text} {AT[matching]}' for matching, text in where.items())}"
 
 
