@@ -248,3 +248,15 @@ def test_the_caption_names_lengths_that_differ_by_the_class_token(make_data: Mak
     ranking = Ranking(group={"size": found.frame["size"].iloc[0], "seq_len": 196}, best="gmlp-s", others=(slower,))
     monkeypatch.setattr(Study, "winners", [ranking])
     assert "Models without a class token have one token less: n = 196/197 stand side by side." in strip_of(found).caption
+
+
+def test_budgets_that_share_no_length_share_a_row(make_data: MakeData) -> None:
+    def split(rows: pandas.DataFrame) -> None:
+        time_apart(rows)
+        rows.loc[(rows["budget"] == 250_000) != (rows["seq_len"] < 257), "latency_ms"] = math.nan
+
+    found = make_data(models=("gmlp", "vit"), budgets=(250_000, 1_000_000), metrics=("params", "latency"), change=split)
+    assert texts(strip_of(found)) == {"Same parameters, 250 k (1 M at n = 257)": ["gMLP 1.20×"] * 3}
+    assert answer_sentences(found)[0] == "At equal parameters (250 k, 1 M at 257), gMLP is fastest at n = 17 to 257 (1.20×)."
+    both = make_data(models=("gmlp", "vit"), budgets=(250_000, 1_000_000), metrics=("params", "latency"), change=time_apart)
+    assert list(texts(strip_of(both))) == ["Same parameters, 250 k", "Same parameters, 1 M"]

@@ -39,6 +39,8 @@ AT_SAME = {
     "none": "At the sizes as given",
 }
 """Matching policies (`--match`) as a row's name, and at the start of a sentence."""
+JOINED = ("params", "flops")
+"""Policies whose budgets may share a row."""
 USUAL = ("infer", "eager", "", None)
 """Workload values that a name omits."""
 WORDS = {"train": "training"}
@@ -90,8 +92,28 @@ def conditions(study: Study) -> list[Condition]:
         if is_one_width(match):
             match, place = WIDTH, "" if one_row else match
         found.setdefault((match, place, _work(ranking)), {})[float(x)] = ranking
-    made = [_condition(match, place, dict(work), members) for (match, place, work), members in found.items()]
+    made = [_condition(match, place, dict(work), members) for (match, place, work), members in _joined_budgets(found).items()]
     return sorted(made, key=lambda condition: condition.rank)
+
+
+def _joined_budgets(found: Mapping[tuple[Any, ...], Mapping[float, Ranking]]) -> dict[tuple[Any, ...], dict[float, Ranking]]:
+    """Join conditions that differ only in budget and share no length.
+
+    The budget with most lengths comes first: `5 M (80 M at n = 4097)`.
+    """
+    rows: dict[tuple[Any, ...], dict[float, Ranking]] = {}
+    for (match, place, work), members in sorted(found.items(), key=lambda item: -len(item[1])):
+        same = (
+            key
+            for key, xs in rows.items()
+            if place and match in JOINED and (key[0], key[2]) == (match, work) and not xs.keys() & members.keys()
+        )
+        if (key := next(same, None)) is None:
+            rows[match, place, work] = dict(members)
+        else:
+            more = f"{place} at n = {join_names([_place(x) for x in sorted(members)])}"
+            rows[match, f"{key[1].removesuffix(')')}{'; ' if key[1].endswith(')') else ' ('}{more})", work] = rows.pop(key) | dict(members)
+    return rows
 
 
 def _work(ranking: Ranking) -> tuple[tuple[str, Any], ...]:
@@ -253,7 +275,10 @@ def _sentence(condition: Condition, unit: str, *, is_alone: bool) -> str:
         clauses.setdefault(_outcome(ranking), []).append(x)
     ordered = sorted(clauses.items(), key=lambda item: item[0][0] != WINS)
     texts = [_clause(outcome, xs, condition, unit if i == 0 else "") for i, (outcome, xs) in enumerate(ordered[:MAX_CLAUSES])]
-    facts = "" if is_alone else ", ".join(filter(None, (condition.budget, *condition.workload)))
+    budget = (
+        condition.budget.replace(" at n = ", " at ").replace(" (", ", ").replace(")", "") if "(" in condition.budget or not is_alone else ""
+    )
+    facts = ", ".join(filter(None, (budget, *(() if is_alone else condition.workload))))
     place = f" ({facts})" if facts else ""
     return f"{AT_SAME[condition.match]}{place}, {'; '.join(texts)}{' (more below)' if len(ordered) > MAX_CLAUSES else ''}."
 
