@@ -41,6 +41,11 @@ EXECUTION, OUTPUT = "Execution", "Output"
 HEADLINE = "headline"
 """The question in `ablations/` that `bench replicate` measures."""
 
+MAX_BATCHES = 4
+"""Most batch sizes that the line with the estimated time names."""
+LONG_QUICK_S, LIGHT_BATCH = 60.0, 4
+"""Estimated time above which a quick run suggests this batch size."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
@@ -298,7 +303,23 @@ def _amount_text(plan: Plan) -> str:
     from bench.planning.jobs import estimated_seconds
 
     noun = "configurations" if len(plan.cells) > 1 else "configuration"
-    return f"{len(plan.cells)} {noun}, about {console.duration_text(estimated_seconds(plan))}"
+    seconds = estimated_seconds(plan)
+    text = f"{len(plan.cells)} {noun}{_batch_text(plan)}, about {console.duration_text(seconds)}"
+    is_slow = plan.settings.quick and seconds > LONG_QUICK_S
+    return f"{text} (--batch {LIGHT_BATCH} is faster)" if is_slow and _has_heavy_batch(plan) else text
+
+
+def _batch_text(plan: Plan) -> str:
+    """Name the batch sizes of a request, if they are few."""
+    sizes = sorted({planned.cell.workload.batch_size for planned in plan.cells})
+    return "" if plan.question or len(sizes) > MAX_BATCHES else f", batch {', '.join(map(str, sizes))}"
+
+
+def _has_heavy_batch(plan: Plan) -> bool:
+    """Return whether a smaller --batch would shorten a request: it sets the batch and trains nothing."""
+    follows_length = any(part.batching for part in plan.parts)
+    largest = max(planned.cell.workload.batch_size for planned in plan.cells)
+    return not plan.question and not follows_length and "accuracy" not in plan.metrics and largest > LIGHT_BATCH
 
 
 def _note_untrained(plan: Plan) -> None:

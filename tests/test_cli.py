@@ -310,11 +310,24 @@ def test_an_unwritable_output_folder_is_refused_before_anything_runs(capsys: pyt
     assert "cannot write the run folder" in err
 
 
+@pytest.mark.parametrize(
+    ("batch", "text", "suggested"),
+    [("32", ", batch 32, about ", True), ("4", ", batch 4, about ", False), ("1,4", ", batch 1, 4, about ", False)],
+)
+def test_the_estimate_names_the_batch_and_a_slow_quick_run_a_smaller_one(
+    batch: str, text: str, suggested: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("plan", "--models", "gmlp", "--seq", "513", "--params", "4M", "--quick", "--threads", "1", "--device", "cpu", "--batch", batch)
+    _, _, err = answered(words, capsys)
+    assert text in err
+    assert ("--batch 4 is faster" in err) == suggested
+
+
 def test_a_run_ends_with_paths_two_lines_of_notes_and_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = answered((*SMALL, "--metrics", "params", "--quick", "--on", "inline", "--out", str(tmp_path / "mine")), capsys)
     assert code == 0
     opening, results, report, first, more = err.splitlines()
-    assert opening.startswith(f"{tmp_path / 'mine'}: 4 configurations, about ")
+    assert opening.startswith(f"{tmp_path / 'mine'}: 4 configurations, batch 32, about ")
     assert (results, report.partition(":")[0]) == (f"results: {tmp_path / 'mine'}", "report")
     assert first.partition(":")[0] in ("note", "WARNING")
     assert more.startswith("advice")
