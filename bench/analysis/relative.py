@@ -108,7 +108,8 @@ def main_rows(rows: pandas.DataFrame) -> pandas.DataFrame:
     members = row_values(rows)
     if not any(is_subject(row, "gmlp") for row in members):
         return rows
-    families = {row["family"] for row in members if row["label"] in attentions(rows).values()}
+    references = set(attentions(rows).values())
+    families = {row["family"] for row in members if row["label"] in references}
     return rows[[is_subject(row, "global") and (row["attention"] != EXPLICIT or row["family"] in families) for row in members]]
 
 
@@ -145,14 +146,14 @@ def _variant(row: Mapping[str, Any]) -> str:
 def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]:
     """Return each model's rows beside the attention's, for models that share two lengths with it."""
     rows = row_values(main_rows(scope.rows))
-    labels = attentions(scope.rows)
-    reference = {(_variant(row), row["place"]): row for row in row_values(scope.rows) if row["label"] in labels.values()}
+    labels = set(attentions(scope.rows).values())
+    reference = {(_variant(row), row["place"]): row for row in row_values(scope.rows) if row["label"] in labels}
     found: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
     is_matched = scope.keys["match"] not in (None, NO_MATCH)
     for row in rows:
         place = _variant(row), row["place"]
         # of sizes that were given, only the published ones are meant to be equal
-        if (is_matched or place[0]) and place in reference and row["label"] not in labels.values():
+        if (is_matched or place[0]) and place in reference and row["label"] not in labels:
             found.setdefault(str(row["label"]), []).append((row, reference[place]))
     return {label: pairs for label, pairs in found.items() if len(pairs) > 1}
 
