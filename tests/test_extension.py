@@ -139,11 +139,14 @@ def test_one_file_is_an_ablation(tmp_path: Path) -> None:
         (1, "label_smoothing=0.3", "measured"),
         (2, None, "measured"),
     ]
-    report = (tmp_path / "reports" / Path(found["run"]).name / "report.md").read_text()
-    assert "Does a file suffice? Of 1 prediction: 1 undecided." in report
+    folder = tmp_path / "reports" / Path(found["run"]).name
+    report, page = ((folder / name).read_text() for name in ("report.md", "report.html"))
+    assert report.startswith("# Does a file suffice?\n")
+    assert "Of 1 prediction 1 is undecided." in report
     (outcome,) = [line for line in report.splitlines() if "two blocks against plain blocks" in line]
-    assert all(word in outcome for word in ("parameters higher by more than 10 %", "they are two", "undecided", "Otherwise: supported."))
-    assert all(f"| {arm} |" in report for arm in ("plain blocks", "smoothed labels", "two blocks"))
+    assert all(word in outcome for word in ("undecided", "parameters higher by more than 10 %"))
+    assert all(word in page for word in ("Predicted because they are two", "Otherwise: supported"))
+    assert all(f">{arm}<" in page for arm in ("plain blocks", "smoothed labels", "two blocks"))
     told = json.loads((tmp_path / "reports" / Path(found["run"]).name / "verdicts.json").read_text())
     assert [prediction["answer"] for prediction in told["predictions"]] == ["undecided"]
     listed = json.loads(run_bench(program, tmp_path, "ablate", "--list", "--json").stdout)
@@ -174,8 +177,8 @@ def test_one_file_is_a_mixer_with_options(tmp_path: Path) -> None:
     assert all(0 <= row["accuracy"] <= 1 for row in found["rows"])
     params = {row["model"]: row["params"] for row in found["rows"]}
     assert params[models[1]] - params[models[0]] == 16
-    report = (tmp_path / "reports" / Path(found["run"]).name / "report.md").read_text()
-    assert all(model in report for model in models)
+    page = (tmp_path / "reports" / Path(found["run"]).name / "report.html").read_text()
+    assert all(model in page for model in models)
     refused = run_bench(program, tmp_path, "run", "--models", "metaformer+mixer=own_channels:gain=2", *sizes)
     assert refused.returncode == 2
     assert "gain" in refused.stderr
