@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
 
 STARTERS = ("run_bench", "started", "bench_command")
+
+# pytest's workers inherit a window of 80 columns, which tables would fit; here and in what tests start
+os.environ.pop("COLUMNS", None)
 
 # no example may fail for being slow, and the same code gives the same verdict everywhere
 settings.register_profile("project", deadline=None, derandomize=True)
