@@ -47,6 +47,7 @@ from bench.planning.values import (
     named_path,
     number,
     one_of,
+    refuse_others,
     several,
     several_of,
     whole_number,
@@ -114,7 +115,7 @@ app = typer.Typer(
     rich_help_panel=MEASURE, epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory"
 )
 @with_fields(Flags)
-@with_fields(RunOptions, "executor", "address", "out", "retry", "exports", "as_json")
+@with_fields(RunOptions, "executor", "address", "out", "retry", "checkpoints", "exports", "as_json")
 def run(
     flags: Flags,
     options: RunOptions,
@@ -221,10 +222,11 @@ def list_(
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench ablate sequence_length --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
-@with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
+@with_fields(RunOptions, "executor", "address", "out", "checkpoints", "exports", "dry_run", "as_json")
 def ablate(
     flags: Flags,
     options: RunOptions,
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -236,11 +238,18 @@ def ablate(
     part: Annotated[
         list[str] | None, typer.Option(help="Run only this part; repeatable. An unknown name lists the parts.", metavar="PART")
     ] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="Show how many seeds or rounds would decide each prediction, from stored runs; measure nothing.")
+    ] = False,
 ) -> None:
     """Answer one question of ablations/, or all of them.
 
     Measures its configurations and writes a report with verdicts. An unfinished run is continued.
     """
+    if power:
+        refuse_others(context, ("name", "power", "as_json"), "does not go with --power, which reads stored runs and measures nothing")
+        commands.show_power(commands.wanted_ablations(name, every=False, out=None)[0], options.as_json)
+        return
     from bench.report.last_runs import listing
 
     if listed:
@@ -526,7 +535,14 @@ def check(run: Run, as_json: Json = False) -> None:
         )
     else:
         rows = [("serious" if f.serious else "note", f.text, f.advice) for f in found]
-        console.print_table(("", "finding", "advice"), rows) if rows else console.say("no findings: these numbers can be trusted")
+        if rows:
+            console.print_table(("", "finding", "advice"), rows)
+        num = sum(f.serious for f in found)
+        console.say(
+            f"do not trust these numbers as they are: {num} serious finding{'s' if num > 1 else ''}"
+            if serious
+            else f"these numbers can be trusted{', with care where the notes say so' if rows else ''}"
+        )
     if serious:
         raise typer.Exit(EXIT_FAILED)
 

@@ -17,7 +17,7 @@ from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, plan_to_run
 from bench.measure import environment
 from bench.planning.flags import Flags
 from bench.planning.jobs import LATENCY
-from bench.planning.values import typed_flags
+from bench.planning.values import refuse_others, typed_flags
 from bench.running.revisions import checked_out, find_revision
 from bench.running.signals import Stop
 from bench.spec import Plan, RequestError
@@ -68,12 +68,10 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
     Raises RequestError for flags about the execution or output of a run.
     """
     context = run_command.make_context("bench run", list(request))
-    values, typed = context.params, typed_flags(context)
+    values = context.params
     names = {field.name for field in dataclasses.fields(Flags)} & values.keys()
-    for parameter in run_command.params:
-        if parameter.name in typed - names - {"plan_file"}:
-            raise RequestError(f"{parameter.opts[0]} is for bench run; bench diff --code takes the flags of a request", "leave it out")
-    flags = Flags(**{name: values[name] for name in names}, typed=typed & names)
+    refuse_others(context, {*names, "plan_file"}, "is for bench run; bench diff --code takes the flags of a request")
+    flags = Flags(**{name: values[name] for name in names}, typed=typed_flags(context) & names)
     if "--metrics" in flags.given() and flags.metrics != (LATENCY,):
         raise RequestError(f"--code measures only {LATENCY}, not {','.join(flags.metrics)}", "leave --metrics out")
     plan = dataclasses.replace(plan_to_run(flags, values["plan_file"], None, None)[0], metrics=(LATENCY,))
@@ -93,14 +91,15 @@ def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bo
     device, settings = plan.cells[0].cell.workload.device, plan.settings
     facts = environment.inspect_environment(threads=settings.threads, device=device, allocator=settings.allocator)
     run = CodeRun(first=first, second=second, plan=plan, environment=facts)
-    with Stop(console.notice) as stop, checked_out([first, second]) as trees:
-        folder = make_empty_folder(out, device, f"code-{first.short}-{second.short}")
-        codes = [RevisionCode(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
-        run = measure_code(run, codes, folder / RUN_FILE, stop)
-    found = answer(run)
-    check = found.check(bound) if bound else None
-    code_diff.show(found, check, form)
-    console.say(f"results: {folder / RUN_FILE}")
+    with Stop(console.notice) as stop:
+        with checked_out([first, second]) as trees:
+            folder = make_empty_folder(out, device, f"code-{first.short}-{second.short}")
+            codes = [RevisionCode(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
+            run = measure_code(run, codes, folder / RUN_FILE, stop)
+        found = answer(run)
+        check = found.check(bound) if bound else None
+        code_diff.show(found, check, form)
+        console.say(f"results: {folder / RUN_FILE}")
     if run.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if (check and check.failing) or any(cell.failed for cell in found.cells):

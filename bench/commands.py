@@ -62,6 +62,10 @@ class RunOptions:
         tuple[str, ...],
         flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", EXECUTION, several_of(RETRIES)),
     ] = ()
+    checkpoints: Annotated[
+        Path | None,
+        flag("Folder for unfinished trainings, if they are too large for the run's own.", "FOLDER", EXECUTION, named_path),
+    ] = None
     exports: Annotated[
         tuple[str, ...],
         flag(
@@ -101,6 +105,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     `folder`: the folder of the run to resume; None finds or creates one.
     """
     from bench.console_progress import JobProgress
+    from bench.planning.request import trains
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
     from bench.running.store import RunRecords, holds_records
@@ -115,6 +120,8 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         console.say(f"{folder}: already complete; showing its table")
         _conclude(finished(folder, records), options)
         return
+    if options.checkpoints and not trains(plan):
+        raise RequestError("--checkpoints needs the metric accuracy", "add accuracy to --metrics, or leave --checkpoints out")
     _note_untrained(plan)
     require_data_of(plan)
     ahead = jobs_to_run(plan, folder, records, options.retry)
@@ -124,7 +131,16 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     opening = "" if resumes else f"{folder}: {_amount_text(plan)}"
     before = records.read(skip_corrupt=CORRUPTED in options.retry)
     with JobProgress(ahead, before, opening, plan.parts) as progress, Stop(console.notice) as stop:
-        result = execute(plan, folder, progress, executor=options.executor, retry=options.retry, stop=stop, records=records)
+        result = execute(
+            plan,
+            folder,
+            progress,
+            executor=options.executor,
+            retry=options.retry,
+            stop=stop,
+            records=records,
+            checkpoints=options.checkpoints,
+        )
     if stop.urgent and not result.complete:  # after a second Ctrl-C, exit without waiting for figures
         console.say(f"stopped; for table and report: bench report {shlex.quote(str(folder))}")
         _exit_interrupted(folder, options)
@@ -196,6 +212,31 @@ def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts
     if chosen.seeds and not trains(plan):
         raise RequestError(f"--seeds is for training, but {name} trains nothing here", "leave --seeds out")
     show_or_measure(plan, options)
+
+
+def show_power(name: str, as_json: bool) -> None:
+    """Print how many seeds or rounds would decide a question.
+
+    The time is that of the proposed run on this machine. Raises RequestError if no run has a prediction that seeds or rounds decide.
+    """
+    from bench.analysis.power import ROUNDS, SEEDS, power_analysis
+    from bench.analysis.study import study
+    from bench.planning.ablation import plan_ablation
+    from bench.planning.jobs import estimated_seconds
+    from bench.report import console_power
+    from bench.report.last_runs import full_runs_of
+    from bench.running.store import read_run
+
+    folders = full_runs_of(name)
+    found = power_analysis(name, [study(read_run(folder)) for folder in folders])
+    if not any(need.unit for need in found.needs):
+        raise RequestError(f"{folders[0]} has no prediction that seeds or rounds decide", f"see its verdicts: bench report {folders[0]}")
+    chosen = Flags(seeds=found.proposed.get(SEEDS), rounds=found.proposed.get(ROUNDS))
+    seconds = (
+        estimated_seconds(plan_ablation(name, chosen, environment.resolve_device(chosen.device), found.command)) if found.command else 0.0
+    )
+    console_power.show_power(found, seconds, as_json)
+    console.say(f"spreads from: {', '.join(found.runs)}")
 
 
 def replicate(chosen: Flags, device: str, options: RunOptions) -> None:
@@ -287,7 +328,9 @@ def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -
 
 
 def show_plan(wanted: Plan, as_json: bool) -> None:
-    """Print the plan and its estimated time."""
+    """Print the plan, its estimated time and that of its trainings."""
+    from bench.planning.jobs import estimated_training_seconds
+
     if as_json:
         console.print_json(_plan_json(wanted))
         return
@@ -297,6 +340,8 @@ def show_plan(wanted: Plan, as_json: bool) -> None:
         console_views.show_plan(wanted)
     _note_untrained(wanted)
     console.say(_amount_text(wanted))
+    if seconds := estimated_training_seconds(wanted):
+        console.say(f"trainings: about {console.duration_text(seconds)}, {wanted.settings.seeds} of each model")
 
 
 def _amount_text(plan: Plan) -> str:
@@ -335,10 +380,10 @@ def _note_untrained(plan: Plan) -> None:
 
 
 def _plan_json(wanted: Plan) -> dict[str, Any]:
-    from bench.planning.jobs import estimated_seconds
+    from bench.planning.jobs import estimated_seconds, estimated_training_seconds
     from bench.serialize import to_json
 
-    return {"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted)}
+    return {"plan": to_json(wanted), "estimated_s": estimated_seconds(wanted), "estimated_training_s": estimated_training_seconds(wanted)}
 
 
 def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:

@@ -1,7 +1,8 @@
-"""Count FLOPs of matrix products with torch's counter and fvcore.
+"""Count FLOPs of matrix products with torch's counter and fvcore, and FFTs beside torch's counter.
 
-Neither count uses the closed forms of `models`. torch's counter runs on the `meta` device; fvcore on `fvcore_device`. Both raise
-CountError for matrix work that they cannot count: a count that is silently too small is worse than none.
+No count uses the closed forms of `models`. torch's counter runs on the `meta` device; fvcore on `fvcore_device`. Both raise
+CountError for matrix work that they cannot count: a count that is silently too small is worse than none. FFTs are no matrix products: both
+counters leave them out, and they are counted apart from the operators that ran.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -22,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import models.kernels.spatial_gating_operator  # noqa: F401  # registers the FLOPs of the fused kernel
-from models.layers.cost import FLOPS_PER_MAC
+from models.layers.cost import FLOPS_PER_MAC, real_fft_flops
 
 with warnings.catch_warnings():
     # importing fvcore scripts a function, for which torch gives a deprecation warning
@@ -36,13 +38,21 @@ with warnings.catch_warnings():
 HAS_FVCORE = FlopCountAnalysis is not None
 """Without fvcore `bench.metrics.flops` compares the other two counts and says so."""
 _MATRIX_WORK = re.compile(
-    r"(?:^|_)(?:[a-z0-9]*(?:mm|mv|matmul|dot|linear|einsum|rnn|gru|lstm|fft)|conv(?!ert)[a-z0-9]*|attention|transformer|cdist|pdist|inner"
+    r"(?:^|_)(?:[a-z0-9]*(?:mm|mv|matmul|dot|linear|einsum|rnn|gru|lstm)|conv(?!ert)[a-z0-9]*|attention|transformer|cdist|pdist|inner"
     r"|matrix_(?:exp|power)|linalg(?!.*norm)|cov|corrcoef|inverse|solve|cholesky)(?:_|$)"
 )
 """Ends of words in an operator's name that indicate matrix work.
 
 `mm` matches in `addmm` but not in `gamma`; `linear` does not match in `bilinear2d`, an upsampling.
 """
+_FFTS = {
+    # the operand or the result that holds real numbers, or all numbers of a complex transform; real FFTs that one transform counts as
+    torch.ops.aten._fft_r2c: (lambda operand, _: operand, 1),
+    torch.ops.aten._fft_c2r: (lambda _, result: result, 1),
+    torch.ops.aten._fft_c2c: (lambda operand, _: operand, 2),
+}
+_HARMLESS_FFT = re.compile(r"_(?:r?fftfreq|i?fftshift)$|_cufft_")
+"""Operators with `fft` in their name that transform nothing."""
 _TRANSPARENT_NAMESPACES = ("aten", "prim", "prims")
 _FITTED, _CHECKED = (2, 4, 6), 16
 """Small lengths at which a stepwise reference is counted.
@@ -64,10 +74,17 @@ class TorchCount:
 
     `flops`: all matrix products that ran.
     `by_operator`: FLOPs by aten operator; they sum to `flops`.
+    `ffts`: number of real FFTs that ran, by length. A complex one counts as two; in several dimensions the length is the product of theirs.
     """
 
     flops: int
     by_operator: Mapping[str, int]
+    ffts: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def fft_flops(self) -> int:
+        """FLOPs of the FFTs; they are not in `flops`."""
+        return sum(number * real_fft_flops(length) for length, number in self.ffts.items())
 
 
 def count_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
@@ -178,30 +195,47 @@ def is_matrix_work(name: str) -> bool:
 
 
 class _UncountedOperators(TorchDispatchMode):
-    """Collects the operators that ran and that `counter` has no formula for.
+    """Collects the operators that ran and that `counter` has no formula for, and counts FFTs.
 
     Enter it before the counter: torch asks the last mode first, so only operators that the counter did not decompose arrive here.
+
+    `names`: operators that may be matrix work, or FFTs of an unknown kind.
+    `ffts`: number of real FFTs by length.
     """
 
     def __init__(self, counter: FlopCounterMode) -> None:
         super().__init__()
         self.counter = counter
         self.names: set[str] = set()
+        self.ffts: Counter[int] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func._overloadpacket not in self.counter.flop_registry:
+        result, operator = func(*args, **(kwargs or {})), func._overloadpacket
+        if operator in _FFTS:
+            self._count_ffts(operator, args[0], result, args[1])
+        elif operator not in self.counter.flop_registry and _may_be_uncounted(func._schema.name):
             self.names.add(func._schema.name)
-        return func(*args, **(kwargs or {}))
+        return result
+
+    def _count_ffts(self, operator: Any, operand: Tensor, result: Tensor, dimensions: Sequence[int]) -> None:
+        counted_of, real_ffts = _FFTS[operator]
+        counted = counted_of(operand, result)
+        length = prod(counted.shape[dimension] for dimension in dimensions)
+        self.ffts[length] += real_ffts * (counted.numel() // max(1, length))
+
+
+def _may_be_uncounted(name: str) -> bool:
+    return is_matrix_work(name) or ("fft" in name and not _HARMLESS_FFT.search(name))
 
 
 def _count_call_with_torch(call: Callable[[], object]) -> TorchCount:
     counter = FlopCounterMode(display=False)
-    uncounted = _UncountedOperators(counter)
-    with fused_encoder_path_disabled(), uncounted, counter:
+    operators = _UncountedOperators(counter)
+    with fused_encoder_path_disabled(), operators, counter:
         call()
-    _require_none_uncounted("torch's flop counter", filter(is_matrix_work, uncounted.names))
+    _require_none_uncounted("torch's flop counter", operators.names)
     by_operator = {str(operator): int(flops) for operator, flops in counter.get_flop_counts().get("Global", {}).items()}
-    return TorchCount(flops=sum(by_operator.values()), by_operator=by_operator)
+    return TorchCount(flops=sum(by_operator.values()), by_operator=by_operator, ffts=dict(operators.ffts))
 
 
 def _require_none_uncounted(counter: str, uncounted: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ All formats of the program are here, one function per kind of number. An empty v
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pandas
@@ -44,6 +45,12 @@ def significant(value: float, digits: int = DIGITS) -> str:
         return f"{value:.{digits - 1}e}"
     rounded = float(f"{value:.{digits - 1}e}")
     return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
+
+
+def span(values: Iterable[float], digits: int = DIGITS) -> str:
+    """Format the least and the largest value as 1.05 to 1.25; equal ones once."""
+    found = sorted(values)
+    return " to ".join(dict.fromkeys(significant(value, digits) for value in (found[0], found[-1])))
 
 
 def count(value: Any) -> str:

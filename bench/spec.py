@@ -42,7 +42,9 @@ Its model has no closed form. Such a cost says nothing about growth with n.
 BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
 SCHEDULES = ("cosine", "constant", "plateau")
-PRECISIONS = ("fp32", "tf32", "bf16-autocast")
+AUTO = "auto"
+PRECISIONS = ("fp32", "tf32", "bf16-autocast", AUTO)
+TRAINING_ENGINES = ("eager", "onednn", AUTO)
 AUGMENTATIONS = ("crop", "flip", "randaugment", "mixup", "cutmix", "erasing")
 NO_TEACHER = "none"
 TEACHERS = (NO_TEACHER, "convolution")
@@ -292,6 +294,7 @@ class Measure:
     `is_ratio`: True if compared as a ratio of costs, False as a difference.
     `timed`: whether timing noise affects it.
     `value`: its name for a single arm; empty if equal to `title`.
+    `in_points`: whether differences are written in points, hundredths.
     """
 
     name: str
@@ -299,6 +302,7 @@ class Measure:
     is_ratio: bool
     timed: bool = False
     value: str = ""
+    in_points: bool = False
 
     @property
     def unit(self) -> str:
@@ -309,8 +313,8 @@ class Measure:
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure(name="accuracy", title="accuracy", is_ratio=False),
-        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False),
+        Measure(name="accuracy", title="accuracy", is_ratio=False, in_points=True),
+        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False, in_points=True),
         Measure(name="score", title="minus squared error", is_ratio=False, value="R2"),
         Measure(name="perplexity", title="perplexity", is_ratio=True),
         Measure(name="params", title="parameters", is_ratio=True),
@@ -379,6 +383,14 @@ POOLED = "pooled unless one stands out"
 
 See docs/decisions/0014.
 """
+ONE_INTERVAL = (
+    "seeds unpaired, test items paired, rounds paired; variances of seeds and items add; Student's t, degrees of freedom by Satterthwaite; "
+    "joint 95 % over all effects on one measure"
+)
+"""Pool seeds and test items, or rounds, into one interval per effect.
+
+See docs/decisions/0007 and 0012.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,12 +401,14 @@ class Question:
     `statement`: the rest of that docstring, with prediction and source.
     `predictions`: the effects that are expected.
     `seed_spread`: how the spread over seeds is estimated (POOLED); empty in older plans.
+    `interval`: how seeds, test items and rounds become one interval (ONE_INTERVAL); empty in older plans.
     """
 
     text: str
     statement: str
     predictions: tuple[Prediction, ...] = ()
     seed_spread: str = field(default="", metadata=ADDED_LATER)
+    interval: str = field(default="", metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -445,6 +459,7 @@ class Ablation:
     `seeds`: training seeds of a full run.
     `sample_s`: sampling time of one latency job in a full run, in seconds.
     `growth`: see `Settings`.
+    `lr_trials`: learning rates tried per trained model of a full run; 0 tunes nothing.
     """
 
     cpu: tuple[Grid, ...]
@@ -455,6 +470,7 @@ class Ablation:
     seeds: int = 3
     sample_s: float = 1.0
     growth: bool = True
+    lr_trials: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -470,7 +486,8 @@ class Settings:
     `train_threads`: CPU threads of a training job.
     `quick`: whether this is a first look, with few rounds and short limits.
     `seed`: seed of weights, data and the order of jobs.
-    `lr_trials`: learning rates tried per model; 0 tunes nothing.
+    `lr_trials`: learning rates tried per model at first; 0 tunes nothing (`bench.planning.tuning`).
+    `decay_trials`: weight decays tried per model at its best learning rate; 0 tries none.
     `allocator`: `keep` if jobs keep freed memory for later steps, else `system` (`bench.measure.allocator`).
     `cold`: on CUDA, also time steps with the L2 cache overwritten before each.
     `margin`: two latencies are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin.
@@ -487,6 +504,7 @@ class Settings:
     quick: bool = False
     seed: int = 0
     lr_trials: int = field(default=0, metadata=ADDED_LATER)
+    decay_trials: int = field(default=0, metadata=ADDED_LATER)
     allocator: str = field(default="system", metadata=ADDED_LATER)
     cold: bool = field(default=False, metadata=ADDED_LATER)
     margin: float = field(default=0.03, metadata=ADDED_LATER)
@@ -508,13 +526,14 @@ class Recipe:
     `accumulate`: batches per step.
     `dropout`: probability at each place in `dropout_at` (`models.layers.dropout`).
     `augment`: image augmentations, of AUGMENTATIONS.
-    `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast.
+    `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast; `auto` for the faster of fp32 and bf16-autocast.
     `compile`: whether torch.compile is used.
     `magnitude`: strength of RandAugment, 0 to 30.
     `teacher`: the network that is trained first, and then distilled (arXiv 2012.12877, Sec. 3).
     `distillation`: learn from the teacher's softened outputs (`soft`) or from its decisions (`hard`).
     `distillation_weight`: share of the loss that comes from the teacher.
     `teacher_epochs`: training epochs of the teacher.
+    `engine`: eager or onednn (products on a CPU); `auto` for the faster one. Each host times what is `auto`.
 
     Raises ValueError for an unknown word.
     """
@@ -541,10 +560,12 @@ class Recipe:
     distillation: str = field(default="soft", metadata=ADDED_LATER)
     distillation_weight: float = field(default=0.5, metadata=ADDED_LATER)
     teacher_epochs: int = field(default=10, metadata=ADDED_LATER)
+    engine: str = field(default="eager", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)
         require_one_of("precision", self.precision, PRECISIONS)
+        require_one_of("engine", self.engine, TRAINING_ENGINES)
         for name in self.augment:
             require_one_of("augment", name, AUGMENTATIONS)
         if not self.dropout_at:

@@ -17,5 +17,7 @@ Optional attributes:
 
 - `SOURCE_AND_TARGET = True`: the family reads its tokens as a source and a target (`models.layers.halves`).
 - `Config.causal`: True if no answer depends on a later token.
+- `REFERENCE_KEEPS`: values of those options that FLOP counters see completely, and that cost something else. The reference keeps them
+    (`models.layers.options.reference_config`).
 - `is_stepwise(config)`: True if the reference takes one token after another.
 """

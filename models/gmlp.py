@@ -20,11 +20,12 @@ from models.mixers import attention, identity, spatial_gating
 
 IDENTITY = "identity"
 GATINGS = (IDENTITY, *spatial_gating.GATINGS)
-MIXING_OPTIONS = ("spatial_heads", "tiny_attention", "head_mix", "weight_init", "bias_init", "gate_norm", "toeplitz")
+MIXING_OPTIONS = ("spatial_heads", "tiny_attention", "head_mix", "weight_init", "bias_init", "gate_norm", "toeplitz", "rank")
 """Options that must keep their defaults with gating=identity."""
 NOMINAL_FFN_RATIO = 6
 USES_HEADS = False
-REFERENCE_OPTIONS = {"kernel": "linear"}
+REFERENCE_OPTIONS = spatial_gating.REFERENCE_OPTIONS
+REFERENCE_KEEPS = spatial_gating.REFERENCE_KEEPS
 _IMAGENET = Interface(patch_dim=768, num_classes=1000)
 VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {
     # arXiv 2105.08050, Table 1: 224 px, patch 16, 196 tokens, mean pooling
@@ -43,13 +44,15 @@ class Config:
     `tiny_attention`: width of the single-head attention added to the gate, as in aMLP (0: none).
     `activation_after`: apply GELU after the last projection of each block.
     `head_hidden`: width of a hidden layer in the head (0: none).
-    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fused`.
+    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d`, `fused` or `fft`
+        (with toeplitz=true: in n log n).
     `gating`: form of the gate: `spatial`, `linear`, `additive`, `multiplicative` or `identity` (no mixing).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies every matrix to all channels and averages the results.
     `weight_init`: standard deviation of the initial W (`1e-6`, `1e-3`, `0.05`), or `default`, torch's for a linear layer with n inputs.
     `bias_init`: initial b, 0 or 1.
     `gate_norm`: apply LayerNorm before W.
     `toeplitz`: W is constant along its diagonals, 2 n - 1 weights (App. C).
+    `rank`: W is a product of n x rank and rank x n weights (0: n x n weights).
     `positions`: `none`, `learned` or `sinusoidal`.
 
     Forms of the gate, with f(Z) = W norm(Z) + b (arXiv 2105.08050, Sec. 2.1):
@@ -61,7 +64,7 @@ class Config:
     - `identity`: Z, a plain feed-forward block of the same ffn_width: the control for token mixing. Use it with pool=mean, because a class
         token that reads no other token gives the same answer for every input.
 
-    Raises ValueError for an unknown value, an ffn_width that does not split, or a mixing option with gating=identity.
+    Raises ValueError for an unknown value, an ffn_width that does not split, or options that do not go together.
     """
 
     shape: Shape
@@ -78,6 +81,7 @@ class Config:
     bias_init: int = 1
     gate_norm: bool = True
     toeplitz: bool = False
+    rank: int = 0
     positions: str = "none"
 
     def __post_init__(self) -> None:
@@ -89,6 +93,7 @@ class Config:
         if self.gating == IDENTITY:
             _require_default_mixing(self)
         require_one_of("kernel", self.kernel, spatial_gating.KERNEL_NAMES)
+        spatial_gating.require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.shape.seq_len)
         _ = self.spatial  # raises if ffn_width does not split
 
     @property
@@ -106,6 +111,7 @@ class Config:
             bias_init=self.bias_init,
             gate_norm=self.gate_norm,
             toeplitz=self.toeplitz,
+            rank=self.rank,
         )
 
     @property

@@ -23,7 +23,7 @@ from models.layers.feed_forward import ACTIVATIONS, FeedForward, feed_forward_co
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
 from models.layers.normalisation import NORMS
-from models.layers.options import Option, Value, read_options, split_choice
+from models.layers.options import Option, Value, read_options, reference_config, split_choice
 from models.layers.padding import with_class_token
 from models.layers.shape import POOLS, Interface, Shape, require_divisible, require_non_negative, require_one_of
 from models.mixers.depthwise_convolution import CONVOLUTIONS
@@ -139,9 +139,8 @@ class Config:
         given = read_options(f"mixer={self.mixer_name}", split_choice(self.mixer)[1], own)
         shared = {"heads": self.shape.heads, "convolution": self.convolution}
         chosen = {name: value for name, value in shared.items() if name in known} | self._reach_of(mixer, given) | given
-        if self.formulation == "reference":
-            chosen |= getattr(mixer, "REFERENCE_OPTIONS", {})
-        return mixer.Config(seq_len=self.shape.seq_len, width=self.shape.width, **chosen)
+        config = mixer.Config(seq_len=self.shape.seq_len, width=self.shape.width, **chosen)
+        return reference_config(mixer, config) if self.formulation == "reference" else config
 
     def _reach_of(self, mixer: ModuleType, given: dict[str, Value]) -> dict[str, Value]:
         if not self.reach:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 import torch
@@ -12,6 +13,11 @@ STARTERS = ("run_bench", "started", "bench_command")
 
 # pytest's workers inherit a window of 80 columns, which tables would fit; here and in what tests start
 os.environ.pop("COLUMNS", None)
+
+# a shell's background jobs inherit that interrupts are ignored, jobs under nohup that hang-ups are; runs then ignore them too
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # no example may fail for being slow, and the same code gives the same verdict everywhere
 settings.register_profile("project", deadline=None, derandomize=True)

@@ -49,7 +49,6 @@ def measured(job: Job, latency_ms: float = 1.0) -> Outcome:
     latency |= {"batch_size": 1, "seq_len": job.cell.model.shape.seq_len, "attention_effective": "math", "precision_effective": "fp32"}
     ceiling = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6, "ceiling_kernel": "torch"}
     pilot = {"call_s": latency_ms / 1e3, "first_call_s": 9e-3, "peak_bytes": 1, "available_bytes": None}
-    values = {"latency": latency, "pilot": pilot, "ceiling": ceiling, "params": {"params": 1, "params_seq": 0, "params_blocks": 1}}[
-        job.metric
-    ]
+    params, accuracy = {"params": 1, "params_seq": 0, "params_blocks": 1}, {"accuracy": 0.5}
+    values = {"latency": latency, "pilot": pilot, "ceiling": ceiling, "params": params, "accuracy": accuracy}[job.metric]
     return Outcome(status=MEASURED, values=values, samples={"wall_ms": (latency_ms,)} if job.metric == "latency" else {}, duration_s=0.1)

@@ -12,6 +12,6 @@ from bench.planning.tuning import TUNING
 def parse_request(**texts: str) -> Request:
     """The request of these flags, without those that are empty: of free sizes unless a rule is named, and without the ceilings of `bench run`."""
     metrics = texts.get("metrics", "").split(",")
-    trials = {"lr_trials": "1"} if TUNING in metrics else {}
+    trials = {"lr_trials": "3"} if TUNING in metrics else {}
     request = to_request(read_flags({"sizing": "free", **trials, **{name: text for name, text in texts.items() if text}}))
     return dataclasses.replace(request, metrics=tuple(name for name in request.metrics if name != CEILING or name in metrics))

@@ -13,13 +13,14 @@ import pytest
 from bench import cli
 from bench.running.store import content_of
 from bench.spec import Job, Outcome
+from models.layers.cost import real_fft_flops
 
 RUN = ("run", "--models", "gmlp,vit", "--seq", "17,65")
 SMALL = (*RUN, "--width", "16", "--depth", "1")
 TASK = ("run", "--models", "vit", "--task", "digits", "--seq")
 TRAINED = ("run", "--models", "gmlp", "--task", "digits", "--seq", "17", "--metrics", "accuracy")
 GATED = ("plan", "--models", "metaformer+mixer=gated_projection:spatial_heads=3", "--seq", "17")
-TRAINING_FLAGS = {"accuracy-seq": "17", "seeds": "2", "epochs": "2", "recipe": "dropout=0.1", "lr-trials": "2"}
+TRAINING_FLAGS = {"accuracy-seq": "17", "seeds": "2", "epochs": "2", "recipe": "dropout=0.1", "lr-trials": "3"}
 MALFORMED: dict[str, tuple[str, ...]] = {
     "no model": ("run", "--seq", "17"),
     "empty models": ("run", "--models", "", "--seq", "17"),
@@ -162,6 +163,12 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "a table of an unknown kind": (*TASK[:-2], "text:nowhere.xlsx", "--seq", "17"),
     "a folder of images that is not there": (*TASK[:-2], "images:nowhere", "--seq", "17"),
     "training speed without a task": (*RUN, "--metrics", "training_speed"),
+    "checkpoints of no training": (*RUN, "--checkpoints", "large"),
+    "too few trials to bracket": (*TASK, "17", "--metrics", "accuracy", "--lr-trials", "2"),
+    "weight decays without rates": (*TASK, "17", "--metrics", "accuracy", "--decay-trials", "3"),
+    "multiples of no weight decay": (
+        *(*TASK, "17", "--metrics", "accuracy", "--lr-trials", "3", "--decay-trials", "3", "--recipe", "weight_decay=0"),
+    ),
     "trials not a number": (*TASK, "17", "--metrics", "accuracy", "--lr-trials", "two"),
     "tuning without trials": (*TASK, "17", "--metrics", "accuracy,tuning"),
     "unknown key of a recipe": (*TASK, "17", "--metrics", "accuracy", "--recipe", "learning=1"),
@@ -188,6 +195,16 @@ MALFORMED: dict[str, tuple[str, ...]] = {
         "dropout=0.1,dropout_at=attention",
     ),
     "an encoder that reads its own answers": ("plan", "--models", "transformer", "--task", "reverse+form=shifted", "--seq", "16"),
+    "power without a stored run": ("ablate", "scale", "--power"),
+    "power of no question": ("ablate", "--power"),
+    "power of an unknown question": ("ablate", "scales", "--power"),
+    "power of all questions": ("ablate", "--all", "--power"),
+    "power beside the list": ("ablate", "--list", "--power"),
+    "power with seeds": ("ablate", "scale", "--power", "--seeds", "5"),
+    "power with the default seed": ("ablate", "scale", "--power", "--seed", "0"),
+    "power of a part": ("ablate", "scale", "--power", "--part", "size"),
+    "power with an executor": ("ablate", "scale", "--power", "--on", "process"),
+    "power of a dry run": ("ablate", "scale", "--power", "--dry-run"),
     "compare of nothing": ("compare", "nowhere"),
     "export without a program": ("export", "nowhere"),
     "minutes a word": ("gpu", "--minutes", "few"),
@@ -232,6 +249,7 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
     assert lines[0].startswith("error: ")
     assert len(lines[0]) > len("error: ") + 10
     assert "Traceback" not in err
+    assert ("No such option" in err) == (name == "unknown flag"), "a case of a flag that is gone proves nothing"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -293,6 +311,9 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "a reference without FLOPs to match": ("--reference needs --match flops", "add --match flops"),
         "matching of sizes that are set": ("--match needs a budget, but --width sets the sizes", "leave --width out"),
         "a batch of less than one sample": ("--seq 65", "try --batch-tokens 65"),
+        "power without a stored run": ("no full run of scale below results/", "measure it first: bench ablate scale"),
+        "power with the default seed": ("--seed does not go with --power", "leave --seed out"),
+        "power with an executor": ("--on does not go with --power", "measures nothing", "leave --on out"),
         "export of curves without training": ("trains no model", "leave tensorboard out"),
     }.items(),
 )
@@ -321,6 +342,15 @@ def test_the_estimate_names_the_batch_and_a_slow_quick_run_a_smaller_one(
     _, _, err = answered(words, capsys)
     assert text in err
     assert ("--batch 4 is faster" in err) == suggested
+
+
+@pytest.mark.parametrize(("metrics", "said"), [("params,accuracy", True), ("params,latency", False)])
+def test_a_plan_says_how_long_its_trainings_take(metrics: str, said: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("plan", "--models", "vit", "--seq", "17", "--params", "100k", "--depth", "2", "--task", "digits", "--metrics", metrics)
+    _, _, err = answered((*words, "--device", "cpu"), capsys)
+    assert [line.startswith("trainings: about ") and line.endswith(", 3 of each model") for line in err.splitlines()].count(True) == said
+    _, out, _ = answered((*words, "--device", "cpu", "--json"), capsys)
+    assert bool(json.loads(out)["estimated_training_s"]) == said
 
 
 def test_a_run_ends_with_paths_two_lines_of_notes_and_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -510,6 +540,19 @@ def test_describe_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["params_seq"] == 6 * (257 * 257 + 257)
     assert data["quadratic_equals_linear_at"]["blocks"] == 3 * data["width"]
     assert abs(data["params"] / data["budget"] - 1) <= 0.005
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_describe_shows_ffts_where_there_are_some(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("--width", "32", "--depth", "2", "--ffn-width", "64", "--seq", "257", *(["--json"] if form == "json" else []))
+    dense, by_fft = (answered(("describe", f"gmlp+toeplitz=true{kernel}", *sizes), capsys)[1] for kernel in ("", "+kernel=fft"))
+    assert "fft_flops" not in dense
+    flops = 2 * (2 * 32 + 1) * real_fft_flops(540)
+    if form == "json":
+        assert json.loads(by_fft)["fft_flops"] == flops
+    else:
+        (line,) = [line for line in by_fft.splitlines() if "fft_flops" in line]
+        assert line.split() == ["fft_flops", f"{flops:,}"]
 
 
 def test_describe_shows_the_true_size_of_a_misjudged_vit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 
 import pytest
@@ -120,7 +121,6 @@ UNSEEN: list[tuple[str, Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = 
     ("mv", lambda x, w: torch.mv(w, x[0, 0]), (WIDTH, WIDTH)),
     ("linear", lambda x, w: F.bilinear(x, x, w), (4, WIDTH, WIDTH)),
     ("addbmm", lambda x, w: torch.addbmm(w, x, x.transpose(1, 2)), (N, N)),
-    ("fft", lambda x, _: torch.fft.rfft(x).real, (1,)),
     ("solve", lambda _, w: torch.linalg.solve(w, w), (WIDTH, WIDTH)),
 ]
 
@@ -136,6 +136,38 @@ def test_unseen_matrix_work_is_refused_by_name(
     module = Call(lambda x, w: function(x * w.mean(), w).flatten().expand(x.shape[0], -1), *sizes)
     with pytest.raises(CountError, match=rf"cannot count .*{name}.*: write it as matrix products"):
         count(module, tokens())
+
+
+@pytest.mark.parametrize(
+    ("transform", "ffts"),
+    [
+        pytest.param(lambda x: torch.fft.rfft(x), {WIDTH: BATCH * N}, id="real, along channels"),
+        pytest.param(lambda x: torch.fft.rfft(x, 12, dim=1), {12: BATCH * WIDTH}, id="real, along tokens, filled up with zeros"),
+        pytest.param(lambda x: torch.fft.irfft(torch.complex(x, x), 15), {15: BATCH * N}, id="to real"),
+        pytest.param(lambda x: torch.fft.ifft(torch.complex(x, x)), {WIDTH: 2 * BATCH * N}, id="complex, twice a real one"),
+        pytest.param(lambda x: torch.fft.fft(x), {WIDTH: BATCH * N}, id="real, both halves of the spectrum"),
+        pytest.param(lambda x: torch.fft.fft2(torch.complex(x, x)), {N * WIDTH: 2 * BATCH}, id="complex, in two dimensions"),
+        pytest.param(lambda x: torch.fft.irfft2(torch.fft.rfft2(x), (N, WIDTH)), {N * WIDTH: 2 * BATCH}, id="in two dimensions and back"),
+        pytest.param(lambda x: torch.fft.fftshift(x) * torch.fft.rfftfreq(2 * WIDTH - 1, device="meta"), {}, id="no transform"),
+    ],
+)
+def test_ffts_are_counted_apart_from_products(transform: Callable[[Tensor], Tensor], ffts: dict[int, int]) -> None:
+    module = Call(lambda x, w: transform(x @ w), WIDTH, WIDTH)
+    count = count_with_torch(module, tokens())
+    assert (count.flops, count.ffts) == (SQUARE, ffts)
+    assert count.fft_flops == sum(number * round(2.5 * length * math.log2(length)) for length, number in ffts.items())
+    assert not HAS_FVCORE or count_with_fvcore(module, tokens()) == SQUARE
+
+
+def test_ffts_of_the_backward_are_counted() -> None:
+    module = Call(lambda x, w: torch.fft.rfft(x * w).real, WIDTH)
+    assert count_train_with_torch(module, tokens()).ffts == {WIDTH: 3 * BATCH * N}  # torch's own backward is complex
+
+
+def test_an_fft_of_another_kind_is_refused() -> None:
+    module = Call(lambda x, w: torch.ops.prims.fft_r2c(x * w, dim=(2,), onesided=True).real, WIDTH)
+    with pytest.raises(CountError, match="cannot count prims::fft_r2c"):
+        count_with_torch(module, tokens())
 
 
 @needs_fvcore
@@ -181,11 +213,11 @@ def test_counting_says_nothing(caplog: pytest.LogCaptureFixture, capfd: pytest.C
 
 MATRIX_WORK = """
     aten::addmm aten::mm aten::_scaled_mm aten::mv aten::conv2d aten::_convolution aten::gru_cell aten::rnn_tanh aten::_flash_attention_forward
-    aten::tensordot aten::linalg_inv_ex aten::fft_rfft aten::matrix_exp mine::gate prim::PythonOp.Function
+    aten::tensordot aten::linalg_inv_ex aten::matrix_exp mine::gate prim::PythonOp.Function
 """
 OTHER_WORK = """
     aten::lgamma aten::softmax aten::upsample_bilinear2d aten::_convert_indices_from_csr_to_coo aten::linalg_vector_norm aten::add_
-    aten::transpose aten::matrix_H aten::index_put_ prim::Constant
+    aten::transpose aten::matrix_H aten::index_put_ prim::Constant aten::fft_rfft aten::_fft_c2c
 """
 
 

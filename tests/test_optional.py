@@ -15,7 +15,19 @@ import pytest
 from bench import cli
 from tests.specimens import ROOT, run_bench
 
-OPTIONAL = ("fvcore", "g_mlp_pytorch", "mlflow", "pynvml", "ray", "sklearn", "tensorboard", "timm", "tokenizers", "vit_pytorch")
+OPTIONAL = (
+    "fvcore",
+    "g_mlp_pytorch",
+    "mlflow",
+    "pynvml",
+    "ray",
+    "sklearn",
+    "tensorboard",
+    "timm",
+    "tokenizers",
+    "transformers",
+    "vit_pytorch",
+)
 TRAINED = ROOT / "results" / "2026-11-21_cpu_vision_recipe"
 UNTRAINED = TRAINED.with_name("2026-11-20_cpu_published_pairs")
 TINY = ("--models", "gmlp,vit", "--seq", "17", "--params", "60k", "--depth", "1")
@@ -90,6 +102,7 @@ def test_the_packages_are_really_absent(tmp_path: Path) -> None:
         ("timm", ("plan", "--models", "timm:gmlp_s16_224"), "needs the library timm"),
         ("g_mlp_pytorch", ("plan", "--models", "python:bench.peers.g_mlp_pytorch:gmlp", *OUTRIGHT), "needs the library g_mlp_pytorch"),
         ("vit_pytorch", ("plan", "--models", "python:bench.peers.vit_pytorch:vit", *OUTRIGHT), "needs the library vit_pytorch"),
+        ("transformers", ("plan", "--models", "python:bench.peers.transformers:mamba2", *OUTRIGHT), "needs the library transformers"),
         ("tokenizers", ("run", *VIT, "--task", "trec+tokenizer=bpe", "--metrics", "accuracy"), "needs the library tokenizers"),
         ("sklearn", ("run", *VIT, "--task", "digits", "--metrics", "accuracy"), "needs the library scikit-learn"),
         ("ray", ("run", *VIT, "--metrics", "params", "--on", "ray"), "--on ray needs the package ray"),

@@ -17,6 +17,7 @@ import pandas
 
 from bench.analysis.evidence import ATTENTION_FAMILIES, label_of
 from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
+from bench.analysis.relative import ATTENTION_MIXER
 from bench.analysis.scope import SCOPE_KEYS
 from bench.analysis.series import (
     MIN_PAIRED_ROUNDS,
@@ -135,11 +136,12 @@ class PairCrossing:
 def closed_forms(plan: Plan) -> list[ClosedForm]:
     """Return every model that keeps its shape over the plan's lengths.
 
-    A block-wise mixer pads to whole blocks, so its constant part is exact at one length only.
+    A mixer in blocks or chunks pads to whole ones, so its constant part is exact at one length only, and below one chunk it is quadratic: the
+    form is that of the longest length.
     """
     found: dict[tuple[Any, ...], ClosedForm] = {}
     lengths: dict[tuple[Any, ...], set[int]] = {}
-    for planned in plan.cells:
+    for planned in sorted(plan.cells, key=lambda planned: -planned.cell.model.shape.seq_len):
         if planned.sizing.is_counted:
             continue  # a cost counted at one length has no closed form
         model, shape, budget = planned.cell.model, planned.cell.model.shape, planned.sizing.budget
@@ -153,16 +155,17 @@ def closed_forms(plan: Plan) -> list[ClosedForm]:
 
 
 def closed_pairs(plan: Plan) -> list[ClosedCrossing]:
-    """Compare every two families that keep one shape over the plan's lengths.
+    """Compare every two families that keep one shape over the plan's lengths, and attention with each of the other mixers of a block.
 
     Both must have the same budget, or both published or given sizes.
     """
     lengths = sorted({planned.cell.model.shape.seq_len for planned in plan.cells})
     found = []
     for first, second in combinations(closed_forms(plan), 2):
-        if first.family == second.family or first.budget != second.budget:
-            continue
         names = (first.model, second.model)
+        is_compared = first.family != second.family or (ATTENTION_MIXER in names and first.model != second.model)
+        if not is_compared or first.budget != second.budget:
+            continue
         flops = {scope: (first.cost.flops(part), second.cost.flops(part)) for scope, part in SCOPES.items()}
         params = {scope: (first.cost.params(part), second.cost.params(part)) for scope, part in SCOPES.items()}
         found.append(
@@ -245,7 +248,7 @@ def _positive_roots(difference: Polynomial) -> list[float]:
 def measured_pairs(shaped: Sequence[Series], timings: Timings) -> list[PairCrossing]:
     """Compare the measured costs of series with equal scope.
 
-    A pair contains gMLP, or one model under two attention kernels. `shaped`: series that keep one shape.
+    A pair contains gMLP or a block with attention, or one model under two attention kernels. `shaped`: series that keep one shape.
     """
     pairs = list(_pairs(shaped))
     found = []
@@ -266,7 +269,7 @@ def _pairs(shaped: Sequence[Series]) -> Iterator[tuple[Series, Series]]:
     for members in scopes.values():
         for first, second in combinations(members, 2):
             models = (first.keys["model"], second.keys["model"])
-            if "gmlp" in models or models[0] == models[1]:
+            if {"gmlp", ATTENTION_MIXER} & set(models) or models[0] == models[1]:
                 yield first, second
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.analysis.frame import work_text
 from bench.analysis.seed_spread import MIN_SPREAD_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
 from bench.analysis.significance import ONE_SEED, Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, round_mean
@@ -108,11 +109,24 @@ class Effect:
         """The value without an effect: 1 for ratios, 0 for differences."""
         return 1.0 if self.measure.is_ratio else 0.0
 
+    @property
+    def distance(self) -> float:
+        """The signed distance from no effect: of a ratio, its logarithm."""
+        value = self.estimate.estimate
+        if not self.measure.is_ratio:
+            return value
+        return math.log(value) if value > 0 else -math.inf
+
+    @property
+    def size(self) -> float:
+        """The distance from no effect, whatever its direction."""
+        return abs(self.distance)
+
 
 def place_text(place: Mapping[str, Any]) -> str:
     """Describe a place, such as `n = 17, digits, batch 32`."""
     numbered = {"seq_len": "n = {:.0f}", "batch_size": "batch {:.0f}", "budget": "budget {:.0f}"}
-    return ", ".join(numbered[key].format(value) if key in numbered else str(value) for key, value in place.items())
+    return ", ".join(numbered[key].format(value) if key in numbered else work_text(key, value) for key, value in place.items())
 
 
 def with_baselines(predictions: Sequence[Prediction], parts: Sequence[Part]) -> list[Prediction]:
@@ -142,7 +156,7 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
     """
     found: list[Effect] = []
     for measure in (measure for measure in MEASURES.values() if measure.name in _ESTIMATORS):
-        spreads = _spreads(measure, contrasts, observed)
+        spreads = spreads_of(measure, contrasts, observed)
         estimate = _ESTIMATORS[measure.name]
         estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, spreads, LEVEL) is not None]
         level = 1 - (1 - LEVEL) / max(1, len(estimated))
@@ -179,7 +193,7 @@ def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
     return tuple(None if is_empty(row.get(key)) else row[key] for key in keys)
 
 
-def _spreads(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
+def spreads_of(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
     """Return the spread over seeds of every compared cell.
 
     If possible, spreads are pooled over the cells of a part at one place.
@@ -207,7 +221,7 @@ def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Seq
         return [math.log(value) for value in observed.seed_values.get(measure.name, {}).get(cell_id, ())]
     if is_empty(observed.rows[cell_id].get(measure.name)) or cell_id not in observed.scores:
         return []
-    means: list[float] = _scores_of(measure, observed.scores[cell_id]).mean(axis=1).tolist()
+    means: list[float] = _scores_as(measure, observed.scores[cell_id]).mean(axis=1).tolist()
     return means
 
 
@@ -219,8 +233,7 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
     if any(is_empty(row.get(measure.name)) for row in rows) or not all(cell_id in observed.scores for cell_id in contrast.cells):
         return None
-    first, second = (_scores_of(measure, observed.scores[cell_id]) for cell_id in contrast.cells)
-    same_items = first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1
+    first, second, same_items = scores_of(measure, contrast, observed)
     num = min(len(first), len(second))
     caveat = _seed_caveat(num, observed.num_seeds)
     parts, spread = None, ""
@@ -253,7 +266,13 @@ def _seed_caveat(num: int, planned: int) -> str:
     return ONE_SEED if num < 2 else ""
 
 
-def _scores_of(measure: Measure, scores: Scores) -> Scores:
+def scores_of(measure: Measure, contrast: Contrast, observed: Observations) -> tuple[Scores, Scores, bool]:
+    """Return both cells' scores, and whether the items are the same."""
+    first, second = (_scores_as(measure, observed.scores[cell_id]) for cell_id in contrast.cells)
+    return first, second, first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1
+
+
+def _scores_as(measure: Measure, scores: Scores) -> Scores:
     """Return the scores of a measure.
 
     For exact accuracy an item scores 1 if its answer is right in every token, else 0.

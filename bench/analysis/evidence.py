@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ from bench.running.timings import Timings
 ATTENTION_FAMILIES = ("vit", "transformer")
 FUSED = ("flash", "efficient", "cudnn", "overrideable")
 EXPLICIT = "math"
+WITHOUT_PAIRS = re.compile(r"kernel=fft|rank=[1-9]")
+"""Options of gMLP that leave no product of all pairs of tokens: no claim about growth with n is about them."""
 SUBJECT_COLUMNS = ("family", "model", "attention", "attention_effective")
 """The columns that decide the subject of a row."""
 
@@ -69,14 +72,14 @@ def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:
 
 
 def _is_about(rows: pandas.DataFrame, subject: str) -> bool:
-    """Return whether every row with a known kernel belongs to the subject.
+    """Return whether every row with a known kernel belongs to the subject, and may have n^2 terms.
 
     Without any known kernel, every row counts. A series that changes its attention kernel is neither `explicit` nor `fused`.
     """
     effective = rows["attention_effective"] if "attention_effective" in rows else pandas.Series([None] * len(rows), index=rows.index)
     known = rows[effective.notna() & (effective != "")]
     distinct = (known if len(known) else rows)[[name for name in SUBJECT_COLUMNS if name in rows]].drop_duplicates()
-    return all(is_subject(row, subject) for row in row_values(distinct))
+    return all(is_subject(row, subject) and not WITHOUT_PAIRS.search(str(row["model"])) for row in row_values(distinct))
 
 
 def label_of(keys: Mapping[str, Any] | pandas.Series) -> str:

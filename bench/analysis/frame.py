@@ -11,13 +11,17 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.series import by_part, row_values
+from bench.analysis.evidence import EXPLICIT
+from bench.analysis.series import SERIES_KEYS, by_part, row_values
 from bench.numbers import count
 from bench.planning.same_width import is_one_width
 from bench.running.roofline import COLUMNS as ROOFLINE
 from bench.spec import MEASURED, NO_ATTENTION, Part
 
+AUTO = "auto"
+"""The request that leaves the attention kernel to torch."""
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
+PHASE_NAMES = {"infer": "inference", "train": "training"}
 TEXT_COLUMNS = (
     "batching",
     *("cell_id", "model", "family", "phase", "engine", "dtype", "device", "attention", "task", "recipe", "match", "status", "reason"),
@@ -38,7 +42,7 @@ FLAG_COLUMNS = ("latency_stable", "flops_agree", "quick")
 NUMBER_COLUMNS = (
     *("seq_len", "batch_size", "budget", "budget_error", "width", "depth", "heads", "ffn_width"),
     *("ffn_moved", "params", "params_seq", "params_blocks"),
-    *("flops", "flops_quadratic_share", "flops_train", "latency_ms", "latency_low_ms", "latency_high_ms"),
+    *("flops", "flops_quadratic_share", "flops_train", "fft_flops", "latency_ms", "latency_low_ms", "latency_high_ms"),
     *("ratio", "ratio_low", "ratio_high", "num_blocks"),
     *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),
     *("num_rounds", "num_samples", "threads", "page_faults", "peak_memory_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"),
@@ -46,7 +50,8 @@ NUMBER_COLUMNS = (
     *("exact_accuracy", "exact_accuracy_low", "exact_accuracy_high", "perplexity", "perplexity_low", "perplexity_high"),
     *("score", "score_low", "score_high", "num_seeds", "train_s", "train_images_per_s", "train_flops", "learning_rate", "num_trials"),
     *("loop_images_per_s", "plain_images_per_s", "loop_of_bound", "loop_of_bound_low", "loop_of_bound_high"),
-    *("loop_over_plain", "loop_over_plain_low", "loop_over_plain_high"),
+    *("loop_over_plain", "loop_over_plain_low", "loop_over_plain_high", "training_mfu"),
+    *("timm_images_per_s", "loop_over_timm", "loop_over_timm_low", "loop_over_timm_high"),
     *("ceiling_flops_per_s", "ceiling_bytes_per_s", *ROOFLINE),
 )
 
@@ -57,9 +62,10 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
     Texts become str ("" if empty), numbers float (NaN if empty), flags True, False or None.
 
     Added columns:
-    `label`: the model, with the attention kernel if the model ran with several.
+    `label`: the model, with the attention kernel, requested and recorded, if several were requested.
     `size`: the budget, with the matching policy if several are used; else the one-width policy or `own size`.
     `batching`: the batch size, or how the batch follows n.
+    `variant`: the arms of the plan that the cell belongs to.
 
     A cell in several parts of the plan has one row in each; `cells` keeps one.
     """
@@ -72,6 +78,7 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
     frame = pandas.DataFrame({**dict(frame.items()), **texts, **{name: column.astype(float) for name, column in amounts.items()}, **flags})
     frame["label"] = _labels(frame)
     frame["size"] = _sizes(frame)
+    frame["variant"] = _variants(frame, parts)
     return frame
 
 
@@ -82,6 +89,8 @@ def cells(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 def work_text(key: str, value: Any) -> str:
     """Return a workload value that is readable without its column name."""
+    if key == "phase":
+        return PHASE_NAMES.get(str(value), str(value))
     if key == "task":
         return str(value) or "synthetic data"
     if key == "recipe":
@@ -138,16 +147,41 @@ def _flag(value: Any) -> bool | None:
 
 
 def _labels(frame: pandas.DataFrame) -> list[str]:
-    kernels = frame.groupby("model")["attention"].nunique()
-    several = {model for model, num in kernels.items() if num > 1}
-    pairs = zip(frame["model"], frame["attention"], strict=True)
-    return [f"{model} ({kernel})" if model in several and kernel != NO_ATTENTION else model for model, kernel in pairs]
+    num_kernels = frame.groupby("model")["attention"].nunique()
+    several = {model for model, num in num_kernels.items() if num > 1}
+    rows = zip(frame["model"], frame["attention"], _kernels(frame) if several else frame["attention"], strict=True)
+    return [f"{model} ({kernel})" if model in several and asked != NO_ATTENTION else model for model, asked, kernel in rows]
+
+
+def _kernels(frame: pandas.DataFrame) -> list[str]:
+    """Return the attention kernel of each row: as requested, and by records if torch chose explicit products.
+
+    One series has one kernel: `auto, math` if all its rows ran explicit products, `auto, mixed` if only some did.
+    """
+    series = frame.groupby(list(SERIES_KEYS), sort=False, dropna=False).ngroup()
+    ran: dict[int, set[bool]] = {}
+    for number, kernel in zip(series, frame["attention_effective"], strict=True):
+        if kernel:
+            ran.setdefault(number, set()).add(kernel == EXPLICIT)
+    found = [ran.get(number, {False}) for number in series]
+    return [
+        asked if asked != AUTO or explicit == {False} else f"{AUTO}, {'mixed' if False in explicit else EXPLICIT}"
+        for asked, explicit in zip(frame["attention"], found, strict=True)
+    ]
 
 
 def _sizes(frame: pandas.DataFrame) -> list[str]:
     policies = frame.loc[frame["budget"].notna(), "match"].nunique()
     pairs = zip(frame["budget"], frame["match"], strict=True)
     return [_size(budget, match, policies > 1) for budget, match in pairs]
+
+
+def _variants(frame: pandas.DataFrame, parts: Sequence[Part]) -> list[str]:
+    found: dict[str, dict[str, None]] = {}
+    for arm in [arm for part in parts for arm in part.arms]:
+        for cell_id in arm.cells:
+            found.setdefault(cell_id, {})[arm.name] = None
+    return ["; ".join(found.get(cell_id, ())) for cell_id in frame["cell_id"]]
 
 
 def _size(budget: float, match: str, several: bool) -> str:

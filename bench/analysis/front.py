@@ -31,6 +31,8 @@ SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
 
 It is twice the tolerance of a budget.
 """
+APART = ("latency_ms", "flops", "train_s")
+"""Costs that may tell models of equal size apart, the best first."""
 MIN_SPREAD = 1.02
 """The least ratio of the largest to the smallest cost at which models differ in it."""
 CLOCK_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
@@ -80,6 +82,7 @@ class CostAgainstQuality:
     `chance`: the score of guessing, by task.
     `unequal`: pairs of one group that were not tested because their sizes differ.
     `without_seeds`: models that lost all seeds.
+    `apart`: where x is the same for all models, a measured cost that tells them apart; empty if there is none.
     """
 
     run: str
@@ -90,6 +93,7 @@ class CostAgainstQuality:
     chance: Mapping[str, float | None]
     unequal: tuple[tuple[Row, Row], ...] = ()
     without_seeds: tuple[str, ...] = ()
+    apart: str = ""
 
 
 def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> CostAgainstQuality:
@@ -110,6 +114,7 @@ def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> Co
         chance=chance,
         unequal=tuple((first, second) for _, first, second in pairs_of(chosen, arrays, GROUP) if not equally_large(first, second)),
         without_seeds=all_seeds_lost(study.rows, plan),
+        apart=varying_cost(study, axes.y, APART) if chosen["x"].nunique() == 1 else "",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
 from bench.analysis.claims import UNDECIDED, Claim, Estimate, Verdict, answer_of, answer_to_all
@@ -40,14 +41,24 @@ def answer_to(prediction: Prediction, estimate: Interval) -> str:
 
     An interval that touches a bound supports `equal` and `at_most`, but not `higher` or `lower`.
     """
+    is_inclusive = prediction.at_most is not None or prediction.expected == EQUAL
+    return answer_of(estimate, *supporting_bounds(prediction), inclusive=is_inclusive)
+
+
+def supporting_bounds(prediction: Prediction) -> tuple[float, float]:
+    """Return the bounds between which a whole interval supports a prediction."""
     if prediction.at_most is not None:
-        return answer_of(estimate, high=prediction.at_most, inclusive=True)
+        return -math.inf, prediction.at_most
     is_ratio = MEASURES[prediction.measure].is_ratio
     above = 1 + prediction.by if is_ratio else prediction.by
     below = 1 / above if is_ratio else -prediction.by
-    if prediction.expected == EQUAL:
-        return answer_of(estimate, below, above, inclusive=True)
-    return answer_of(estimate, low=above) if prediction.expected == HIGHER else answer_of(estimate, high=below)
+    return {EQUAL: (below, above), HIGHER: (above, math.inf)}.get(prediction.expected, (-math.inf, below))
+
+
+def is_about(prediction: Prediction, contrast: Contrast) -> bool:
+    """Return whether a prediction, which names both arms, is about two cells."""
+    pair = (prediction.part, prediction.arm, prediction.against)
+    return (contrast.part, contrast.arm, contrast.against) == pair and prediction.seq_len in (None, contrast.seq_len)
 
 
 def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effects: Sequence[Effect]) -> Verdict:
@@ -56,8 +67,7 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
     The prediction must name both arms (`with_baselines`).
     """
     measure = MEASURES[prediction.measure]
-    pair = (prediction.part, prediction.arm, prediction.against)
-    asked = [c for c in contrasts if (c.part, c.arm, c.against) == pair and prediction.seq_len in (None, c.seq_len)]
+    asked = [contrast for contrast in contrasts if is_about(prediction, contrast)]
     if not asked:
         return unanswered(prediction, "not in this run")
     found = [effect for effect in effects if effect.contrast in asked and effect.measure == measure]

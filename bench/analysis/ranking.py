@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +23,19 @@ MAX_ROUNDS = 1000
 """The largest number of rounds that `rounds_needed` considers."""
 
 
+Pair = frozenset[str]
+"""The ids of two cells whose times are compared."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankedModel:
     """A model compared with the fastest one.
 
     `ratio`: other over fastest.
-    `low`, `high`: the joint 95 % interval over all pairs of the table; None if rounds could not be paired.
+    `low`, `high`: the joint 95 % interval over all pairs of the page; None if rounds could not be paired.
     `shown`: that interval excludes 1.
     `equal`: the joint 90 % interval lies within the margin; `shown` may hold as well.
+    `beaten`: it is shown to be slower than another model of its group, by more than the margin allows.
     `rounds_needed`: for an undecided pair, the rounds that would decide it if mean and spread stay the same; None above 1,000.
     `interleaved`: the two cells took turns.
     `why`: the reason if no difference is shown.
@@ -42,9 +47,15 @@ class RankedModel:
     high: float | None
     shown: bool
     equal: bool = False
+    beaten: bool = False
     rounds_needed: int | None = None
     interleaved: bool = False
     why: str = ""
+
+    @property
+    def behind(self) -> bool:
+        """Whether it is shown not to be the fastest."""
+        return (self.shown and not self.equal) or self.beaten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,38 +79,91 @@ class Ranking:
     @property
     def level(self) -> tuple[RankedModel, ...]:
         """The models that are equal to the fastest, or not shown to be slower."""
-        return tuple(pair for pair in self.others if pair.equal or not pair.shown)
+        return tuple(pair for pair in self.others if not pair.behind)
 
     @property
     def slower(self) -> tuple[RankedModel, ...]:
         """The models that are shown to be slower by more than the margin allows."""
-        return tuple(pair for pair in self.others if pair.shown and not pair.equal)
+        return tuple(pair for pair in self.others if pair.behind)
 
 
-def rank_latency(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings, margin: float = 0.03) -> list[Ranking]:
-    """Rank the models of each group, fastest first.
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Rows of models that may be compared, fastest first.
 
-    `rows` has `label` and the latency columns. If rounds can be paired, decisions hold for all pairs of all groups together (Bonferroni).
+    `keys`: the values that they share.
+    """
+
+    keys: Mapping[str, Any]
+    rows: tuple[dict[str, Any], ...]
+
+    @property
+    def pairs(self) -> set[Pair]:
+        """The fastest with each of the others."""
+        return {frozenset((str(self.rows[0]["cell_id"]), str(row["cell_id"]))) for row in self.rows[1:]}
+
+
+def fastest_first(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings) -> list[Group]:
+    """Return the groups of rows with equal `keys`, each ordered by time.
+
+    `rows` has `label` and the latency columns.
+    """
+    grouped = _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms")
+    return [Group(keys=values, rows=tuple(_fastest_first(members, timings))) for values, members in grouped]
+
+
+def rank_latency(groups: Sequence[Group], timings: Timings, margin: float = 0.03, beside: frozenset[Pair] = frozenset()) -> list[Ranking]:
+    """Compare the fastest model of each group with the others.
+
+    If rounds can be paired, decisions hold for all pairs of all groups, and those `beside` them, together (Bonferroni).
 
     Otherwise the ratio is a ratio of medians. A difference is then shown if the two 95 % intervals do not overlap and both cells are stable.
     Stability matters because instability mostly affects whole rounds, and only pairing cancels it.
     """
-    groups = [
-        (group, _fastest_first(members, timings))
-        for group, members in _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms")
-    ]
-    num_pairs = max(1, sum(len(ordered) - 1 for _, ordered in groups))
+    num_pairs = max(1, len(beside.union(*(group.pairs for group in groups))))
+    slower = _slower_cells(beside, timings, margin, num_pairs)
     return [
         Ranking(
-            group=group,
-            best=str(ordered[0]["label"]),
-            others=tuple(_latency_pair(ordered[0], other, timings, margin, num_pairs) for other in ordered[1:]),
+            group=group.keys,
+            best=str(group.rows[0]["label"]),
+            others=tuple(_latency_pair(group, other, timings, margin, num_pairs, slower) for other in group.rows[1:]),
             margin=margin,
             num_pairs=num_pairs,
-            cells=tuple(str(row["cell_id"]) for row in ordered),
+            cells=tuple(str(row["cell_id"]) for row in group.rows),
         )
-        for group, ordered in groups
+        for group in groups
     ]
+
+
+def alike(rows: pandas.DataFrame, column: str, margin: float) -> list[list[str]]:
+    """Group labels of equal counts: those within the margin of a group's first at every `place`.
+
+    `column` holds numbers without noise, such as bytes.
+    """
+    found = {str(label): members.set_index("place")[column] for label, members in rows.groupby("label", sort=False)}
+    groups: list[list[str]] = []
+    for label, values in found.items():
+        same = (group for group in groups if _agree(values, found[group[0]], margin))
+        if group := next(same, None):
+            group.append(label)
+        else:
+            groups.append([label])
+    return groups
+
+
+def _agree(values: pandas.Series, others: pandas.Series, margin: float) -> bool:
+    return list(values.index) == list(others.index) and bool(((values / others).map(math.log).abs() <= math.log1p(margin)).all())
+
+
+def _slower_cells(pairs: Set[Pair], timings: Timings, margin: float, num_pairs: int) -> dict[str, set[str]]:
+    """Return the cells that each cell is shown to be slower than."""
+    found: dict[str, set[str]] = {}
+    for first, second in map(sorted, pairs):
+        mean = round_mean(list(timings.log_ratios(first, second).values()))
+        if mean and decided(mean, margin, num_pairs) == (True, False):
+            slow, fast = (first, second) if mean.mean > 0 else (second, first)
+            found.setdefault(slow, set()).add(fast)
+    return found
 
 
 def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[dict[str, Any]]:
@@ -128,17 +192,20 @@ def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator
         yield {key: members[0][key] for key in keys}, members
 
 
-def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings, margin: float, num_pairs: int) -> RankedModel:
+def _latency_pair(
+    group: Group, other: dict[str, Any], timings: Timings, margin: float, num_pairs: int, slower: Mapping[str, Set[str]]
+) -> RankedModel:
+    best = group.rows[0]
     cells = (other["cell_id"], best["cell_id"])
     logs = list(timings.log_ratios(*cells).values())
     found = round_mean(logs)
     if found is None:
         shown, why = _shown_unpaired(best, other)
-        return RankedModel(
-            other=str(other["label"]), ratio=other["latency_ms"] / best["latency_ms"], low=None, high=None, shown=shown, why=why
-        )
+        ratio = other["latency_ms"] / best["latency_ms"]
+        return RankedModel(other=str(other["label"]), ratio=ratio, low=None, high=None, shown=shown, why=why)
     interval = found.interval(joint_level(DIFFERENCE_LEVEL, num_pairs)).exp()
     shown, equal = decided(found, margin, num_pairs)
+    slower_than = slower.get(str(other["cell_id"]), frozenset())
     return RankedModel(
         other=str(other["label"]),
         ratio=interval.estimate,
@@ -146,6 +213,7 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
         high=interval.high,
         shown=shown and interval.estimate > 1,
         equal=equal,
+        beaten=any(row["cell_id"] in slower_than for row in group.rows),
         rounds_needed=None if shown or equal else rounds_needed(found, margin, num_pairs),
         interleaved=timings.are_interleaved(cells),
         why="" if shown else "the interval contains 1",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas
 
 from bench.analysis.evidence import EXPLICIT, FUSED, is_subject
-from bench.analysis.ranking import DIFFERENCE_LEVEL, decided
+from bench.analysis.ranking import DIFFERENCE_LEVEL, Pair, decided, joint_level
 from bench.analysis.scope import Scope, scopes_of
 from bench.analysis.series import row_values
 from bench.intervals import Interval, round_mean
@@ -21,7 +21,7 @@ from bench.spec import NO_MATCH
 REFERENCES = ("vit", "transformer", "metaformer")
 """Families whose fused attention others are compared with, best first."""
 ATTENTION_MIXER = "metaformer+mixer=attention"
-SAME_WIDTH, SAME_PARAMETERS = "same width", "same parameters"
+FIXED_SHAPE, SAME_WIDTH, SAME_PARAMETERS = "fixed shape", "same width", "same parameters"
 VARIANT = re.compile(r"-(\w+)")
 """The size of a published model, as in `gmlp-s` and `deit-s`; only equal sizes are compared."""
 
@@ -30,7 +30,7 @@ VARIANT = re.compile(r"-(\w+)")
 class RelativePoint:
     """A model's time over the reference's at one length.
 
-    `ratio`: its interval holds for all ratios of the comparison together; of no width if rounds could not be paired.
+    `ratio`: its interval holds for all ratios of the page together; of no width if rounds could not be paired.
     `faster`, `slower`: the difference is shown, and the two are not equal.
     `equal`: equality within the margin is shown.
     """
@@ -69,35 +69,56 @@ class RelativeTimes:
     """The times of one scope, relative to attention.
 
     `reference`: label of the attention; of several sizes, the first one's.
-    `is_fused`: whether the attention is known to have run fused at every length.
+    `num_pairs`: the number of pairs for which intervals hold jointly.
     """
 
     scope: Scope
     reference: str
-    is_fused: bool
     lines: tuple[RelativeLine, ...]
+    num_pairs: int = 1
 
     @property
     def matching(self) -> str:
-        """`SAME_WIDTH`, `SAME_PARAMETERS` or "" for other policies."""
+        """`FIXED_SHAPE`, `SAME_WIDTH`, `SAME_PARAMETERS` or "" for other policies."""
         return matching_of(self.scope)
 
 
-def relative_times(frame: pandas.DataFrame, timings: Timings, places: Mapping[str, int], margin: float) -> list[RelativeTimes]:
-    """Return the primary scope's times, then those at the other matching.
+@dataclass(frozen=True, kw_only=True)
+class ComparedScope:
+    """A scope with the rows to compare: each model's beside the attention's, by label."""
 
-    The other matching is same width or same parameters, whichever the primary scope is not. Intervals hold for all ratios together (Bonferroni).
+    scope: Scope
+    rows: Mapping[str, Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]]
+
+    @property
+    def pairs(self) -> set[Pair]:
+        return {frozenset((str(row["cell_id"]), str(other["cell_id"]))) for found in self.rows.values() for row, other in found}
+
+
+def compared_scopes(frame: pandas.DataFrame, places: Mapping[str, int]) -> list[ComparedScope]:
+    """Return the primary scope, then the one at the other matching.
+
+    It is same parameters if the primary scope has one shape or width, and the other way round.
     """
-    scopes = [scope for scope in scopes_of(frame, "latency_ms", places) if _pairs(scope)]
-    chosen = [*scopes[:1], *[scope for scope in scopes if _complements(scope, scopes[0])][:1]]
-    num_pairs = sum(len(pairs) for scope in chosen for pairs in _pairs(scope).values())
-    return [_relative(scope, timings, margin, num_pairs) for scope in chosen]
+    found = [ComparedScope(scope=scope, rows=rows) for scope in scopes_of(frame, "latency_ms", places) if (rows := _pairs(scope))]
+    return [*found[:1], *[one for one in found if _complements(one.scope, found[0].scope)][:1]]
+
+
+def relative_times(
+    compared: Sequence[ComparedScope], timings: Timings, margin: float, beside: frozenset[Pair] = frozenset()
+) -> list[RelativeTimes]:
+    """Return the times of each scope, relative to attention.
+
+    Intervals hold for all ratios, and the pairs `beside` them, together (Bonferroni).
+    """
+    num_pairs = len(beside.union(*(one.pairs for one in compared)))
+    return [_relative(one, timings, margin, num_pairs) for one in compared]
 
 
 def matching_of(scope: Scope) -> str:
-    """Return `SAME_WIDTH`, `SAME_PARAMETERS` or "" for other policies."""
+    """Return `FIXED_SHAPE`, `SAME_WIDTH`, `SAME_PARAMETERS` or "" for other policies."""
     match = str(scope.keys["match"])
-    return SAME_PARAMETERS if match == "params" else SAME_WIDTH if match == "shape" or is_one_width(match) else ""
+    return SAME_WIDTH if is_one_width(match) else {"params": SAME_PARAMETERS, "shape": FIXED_SHAPE}.get(match, "")
 
 
 def main_rows(rows: pandas.DataFrame) -> pandas.DataFrame:
@@ -135,7 +156,8 @@ def is_fused(rows: Iterable[Mapping[str, Any]]) -> bool:
 
 def _complements(scope: Scope, primary: Scope) -> bool:
     same_work = all(scope.keys[key] == primary.keys[key] for key in ("phase", "engine", "dtype", "device"))
-    return same_work and {matching_of(scope), matching_of(primary)} == {SAME_WIDTH, SAME_PARAMETERS}
+    matchings = {matching_of(scope), matching_of(primary)}
+    return same_work and matchings in ({SAME_PARAMETERS, FIXED_SHAPE}, {SAME_PARAMETERS, SAME_WIDTH})
 
 
 def _variant(row: Mapping[str, Any]) -> str:
@@ -158,20 +180,19 @@ def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str,
     return {label: pairs for label, pairs in found.items() if len(pairs) > 1}
 
 
-def _relative(scope: Scope, timings: Timings, margin: float, num_pairs: int) -> RelativeTimes:
-    labels = attentions(scope.rows)
-    pairs = _pairs(scope)
+def _relative(compared: ComparedScope, timings: Timings, margin: float, num_pairs: int) -> RelativeTimes:
+    labels = attentions(compared.scope.rows)
     return RelativeTimes(
-        scope=scope,
+        scope=compared.scope,
         reference=next(iter(labels.values())),
-        is_fused=is_fused([reference for found in pairs.values() for _, reference in found]),
+        num_pairs=num_pairs,
         lines=tuple(
             RelativeLine(
                 label=label,
                 is_gmlp=is_subject(found[0][0], "gmlp"),
                 points=tuple(_point(*pair, timings, margin, num_pairs) for pair in found),
             )
-            for label, found in pairs.items()
+            for label, found in compared.rows.items()
         ),
     )
 
@@ -182,7 +203,7 @@ def _point(row: Mapping[str, Any], reference: Mapping[str, Any], timings: Timing
     if found is None:
         ratio = float(row["latency_ms"] / reference["latency_ms"])
         return RelativePoint(n=n, ratio=Interval(estimate=ratio, low=ratio, high=ratio, num=1))
-    interval = found.interval(1 - (1 - DIFFERENCE_LEVEL) / num_pairs).exp()
+    interval = found.interval(joint_level(DIFFERENCE_LEVEL, num_pairs)).exp()
     shown, equal = decided(found, margin, num_pairs)
     return RelativePoint(
         n=n,

@@ -14,9 +14,11 @@ from typing import Any
 
 import pandas
 
+from bench.analysis.arm_fronts import ArmFront, arm_fronts
 from bench.analysis.claims import Verdict, withheld
 from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
+from bench.analysis.equal_budget import CurveGroup, equal_budgets
 from bench.analysis.evidence import Evidence, is_subject
 from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
@@ -25,20 +27,20 @@ from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
 from bench.analysis.peers import PeerComparison, compare_peers
 from bench.analysis.predictions import judge_prediction
 from bench.analysis.quadratic_terms import HeldBytes, held_bytes, quadratic_home
-from bench.analysis.ranking import Ranking, rank_latency
+from bench.analysis.ranking import Group, Pair, Ranking, fastest_first, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
-from bench.analysis.relative import RelativeTimes, relative_times
+from bench.analysis.relative import ComparedScope, RelativeTimes, compared_scopes, relative_times
 from bench.analysis.saturation import Saturation, saturations
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import judge
 from bench.planning.timing import GROWTH, compared_lengths
-from bench.planning.tuning import recipe_of
+from bench.planning.tuning import trainings_of
 from bench.running.merge import merge_runs, rows_of_runs
 from bench.running.store import StoredRun, superseded
 from bench.running.table import SeedScores, control_of, is_extended, item_scores_of, num_missing, times_of
 from bench.running.timings import Timings
-from bench.spec import MEASURED, Plan, Prediction, Record, training_id
+from bench.spec import MEASURED, Plan, Prediction, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,33 +124,42 @@ class Study:
         return judge(self.evidence)
 
     @functools.cached_property
-    def rankings(self) -> Sequence[Ranking]:
-        """The fastest model at each size, length and workload."""
-        return self._ranked(self.frame)
-
-    @functools.cached_property
     def winners(self) -> Sequence[Ranking]:
-        """The rankings that answer the run's question.
+        """The fastest model at each size, length and workload.
 
         An ablation may add references that do not mix all tokens. They would win everywhere, so they take no part.
         """
-        mixes_all = [is_subject(row, "global") for row in row_values(self.frame)]
-        if not self.plan.parts or all(mixes_all) or self.frame.loc[mixes_all, "label"].nunique() < 2:
-            return self.rankings
-        return self._ranked(self.frame[mixes_all])
+        return rank_latency(self._groups, self.timings, self.plan.settings.margin, self.joint_pairs)
 
-    def _ranked(self, frame: pandas.DataFrame) -> Sequence[Ranking]:
+    @functools.cached_property
+    def joint_pairs(self) -> frozenset[Pair]:
+        """The pairs of times that `winners` and `relative_times` decide.
+
+        Their intervals hold together, so that the two never contradict each other.
+        """
+        ranked, compared = ([found.pairs for found in several] for several in (self._groups, self._compared_scopes))
+        return frozenset[Pair]().union(*ranked, *compared)
+
+    @functools.cached_property
+    def _compared_scopes(self) -> Sequence[ComparedScope]:
+        return compared_scopes(self.frame, compared_lengths(self.plan))
+
+    @functools.cached_property
+    def _groups(self) -> Sequence[Group]:
+        mixes_all = [is_subject(row, "global") for row in row_values(self.frame)]
+        takes_all = not self.plan.parts or self.frame.loc[mixes_all, "label"].nunique() < 2
+        frame = self.frame if takes_all else self.frame[mixes_all]
         places = compared_lengths(self.plan)
         lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
         # models compared at slightly different lengths (with and without a class token) show their own length
         own_length = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
         placed = frame.assign(seq_len=lengths, label=frame["label"] + own_length)
-        return rank_latency(placed, (*varying(self.frame), "size", "seq_len"), self.timings, self.plan.settings.margin)
+        return fastest_first(placed, (*varying(self.frame), "size", "seq_len"), self.timings)
 
     @functools.cached_property
     def relative_times(self) -> Sequence[RelativeTimes]:
         """Times relative to fused attention, in the primary scopes."""
-        return relative_times(self.frame, self.timings, compared_lengths(self.plan), self.plan.settings.margin)
+        return relative_times(self._compared_scopes, self.timings, self.plan.settings.margin, self.joint_pairs)
 
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
@@ -208,10 +219,14 @@ class Study:
         return with_baselines([prediction for prediction in asked if prediction.device in devices], self.plan.parts)
 
     @functools.cached_property
+    def trainings(self) -> Mapping[str, Sequence[Record]]:
+        """The measured trainings of every cell, by cell id."""
+        return trainings_of(self.plan, self.records)
+
+    @functools.cached_property
     def observations(self) -> Observations:
         """The data that effects are estimated from."""
-        trainings = _trainings(self.plan, self.records)
-        found = {cell_id: records for cell_id, records in trainings.items() if records}
+        found = {cell_id: records for cell_id, records in self.trainings.items() if records}
         return Observations(
             rows=self.row_by_cell,
             scores=self.evidence.scores,
@@ -234,6 +249,18 @@ class Study:
     def effects(self) -> Sequence[Effect]:
         """The effect of each arm against the part's baseline."""
         return effects_of(self.contrasts, self.observations) if self.contrasts else ()
+
+    @functools.cached_property
+    def arm_fronts(self) -> Sequence[ArmFront]:
+        """The quality of arms against their time in another part; empty for a run without both."""
+        return arm_fronts(self.plan.parts, self.row_by_cell, self.effects)
+
+    @functools.cached_property
+    def equal_budgets(self) -> Sequence[CurveGroup]:
+        """Trained models at equal epochs, training FLOPs and training time."""
+        variants = {cell_id for part in self.plan.parts for arm in part.arms for cell_id in arm.cells}
+        rows = list(self.row_by_cell.values())
+        return equal_budgets(rows, self.trainings, variants=variants, planned_seeds=self.plan.settings.seeds)
 
     @functools.cached_property
     def prediction_verdicts(self) -> Sequence[Verdict]:
@@ -314,21 +341,8 @@ They have no values per test item.
 """
 
 
-def _trainings(plan: Plan, records: Sequence[Record]) -> Mapping[str, list[Record]]:
-    """Return the measured trainings of every cell, by cell id."""
-    by_subject: dict[str, list[Record]] = {}
-    for record in records:
-        if record.metric == "accuracy" and record.outcome.status == MEASURED:
-            by_subject.setdefault(record.subject_id, []).append(record)
-    found = {}
-    for planned in plan.cells if by_subject else ():
-        recipe = recipe_of(planned.cell, plan, records)
-        found[planned.cell.cell_id] = by_subject.get(training_id(planned.cell, recipe), []) if recipe else []
-    return found
-
-
 def _by_cell(
-    trainings: Mapping[str, list[Record]], value_of: Callable[[Mapping[str, Any]], float | None]
+    trainings: Mapping[str, Sequence[Record]], value_of: Callable[[Mapping[str, Any]], float | None]
 ) -> Mapping[str, tuple[float, ...]]:
     """Return one value per seed, for the cells that have any."""
     found = {}

@@ -143,9 +143,10 @@ def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Finding]:
         return
     unstable = rows[rows["latency_stable"].eq(False)]
     if len(unstable):
-        cells = ", ".join(f"{r.model} n={r.seq_len}" for r in unstable.head(5).itertuples())
+        names = list(dict.fromkeys(f"{r.model} n={r.seq_len}" for r in unstable.itertuples()))
+        cells = ", ".join(names[:5])
         yield Finding(
-            text=f"{len(unstable)} of {len(rows)} latencies are unstable ({cells}{', ...' if len(unstable) > 5 else ''})",
+            text=f"{len(unstable)} of {len(rows)} latencies are unstable ({cells}{', ...' if len(names) > 5 else ''})",
             advice="they drift, or their interval is wider than 10 %; rely on ratios, or run more --rounds for the times",
             serious=len(unstable) > len(rows) / 2 and not takes_turns,
         )

@@ -15,6 +15,7 @@ import pandas
 
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Verdict, withheld
 from bench.analysis.evidence import Evidence
+from bench.analysis.frame import work_text
 from bench.analysis.judges import judge_accuracy, judge_growth, judge_hidden, judge_speed
 from bench.analysis.quadratic_claims import CLAIMS, in_words
 from bench.analysis.scope import SCOPE_KEYS, scope_rank
@@ -105,7 +106,12 @@ def _value(verdict: Verdict, axis: str) -> Any:
 def _difference(pair: tuple[Verdict, Verdict], axis: str) -> str:
     first, second = pair
     where = in_words(f"{first.claim.name}, {first.about}") + (f", n = {first.n}" if first.n is not None else "")
-    return f"{where}: {first.answer} with {first.scope.get(axis)}, {second.answer} with {second.scope.get(axis)}"
+    return f"{where}: {first.answer} with {_choice(first, axis)}, {second.answer} with {_choice(second, axis)}"
+
+
+def _choice(verdict: Verdict, axis: str) -> str:
+    value = work_text(axis, verdict.scope.get(axis))
+    return f"match {value}" if axis == "match" else value
 
 
 def lacks_data(verdict: Verdict, frame: pandas.DataFrame) -> bool:
@@ -116,7 +122,7 @@ def lacks_data(verdict: Verdict, frame: pandas.DataFrame) -> bool:
     if claim.kind == SURVIVES:
         return claim.axis not in frame or frame[claim.axis].nunique() < 2
     rows = frame[frame["cell_id"].isin(verdict.cells)]
-    return rows.empty or (bool(claim.column) and (claim.column not in rows or bool(rows[claim.column].isna().all())))
+    return rows.empty or claim.column not in rows or bool(rows[claim.column].isna().all())
 
 
 def _by_subject(found: Sequence[Verdict]) -> list[Verdict]:

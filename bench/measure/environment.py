@@ -249,8 +249,16 @@ def work_version() -> str:
     The code is TIMED_CODE without comments and docstrings. The hash has 16 hexadecimal digits.
     """
     folder = Path(bench.__file__).resolve().parent.parent
-    found = hashlib.sha256(str(_version("torch")).encode())
-    for path in sorted({path for pattern in TIMED_CODE for path in folder.glob(pattern)}):
+    return hash_of(folder, {path for pattern in TIMED_CODE for path in folder.glob(pattern)}, str(_version("torch")))
+
+
+def hash_of(folder: Path, files: Collection[Path], start: str = "") -> str:
+    """Hash the files' code and their places in `folder`, after `start`.
+
+    The hash has 16 hexadecimal digits.
+    """
+    found = hashlib.sha256(start.encode())
+    for path in sorted(files):
         content = without_prose(path.read_text(encoding="utf-8")).encode()
         found.update(f"\n{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return found.hexdigest()[:16]

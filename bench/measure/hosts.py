@@ -15,7 +15,8 @@ from bench.spec import MUST_AGREE, SAME_MACHINE
 
 Facts = Mapping[str, Any]
 Pairs = dict[str, tuple[Any, Any]]
-CODE = "code_version"
+CODE, TRAINING_CODE = "code_version", "training_versions"
+TRAINING_KEYS = (TRAINING_CODE, "torch_version")
 HOST_KEYS = ("cpu_type", "gpu_type", "work_version")
 KNOWN_MUST_AGREE = (*(key for key in MUST_AGREE if key != CODE), *HOST_KEYS)
 """Like MUST_AGREE, for known hosts.
@@ -27,6 +28,9 @@ REPORTED = (*HOST_KEYS, "boot", "cpu_microcode", *MUST_AGREE)
 
 The kernel's release is part of `operating_system`.
 """
+CONTINUED_ON = "continued_on"
+HOST_FACTS = ("environment_id", "cpu_type", "boot", "code_version")
+"""Facts that are noted of each further environment that continues a run."""
 AT_START, AT_END = "ceilings_at_start", "ceilings_at_end"
 MAX_CEILING_CHANGE = 0.15
 """A ceiling has changed if it differs by more than this fraction."""
@@ -66,17 +70,21 @@ def identity(facts: Facts) -> dict[str, Any]:
     return {key: facts.get(key) for key in (KNOWN_MUST_AGREE if is_known(facts) else MUST_AGREE)}
 
 
-def disagreements(first: Facts, second: Facts, *, trained: bool) -> Pairs:
+def disagreements(first: Facts, second: Facts, *, trained: bool, timed: bool = True) -> Pairs:
     """Return the facts that forbid mixing records of two environments.
 
-    Each fact comes with both values; empty if the records may be mixed. `trained`: models are trained, so the version of all code
-    must agree. A known host never agrees with an unknown one.
+    Each fact comes with both values; empty if the records may be mixed. A known host never agrees with an unknown one.
+
+    `trained`: models are trained, so the code that determines what they learn must agree; the version of all code, if it is not recorded.
+    `timed`: the records depend on the machine. Trainings alone may move to another machine.
     """
+    is_recorded = trained and all(TRAINING_CODE in facts for facts in (first, second))
+    found = _differing(first, second, TRAINING_KEYS if is_recorded else (CODE,) if trained else ())
+    if not timed and is_recorded:
+        return found
     known = is_known(first), is_known(second)
-    if not any(known):
-        return _differing(first, second, MUST_AGREE)
-    found = _differing(first, second, (*KNOWN_MUST_AGREE, *((CODE,) if trained else ())))
-    return found if found or all(known) else {"host": _host_names(first, second)}
+    found |= _differing(first, second, KNOWN_MUST_AGREE if any(known) else MUST_AGREE)
+    return found if found or all(known) or not any(known) else {"host": _host_names(first, second)}
 
 
 def machine_differences(first: Facts, second: Facts) -> Pairs:

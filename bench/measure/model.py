@@ -14,6 +14,7 @@ from bench.peers import families as outside
 from bench.spec import ModelSpec
 from models.layers.cost import Cost
 from models.layers.dropout import dropping_places
+from models.layers.options import reference_config
 from models.layers.shape import num_data_tokens
 from models.metaformer import mixer_names
 
@@ -34,13 +35,13 @@ def is_counted(model: ModelSpec) -> bool:
     return bool(getattr(family_of(model.family), "COUNTED", False))
 
 
-def config_of(model: ModelSpec, **overrides: Any) -> Any:
+def config_of(model: ModelSpec) -> Any:
     """Return the family's frozen config.
 
     Raises ValueError, naming the rule, for sizes that cannot be built.
     """
     family = family_of(model.family)
-    return family.Config(shape=model.shape, interface=model.interface, **{**dict(model.options), **overrides})
+    return family.Config(shape=model.shape, interface=model.interface, **dict(model.options))
 
 
 def build_model(model: ModelSpec) -> nn.Module:
@@ -55,7 +56,7 @@ def build_reference(model: ModelSpec) -> nn.Module:
     Tests check that faster kernels give equal outputs.
     """
     family = family_of(model.family)
-    module: nn.Module = family.build(config_of(model, **family.REFERENCE_OPTIONS))
+    module: nn.Module = family.build(reference_config(family, config_of(model)))
     return module
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +55,10 @@ COLUMNS = (
     "teacher_s",
     "num_epochs",
     "learning_rate",
+    "train_engine",
+    "train_precision",
 )
-NOT_NUMBERS = ("score_name",)
+NOT_NUMBERS = ("score_name", "train_engine", "train_precision")
 
 
 def measure(job: Job) -> Measurement:
@@ -100,10 +102,13 @@ def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
     """Return cost, data and validation score of a training run.
 
+    `train_engine`, `train_precision`: how the steps were computed; several if the training moved to another host.
+    `hosts`: the machines that trained, in order. `training_version`: the code that determined what they learned.
     `train_flops`: model FLOPs of forward and backward over all epochs. A teacher's training is included in `train_s` and `train_flops`; its answers
     in every epoch are included in `train_flops`.
     """
     from bench.measure.model import cost_of
+    from bench.measure.training_code import training_version
 
     assert job.recipe is not None
     per_item = cost_of(job.cell.model).train_flops().at(job.cell.model.shape.seq_len)
@@ -118,15 +123,22 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
         "num_epochs": len(result.epochs),
         "best_epoch": result.best_epoch,
         "learning_rate": job.recipe.learning_rate,
+        "weight_decay": job.recipe.weight_decay,
+        "training_version": training_version(job.cell.model.family),
+        "train_engine": _distinct(execution.engine for execution in result.executions),
+        "train_precision": _distinct(execution.precision for execution in result.executions),
+        **({"hosts": "; ".join(result.hosts)} if result.hosts else {}),
         **({"teacher_s": teacher.train_s, "teacher_accuracy": teacher.accuracy, "teacher_params": teacher.params} if teacher else {}),
     }
 
 
 def training_samples(result: TrainResult) -> dict[str, list[float]]:
+    """Return losses, scores and seconds by epoch, and the last host's timing of candidates by turn."""
     return {
         "loss": [epoch.loss for epoch in result.epochs],
         "validation": [epoch.validation for epoch in result.epochs],
         "epoch_s": [epoch.steps_s for epoch in result.epochs],
+        **{f"{name.replace(' ', '_').replace('-', '_')}_step_ms": ms for name, ms in result.executions[-1].step_ms.items()},
     }
 
 
@@ -162,6 +174,8 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         "teacher_s": _median(values, "teacher_s"),
         "num_epochs": _median(values, "num_epochs"),
         "learning_rate": values[0].get("learning_rate"),
+        "train_engine": _distinct(row["train_engine"] for row in values if "train_engine" in row) or None,
+        "train_precision": _distinct(row["train_precision"] for row in values if "train_precision" in row) or None,
     }
 
 
@@ -204,6 +218,9 @@ def _layout(job: Job) -> TokenLayout:
 def _checkpoint(job: Job, seed: int, data_id: str) -> Checkpoint | None:
     import torch
 
+    from bench.measure.cpu import cpu_facts
+    from bench.measure.environment import boot
+    from bench.measure.training_code import training_version
     from bench.training.checkpoint import Checkpoint
 
     if not job.scratch:
@@ -211,11 +228,13 @@ def _checkpoint(job: Job, seed: int, data_id: str) -> Checkpoint | None:
     identity: dict[str, str | int] = {
         "subject": job.subject_id,
         "data": data_id,
+        "code": training_version(job.cell.model.family),
         "seed": seed,
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),  # a plain str, because checkpoints load safely only with plain data
     }
-    return Checkpoint(path=Path(job.scratch) / job.scratch_name, identity=identity)
+    host = f"{cpu_facts()['cpu_type']}, boot {boot()}"
+    return Checkpoint(path=Path(job.scratch) / job.scratch_name, identity=identity, hosts=[host])
 
 
 def _scores(scores: Scores, prefix: str) -> dict[str, Any]:
@@ -266,6 +285,10 @@ def _mean(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def _median(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
     found = [row[name] for row in values if row.get(name) is not None]  # integers stay integers
     return statistics.median(found) if found else None
+
+
+def _distinct(words: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(words))
 
 
 def _column(values: Sequence[Mapping[str, Any]], name: str) -> list[float]:

@@ -1,11 +1,13 @@
 """FLOPs of one sample, counted three ways that must agree exactly.
 
-The counts are the closed form, torch's FLOP counter and fvcore (if installed).
+The counts are the closed form, torch's FLOP counter and fvcore (if installed). FFTs are no matrix products and are in columns of their own:
+the closed form and the FFTs that ran must agree.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from bench.spec import NO_ATTENTION, Cell, Job, Record
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from bench.flop_counter import TorchCount
     from models.layers.cost import Cost
 
 REPEAT: Repeat = "once"
@@ -27,6 +30,8 @@ COLUMNS = (
     "flops_counted_by",
     "flops_train",
     "flops_recompute",
+    "fft_flops",
+    "fft_flops_train",
 )
 NOT_NUMBERS = ("flops_agree", "flops_counted_by")
 
@@ -51,7 +56,7 @@ def measure(job: Job) -> Measurement:
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     """Return the counts, equal in every record of a cell.
 
-    `flops_train` and `flops_recompute` are None outside the train phase.
+    `flops_train`, `flops_recompute` and `fft_flops_train` are None outside the train phase, FFTs in records of older versions.
     """
     values = records[-1].outcome.values if records else {}
     return {column: values.get(column) for column in COLUMNS}
@@ -65,12 +70,14 @@ def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     closed = cost.flops().at(n)
     has_no_closed_form = is_counted(cell.model)  # then the cost consists of torch's count
     counts = {} if has_no_closed_form else {"closed form": closed}
-    counts["torch"] = (
-        closed if has_no_closed_form else _counted(cell, lambda reference, data: count_with_torch(reference.eval(), data).flops)
-    )
+    if has_no_closed_form:
+        counts["torch"] = closed
+    else:
+        counts["torch"], fft_flops = _counted_with_torch(cell, count_with_torch)
+        _require_equal_ffts(cell, cost.fft_flops(), fft_flops)
     if HAS_FVCORE:
         device = fvcore_device(_reference_on(cell, n, "meta")[0]) if has_no_closed_form else "meta"
-        counts["fvcore"] = _counted(cell, lambda reference, data: count_with_fvcore(reference.eval(), data), device)
+        counts["fvcore"] = _counted(cell, lambda length: count_with_fvcore(*_reference_on(cell, length, device)))
     if len(set(counts.values())) > 1:
         differing = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: {differing}")
@@ -81,6 +88,7 @@ def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
         "flops_torch": counts["torch"],
         "flops_agree": True if len(counts) > 1 else None,
         "flops_counted_by": ", ".join(counts),
+        "fft_flops": cost.fft_flops(),
     }
 
 
@@ -93,33 +101,42 @@ def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     from bench.flop_counter import CountError, count_train_with_torch
     from bench.measure.model import is_counted
 
+    explicit = cell.workload.attention in ("math", NO_ATTENTION)  # keeps the scores for backward, so recomputes none
     n = cell.model.shape.seq_len
     closed = cost.train_flops().at(n)
-    has_no_closed_form = is_counted(cell.model)
-    by_torch = (
-        closed if has_no_closed_form else _counted(cell, lambda reference, data: count_train_with_torch(reference.train(), data).flops)
-    )
+    if is_counted(cell.model):
+        return {"flops_train": closed, "flops_recompute": 0 if explicit else None, "fft_flops_train": None}
+    by_torch, fft_flops = _counted_with_torch(cell, lambda reference, data: count_train_with_torch(reference.train(), data))
     if closed != by_torch:
         raise CountError(f"train FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}")
-    explicit = cell.workload.attention in ("math", NO_ATTENTION)  # keeps the scores for backward, so recomputes none
-    if has_no_closed_form and not explicit:
-        return {"flops_train": closed, "flops_recompute": None}
-    return {"flops_train": closed, "flops_recompute": 0 if explicit else cost.recompute_flops().at(n)}
+    _require_equal_ffts(cell, cost.train_fft_flops(), fft_flops)
+    return {
+        "flops_train": closed,
+        "flops_recompute": 0 if explicit else cost.recompute_flops().at(n),
+        "fft_flops_train": cost.train_fft_flops(),
+    }
 
 
-def _counted(cell: Cell, count: Callable[[nn.Module, Tensor], int], device: str = "meta") -> int:
-    """Apply `count` to the reference and one sample.
+def _require_equal_ffts(cell: Cell, closed: int, counted: int) -> None:
+    from bench.flop_counter import CountError
 
-    Counts at the cell's own length, or, for a stepwise model, extrapolates from small lengths.
-    """
+    if closed != counted:
+        place = f"{cell.model.name} at seq_len {cell.model.shape.seq_len}"
+        raise CountError(f"FLOPs of FFTs of {place} disagree: closed form {closed}, those that ran {counted}")
+
+
+def _counted_with_torch(cell: Cell, count: Callable[[nn.Module, Tensor], TorchCount]) -> tuple[int, int]:
+    """Return the FLOPs of products and of FFTs."""
+    found = functools.cache(lambda length: count(*_reference_on(cell, length, "meta")))
+    return _counted(cell, lambda length: found(length).flops), _counted(cell, lambda length: found(length).fft_flops)
+
+
+def _counted(cell: Cell, count: Callable[[int], int]) -> int:
+    """Count at the cell's own length; for a stepwise model, extrapolate from small lengths."""
     from bench.flop_counter import count_at
     from bench.measure.model import is_stepwise
 
-    return count_at(
-        cell.model.shape.seq_len,
-        lambda length: count(*_reference_on(cell, length, device)),
-        stepwise=is_stepwise(cell.model),
-    )
+    return count_at(cell.model.shape.seq_len, count, stepwise=is_stepwise(cell.model))
 
 
 def _reference_on(cell: Cell, length: int, device: str) -> tuple[nn.Module, Tensor]:
@@ -131,4 +148,4 @@ def _reference_on(cell: Cell, length: int, device: str) -> tuple[nn.Module, Tens
     model = dataclasses.replace(cell.model, shape=dataclasses.replace(cell.model.shape, seq_len=length))
     single = Cell(model=model, workload=dataclasses.replace(cell.workload, batch_size=1, dtype="fp32"))
     with torch.device(device):
-        return build_reference(model), synthetic_batch(single)[0]
+        return build_reference(model).eval(), synthetic_batch(single)[0]

@@ -1,11 +1,14 @@
-"""Training-loop speed, compared with a plain and a bare loop.
+"""Training-loop speed, compared with a plain loop, timm's and a bare one.
 
-The plain loop is the usual DataLoader loop. The bare loop (`bound`) runs training steps alone, on batches prepared beforehand.
+The plain loop is the usual DataLoader loop. The bare loop (`bound`) runs training steps alone, on batches prepared beforehand. It and our loop use
+the cell's engine; the plain loop and timm's use none.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import importlib.util
 import itertools
 import statistics
 import time
@@ -25,28 +28,35 @@ COLUMNS = (
     "loop_images_per_s",
     "bound_images_per_s",
     "plain_images_per_s",
+    "timm_images_per_s",
     "loop_of_bound",
     "loop_of_bound_low",
     "loop_of_bound_high",
     "loop_over_plain",
     "loop_over_plain_low",
     "loop_over_plain_high",
+    "loop_over_timm",
+    "loop_over_timm_low",
+    "loop_over_timm_high",
 )
-WAYS = ("loop", "bound", "plain")
+WAYS = ("loop", "bound", "plain", "timm")
+RATIOS = {"loop_of_bound": "bound", "loop_over_plain": "plain", "loop_over_timm": "timm"}
+"""Columns of our loop's ratio to another way."""
+ENGINES = ("eager", "onednn")
 NUM_STEPS = 24
 """Steps per stretch.
 
-The three loops take turns, stretch by stretch, so that a slow moment of the machine affects all.
+The loops take turns, stretch by stretch, so that a slow moment of the machine affects all.
 """
 MIN_STRETCHES = 3
 
 
 def measure(job: Job) -> Measurement:
-    """Measure items per second of the three loops.
+    """Measure items per second of the loops.
 
-    All use the same model and items. Uses the workload's batch size, fp32. The time of our loop is the time it reports for its steps, including
-    reading, shuffling, schedule and progress, without validation. Raises ValueError for a cell without a task or with another dtype or engine,
-    RequestError if its data are missing.
+    All use the same model and items, the workload's batch size and fp32. timm's is left out without timm, or if items are not images stored as bytes.
+    The time of our loop is the time it reports for its steps, including reading, shuffling, schedule and progress, without validation. Raises
+    ValueError for a cell without a task or with another dtype or engine, RequestError if its data are missing.
     """
     import torch
 
@@ -56,14 +66,15 @@ def measure(job: Job) -> Measurement:
     work = job.cell.workload
     if not work.task:
         raise ValueError("training speed needs a task to train on")
-    if (work.dtype, work.engine) != ("fp32", "eager"):
-        raise ValueError(f"training speed needs fp32, eager; this configuration is {work.dtype}, {work.engine}")
-    recipe = Recipe(epochs=1, batch_size=work.batch_size)
+    if work.dtype != "fp32" or work.engine not in ENGINES:
+        raise ValueError(f"training speed needs fp32, {' or '.join(ENGINES)}; this configuration is {work.dtype}, {work.engine}")
+    recipe = Recipe(epochs=1, batch_size=work.batch_size, engine=work.engine)
     set_product_precision("fp32")
     torch.manual_seed(job.settings.seed)
     data = load_training_data(job.cell.model, work.task, recipe, seed=job.settings.seed).to(work.device)
     unread = load_training_data(job.cell.model, work.task, recipe, seed=job.settings.seed, prepares=False)
-    num_items = min(len(data.learned), NUM_STEPS * work.batch_size)
+    num_steps = min(NUM_STEPS, len(data.learned) // work.batch_size)
+    num_items = num_steps * work.batch_size or len(data.learned)
     seconds = _take_turns(_ways(job, _first(data, num_items), _first(unread, num_items), recipe), job.settings.sample_s)
     return Measurement(samples={f"{way}_images_per_s": [num_items / s for s in found] for way, found in seconds.items()})
 
@@ -71,13 +82,18 @@ def measure(job: Job) -> Measurement:
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
     """Return medians over rounds, and ratios with t-intervals over rounds.
 
-    Intervals are None for a single round. Ratios are paired by stretch within a round.
+    Intervals are None for a single round, and all of timm's columns without its loop. Ratios are paired by stretch within a round.
     """
     if not records:
         return dict.fromkeys(COLUMNS)
-    rates = [{way: record.outcome.samples[f"{way}_images_per_s"] for way in WAYS} for record in records]
-    row: dict[str, Any] = {f"{way}_images_per_s": statistics.median(statistics.median(r[way]) for r in rates) for way in WAYS}
-    for name, other in (("loop_of_bound", "bound"), ("loop_over_plain", "plain")):
+    samples = [record.outcome.samples for record in records]
+    measured = [way for way in WAYS if all(f"{way}_images_per_s" in found for found in samples)]
+    rates = [{way: found[f"{way}_images_per_s"] for way in measured} for found in samples]
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row |= {f"{way}_images_per_s": statistics.median(statistics.median(r[way]) for r in rates) for way in measured}
+    for name, other in RATIOS.items():
+        if other not in measured:
+            continue
         ratios = [statistics.median(a / b for a, b in zip(r["loop"], r[other], strict=True)) for r in rates]
         interval = geometric_interval(ratios)
         row[name] = interval.estimate if interval else ratios[0]
@@ -91,23 +107,29 @@ def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) ->
     Each function trains on all items once and returns the seconds taken.
     """
     from bench.measure.model import build_model
-    from bench.training.baselines import bound_seconds, plain_seconds, prepared_batches
+    from bench.training.baselines import bound_seconds, plain_seconds, prepared_batches, suits_timm, timm_seconds
     from bench.training.loop import Training
 
     device = job.cell.workload.device
     model = build_model(job.cell.model).to(device)
     batches = prepared_batches(data, recipe)
+    training = Training(model, data, recipe, seed=job.settings.seed, device=device)
+    training.choose_execution("")
+    untrained = copy.deepcopy(training.state())
 
     def loop_seconds() -> float:
-        training = Training(model, data, recipe, seed=job.settings.seed, device=device)
-        training.run(None)
+        training.restore(copy.deepcopy(untrained))
+        training.run_epoch(None)
         return training.epochs[0].steps_s
 
-    return {
+    ways = {
         "loop": loop_seconds,
-        "bound": lambda: bound_seconds(model, batches, data.answers, recipe, device),
+        "bound": lambda: bound_seconds(model, batches, data.answers, recipe, device, training.forward),
         "plain": lambda: plain_seconds(model, unread, recipe, device),
     }
+    if importlib.util.find_spec("timm") and suits_timm(unread, recipe):
+        ways["timm"] = lambda: timm_seconds(model, unread, recipe, device)
+    return ways
 
 
 def _take_turns(ways: Mapping[str, Callable[[], float]], at_least_s: float) -> dict[str, list[float]]:

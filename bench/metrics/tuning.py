@@ -1,6 +1,6 @@
-"""Learning-rate search on validation items, with equal candidates for every model.
+"""Trials of learning rates and weight decays, scored on validation items.
 
-The best learning rate is then trained afresh for the reported accuracy.
+`bench.planning.tuning` chooses them. The winner is then trained afresh for the reported accuracy.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ from bench.spec import Job, Record
 
 REPEAT: Repeat = "trial"
 NEEDS_TASK = True
-COLUMNS = ("num_trials", "tuned_validation", "tuned_learning_rate", "tuning_s")
+COLUMNS = (
+    "num_trials",
+    "tuned_validation",
+    "tuned_learning_rate",
+    "tried_learning_rate_low",
+    "tried_learning_rate_high",
+    "tuned_weight_decay",
+    "tuning_s",
+    "tuning_flops",
+)
 
 
 def measure(job: Job) -> Measurement:
-    """Train once with the trial's learning rate; score the validation items alone."""
+    """Train once with the trial's recipe; score the validation items alone."""
     result = train_job(job, seed=job.settings.seed + TRIAL_SEED_OFFSET, scores_test=False)
     return Measurement(values=training_values(job, result), samples=training_samples(result))
 
@@ -27,14 +36,20 @@ def measure(job: Job) -> Measurement:
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
     """Summarise the trials that did not diverge.
 
-    `tuned_validation` is the best validation score, biased upwards as the best of several; `tuning_s` sums the seconds of all.
+    `tuned_validation` is the best validation score, biased upwards as the best of several. `tuning_s` and `tuning_flops` are sums over all.
     """
     if not records:
         return dict.fromkeys(COLUMNS)
-    best = max(records, key=lambda record: (float(record.outcome.values["validation"]), -record.repeat)).outcome.values
+    values = [record.outcome.values for record in records]
+    best = max(values, key=lambda found: (float(found["validation"]), -float(found["learning_rate"])))
+    rates = [float(found["learning_rate"]) for found in values]
     return {
         "num_trials": len(records),
         "tuned_validation": best["validation"],
         "tuned_learning_rate": best["learning_rate"],
-        "tuning_s": sum(float(record.outcome.values["train_s"]) for record in records),
+        "tried_learning_rate_low": min(rates),
+        "tried_learning_rate_high": max(rates),
+        "tuned_weight_decay": best["weight_decay"],
+        "tuning_s": sum(float(found["train_s"]) for found in values),
+        "tuning_flops": sum(int(found["train_flops"]) for found in values),
     }

@@ -6,7 +6,7 @@
     families/    one file per prefix, with the contract of a family in `models`: `Config`, `build`, `cost`, `uses_attention`; and `spec_of`, which
                  reads a model's sizes
     counted      counts the cost of a model without a closed form
-    timm, torchvision, g_mlp_pytorch, vit_pytorch, torch_nn
+    timm, torchvision, g_mlp_pytorch, vit_pytorch, torch_nn, transformers
                  one file per library: its models at the sizes of ours, built as shipped by a function named after the architecture
     counterpart  maps a peer to our equal model, and copies weights
 

@@ -29,12 +29,14 @@ class Counted:
     `params`: trained parameters.
     `macs`: multiply-adds of one sample's forward pass.
     `backward_macs`: multiply-adds of the sample's backward pass; None if it cannot run at batch 1.
+    `ffts`: number and length of the real FFTs of one sample's forward pass.
     `uses_attention`: whether it calls torch's attention.
     """
 
     params: int
     macs: int
     backward_macs: int | None
+    ffts: tuple[tuple[int, int], ...]
     uses_attention: bool
 
     @property
@@ -51,7 +53,8 @@ class Counted:
             Term(name=COUNTED if place == 0 else f"{COUNTED}.rest", scope=COUNTED, macs=constant(macs), backward_products=times)
             for place, (times, macs) in enumerate(found)
         ]
-        return Cost((replace(terms[0], params=constant(self.params)), *terms[1:]))
+        ffts = [Term(name=f"{COUNTED}.fft_{length}", scope=COUNTED, ffts=number, fft_length=length) for number, length in self.ffts]
+        return Cost((replace(terms[0], params=constant(self.params)), *terms[1:], *ffts))
 
 
 class Countable(Protocol):
@@ -80,12 +83,18 @@ def count(build: Callable[[], nn.Module], interface: Interface, data_tokens: int
     with torch.device("meta"):
         model, data = build(), sample_of(interface, data_tokens)
     with _AttentionCalls() as calls:
-        forward = count_with_torch(model.eval(), data).flops
+        counted = count_with_torch(model.eval(), data)
     backward = None
     with contextlib.suppress(CountError, RuntimeError, ValueError):
-        backward = (count_train_with_torch(model.train(), data).flops - forward) // FLOPS_PER_MAC
+        backward = (count_train_with_torch(model.train(), data).flops - counted.flops) // FLOPS_PER_MAC
     params = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return Counted(params=params, macs=forward // FLOPS_PER_MAC, backward_macs=backward, uses_attention=calls.found)
+    return Counted(
+        params=params,
+        macs=counted.flops // FLOPS_PER_MAC,
+        backward_macs=backward,
+        ffts=tuple((number, length) for length, number in sorted(counted.ffts.items())),
+        uses_attention=calls.found,
+    )
 
 
 def sample_of(interface: Interface, data_tokens: int) -> Tensor:

@@ -15,7 +15,7 @@ from models.layers.shape import POOLS
 PUBLISHERS = ("timm", "torchvision")
 """Libraries of published models, which have their own names and sizes."""
 OUTSIDE = (*PUBLISHERS, "python")
-LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch")
+LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "transformers")
 INSTALL = "pip install 'gmlp-bench[peers]'"
 EXAMPLES = {"timm": "timm:gmlp_s16_224", "torchvision": "torchvision:vit_b_16", "python": "python:bench.peers.timm:gmlp"}
 

@@ -93,6 +93,23 @@ def lucidrains_vit(depth: int) -> Pairs:
     return found | {f"blocks.{i}.attention.qkv.weight": f"transformer.layers.{i}.0.to_qkv.weight" for i in range(depth)}
 
 
+def transformers_mamba2(depth: int) -> Pairs:
+    """Pair our MetaFormer with the one around transformers' mixers."""
+    same = ("norm_mixer", "norm_feed_forward", "feed_forward.expand", "feed_forward.contract")
+    found = layers({name: name for name in ("embedding.project", "norm", "head.classify")})
+    found |= {"embedding.positions": "embedding.positions"}
+    found |= in_blocks(depth, {**{name: name for name in same}, "mixer.convolution": "mixer.conv1d"}, "blocks.{}".format)
+    parts = {
+        "project_in.weight": "in_proj.weight",
+        "log_rate": "A_log",
+        "step_bias": "dt_bias",
+        "skip": "D",
+        "norm.weight": "norm.weight",
+        "project_out.weight": "out_proj.weight",
+    }
+    return found | {f"blocks.{i}.mixer.{ours}": f"blocks.{i}.mixer.{theirs}" for i in range(depth) for ours, theirs in parts.items()}
+
+
 def layers(names: Mapping[str, str]) -> Pairs:
     """Pair layers that have weight and bias."""
     return dict(pair for ours, theirs in names.items() for pair in _both(ours, theirs))

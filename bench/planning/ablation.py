@@ -15,8 +15,23 @@ from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
 from bench.planning.flags import Flags, read_flags, settings_on, to_recipe, to_request
 from bench.planning.request import Request, needs_task
+from bench.planning.tuning import ACCURACY
 from bench.planning.values import entries, several, whole_number
-from bench.spec import EVERY_ARM, FASTEST_PEER, POOLED, Ablation, Arm, Grid, Plan, Question, Recipe, RequestError, Settings, Skipped
+from bench.spec import (
+    EVERY_ARM,
+    FASTEST_PEER,
+    ONE_INTERVAL,
+    POOLED,
+    Ablation,
+    Arm,
+    Grid,
+    Plan,
+    Question,
+    Recipe,
+    RequestError,
+    Settings,
+    Skipped,
+)
 from bench.tasks import require_data
 
 if TYPE_CHECKING:
@@ -83,11 +98,12 @@ def plan_grids(
         grids = narrowed(grids, narrowing)
         ablation = _with_predictions_on(ablation, grids)
     without_library = [skipped for grid in grids for arm in grid.arms for skipped in _skipped_for_library(grid, arm)]
-    asked = [_part_request(_installed_arms(grid)) for grid in grids]
+    settings = _settings(ablation, grids, flags, device)
+    asked = [_part_request(_installed_arms(_tuned(grid, settings.lr_trials))) for grid in grids]
     absent = {part.name: reason for part in asked if (reason := _why_data_missing(part))} if flags.quick else {}
     return build_plan_of_parts(
         [part for part in asked if part.name not in absent],
-        settings=_settings(ablation, flags, device),
+        settings=settings,
         recipe=_recipe(asked),
         device=device,
         name=name,
@@ -253,7 +269,7 @@ def _recipe(parts: Sequence[PartRequest]) -> Recipe:
 
 def _question(statement: str, ablation: Ablation) -> Question:
     text, _, rest = statement.partition("\n")
-    return Question(text=text, statement=rest.strip(), predictions=ablation.predictions, seed_spread=POOLED)
+    return Question(text=text, statement=rest.strip(), predictions=ablation.predictions, seed_spread=POOLED, interval=ONE_INTERVAL)
 
 
 def _part_request(grid: Grid) -> PartRequest:
@@ -296,13 +312,23 @@ def _skipped_models(part: PartRequest, reason: str) -> Iterator[Skipped]:
                 yield Skipped(model=model.name, seq_len=n, budget=None, reason=reason)
 
 
-def _settings(ablation: Ablation, flags: Flags, device: str) -> Settings:
+def _trains(grid: Grid) -> bool:
+    return ACCURACY in grid.flags.get("metrics", "").split(",")
+
+
+def _tuned(grid: Grid, lr_trials: int) -> Grid:
+    """Add the search for learning rates to a grid that trains."""
+    return dataclasses.replace(grid, flags={**grid.flags, "lr_trials": str(lr_trials)}) if lr_trials and _trains(grid) else grid
+
+
+def _settings(ablation: Ablation, grids: Sequence[Grid], flags: Flags, device: str) -> Settings:
     """Return the settings of the ablation, with the user's choices.
 
-    A quick run has few rounds and, unless chosen, one seed.
+    A quick run has few rounds and, unless chosen, one seed; it tunes no learning rates.
     """
     settings = settings_on(device, flags)
     own: dict[str, Any] = {} if flags.seeds else {"seeds": 1 if flags.quick else ablation.seeds}
     if not flags.quick:
         own |= {"sample_s": ablation.sample_s, **({} if flags.rounds else {"rounds": ablation.rounds})}
+        own |= {"lr_trials": ablation.lr_trials if any(map(_trains, grids)) else 0}
     return dataclasses.replace(settings, growth=ablation.growth, **own)

@@ -20,13 +20,13 @@ from bench.measure.kernels import masks_attention
 from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, is_counted, uses_attention
 from bench.peers.names import OUTSIDE, parse_outside
 from bench.planning.fit import sweeps_of
-from bench.planning.recipe import check_fits, check_recipe
+from bench.planning.recipe import check_device, check_fits, check_recipe
 from bench.planning.request import Request, parse_task
 from bench.planning.same_width import policy_of, same_width
 from bench.planning.search import LENGTHS
 from bench.planning.sizing import SizedModel, has_sizes, resolve_models, sizing_of, suggested_flags
 from bench.planning.timing import COMPARE, cell_groups
-from bench.planning.tuning import TUNING
+from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS, TUNING
 from bench.planning.values import MAX_COUNT, MAX_MEMORY, MAX_SIZE
 from bench.spec import (
     ATTENTION_BACKENDS,
@@ -137,11 +137,11 @@ def build_plan_of_parts(
     `left_out`: combinations skipped earlier, listed with the others.
     Raises RequestError if nothing in any part is feasible.
     """
-    if recipe.precision == "tf32" and device != "cuda":
-        raise RequestError(
-            "precision=tf32 needs a CUDA device, and the device is cpu", "try --recipe precision=fp32, or precision=bf16-autocast"
-        )
+    if settings.decay_trials and not recipe.weight_decay:
+        raise RequestError("--decay-trials tries multiples of the recipe's weight decay, which is 0", "try --recipe weight_decay=0.05")
     requests = [request for part in parts for request in part.requests]
+    for request in requests:
+        check_device(request.recipe or recipe, device)
     cells: dict[str, PlannedCell] = {}
     skipped = list(left_out)
     planned_parts = []
@@ -396,10 +396,10 @@ def _require_parts(plan: Plan) -> None:
         _require_range("memory_bytes", min(sweep.memory_bytes, sweep.peak_bytes), MAX_MEMORY)
 
 
-def _require_range(name: str, value: int, high: int) -> None:
+def _require_range(name: str, value: int, high: int, low: int = 1) -> None:
     require_positive(name, value)
-    if value > high:
-        raise ValueError(f"{name} {value:,} is more than {high:,}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} {value:,} is {f'more than {high:,}' if value > high else f'less than {low:,}'}")
 
 
 def _params_match_cost(planned: PlannedCell) -> bool:
@@ -427,6 +427,7 @@ def _require_words(plan: Plan) -> None:
             check_recipe(work.recipe)
         if work.task:
             check_fits(work.recipe or plan.recipe, work.task)
+            check_device(work.recipe or plan.recipe, work.device)
         _require_range("batch_size", work.batch_size, MAX_SIZE)
     if len({p.cell.workload.device for p in plan.cells}) > 1:
         raise ValueError("its cells are for several devices")
@@ -446,7 +447,10 @@ def _require_settings(plan: Plan) -> None:
         raise ValueError(f"its allocator is {settings.allocator!r}, not one of {', '.join(ALLOCATORS)}")
     if settings.seed < 0:
         raise ValueError("its seed is negative")
-    if not 0 <= settings.lr_trials <= MAX_COUNT or (TUNING in plan.metrics) != bool(settings.lr_trials):
+    for name in ("lr_trials", "decay_trials"):
+        if getattr(settings, name):
+            _require_range(name, getattr(settings, name), MAX_TRIALS, low=MIN_TRIALS)
+    if (TUNING in plan.metrics) != bool(settings.lr_trials) or (settings.decay_trials and not settings.lr_trials):
         raise ValueError(f"its {settings.lr_trials} trials do not suit the metrics {', '.join(plan.metrics)}")
     if min(settings.limit_s, settings.sample_s, settings.train_limit_s) <= 0:
         raise ValueError("its time limits must be positive")

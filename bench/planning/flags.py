@@ -21,7 +21,7 @@ from bench.measure.engines import EAGER, parse_engine
 from bench.planning import completion, values
 from bench.planning.recipe import RECIPE_KEYS, parse_recipe
 from bench.planning.request import ModelRequest, Request, Sizes, parse_metric, parse_model, parse_task, require_consistent
-from bench.planning.tuning import TUNING
+from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS, TUNING
 from bench.planning.values import (
     MAX,
     MAX_COUNT,
@@ -89,6 +89,8 @@ SEQ_HELP = (
 )
 SIZING_HELP = "Shapes to try: canonical (heads of 32 to 64 channels, ffn_width within 25 % of nominal) or free."
 ALLOCATOR_HELP = "keep: jobs keep freed memory for their next step; system: the system allocator's default."
+LR_TRIALS_HELP = "Learning rates that each model tries first, on validation data, each with a fifth of the epochs."
+DECAY_TRIALS_HELP = "Weight decays that each model then tries at its best learning rate."
 LIMIT_HELP = "Time limit of one job (default: 60; on CUDA 180; with --quick 20; training 3600)."
 MARGIN_HELP = "Two times are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin; 0.03 is 3 %."
 
@@ -206,7 +208,8 @@ class Flags:
         tuple[tuple[str, OptionValue], ...],
         flag(f"Training recipe: key=value,... with keys {RECIPE_KEYS}.", "LIST", TRAINING, parse_recipe, show_default=False),
     ] = ()
-    lr_trials: Annotated[int, count("Learning rates that each model tries on validation data first.", TRAINING, min=0, max=MAX_COUNT)] = 0
+    lr_trials: Annotated[int, count(LR_TRIALS_HELP, TRAINING, min=MIN_TRIALS, max=MAX_TRIALS)] = 0
+    decay_trials: Annotated[int, count(DECAY_TRIALS_HELP, TRAINING, min=MIN_TRIALS, max=MAX_TRIALS)] = 0
     accuracy_seq: Annotated[
         tuple[int, ...], flag("Train at these lengths only (default: all of --seq).", "LIST", TRAINING, several(whole_number(2)))
     ] = ()
@@ -315,6 +318,7 @@ def to_settings(flags: Flags) -> Settings:
         quick=quick,
         seed=flags.seed,
         lr_trials=flags.lr_trials,
+        decay_trials=flags.decay_trials,
         allocator=flags.allocator,
         cold=flags.cold,
         margin=flags.margin,

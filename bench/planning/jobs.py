@@ -15,9 +15,9 @@ from typing import Any
 from bench import catalog
 from bench.planning.request import needs_task
 from bench.planning.timing import MIN_LONG_BLOCKS, PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
-from bench.planning.tuning import TUNING, recipe_of, trial_recipes
+from bench.planning.tuning import TUNING, Search, Tuned
 from bench.serialize import content_id
-from bench.spec import MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Record, RecordKey, Settings, base_recipe, is_trained
+from bench.spec import AUTO, MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Recipe, Record, RecordKey, Settings, base_recipe, is_trained
 from bench.tasks._info import info_of
 
 FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
@@ -79,8 +79,9 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     if records is not None and not {job.key for job in pilots} <= {record.key for record in records}:
         return found
     found += _rounds(plan, records)
-    found += _trial_jobs(plan, trials)
-    found += _training_jobs(plan, seeds, records)
+    search = Search(plan, records)
+    found += _trial_jobs(plan, trials, search)
+    found += _training_jobs(plan, seeds, None if records is None else search)
     return found
 
 
@@ -120,6 +121,11 @@ def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
         yield tuple(members)
 
 
+def depends_on_host(plan: Plan) -> bool:
+    """Return whether any measurement of a plan depends on the machine."""
+    return any(catalog.load("metrics", m).REPEAT not in ("seed", "trial") for m in plan.metrics if m not in COUNTED_METRICS)
+
+
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
     """Return whether no job is missing."""
     return not any(True for _ in missing_jobs(plan, records))
@@ -137,13 +143,14 @@ def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
     listed = {record.key for record in records} | {job.key for job in missing}
     later = [job for job in jobs(plan) if job.key not in listed and job.metric != PILOT]
     if not waits_for_pilots:
-        later = [job for job in later if _waits_for_trials(job, plan, records)]
+        search = Search(plan, records)
+        later = [job for job in later if job.recipe and _is_undecided(job, search.of(job.cell))]
     return [*missing, *later]
 
 
-def _waits_for_trials(job: Job, plan: Plan, records: Sequence[Record]) -> bool:
-    is_training = bool(plan.settings.lr_trials) and job.metric != TUNING and job.recipe == base_recipe(job.cell, plan)
-    return is_training and recipe_of(job.cell, plan, records) is None
+def _is_undecided(job: Job, tuned: Tuned) -> bool:
+    """Return whether a training still waits for trials before it."""
+    return tuned.recipe is None and (job.metric != TUNING or job.repeat >= len(tuned.trials))
 
 
 def retry_key(job: Job | Record) -> tuple[str, str, bool, str]:
@@ -195,11 +202,24 @@ def estimated_seconds(plan: Plan) -> float:
 
 def estimated_cell_seconds(plan: Plan) -> dict[str, float]:
     """Estimate the time of each cell's jobs, in seconds, by cell id."""
+    return _seconds_by_cell(plan, jobs(plan))
+
+
+def estimated_training_seconds(plan: Plan) -> float:
+    """Estimate the time of all trainings and learning-rate trials, in seconds."""
+    return sum(_seconds_by_cell(plan, (job for job in jobs(plan) if _is_training(job))).values())
+
+
+def _seconds_by_cell(plan: Plan, counted: Iterable[Job]) -> dict[str, float]:
     by_id = {p.cell.cell_id: p for p in plan.cells}
     found = dict.fromkeys(by_id, 0.0)
-    for job in jobs(plan):
+    for job in counted:
         found[job.cell.cell_id] += estimated_job_seconds(job, by_id[job.cell.cell_id], plan)
     return found
+
+
+def _is_training(job: Job) -> bool:
+    return catalog.load("metrics", job.metric).REPEAT in ("seed", "trial")
 
 
 def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Mapping[str, Pilot] = NO_PILOTS) -> float:
@@ -214,8 +234,10 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
         JOB_OVERHEAD_S["cpu" if job.metric in COUNTED_METRICS else work.device],
     )
     repeat: str = catalog.load("metrics", job.metric).REPEAT
-    if repeat in ("seed", "trial"):
-        return overhead_s + _training_flops(planned, plan) / nominal_flops_per_s(work.device, base_recipe(planned.cell, plan).precision)
+    if _is_training(job):
+        recipe = job.recipe or base_recipe(planned.cell, plan)
+        precision = "fp32" if recipe.precision == AUTO else recipe.precision
+        return overhead_s + _training_flops(planned, recipe) / nominal_flops_per_s(work.device, precision)
     if job.group:
         burst_s = step_s * (job.num_calls + uncounted_calls(work.device, step_s))
         warm_s = MEMBER_OVERHEAD_S[work.device] + _compile_seconds(job, repeat) + _warm_seconds(step_s, plan.settings.sample_s)
@@ -381,18 +403,22 @@ def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
     return found
 
 
-def _trial_jobs(plan: Plan, metrics: Sequence[str]) -> list[Job]:
+def _trial_jobs(plan: Plan, metrics: Sequence[str], search: Search) -> list[Job]:
     found: dict[RecordKey, Job] = {}
-    for metric, number, cell in itertools.product(metrics, range(plan.settings.lr_trials), _trained_cells(plan)):
-        job = Job(cell=cell, metric=metric, repeat=number, settings=plan.settings, recipe=trial_recipes(cell, plan)[number])
-        found.setdefault(job.key, job)
+    cells = _trained_cells(plan)
+    by_number = itertools.zip_longest(*(search.of(cell).trials for cell in cells))
+    for metric, (number, recipes) in itertools.product(metrics, enumerate(by_number)):
+        for cell, recipe in zip(cells, recipes, strict=True):
+            if recipe is not None:
+                job = Job(cell=cell, metric=metric, repeat=number, settings=plan.settings, recipe=recipe)
+                found.setdefault(job.key, job)
     return list(found.values())
 
 
-def _training_jobs(plan: Plan, metrics: Sequence[str], records: Sequence[Record] | None) -> list[Job]:
+def _training_jobs(plan: Plan, metrics: Sequence[str], search: Search | None) -> list[Job]:
     found: dict[RecordKey, Job] = {}
     cells = _trained_cells(plan)
-    recipes = [base_recipe(cell, plan) if records is None else recipe_of(cell, plan, records) for cell in cells]
+    recipes = [search.of(cell).recipe if search else base_recipe(cell, plan) for cell in cells]
     for seed, metric, (cell, recipe) in itertools.product(range(plan.settings.seeds), metrics, zip(cells, recipes, strict=True)):
         if recipe is not None:
             job = Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=recipe)
@@ -410,7 +436,7 @@ def _step_flops(planned: PlannedCell) -> int:
     return planned.sizing.cost.flops().at(n) * work.batch_size * factor
 
 
-def _training_flops(planned: PlannedCell, plan: Plan) -> float:
+def _training_flops(planned: PlannedCell, recipe: Recipe) -> float:
     task = info_of(planned.cell.workload.task)
     n = planned.cell.model.shape.seq_len
-    return float(planned.sizing.cost.train_flops().at(n) * task.num_train * base_recipe(planned.cell, plan).epochs)
+    return float(planned.sizing.cost.train_flops().at(n) * task.num_train * recipe.epochs)

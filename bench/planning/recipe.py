@@ -10,7 +10,19 @@ from typing import Any
 
 from bench import catalog
 from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SIZE
-from bench.spec import AUGMENTATIONS, DISTILLATIONS, NO_TEACHER, PRECISIONS, SCHEDULES, TEACHERS, OptionValue, Recipe, RequestError
+from bench.spec import (
+    AUGMENTATIONS,
+    AUTO,
+    DISTILLATIONS,
+    NO_TEACHER,
+    PRECISIONS,
+    SCHEDULES,
+    TEACHERS,
+    TRAINING_ENGINES,
+    OptionValue,
+    Recipe,
+    RequestError,
+)
 from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
 from models.layers.options import Option, option_text, read_options
@@ -37,6 +49,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "distillation": {"words": DISTILLATIONS},
     "distillation_weight": {"high": 1},
     "teacher_epochs": {"low": 1, "high": MAX_EPOCHS},
+    "engine": {"words": TRAINING_ENGINES},
 }
 OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **BOUNDS.get(f.name, {})) for f in dataclasses.fields(Recipe))
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)
@@ -68,6 +81,22 @@ def check_fits(recipe: Recipe, task: str) -> None:
         raise RequestError(
             f"teacher={recipe.teacher} needs images of one class each; task {task} has none", f"write teacher={NO_TEACHER} in --recipe"
         )
+
+
+def check_device(recipe: Recipe, device: str) -> None:
+    """Raise RequestError if a device cannot compute as a recipe asks."""
+    engine, precision = recipe.engine, recipe.precision
+    if precision == "tf32" and device != "cuda":
+        raise RequestError(
+            f"precision=tf32 needs a CUDA device, and the device is {device}", "try --recipe precision=fp32, or precision=bf16-autocast"
+        )
+    if engine == "onednn" and device != "cpu":
+        raise RequestError(f"engine=onednn needs a CPU, and the device is {device}", "try --recipe engine=eager, or engine=auto")
+    if engine == "onednn" and precision not in ("fp32", AUTO):
+        raise RequestError(f"engine=onednn trains in fp32, not in {precision}", "try --recipe engine=onednn, or engine=auto")
+    if recipe.compile and (engine != "eager" or precision == AUTO):
+        asked = f"engine={engine}" if engine != "eager" else f"precision={precision}"
+        raise RequestError(f"compile=true runs the steps by torch.compile, so {asked} has no effect", "leave one of them out of --recipe")
 
 
 def check_recipe(recipe: Recipe) -> None:

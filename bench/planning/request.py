@@ -136,6 +136,7 @@ NEEDS = {
     "--recipe": TRAINING,
     "--lr-trials": TRAINING,
     "--accuracy-seq": TRAINING,
+    "--decay-trials": Need(what="--lr-trials", holds=lambda request: "tuning" in request.metrics, hint="add --lr-trials 5"),
 }
 """Flags without effect unless the request has something else, by name.
 

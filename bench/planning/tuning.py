@@ -1,62 +1,191 @@
-"""Tune learning rates fairly across models.
+"""Search learning rates and weight decays fairly across models.
 
-Every model gets the same number of trials, from the same distribution of learning rates. Validation data choose the best.
-Imports no torch.
+Every model makes the same number of trials on validation data, each with a fifth of the epochs. First all try the same values around the recipe's.
+As long as one model's best value lies at an end of the values that it tried, every model makes another trial: beyond the end, or between its best
+value and the better neighbour. Imports no torch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import random
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from bench.spec import MEASURED, Cell, Plan, Recipe, Record, base_recipe, training_id
+from bench.spec import MEASURED, Cell, Plan, Recipe, Record, base_recipe, is_trained, training_id
 
-TUNING = "tuning"
-LEARNING_RATE_SPREAD = 8.0
-"""Trials span this factor below and above the recipe's learning rate."""
+ACCURACY, TUNING = "accuracy", "tuning"
+MIN_TRIALS, MAX_TRIALS = 3, 15
+"""The fewest values of which one lies inside, and the most: a range of 128 times below and above the recipe's learning rate."""
+MAX_WIDENING = 2
+"""Trials of one setting, at most, over those asked for."""
+EPOCHS_PER_TRIAL_EPOCH = 5
+STEPS = {"learning_rate": 2.0, "weight_decay": 4.0}
+"""Ratio of neighbouring values at first, by setting of the recipe."""
+FAILED = -math.inf
+"""Score of a trial that diverged or failed otherwise."""
 TRIAL_SEED_OFFSET = 1_000_000
 """Offset of the one seed that all trials share.
 
-Trials therefore differ only in their learning rate. The seeds of reported figures are smaller, so the winner is trained anew.
+Trials therefore differ only in what they try. The seeds of reported figures are smaller, so the winner is trained anew.
 """
 
 
-def trial_recipes(cell: Cell, plan: Plan) -> tuple[Recipe, ...]:
-    """Return the recipes that a cell's model tries.
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Trials of one model and their outcome, as far as they are known.
 
-    Learning rates are log-uniform around the base recipe's rate, with one trial in each of `lr_trials` equal parts of the range.
+    `trials`: the recipes to try, in order; more may follow.
+    `scores`: their validation scores; FAILED for a trial that diverged or failed otherwise, None for one that is missing.
+    `recipe`: for the reported figures; None if trials are missing, or if every trial failed.
     """
-    num, recipe = plan.settings.lr_trials, base_recipe(cell, plan)
-    if not num:
-        return ()
-    draw = random.Random(f"learning rates/{plan.settings.seed}")
-    low, ratio = recipe.learning_rate / LEARNING_RATE_SPREAD, LEARNING_RATE_SPREAD**2
-    rates = [low * ratio ** ((part + draw.random()) / num) for part in range(num)]
-    return tuple(dataclasses.replace(recipe, learning_rate=float(f"{rate:.4g}")) for rate in rates)
+
+    trials: tuple[Recipe, ...] = ()
+    scores: tuple[float | None, ...] = ()
+    recipe: Recipe | None = None
 
 
-def trial_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
-    """Return the subject ids of trials, in the order of `trial_recipes`."""
-    return tuple(training_id(cell, recipe) for recipe in trial_recipes(cell, plan))
+class Search:
+    """The search of a plan, as far as its records reach.
 
+    The models of one task are searched together. Without trials, every model has its own recipe or the plan's.
 
-def recipe_of(cell: Cell, plan: Plan, records: Sequence[Record]) -> Recipe | None:
-    """Return the recipe for the cell's reported figures.
-
-    It is the base recipe or, with trials, the recipe of the best trial; the lowest learning rate wins a tie.
-    None if a trial has no outcome yet, or if every trial failed.
+    `records`: None for the trials to expect, as if the recipe's values won.
     """
-    recipes = trial_recipes(cell, plan)
-    if not recipes:
-        return base_recipe(cell, plan)
-    outcomes = {(r.subject_id, r.repeat): r.outcome for r in records if r.metric == TUNING}
-    trials = [outcomes.get((training_id(cell, recipe), number)) for number, recipe in enumerate(recipes)]
-    if any(outcome is None for outcome in trials):
-        return None
-    scored = [
-        (float(outcome.values["validation"]), -number)
-        for number, outcome in enumerate(trials)
-        if outcome is not None and outcome.status == MEASURED
-    ]
-    return recipes[-max(scored)[1]] if scored else None
+
+    def __init__(self, plan: Plan, records: Iterable[Record] | None) -> None:
+        self._plan, self._is_expected = plan, records is None
+        scores = {record.subject_id: _score(record) for record in records or () if record.metric == TUNING}
+        models: dict[str, dict[str, _Model]] = {}
+        for cell in (planned.cell for planned in plan.cells if plan.settings.lr_trials and is_trained(planned.cell, plan)):
+            models.setdefault(cell.workload.task, {}).setdefault(self._id(cell), _Model(cell, base_recipe(cell, plan), scores))
+        self._tuned = {name: tuned for group in models.values() for name, tuned in self._search(group).items()}
+
+    def of(self, cell: Cell) -> Tuned:
+        """Return the trials and the choice of a cell's model."""
+        return self._tuned.get(self._id(cell)) or Tuned(recipe=base_recipe(cell, self._plan))
+
+    def trial_ids(self, cell: Cell) -> tuple[str, ...]:
+        """Return the subject ids of a cell's trials, in order."""
+        return tuple(training_id(cell, recipe) for recipe in self.of(cell).trials)
+
+    def _search(self, models: Mapping[str, _Model]) -> dict[str, Tuned]:
+        """Search the models of one task, setting by setting."""
+        settings = self._plan.settings
+        nums = {"learning_rate": settings.lr_trials, "weight_decay": settings.decay_trials}
+        is_over = all(_is_searched(list(models.values()), setting, num) or self._is_expected for setting, num in nums.items() if num)
+        return {name: model.tuned(is_over) for name, model in models.items()}
+
+    def _id(self, cell: Cell) -> str:
+        return training_id(cell, base_recipe(cell, self._plan)) if self._plan.settings.lr_trials else ""
+
+
+class _Model:
+    """The trials of one model; those of one setting at a time."""
+
+    def __init__(self, cell: Cell, base: Recipe, scores: Mapping[str, float]) -> None:
+        self.base, self.trials = base, list[Recipe]()
+        self._cell, self._all_scores = cell, scores
+        self._best = dataclasses.replace(base, epochs=math.ceil(base.epochs / EPOCHS_PER_TRIAL_EPOCH))
+
+    def begin(self, setting: str, num: int) -> None:
+        """Try `num` values of a setting around the recipe's."""
+        self.setting, self.values = setting, list[float]()
+        for place in range(num):
+            self.add(_rounded(getattr(self.base, setting) * STEPS[setting] ** (place - num // 2)))
+
+    def add(self, value: float) -> None:
+        self.values.append(value)
+        if (recipe := self._recipe(value)) not in self.trials:
+            self.trials.append(recipe)
+
+    def scores(self) -> dict[float, float] | None:
+        """Return the score of each value; None if one is missing."""
+        found = {value: self._score(self._recipe(value)) for value in self.values}
+        scored = {value: score for value, score in found.items() if score is not None}
+        return scored if len(scored) == len(found) else None
+
+    def choose(self, scores: Mapping[float, float]) -> None:
+        """Keep the best value for the settings still to be tried."""
+        self._best = self._recipe(_best(scores))
+
+    def tuned(self, is_over: bool) -> Tuned:
+        """Return the trials and, if all are scored, the best one's recipe with all epochs."""
+        scores = [self._score(recipe) for recipe in self.trials]
+        is_trained = is_over and self._score(self._best) not in (None, FAILED)
+        recipe = dataclasses.replace(self._best, epochs=self.base.epochs) if is_trained else None
+        return Tuned(trials=tuple(self.trials), scores=tuple(scores), recipe=recipe)
+
+    def _score(self, recipe: Recipe) -> float | None:
+        return self._all_scores.get(training_id(self._cell, recipe))
+
+    def _recipe(self, value: float) -> Recipe:
+        changes: dict[str, Any] = {self.setting: value}
+        return dataclasses.replace(self._best, **changes)
+
+
+def trainings_of(plan: Plan, records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the measured trainings behind each cell's accuracy, by seed.
+
+    The keys are cell ids. A cell that was not trained has none.
+    """
+    kept = [record for record in records if record.metric in (TUNING, ACCURACY)]
+    by_subject: dict[str, list[Record]] = {}
+    for record in sorted(kept, key=lambda record: record.repeat):
+        if record.metric == ACCURACY and record.outcome.status == MEASURED:
+            by_subject.setdefault(record.subject_id, []).append(record)
+    search, found = Search(plan, kept), {}
+    for cell in (planned.cell for planned in plan.cells):
+        recipe = search.of(cell).recipe if by_subject else None
+        found[cell.cell_id] = by_subject.get(training_id(cell, recipe), []) if recipe else []
+    return found
+
+
+def next_value(scores: Mapping[float, float], step: float) -> float:
+    """Return the value to try next, from the scores of those tried.
+
+    Beyond the end at which the best one lies; otherwise midway, by ratio, between the best and the better of its neighbours.
+    """
+    values, best = sorted(scores), _best(scores)
+    place = values.index(best)
+    if place == 0:
+        return _rounded(best / step)
+    if place == len(values) - 1:
+        return _rounded(best * step)
+    neighbour = max(values[place - 1], values[place + 1], key=lambda value: scores[value])
+    return _rounded(math.sqrt(best * neighbour))
+
+
+def is_at_end(scores: Mapping[float, float]) -> bool:
+    """Return whether the best value is the lowest or the highest one tried."""
+    return _best(scores) in (min(scores), max(scores))
+
+
+def _is_searched(models: Sequence[_Model], setting: str, num: int) -> bool:
+    """Add the trials of one setting; return whether all have a score."""
+    for model in models:
+        model.begin(setting, num)
+    while all(found := [model.scores() for model in models]):
+        scores = [score for score in found if score]
+        if len(models[0].values) >= MAX_WIDENING * num or not any(map(is_at_end, scores)):
+            for model, score in zip(models, scores, strict=True):
+                model.choose(score)
+            return True
+        for model, score in zip(models, scores, strict=True):
+            model.add(next_value(score, STEPS[setting]))
+    return False
+
+
+def _best(scores: Mapping[float, float]) -> float:
+    """Return the value with the best score; of equals, the lowest."""
+    return max(scores, key=lambda value: (scores[value], -value))
+
+
+def _score(record: Record) -> float:
+    return float(record.outcome.values["validation"]) if record.outcome.status == MEASURED else FAILED
+
+
+def _rounded(value: float) -> float:
+    """Round to four digits, so that names and ids are the same everywhere."""
+    return float(f"{value:.4g}")

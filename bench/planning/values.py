@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -77,6 +77,8 @@ def with_fields(kind: type, *names: str) -> Callable[[Callable[..., Any]], Calla
 
     `kind`: a dataclass with annotated fields; a field `typed` receives the names of the flags that were typed.
     `names`: the fields that become flags; default all.
+
+    A command that also takes `context: typer.Context` receives the parsed command line.
     """
     fields = dataclasses.fields(kind)
     tracks_typed = TYPED in (f.name for f in fields)
@@ -86,24 +88,36 @@ def with_fields(kind: type, *names: str) -> Callable[[Callable[..., Any]], Calla
         own = dict(inspect.signature(command, eval_str=True).parameters)
         (holder,) = (name for name, parameter in own.items() if parameter.annotation is kind)
         del own[holder]
+        takes_context = "context" in own
 
         @functools.wraps(command)
         def wrapper(**given: Any) -> Any:
             held = {f.name: given.pop(f.name) for f in chosen}
             if tracks_typed:
-                held[TYPED] = typed_flags(given.pop("context")) & held.keys()
+                held[TYPED] = typed_flags(given["context"] if takes_context else given.pop("context")) & held.keys()
             return command(**{holder: kind(**held)}, **given)
 
         keyword = inspect.Parameter.KEYWORD_ONLY
         shared = [inspect.Parameter(f.name, keyword, default=f.default, annotation=_hints(kind)[f.name]) for f in chosen]
         taken = [p.replace(kind=keyword, annotation=_as_typer_takes_it(p.annotation)) for p in (*shared, *own.values())]
-        if tracks_typed:
+        if tracks_typed and not takes_context:
             taken.append(inspect.Parameter("context", keyword, annotation=typer.Context))
         wrapper.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {p.name: p.annotation for p in taken}
         return wrapper
 
     return decorate
+
+
+def refuse_others(context: Any, allowed: Collection[str], message: str) -> None:
+    """Raise RequestError for a typed flag that is not allowed.
+
+    `allowed`: names of parameters.
+    `message`: what follows the flag's name.
+    """
+    for parameter in context.command.params:
+        if parameter.name in typed_flags(context) - {*allowed}:
+            raise RequestError(f"{parameter.opts[0]} {message}", f"leave {parameter.opts[0]} out")
 
 
 def typed_flags(context: Any) -> frozenset[str]:

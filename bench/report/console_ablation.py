@@ -64,9 +64,7 @@ def _is_quality(effect: Effect) -> bool:
 
 def _rank(effect: Effect) -> tuple[int, float]:
     """Rank effects by measure, the first quality first, then by their size."""
-    value = effect.estimate.estimate
-    size = max(value, 1 / value) if effect.measure.is_ratio and value > 0 else abs(value)
-    return list(MEASURES).index(effect.measure.name), -size
+    return list(MEASURES).index(effect.measure.name), -effect.size
 
 
 def _commonest_caveat(effects: Sequence[Effect]) -> str:

@@ -12,7 +12,8 @@ from models.layers.cost import FLOPS_PER_MAC
 def description(planned: PlannedCell) -> dict[str, Any]:
     """Return a model's sizes, parameters and FLOPs as JSON data.
 
-    FLOPs are forward FLOPs of one sample at this sequence length n. `quadratic_equals_linear_at`: the n at which the two terms are equal, by scope.
+    FLOPs are forward FLOPs of one sample at this sequence length n. `fft_flops`: those of FFTs, if there are some; they are not in `flops`.
+    `quadratic_equals_linear_at`: the n at which the two terms are equal, by scope.
     Values unknown for third-party models are None.
     """
     model, sizing = planned.cell.model, planned.sizing
@@ -28,6 +29,7 @@ def description(planned: PlannedCell) -> dict[str, Any]:
         "budget": sizing.budget,
         "budget_error": sizing.budget_error,
         "flops": flops.at(n),
+        **({"fft_flops": cost.fft_flops()} if cost.fft_flops() else {}),
         "flops_by_degree": None if sizing.is_counted else {str(i): flops.degree(i) * n**i for i in range(3)},
         "terms": [{"name": t.name, "params": t.params.at(n), "flops": FLOPS_PER_MAC * t.macs.at(n)} for t in cost.terms],
         "quadratic_equals_linear_at": None

@@ -35,6 +35,8 @@ MEASURES = {
     "train_flops": "training FLOPs",
     "loop_of_bound": "loop / bare steps",
     "loop_over_plain": "loop / plain loop",
+    "loop_over_timm": "loop / timm's loop",
+    "training_mfu": "MFU of the loop",
     "mfu": "MFU",
     "roofline_share": "share of the roofline",
     "energy_j": "energy (J)",
@@ -49,7 +51,7 @@ BOUNDS = {
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
     "energy_j": ("energy_low_j", "energy_high_j"),
 }
-FRACTIONS = ("flops_quadratic_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "roofline_share")
+FRACTIONS = ("flops_quadratic_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "training_mfu", "roofline_share")
 """Columns that start on a linear axis; all others start logarithmic."""
 DIMENSIONS = {
     "label": "model",

@@ -1,4 +1,4 @@
-"""List every ablation with its latest run and that run's verdicts."""
+"""Find the runs of ablations, and list the latest that answers each, with its verdicts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import catalog
-from bench.running.store import read_json
-from bench.spec import PLAN
+from bench.running.store import read_json, superseded
+from bench.spec import PLAN, RequestError
 
 RESULTS, REPORTS = Path("results"), Path("reports")
 VERDICTS = "verdicts.json"
@@ -18,9 +18,9 @@ COST = "Cost:"
 
 
 def listing() -> list[dict[str, Any]]:
-    """Return every ablation with its question, cost and latest run.
+    """Return every ablation with its question, cost and best run.
 
-    Each entry has `name`, `question`, `cost` and `last`: the latest run below results/ with its verdict counts, or None.
+    Each entry has `name`, `question`, `cost` and `last`: the latest run below results/ that answers it, with its verdict counts, or None.
     """
     last = _last_results()
     return [
@@ -38,26 +38,45 @@ def cost_of(name: str) -> str:
     return " ".join(found[0].removeprefix(COST).split()) if found else ""
 
 
+def full_runs_of(name: str) -> list[Path]:
+    """Return the folders of a question's full runs below results/, newest first.
+
+    Raises RequestError if there is none.
+    """
+    found = {folder: data for folder in RESULTS.glob("*") if (data := _plan_data(folder / PLAN))}
+    full = [folder for folder, data in found.items() if data["name"] == name and not data["settings"]["quick"]]
+    if not full:
+        raise RequestError(f"no full run of {name} below {RESULTS}/", f"measure it first: bench ablate {name}")
+    return sorted(full, key=lambda folder: str(found[folder]["created"]), reverse=True)
+
+
 def _last_results() -> dict[str, str]:
-    """Return the latest run of each plan, by plan name.
+    """Return the run of each plan that answers it best, by plan name.
 
-    The text is the run's folder, then the report's verdict counts, if any. A run of all parts takes precedence over newer partial runs.
+    The text is the run's folder, then the report's verdict counts, if any.
     """
-    runs = {folder: found for folder in sorted(RESULTS.glob("*")) if (found := _name_and_rank(folder / PLAN))}
-    latest = {name: folder for folder, (name, _) in sorted(runs.items(), key=lambda item: item[1][1])}
-    return {
-        name: ": ".join(filter(None, (str(folder), _verdict_counts(REPORTS / folder.name / VERDICTS)))) for name, folder in latest.items()
-    }
+    runs = [found for folder in sorted(RESULTS.glob("*")) if (found := _run(folder))]
+    return {name: text for name, _, text in sorted(runs, key=lambda run: run[1])}
 
 
-def _name_and_rank(path: Path) -> tuple[str, tuple[bool, str]] | None:
-    """Return a plan's name and sort rank, or None if unreadable.
+def _run(folder: Path) -> tuple[str, tuple[bool, bool, bool, str], str] | None:
+    """Return a run's plan name, its rank and its text; None without a readable plan.
 
-    A run of all parts ranks above a partial one (`--part`); otherwise, newer runs rank higher.
+    Runs of all parts (without `--part`) rank highest, then those that no later one supersedes, then those with verdicts, then newer ones.
     """
+    data = _plan_data(folder / PLAN)
+    if data is None:
+        return None
+    counts = _verdict_counts(REPORTS / folder.name / VERDICTS)
+    rank = (" --part " not in data["command"], not superseded(folder), bool(counts), str(data["created"]))
+    return str(data["name"]), rank, ": ".join(filter(None, (str(folder), counts)))
+
+
+def _plan_data(path: Path) -> dict[str, Any] | None:
+    """Return the fields of a stored plan, or None if unreadable."""
     try:
         data: Any = read_json(path)
-        return str(data["name"]), (" --part " not in data["command"], str(data["created"]))
+        return {key: data[key] for key in ("name", "command", "created", "settings")}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

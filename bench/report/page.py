@@ -31,6 +31,7 @@ from bench.report.sections import winners
 from bench.report.sections.ablation import PREDICTIONS_CAPTION, TARGETS_CAPTION, effect_blocks
 from bench.report.sections.answer import answer_sentences, question_of
 from bench.report.sections.curve_fits import fits_blocks
+from bench.report.sections.equal_budget import equal_budget_blocks
 from bench.report.sections.growth import growth_blocks
 from bench.report.sections.method import counters, how_numbers_were_made, machine_and_software, reproduction
 from bench.report.sections.pairs import pair_blocks
@@ -38,6 +39,7 @@ from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
 from bench.report.sections.roofline import limit_blocks
 from bench.report.sections.saturation import saturation_blocks
+from bench.report.sections.search import search_blocks
 from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import claim_lines
 
@@ -49,7 +51,8 @@ VECTORS = {"avx512": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"}
 CLAIMS_CAPTION = (
     "Each claim was written before it was tested, with the results that would support or refute it (see verdicts.json). Undecided means that the "
     "data cannot say. Explicit attention stores the n x n scores; fused attention is torch's choice of kernel. Each verdict comes from one "
-    "condition, chosen by rule and not by outcome: inference, eager, fixed batch."
+    "condition, chosen by rule and not by outcome: inference, eager, fixed batch. A claim about speed allows for the lengths of its condition only, "
+    "so it may decide a ratio that is open among all ratios of this page."
 )
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
 
@@ -69,13 +72,13 @@ def build_document(study: Study, *, every_figure: bool = False) -> Document:
 
 def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
     """Return the visible sections, then the folded ones that have anything to show."""
-    rows = explorer_data(study.frame)
+    rows, figures = explorer_data(study.frame), tuple(draw_figures(study))
     visible = {
         "Answer": (Bullets(items=answer_sentences(study)),),
         "Fastest at each n" if winners.axis_of(study) == "n" else "Fastest at each budget": ()
         if study.prediction_verdicts
         else winners.strip_blocks(study),
-        "Figures": tuple(draw_figures(study)),
+        "Figures": figures,
         "Explore": (ExplorerBlock(data=rows),) if rows else (),
     }
     folded = {
@@ -89,6 +92,8 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
         "Where the n² terms are": where_quadratic(study),
         "Saturation": saturation_blocks(study),
         "Distance from the device's limits": limit_blocks(study),
+        "Accuracy at equal epochs, training FLOPs and time": equal_budget_blocks(study, drawn={figure.name for figure in figures}),
+        "Learning-rate search": search_blocks(study),
         "Fitted curves": fits_blocks(study.records, study.plan),
         "Learned weights": weights_blocks(study.records, study.plan, every_figure=every_figure),
         "Skipped, failed and unstable": _problems(study),
@@ -144,7 +149,7 @@ def _claims(study: Study) -> tuple[Block, ...]:
         blocks += [Claims(items=claim_lines(study.prediction_verdicts)), Paragraph(text=f"{PREDICTIONS_CAPTION}{targets}")]
     if not study.prediction_verdicts or any(verdict.decided for verdict in study.verdicts):
         absent = claim_lines([verdict for verdict in study.verdicts if lacks_data(verdict, study.frame)])
-        others = [other for verdict in study.verdicts for other in verdict.others]
+        others = [other for verdict in study.verdicts for other in verdict.others if not lacks_data(other, study.frame)]
         present = claim_lines([verdict for verdict in study.verdicts if not lacks_data(verdict, study.frame)])
         blocks += [Claims(items=present), Paragraph(text=CLAIMS_CAPTION)] if present else []
         needs = "1 claim needs" if len(absent) == 1 else f"{len(absent)} claims need"

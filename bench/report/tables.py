@@ -91,6 +91,11 @@ def _accuracy(row: Row) -> str:
     return numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
 
 
+def _fft_flops(row: Row) -> str:
+    """Return the FLOPs of FFTs; "" where there are none, so that a run without FFTs has no such column."""
+    return numbers.count(row["fft_flops"]) if row["fft_flops"] > 0 else ""
+
+
 def _energy(row: Row) -> str:
     return f"{numbers.significant(row['energy_j'])} J" if pandas.notna(row["energy_j"]) else ""
 
@@ -132,6 +137,7 @@ def _ratio(name: str) -> Callable[[Row], str]:
 
 
 MODEL = plain("label", "model")
+VARIANT = plain("variant")
 LENGTH = number("seq_len", "n", numbers.whole)
 BUDGET = number("budget", "budget", numbers.count)
 PARAMS = number("params", "params", numbers.exact)
@@ -154,6 +160,7 @@ SHAPE = (
 COST = (
     *(FLOPS, number("flops_quadratic_share", "in n^2", numbers.percent)),
     number("flops_train", "FLOPs with backward", numbers.count),
+    Column(header="FFT FLOPs", text=_fft_flops, key="fft_flops"),
     *(LATENCY, RATIO, number("latency_p90_ms", "p90", numbers.duration), number("device_latency_ms", "device time", numbers.duration)),
     *(number("throughput_per_s", "samples/s", numbers.count), number("mfu", "MFU", numbers.percent), MEMORY),
     Column(header="energy", text=_energy, key="energy_j"),
@@ -172,6 +179,9 @@ TRAINING_SPEED = (
     Column(header="loop / bare steps", text=_ratio("loop_of_bound"), key="loop_of_bound"),
     number("plain_images_per_s", "plain loop, items/s", numbers.count),
     Column(header="loop / plain loop", text=_ratio("loop_over_plain"), key="loop_over_plain"),
+    number("timm_images_per_s", "timm's loop, items/s", numbers.count),
+    Column(header="loop / timm's loop", text=_ratio("loop_over_timm"), key="loop_over_timm"),
+    number("training_mfu", "MFU of the loop", numbers.percent),
 )
 
 
@@ -181,7 +191,7 @@ def rows_table(frame: pandas.DataFrame) -> Table:
     The caption has the workload values that all cells share.
     """
     columns = (
-        *(MODEL, LENGTH, *_size_columns(frame), *work_columns(frame), PARAMS),
+        *(MODEL, VARIANT, LENGTH, *_size_columns(frame), *work_columns(frame), PARAMS),
         *(*COST, *TRAINING, *TRAINING_SPEED, *SHAPE, number("num_rounds", "rounds", numbers.whole)),
         *(STATUS, plain("cell_id")),
     )
@@ -220,7 +230,7 @@ def _ratio_column(frame: pandas.DataFrame) -> Column:
 
 def failure_table(frame: pandas.DataFrame) -> Table:
     """Return the status and reason of each failed cell."""
-    return table(frame, (MODEL, LENGTH, BUDGET, *work_columns(frame), STATUS, plain("reason")), keep=("model", "n", "status"))
+    return table(frame, (MODEL, VARIANT, LENGTH, BUDGET, *work_columns(frame), STATUS, plain("reason")), keep=("model", "n", "status"))
 
 
 def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
@@ -230,7 +240,7 @@ def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
     """
     width = Column(header="interval", text=lambda row: _relative_width(row["latency_low_ms"], row["latency_high_ms"]))
     because = Column(header="because", text=_unstable_because, numeric=False)
-    columns = (MODEL, LENGTH, *_size_columns(frame), *(_work(key) for key in keys), LATENCY, width, because)
+    columns = (MODEL, VARIANT, LENGTH, *_size_columns(frame), *(_work(key) for key in keys), LATENCY, width, because)
     return table(frame, columns, keep=("model", "n"))
 
 

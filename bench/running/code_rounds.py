@@ -28,7 +28,7 @@ def measure_code(run: CodeRun, codes: Sequence[RevisionCode], path: Path, stop: 
     """Measure the plan with both revisions and return the run.
 
     The run is written to `path` after each pilot and after each round of a cell. A KeyboardInterrupt ends it at once; `stop` ends it
-    after the current round of a cell. Both mark it as interrupted.
+    after the current round of a cell, and is closing then. Both mark it as interrupted.
     """
     write_json(path, to_json(dataclasses.replace(run, interrupted=True)))
     found, complete = run, False
@@ -37,6 +37,7 @@ def measure_code(run: CodeRun, codes: Sequence[RevisionCode], path: Path, stop: 
             write_json(path, to_json(dataclasses.replace(found, interrupted=not complete)))
             if stop.requested:
                 break
+        stop.closing = True
     except KeyboardInterrupt:
         pass
     return dataclasses.replace(found, interrupted=not complete)

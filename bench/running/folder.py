@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.files import TEMPORARY, write_json
-from bench.measure.hosts import AT_END, AT_START, disagreements
-from bench.planning.jobs import is_complete
+from bench.measure.hosts import AT_END, AT_START, CONTINUED_ON, HOST_FACTS, disagreements
+from bench.planning.jobs import depends_on_host, is_complete
 from bench.planning.request import trains
 from bench.progress import tell
 from bench.running.store import (
@@ -122,6 +122,7 @@ def writing_to(
         _require_same_run(folder, plan, facts)  # check again: the lock now keeps other processes from changing it
         if _is_new(folder):
             start_run(folder, plan, facts)
+        _note_host(folder, facts)
         if writer.num_corrupt:
             tell(f"moved {writer.num_corrupt} corrupt lines to {CORRUPT}")
         yield writer
@@ -148,6 +149,14 @@ def ceilings_noted(folder: Path, measure: Callable[[], Any]) -> Iterator[None]:
     _note(folder, {AT_END: measure()})
 
 
+def _note_host(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Note each further environment that continues the run."""
+    noted = read_environment(folder)
+    own, hosts = {key: facts.get(key) for key in HOST_FACTS}, noted.get(CONTINUED_ON, [])
+    if own not in ({key: noted.get(key) for key in HOST_FACTS}, *hosts):
+        _note(folder, {CONTINUED_ON: [*hosts, own]})
+
+
 def _note(folder: Path, facts: Mapping[str, Any]) -> None:
     write_json(folder / ENVIRONMENT, {**read_environment(folder), **facts})
 
@@ -172,7 +181,8 @@ def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> Non
     _require_plan(folder, plan)
     if _is_new(folder):
         return
-    for key, (then, now) in disagreements(read_environment(folder), facts, trained=trains(plan)).items():
+    pairs = disagreements(read_environment(folder), facts, trained=trains(plan), timed=depends_on_host(plan))
+    for key, (then, now) in pairs.items():
         raise RequestError(
             f"{folder} was measured with another {key}: {then!r} then, {now!r} now",
             f"their records must not be mixed; measure into a new folder: bench run --plan {shlex.quote(str(folder))} --out NEW",

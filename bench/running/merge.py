@@ -14,6 +14,7 @@ import pandas
 
 from bench import catalog
 from bench.measure.hosts import disagreements
+from bench.planning.jobs import depends_on_host
 from bench.planning.request import trains
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
@@ -51,8 +52,13 @@ def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
 
 def _require_agreement(first: StoredRun, second: StoredRun) -> None:
     trained = trains(first.plan) or trains(second.plan)
-    pairs = [(key, *values) for key, values in disagreements(first.environment, second.environment, trained=trained).items()]
-    pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in ("quick", "lr_trials", "seed")]
+    timed = depends_on_host(first.plan) or depends_on_host(second.plan)
+    found = disagreements(first.environment, second.environment, trained=trained, timed=timed)
+    pairs = [(key, *values) for key, values in found.items()]
+    pairs += [
+        (key, getattr(first.plan.settings, key), getattr(second.plan.settings, key))
+        for key in ("quick", "lr_trials", "decay_trials", "seed")
+    ]
     if all("accuracy" in run.plan.metrics for run in (first, second)):
         pairs.append(("recipe", first.plan.recipe, second.plan.recipe))
     for key, before, after in pairs:

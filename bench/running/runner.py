@@ -16,6 +16,8 @@ from typing import Any
 
 from bench import catalog
 from bench.measure import environment
+from bench.measure.hosts import TRAINING_CODE
+from bench.measure.training_code import training_versions
 from bench.planning.jobs import (
     CORRUPTED,
     FAILED,
@@ -30,8 +32,9 @@ from bench.planning.jobs import (
     missing_jobs,
     retry_key,
 )
+from bench.planning.request import trains
 from bench.planning.timing import pilots_of
-from bench.planning.tuning import TUNING, recipe_of, trial_ids
+from bench.planning.tuning import TUNING, Search
 from bench.progress import Progress, listening, tell
 from bench.running.calibrate import needs_short_ceilings, short_ceilings
 from bench.running.executors import DEFAULT_EXECUTOR, run_batch
@@ -69,6 +72,7 @@ def execute(
     retry: Sequence[str] = (),
     stop: Stop | None = None,
     records: RunRecords | None = None,
+    checkpoints: Path | None = None,
 ) -> RunResult:
     """Measure the plan's jobs that have no record yet.
 
@@ -84,14 +88,20 @@ def execute(
     `corrupt`: unreadable lines are moved aside and their jobs run again.
 
     `records`: the folder's records, if they were read before.
+    `checkpoints`: folder for unfinished trainings, which may be large; None for one inside `folder`. Each run has a folder of its own in it.
     """
     device = plan.cells[0].cell.workload.device
     inspect = getattr(catalog.load("executors", executor), "inspect_environment", environment.inspect_environment)
     facts = inspect(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
+    if families := [p.cell.model.family for p in plan.cells if trains(plan) and is_trained(p.cell, plan)]:
+        facts = {**facts, TRAINING_CODE: training_versions(families)}
     interrupted = False
     with writing_to(folder, plan, facts, move_corrupt=CORRUPTED in retry, records=records) as writer:
         try:
-            _Execution(plan=plan, folder=folder, facts=facts, writer=writer, progress=progress, stop=stop).run(executor, retry)
+            own = checkpoints / folder.name if checkpoints else folder / SCRATCH
+            _Execution(plan=plan, folder=folder, facts=facts, writer=writer, progress=progress, stop=stop, checkpoints=own).run(
+                executor, retry
+            )
         except KeyboardInterrupt:
             interrupted = True
         note_end(folder, executor, environment.load())
@@ -126,7 +136,8 @@ def untrainable(plan: Plan, records: Sequence[Record]) -> list[Cell]:
     """Return the cells that cannot be trained because every learning-rate trial failed."""
     tried = {record.subject_id for record in records if record.metric == TUNING}
     cells = [p.cell for p in plan.cells if is_trained(p.cell, plan)] if plan.settings.lr_trials else []
-    return [cell for cell in cells if tried >= set(trial_ids(cell, plan)) and recipe_of(cell, plan, records) is None]
+    search = Search(plan, records)
+    return [cell for cell in cells if tried >= set(search.trial_ids(cell)) and search.of(cell).recipe is None]
 
 
 def jobs_to_run(plan: Plan, folder: Path, records: RunRecords, retry: Sequence[str] = ()) -> list[Job]:
@@ -146,6 +157,7 @@ class _Execution:
     """Runs jobs and stores their outcomes in one folder.
 
     `facts`: the environment, stored with each record.
+    `checkpoints`: folder of this run's unfinished trainings.
     `_postponed`: jobs that a stop request or the time limit left unmeasured.
     """
 
@@ -155,6 +167,7 @@ class _Execution:
     writer: RecordWriter
     progress: Progress
     stop: Stop | None
+    checkpoints: Path
     _postponed: list[Job] = field(default_factory=list)
 
     def run(self, executor: str, retry: Sequence[str]) -> None:
@@ -222,7 +235,6 @@ class _Execution:
         expected to exceed the time limit.
         """
         unit: tuple[Any, ...] = ()
-        scratch = str((self.folder / SCRATCH).resolve())
         for planned in batches(queue):
             batch = tuple(job for job in planned if retry_key(job) not in not_retryable)
             for job in planned:
@@ -249,7 +261,7 @@ class _Execution:
             # each job has its own limit, so share the time left in proportion to expected durations
             shares = [seconds / total if total else 1 / len(batch) for seconds in expected]
             yield tuple(
-                dataclasses.replace(job, scratch=scratch, settings=_settings_within(left_s * share, job))
+                dataclasses.replace(job, scratch=self._scratch_of(job), settings=_settings_within(left_s * share, job))
                 for job, share in zip(batch, shares, strict=True)
             )
 
@@ -261,10 +273,13 @@ class _Execution:
             hint = f"earlier records are intact; free disk space, then: bench run --resume {self.folder}"
             raise OSError(error.errno, f"{error.strerror or error} ({hint})", str(self.folder / RECORDS)) from error
         if job.recipe is not None:  # the outcome is on disk, so the checkpoint is obsolete
-            (self.folder / SCRATCH / job.scratch_name).unlink(missing_ok=True)
+            (self.checkpoints / job.scratch_name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # missing, or holding files of an interrupted job
-                (self.folder / SCRATCH).rmdir()
+                self.checkpoints.rmdir()
         return record
+
+    def _scratch_of(self, job: Job) -> str:
+        return str((self.checkpoints if job.recipe else self.folder / SCRATCH).resolve())
 
 
 def _settings_within(left_s: float, job: Job) -> Settings:

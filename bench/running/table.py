@@ -5,7 +5,6 @@ A cell is one configuration: a model with its workload. Imports no torch.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections import defaultdict
@@ -24,7 +23,7 @@ from bench.intervals import CONTROL_LEVEL, INTERLEAVED_CONTROL_LEVEL, LEVEL
 from bench.planning.jobs import expected_jobs, shared_ids
 from bench.planning.recipe import recipe_changes
 from bench.planning.timing import COMPARE, cell_groups, home_groups
-from bench.planning.tuning import TUNING, recipe_of, trial_ids
+from bench.planning.tuning import TUNING, Search, trainings_of
 from bench.running.roofline import COLUMNS as ROOFLINE
 from bench.running.roofline import roofline_of, step_flops
 from bench.running.store import StoredRun, collector_off
@@ -41,10 +40,13 @@ MFU = "mfu"
 
 Source: Chowdhery et al., PaLM, 2022, appendix B.
 """
+TRAINING_MFU = "training_mfu"
+"""The same for the training loop, at its rate in the metric `training_speed`."""
+WITH_TRAINING_MFU = {"training_speed", "ceiling"}
 WITH_ROOFLINE = {"latency", "ceiling"}
 """The metrics needed for the roofline columns."""
 UNMEASURED = "unmeasured"
-ROWS, TIMES = "rows", "times"
+ROWS, TIMES, TRAININGS = "rows", "times", "trainings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +82,10 @@ def _all_rows(run: StoredRun) -> pd.DataFrame:
             by_subject[record.subject_id].append(record)
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
     columns += [MFU] if "latency" in run.plan.metrics else []
+    columns += [TRAINING_MFU] if set(run.plan.metrics) >= WITH_TRAINING_MFU else []
     columns += ROOFLINE if set(run.plan.metrics) >= WITH_ROOFLINE else ()
-    rows = [_row(planned, run.plan, by_subject) for planned in run.plan.cells]
+    search = Search(run.plan, run.records)
+    rows = [_row(planned, run.plan, by_subject, search) for planned in run.plan.cells]
     if "latency" in run.plan.metrics:
         ratios = _ratios(run)
         rows = [{**row, **ratios.get(row["cell_id"], {})} for row in rows]
@@ -178,10 +182,6 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     Cells that share a training share the array; models without item scores are absent. Raises RequestError if the seeds of a model were
     scored on different numbers of items, or if trainings of one task and length used different data.
     """
-    # each cell searches all records for its training, so drop unrelated records first
-    run = dataclasses.replace(run, records=tuple(r for r in run.records if r.metric in ("accuracy", TUNING)))
-    if not run.records:
-        return {}
     by_training: dict[str, SeedScores] = {}
     data_by_reading: dict[tuple[str, int, str], set[str]] = defaultdict(set)
     found = {}
@@ -211,10 +211,10 @@ def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
 
     Empty if the cell was not trained.
     """
-    recipe = recipe_of(planned.cell, run.plan, run.records)
-    subject = training_id(planned.cell, recipe) if recipe else ""
-    found = [r for r in run.records if r.subject_id == subject and r.metric == "accuracy" and r.outcome.status == MEASURED]
-    return sorted(found, key=lambda record: record.repeat)
+    if TRAININGS not in run.derived:
+        run.derived[TRAININGS] = trainings_of(run.plan, run.records)
+    found: list[Record] = run.derived[TRAININGS][planned.cell.cell_id]
+    return found
 
 
 def num_missing(run: StoredRun) -> int:
@@ -260,8 +260,8 @@ def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
     return typed
 
 
-def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
-    records = [record for subject in _subjects(planned.cell, plan, by_subject) for record in by_subject.get(subject, ())]
+def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]], search: Search) -> dict[str, Any]:
+    records = [record for subject in _subjects(planned.cell, plan, search) for record in by_subject.get(subject, ())]
     row = _identity(planned, plan)
     in_order = sorted((r for r in records if r.outcome.status == MEASURED), key=lambda r: r.repeat)
     measured = {metric: [r for r in in_order if r.metric == metric] for metric in plan.metrics}
@@ -270,6 +270,9 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
             row.update(_summary(metric, found))
     latency_ms, ceiling = row.get("latency_ms"), row.get("ceiling_flops_per_s")
     row[MFU] = None if latency_ms is None or ceiling is None else step_flops(planned) * MS_PER_S / latency_ms / ceiling
+    if ceiling is not None and row.get("loop_images_per_s") is not None:
+        item_flops = planned.sizing.cost.train_flops().at(planned.cell.model.shape.seq_len)
+        row[TRAINING_MFU] = item_flops * row["loop_images_per_s"] / ceiling
     if measured.keys() >= WITH_ROOFLINE:
         row.update(roofline_of(planned, measured["latency"], measured["ceiling"]))
     trained = is_trained(planned.cell, plan)
@@ -277,7 +280,7 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
     return {**row, **_status(records, wanted)}
 
 
-def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
+def _subjects(cell: Cell, plan: Plan, search: Search) -> tuple[str, ...]:
     """Return the subject ids of a cell's records.
 
     These are the cell, its measurements shared with other cells, its trials, and its training by the recipe that the trials chose.
@@ -285,9 +288,8 @@ def _subjects(cell: Cell, plan: Plan, by_subject: Mapping[str, Sequence[Record]]
     shared = shared_ids(cell, plan)
     if not is_trained(cell, plan):
         return tuple(dict.fromkeys((cell.cell_id, *shared)))
-    trials = trial_ids(cell, plan)
-    recipe = recipe_of(cell, plan, [record for trial in trials for record in by_subject.get(trial, ())])
-    return tuple(dict.fromkeys((cell.cell_id, *shared, *trials, *((training_id(cell, recipe),) if recipe else ()))))
+    recipe = search.of(cell).recipe
+    return tuple(dict.fromkeys((cell.cell_id, *shared, *search.trial_ids(cell), *((training_id(cell, recipe),) if recipe else ()))))
 
 
 def _summary(metric: str, records: Sequence[Record]) -> Mapping[str, Any]:

@@ -17,14 +17,18 @@ from bench.files import write_atomically
 from bench.progress import tell
 
 EVERY_S = 30.0
+SLOW_S = 0.6
+"""A save that takes longer makes the next one rarer, so that saves take at most 2 % of the time."""
 
 
 @dataclass(kw_only=True)
 class Checkpoint:
     """File that holds the state of one or several training runs.
 
-    `identity`: must match the stored one to resume. Another model, recipe, data set, seed, number of threads or torch version starts over.
-    `every_s`: seconds between two saves.
+    `identity`: must match the stored one to resume. Another model, recipe, data set, seed, training code, number of threads or torch version
+    starts over; another machine does not.
+    `every_s`: seconds between two saves; more if saving is slow.
+    `hosts`: the machines that trained, in order; this one is the last.
     `part`: name of this run, if several share the file in sequence.
     `finished`: states of the earlier runs in the file, by name.
     """
@@ -34,7 +38,9 @@ class Checkpoint:
     every_s: float = EVERY_S
     part: str = ""
     finished: Mapping[str, Any] = field(default_factory=dict)
+    hosts: list[str] = field(default_factory=list)
     _saved_at: float = field(default_factory=time.monotonic)
+    _took_s: float = 0.0
 
     def part_of(self, part: str, finished: Mapping[str, Any] | None = None) -> Checkpoint:
         """Return the same checkpoint for the run named `part`.
@@ -48,17 +54,21 @@ class Checkpoint:
 
         The file is replaced atomically. If writing fails, a message says so and training continues.
         """
-        if time.monotonic() - self._saved_at < self.every_s:
+        started = time.monotonic()
+        if started - self._saved_at < self.every_s * max(1.0, self._took_s / SLOW_S):
             return False
         own = dict(state())
-        content = {"identity": dict(self.identity), "state": {**self.finished, self.part: own} if self.part else own}
-        self._saved_at = time.monotonic()
+        state_of_all = {**self.finished, self.part: own} if self.part else own
+        content = {"identity": dict(self.identity), "hosts": self.hosts, "state": state_of_all}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, lambda temporary: _save(content, temporary))
         except OSError as error:
             tell(f"could not write a checkpoint ({error.strerror or error}); if interrupted, this training run would start over")
             return False
+        finally:
+            self._saved_at = time.monotonic()
+            self._took_s = self._saved_at - started
         return True
 
     def read(self) -> dict[str, Any] | None:
@@ -75,6 +85,8 @@ class Checkpoint:
             return None
         if not isinstance(content, dict) or content.get("identity") != dict(self.identity):
             return None
+        before: list[str] = content["hosts"]
+        self.hosts[:] = before if before[-1:] == self.hosts[-1:] else [*before, *self.hosts[-1:]]
         state: dict[str, Any] | None = content["state"].get(self.part) if self.part else content["state"]
         return state
 

@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,17 @@ from bench.spec import DIVERGED, NO_TEACHER, Recipe
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
 from bench.training.data import TrainingData
 from bench.training.decoding import decoded_sample, score
+from bench.training.execution import (
+    BF16,
+    COMPILE,
+    STEPS_PER_BURST,
+    WARM_UP_STEPS,
+    Execution,
+    candidates,
+    fastest,
+    forward_of,
+    time_bursts,
+)
 from bench.training.objective import Scores, loss, num_asked
 from bench.training.optimizer import build_optimizer, build_plateau, learning_rate_at, set_learning_rate
 from bench.training.teacher import TrainedTeacher, distillation_loss
@@ -74,6 +85,8 @@ class TrainResult:
     `train_s`: seconds of all epochs, validation included.
     `images_per_s`: items per second of training steps, in the median epoch.
     `teacher`: the teacher trained beforehand, not included in `train_s`.
+    `hosts`: the machines that trained, in order; empty without a checkpoint.
+    `executions`: how each of them computed the steps, in order.
     """
 
     epochs: tuple[Epoch, ...]
@@ -86,6 +99,8 @@ class TrainResult:
     train_s: float
     images_per_s: float
     teacher: TrainedTeacher | None = None
+    hosts: tuple[str, ...] = ()
+    executions: tuple[Execution, ...] = ()
 
 
 def train(
@@ -102,7 +117,8 @@ def train(
     """Train `model` in place, keep its best weights, and score it.
 
     `seed`: determines the order of items, dropout and augmentation. On a CPU with a fixed number of threads, the same seed and initial weights give
-    the same bits, even if the run is interrupted and resumes from its `checkpoint`.
+    the same bits, even if the run is interrupted and resumes from its `checkpoint`. Engine onednn times its products, so two runs may differ; a
+    resumed one keeps them.
     `scores_test`: whether to score the test items, once, with the best weights.
     `teacher`: required if the recipe has a teacher (`bench.training.distillation` trains it).
 
@@ -131,6 +147,8 @@ def train(
         train_s=training.elapsed_s,
         images_per_s=len(data.learned) / statistics.median(epoch.steps_s for epoch in training.epochs),
         teacher=teacher,
+        hosts=tuple(checkpoint.hosts) if checkpoint else (),
+        executions=tuple(training.executions),
     )
 
 
@@ -140,6 +158,7 @@ class Training:
     `state` holds everything needed to continue, except the teacher, which is already trained.
 
     `step`: number of optimizer steps so far.
+    `executions`: how each host computed the steps, in order; steps need `choose_execution` first.
     `message_prefix`: first words of each progress message.
     """
 
@@ -157,7 +176,9 @@ class Training:
         self.model, self.data, self.recipe, self.seed, self.device = model, data, recipe, seed, device
         self.teacher, self.message_prefix = teacher, message_prefix
         set_dropout(model, recipe.dropout, recipe.dropout_at)
-        self.forward: Callable[..., Tensor] = torch.compile(model) if recipe.compile else model
+        self.executions = list[Execution]()
+        self.execution = candidates(recipe, device)[0]
+        self.forward: Callable[..., Tensor] = model
         self.optimizer = build_optimizer(model, recipe)
         self.plateau = build_plateau(self.optimizer, recipe)
         self.items_per_step = recipe.batch_size * recipe.accumulate
@@ -174,22 +195,26 @@ class Training:
 
         Time spent writing checkpoints does not count.
         """
+        self.choose_execution(checkpoint.hosts[-1] if checkpoint and checkpoint.hosts else "")
         while not self._is_finished():
-            started = time.perf_counter()
-            self.model.train()
-            for chosen in self._order()[self.step % self.steps_per_epoch :]:
-                self.learn(chosen)
-                self._tell_progress(time.perf_counter() - started)
-                if checkpoint and self.step % self.steps_per_epoch:
-                    started += self._save(checkpoint, time.perf_counter() - started)
-            if self.device != "cpu":
-                torch.cuda.synchronize()
-            self.steps_s += time.perf_counter() - started
-            self._finish_epoch()
-            self.elapsed_s += time.perf_counter() - started
+            self.run_epoch(checkpoint)
             if checkpoint:
                 checkpoint.save_if_due(self.state)
         self.model.load_state_dict(self.best_weights)
+
+    def run_epoch(self, checkpoint: Checkpoint | None) -> None:
+        """Run the rest of the current epoch, and validate."""
+        started = time.perf_counter()
+        self.model.train()
+        for chosen in self._order()[self.step % self.steps_per_epoch :]:
+            self.learn(chosen)
+            self._tell_progress(time.perf_counter() - started)
+            if checkpoint and self.step % self.steps_per_epoch:
+                started += self._save(checkpoint, time.perf_counter() - started)
+        self._wait()
+        self.steps_s += time.perf_counter() - started
+        self._finish_epoch()
+        self.elapsed_s += time.perf_counter() - started
 
     def learn(self, chosen: Tensor) -> None:
         """Make one optimizer step on the items at `chosen`.
@@ -215,8 +240,9 @@ class Training:
         self.step += 1
 
     def score(self, examples: Any) -> Scores:
+        forward = self.forward if self.execution.engine == COMPILE else self.model  # oneDNN would time products for every new size
         with self._autocast():
-            return score(self.model, examples, self.data.reader, self.data.answers, self.forward, self.data.generation)
+            return score(self.model, examples, self.data.reader, self.data.answers, forward, self.data.generation)
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to continue exactly, as tensors and plain data."""
@@ -225,6 +251,7 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "plateau": self.plateau.state_dict() if self.plateau else {},
             "random": random_state(),
+            "executions": [asdict(execution) for execution in self.executions],
             "best_weights": self.best_weights,
             "best_epoch": self.best_epoch,
             "step": self.step,
@@ -242,11 +269,56 @@ class Training:
         if self.plateau:
             self.plateau.load_state_dict(state["plateau"])
         restore_random_state(state["random"])
+        self.executions = [Execution(**execution) for execution in state["executions"]]
         self.best_weights = {name: value.to(self.device) for name, value in state["best_weights"].items()}
         self.best_epoch, self.step = state["best_epoch"], state["step"]
         self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
         self.loss_sum, self.first_loss = state["loss_sum"].to(self.device), state["first_loss"].to(self.device)
         self.elapsed_s, self.steps_s = state["elapsed_s"], state["steps_s"]
+
+    def choose_execution(self, host: str) -> None:
+        """Decide how this host computes the steps, unless it did so before.
+
+        Candidates are timed on copies of the model, with their own optimizers. Weights and random state stay as they are; the time counts.
+        """
+        if not self.executions or self.executions[-1].host != host:
+            started = time.perf_counter()
+            self.executions.append(replace(self._fastest(candidates(self.recipe, self.device)), host=host))
+            self.elapsed_s += time.perf_counter() - started
+        self._execute_by(self.executions[-1])
+
+    def run_burst(self, num_steps: int = STEPS_PER_BURST) -> None:
+        """Make some steps on the first items of the epoch."""
+        self.model.train()
+        chosen = self._order()[0]
+        for _ in range(num_steps):
+            self.learn(chosen)
+        self._wait()
+
+    def _fastest(self, found: Sequence[Execution]) -> Execution:
+        if len(found) == 1:
+            return found[0]
+        tell(f"{self.message_prefix}timing {', '.join(execution.name for execution in found)}")
+        random = random_state()
+        seconds = time_bursts([self._trial(execution).run_burst for execution in found])
+        restore_random_state(random)
+        step_ms = {execution.name: [1e3 * s / STEPS_PER_BURST for s in own] for execution, own in zip(found, seconds, strict=True)}
+        distinct = [number for number, execution in enumerate(found) if not execution.is_plain]
+        return replace(found[distinct[fastest([seconds[number] for number in distinct])]], step_ms=step_ms)
+
+    def _trial(self, execution: Execution) -> Training:
+        """Return a warm training of a copy of the model, to be timed."""
+        trial = Training(copy.deepcopy(self.model), self.data, self.recipe, seed=self.seed, device=self.device, teacher=self.teacher)
+        trial._execute_by(execution)
+        trial.run_burst(WARM_UP_STEPS)
+        return trial
+
+    def _execute_by(self, execution: Execution) -> None:
+        self.execution, self.forward = execution, forward_of(self.model, execution)
+
+    def _wait(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
 
     def _is_finished(self) -> bool:
         scores = [epoch.validation for epoch in self.epochs]
@@ -282,7 +354,7 @@ class Training:
         return own_loss if answers is None else distillation_loss(own_loss, outputs.float(), answers.float(), self.recipe)
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        if self.recipe.precision != "bf16-autocast":
+        if self.execution.precision != BF16:
             return contextlib.nullcontext()
         return torch.autocast(self.device, dtype=torch.bfloat16)
 

@@ -28,7 +28,7 @@ MAX_REASON = 300
 
 
 def why_fused_unsupported(
-    *, device_type: str, dtype: torch.dtype, gating: str = "spatial", num_matrices: int = 1, toeplitz: bool = False
+    *, device_type: str, dtype: torch.dtype, gating: str = "spatial", num_matrices: int = 1, toeplitz: bool = False, rank: int = 0
 ) -> str:
     """Return why the fused kernel cannot run; empty if it can.
 
@@ -42,6 +42,7 @@ def why_fused_unsupported(
         f"the tokens are {str(dtype).removeprefix('torch.')}, not {names}": dtype not in DTYPES,
         f"gating is {gating}, not spatial": gating != "spatial",
         "W is Toeplitz": toeplitz,
+        f"W has rank {rank}": rank > 0,
         f"there are {num_matrices} spatial matrices, not 1": num_matrices != 1,
     }
     return next((reason for reason, holds in refusals.items() if holds), "")

@@ -3,14 +3,18 @@
 Each term is a polynomial in the sequence length n with exact integer coefficients. Imports no torch.
 
 Multiply-adds count matrix products only (one multiply-add is two FLOPs). Normalisation, activations, softmax and other element-wise work
-are not counted, neither here nor by the counters that must agree with these terms.
+are not counted, neither here nor by the counters that must agree with these terms. FFTs are no matrix products: they are counted apart, at
+the length of the config, because n log n is no polynomial.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from models.layers.shape import ADDED_LATER
 
 FLOPS_PER_MAC = 2
 
@@ -84,6 +88,8 @@ class Term:
     `backward_products`: products of the same size in the backward: 2 (input and weight gradients), 1 if the input needs no gradient, 0 if
         neither does.
     `recompute_macs`: multiply-adds that a fused kernel repeats in its backward. They count as hardware FLOPs, not as model FLOPs.
+    `ffts`: number of real FFTs in one sample's forward; the backward takes as many (`models.layers.fft_convolution`).
+    `fft_length`: real numbers in each of them, at the config's own seq_len.
     """
 
     name: str
@@ -92,9 +98,17 @@ class Term:
     macs: Polynomial = ZERO
     backward_products: int = 2
     recompute_macs: Polynomial = ZERO
+    ffts: int = field(default=0, metadata=ADDED_LATER)
+    fft_length: int = field(default=0, metadata=ADDED_LATER)
 
     def times(self, factor: int) -> Term:
-        return replace(self, params=self.params * factor, macs=self.macs * factor, recompute_macs=self.recompute_macs * factor)
+        return replace(
+            self,
+            params=self.params * factor,
+            macs=self.macs * factor,
+            recompute_macs=self.recompute_macs * factor,
+            ffts=self.ffts * factor,
+        )
 
     def within(self, prefix: str) -> Term:
         return replace(self, name=f"{prefix}.{self.name}")
@@ -151,6 +165,14 @@ class Cost:
         """
         return _sum(t.recompute_macs for t in self.terms) * FLOPS_PER_MAC
 
+    def fft_flops(self) -> int:
+        """Return the FLOPs of one sample's forward FFTs, at the config's own seq_len (`real_fft_flops`)."""
+        return sum(t.ffts * real_fft_flops(t.fft_length) for t in self.terms)
+
+    def train_fft_flops(self) -> int:
+        """Return the FLOPs of the FFTs in one sample's forward and backward."""
+        return 2 * self.fft_flops()
+
     def repeated(self, times: int) -> Cost:
         """Return the cost of `times` copies."""
         return Cost(tuple(t.times(times) for t in self.terms))
@@ -180,6 +202,15 @@ def linear(name: str, inputs: int, outputs: int, *, scope: str = "blocks", token
 def layer_norm(name: str, width: int, *, scope: str = "blocks") -> Term:
     """Return the cost of a LayerNorm: scale and shift, no matrix product."""
     return Term(name=name, scope=scope, params=constant(2 * width))
+
+
+def real_fft_flops(length: int) -> int:
+    """Return the FLOPs of a transform between `length` real numbers and their spectrum, by convention.
+
+    They are 2.5 L log2 L, rounded: half of the 5 L log2 L of a complex transform, which counts as two real ones. Every length and algorithm
+    is counted alike, whatever a library executes. Source: the benchmarks of FFTW, https://www.fftw.org/speed/.
+    """
+    return round(2.5 * length * math.log2(length)) if length else 0
 
 
 def _sum(polynomials: Iterable[Polynomial]) -> Polynomial:

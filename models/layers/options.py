@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 Value = str | int | float | bool | tuple[str, ...]
@@ -122,3 +123,14 @@ def split_choice(text: str) -> tuple[str, list[str]]:
     """Split `name:option=value:option=value` into its name and sorted settings."""
     name, *settings = text.split(":")
     return name, sorted(settings)
+
+
+def reference_config(module: ModuleType, config: Any) -> Any:
+    """Return the config of the formulation that FLOP counters see completely.
+
+    `module`: the family or mixer. It is the config with the module's `REFERENCE_OPTIONS`, except those that already have a value of its
+    `REFERENCE_KEEPS`.
+    """
+    kept = getattr(module, "REFERENCE_KEEPS", {})
+    options = getattr(module, "REFERENCE_OPTIONS", {})
+    return replace(config, **{name: value for name, value in options.items() if getattr(config, name) not in kept.get(name, ())})

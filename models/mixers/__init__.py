@@ -18,6 +18,7 @@ Optional attributes of the module or of `Config`:
 - `KEEPS_WIDTH = False`: the output width differs from the input width.
 - `REFERENCE_OPTIONS`: options of an equivalent formulation in matrix products, for mixers with operators that FLOP counters miss. It has
     the same answers and the same cost.
+- `REFERENCE_KEEPS`: values of those options that FLOP counters see completely, and that cost something else. The reference keeps them.
 - `STEPWISE = True`: that reference takes one token after another. It is too slow to count at large n, so it is counted at small n, which
     determines the polynomial.
 - `token_weights(tokens)`, a method of the built module: `(batch, seq_len, width)` -> `(heads, seq_len, seq_len)`, how much of token j

@@ -17,6 +17,7 @@ from models.layers.shape import require_divisible, require_one_of, require_posit
 from models.mixers import spatial_gating
 
 REFERENCE_OPTIONS = spatial_gating.REFERENCE_OPTIONS
+REFERENCE_KEEPS = spatial_gating.REFERENCE_KEEPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,25 +25,38 @@ class Config:
     """Sizes and options of the gated projection.
 
     `spatial_heads`: groups of channels, each with its own spatial matrix.
-    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fused`.
+    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d`, `fused` or `fft`
+        (with toeplitz=true: in n log n).
+    `toeplitz`: the matrices are constant along their diagonals, 2 n - 1 weights each.
+    `rank`: each matrix is a product of n x rank and rank x n weights (0: n x n weights).
 
-    Raises ValueError for an unknown value, or if `spatial_heads` does not divide `width`.
+    Raises ValueError for an unknown value, options that do not go together, or if `spatial_heads` does not divide `width`.
     """
 
     seq_len: int
     width: int
     spatial_heads: int = 1
     kernel: str = "auto"
+    toeplitz: bool = False
+    rank: int = 0
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "width", "spatial_heads"):
             require_positive(name, getattr(self, name))
         require_divisible("width", self.width, "spatial_heads", self.spatial_heads)
         require_one_of("kernel", self.kernel, spatial_gating.KERNEL_NAMES)
+        spatial_gating.require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.seq_len)
 
     @property
     def spatial(self) -> spatial_gating.Config:
-        return spatial_gating.Config(seq_len=self.seq_len, width=2 * self.width, heads=self.spatial_heads, kernel=self.kernel)
+        return spatial_gating.Config(
+            seq_len=self.seq_len,
+            width=2 * self.width,
+            heads=self.spatial_heads,
+            kernel=self.kernel,
+            toeplitz=self.toeplitz,
+            rank=self.rank,
+        )
 
 
 class GatedProjection(nn.Module):
@@ -72,7 +86,7 @@ def build(config: Config) -> GatedProjection:
 def cost(config: Config) -> Cost:
     """Return the cost of `GatedProjection`.
 
-    The projections take 3 width^2 multiply-adds per token, the gate n^2 per channel.
+    The projections take 3 width^2 multiply-adds per token, the gate those of `spatial_gating`.
     """
     width = config.width
     return (

@@ -1,12 +1,15 @@
 """Spatial gating multiplies half the channels by the token-mixed other half.
 
 A learned n x n matrix mixes the tokens (arXiv 2105.08050, Sec. 2.1). The paper's variants are included: linear, additive and multiplicative
-gating without a split, and a matrix that is constant along its diagonals (Sec. 4 and App. C).
+gating without a split, and a matrix that is constant along its diagonals (Sec. 4 and App. C). Two forms avoid n^2: that matrix applied as a
+convolution by FFT, and a matrix of low rank.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,9 +19,10 @@ from torch import Tensor, nn
 
 from models.kernels.availability import HAS_TRITON
 from models.kernels.fused_spatial_gating import OPERATOR, fused_spatial_gating, kernel_failure, why_fused_unsupported
-from models.layers.cost import Cost, N, Term, constant, layer_norm
+from models.layers.cost import Cost, N, Polynomial, Term, constant, layer_norm
+from models.layers.fft_convolution import convolve_by_fft, fft_length, toeplitz_matrices
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.layers.shape import require_divisible, require_non_negative, require_one_of, require_positive
 
 KEEPS_WIDTH = False
 """The default gating returns half of the channels, as `gmlp` expects.
@@ -26,6 +30,7 @@ KEEPS_WIDTH = False
 `gated_projection` is the mixer that keeps the width.
 """
 REFERENCE_OPTIONS = {"kernel": "linear"}
+REFERENCE_KEEPS = {"kernel": ("fft",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +104,12 @@ FUSED = "fused"
 
 See `models.kernels.fused_spatial_gating`. `KERNELS` compute the product alone.
 """
-KERNEL_NAMES = ("auto", *KERNELS, FUSED)
+FFT = "fft"
+"""The product with a Toeplitz matrix as a convolution by FFT, in n log n.
+
+Not one of `KERNELS`, because it takes the diagonals instead of the matrix, and costs FFTs instead of products.
+"""
+KERNEL_NAMES = ("auto", *KERNELS, FUSED, FFT)
 CHOOSING_DEVICES = ("cpu", "cuda")
 """Devices for which `auto` chooses a formulation.
 
@@ -130,9 +140,9 @@ class Config:
 
     `width`: channels in; gating=spatial returns half as many, the other forms return all.
     `heads`: number of spatial matrices.
-    `kernel`: formulation of the product: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fused`. `fused` includes normalisation
-        and gate; where it cannot run (`SpatialGating.why_fused_unsupported`), `auto` takes over. `auto` never chooses `fused`, which was not
-        measured on a GPU.
+    `kernel`: formulation of the product: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d`, `fused` or `fft`. `fused` includes
+        normalisation and gate; where it cannot run (`SpatialGating.why_fused_unsupported`), `auto` takes over. `auto` never chooses `fused`,
+        which was not measured on a GPU. `fft`, with toeplitz=true, is a convolution in n log n.
     `gating`: `spatial`, u * f(v) over two halves; `linear`, f(Z); `additive`, Z + f(Z); `multiplicative`, Z * f(Z) (Sec. 2.1).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies all matrices to every channel and averages the results,
         computed as one product with the mean matrix.
@@ -141,8 +151,9 @@ class Config:
     `bias_init`: initial b, 0 or 1.
     `gate_norm`: apply LayerNorm to v.
     `toeplitz`: W is constant along each diagonal.
+    `rank`: W is a product of n x rank and rank x n weights (0: W has n x n weights).
 
-    Raises ValueError for an unknown value, or if the width does not split into halves and groups.
+    Raises ValueError for an unknown value, options that do not go together, or if the width does not split into halves and groups.
     """
 
     seq_len: int
@@ -155,6 +166,7 @@ class Config:
     bias_init: int = 1
     gate_norm: bool = True
     toeplitz: bool = False
+    rank: int = 0
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "width", "heads"):
@@ -168,6 +180,7 @@ class Config:
             require_one_of(name, getattr(self, name), allowed)
         if type(self.bias_init) is not int or self.bias_init not in BIAS_INITS:
             raise ValueError(f"bias_init must be 0 or 1, not {self.bias_init!r}")
+        require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.seq_len)
         parts = {"2": 2 if self.form.splits else 1, "spatial_heads": self.groups}
         divisors = {name: number for name, number in parts.items() if number > 1}
         require_divisible("ffn_width", self.width, " x ".join(divisors), parts["2"] * self.groups)
@@ -187,6 +200,17 @@ class Config:
         return self.heads if self.head_mix == "split" else 1
 
 
+def require_matrix(*, kernel: str, toeplitz: bool, rank: int, seq_len: int) -> None:
+    """Raise ValueError unless some matrix W has these options."""
+    require_non_negative("rank", rank)
+    if kernel == FFT and not toeplitz:
+        raise ValueError(f"kernel={FFT} needs toeplitz=true: only a matrix that is constant along its diagonals is a convolution")
+    if rank and toeplitz:
+        raise ValueError(f"rank must be 0 with toeplitz=true, not {rank}: a Toeplitz matrix has its own 2 n - 1 weights")
+    if rank > seq_len:
+        raise ValueError(f"rank must be at most seq_len: {rank} is more than {seq_len}")
+
+
 class SpatialGating(nn.Module):
     """Gate tokens by a learned mix of tokens.
 
@@ -198,13 +222,13 @@ class SpatialGating(nn.Module):
         n = config.seq_len
         self.form, self.channels, self.groups = config.form, config.channels, config.groups
         self.gating, self.kernel = config.gating, config.kernel
-        self.toeplitz = config.toeplitz
+        self.toeplitz, self.rank = config.toeplitz, config.rank
         if HAS_TRITON and self.kernel == FUSED:
             importlib.import_module(OPERATOR)  # registers it now: a FLOP counter only knows operators that existed when it was created
         self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
-        # one row, not a vector, so that weight decay applies to it as to a matrix
-        sizes = (1, 2 * n - 1) if config.toeplitz else (n, n)
-        self.weights = nn.ParameterList(nn.Parameter(_initial_weight(sizes, config)) for _ in range(config.heads))
+        self.weights = nn.ParameterList(nn.Parameter(_initial_weight(config)) for _ in range(config.heads))
+        if config.rank:
+            self.inner_weights = nn.ParameterList(nn.Parameter(_initial_inner_weight(config)) for _ in range(config.heads))
         self.biases = nn.ParameterList(nn.Parameter(torch.full((n,), float(config.bias_init))) for _ in range(config.heads))
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None, extra: Tensor | None = None) -> Tensor:
@@ -225,27 +249,26 @@ class SpatialGating(nn.Module):
 
     def mix_tokens(self, v: Tensor) -> Tensor:
         """Compute W v + b over tokens, `(batch, n, channels)`."""
+        if self.kernel == FFT:
+            return self._convolve(v)
         project = KERNELS[self._projection_kernel(v)]
-        matrices, biases = self._matrices(), self._one_per_group(self.biases)
-        if self.groups == 1:
-            return project(v, matrices[0], biases[0])
-        groups = v.chunk(self.groups, dim=-1)
-        mixed = [project(group, w, b) for group, w, b in zip(groups, matrices, biases, strict=True)]
-        return torch.cat(mixed, dim=-1)
+        groups = v.chunk(self.groups, dim=-1) if self.groups > 1 else (v,)
+        mixed = [self._project(project, *parts) for parts in zip(groups, self._factors(), self._one_per_group(self.biases), strict=True)]
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=-1)
 
     def token_weights(self, tokens: Tensor) -> Tensor:  # noqa: ARG002  # the contract of mixers
         """Return the matrices W, `(groups, n, n)`, for any tokens.
 
         Each acts on one group of channels.
         """
-        return torch.stack(self._matrices())
+        return torch.stack([functools.reduce(torch.matmul, factors[::-1]) for factors in self._factors()])
 
     def effective_kernel(self, tokens: Tensor) -> str:
         """Return the formulation used for these tokens, `(batch, n, width)`."""
         return FUSED if self.kernel == FUSED and not self.why_fused_unsupported(tokens) else self._projection_kernel(tokens)
 
     def _projection_kernel(self, v: Tensor) -> str:
-        if self.kernel in KERNELS:
+        if self.kernel in (*KERNELS, FFT):
             return self.kernel
         device = v.device.type
         fp32 = v.dtype == torch.float32 and device in CHOOSING_DEVICES and not torch.is_autocast_enabled(device)
@@ -253,7 +276,7 @@ class SpatialGating(nn.Module):
             device_type=device,
             fp32=fp32,
             training=torch.is_grad_enabled(),
-            n=v.shape[1],
+            n=self.rank * (len(self.weights) // self.groups) or v.shape[1],
             channels=self.channels // self.groups,
         )
 
@@ -266,7 +289,12 @@ class SpatialGating(nn.Module):
         if device in CHOOSING_DEVICES and torch.is_autocast_enabled(device) and tokens.dtype != torch.get_autocast_dtype(device):
             return f"the tokens are not {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}, the type of autocast"
         reason = why_fused_unsupported(
-            device_type=device, dtype=tokens.dtype, gating=self.gating, num_matrices=len(self.weights), toeplitz=self.toeplitz
+            device_type=device,
+            dtype=tokens.dtype,
+            gating=self.gating,
+            num_matrices=len(self.weights),
+            toeplitz=self.toeplitz,
+            rank=self.rank,
         )
         if reason:
             return reason
@@ -277,9 +305,32 @@ class SpatialGating(nn.Module):
         norm = (self.norm.weight, self.norm.bias, self.norm.eps) if isinstance(self.norm, nn.LayerNorm) else None
         return fused_spatial_gating(tokens, self.weights[0], self.biases[0], norm=norm, extra=extra, valid=valid)
 
-    def _matrices(self) -> list[Tensor]:
+    def _project(self, project: Callable[[Tensor, Tensor, Tensor], Tensor], v: Tensor, factors: tuple[Tensor, ...], bias: Tensor) -> Tensor:
+        *inner, outer = factors
+        for matrix in inner:
+            v = project(v, matrix, matrix.new_zeros(len(matrix)))
+        return project(v, outer, bias)
+
+    def _convolve(self, v: Tensor) -> Tensor:
+        """Compute W v + b by FFT: one row of diagonals for each group of channels."""
+        # (batch, groups, channels, n)
+        signals = v.transpose(1, 2).unflatten(1, (self.groups, -1))
+        taps = torch.stack([diagonals_by_distance(weight[0]) for weight in self._one_per_group(self.weights)])
+        mixed = convolve_by_fft(signals, taps[:, None]) + torch.stack(self._one_per_group(self.biases))[:, None]
+        return mixed.flatten(1, 2).transpose(1, 2)
+
+    def _factors(self) -> list[tuple[Tensor, ...]]:
+        """Return each group's W as matrices to apply in turn."""
+        if self.rank:
+            return self._low_rank_factors()
         weights = self._one_per_group(self.weights)
-        return [toeplitz_matrix(weight[0]) for weight in weights] if self.toeplitz else weights
+        return [(toeplitz_matrix(weight[0]),) for weight in weights] if self.toeplitz else [(weight,) for weight in weights]
+
+    def _low_rank_factors(self) -> list[tuple[Tensor, ...]]:
+        outer, inner = list(self.weights), list(self.inner_weights)
+        if len(outer) > self.groups:  # a mean of products is a product with all factors side by side
+            outer, inner = [torch.cat(outer, dim=1) / len(outer)], [torch.cat(inner)]
+        return list(zip(inner, outer, strict=True))
 
     def _one_per_group(self, of_heads: nn.ParameterList) -> list[Tensor]:
         """Average parameters of heads that share a group.
@@ -293,20 +344,37 @@ class SpatialGating(nn.Module):
 def toeplitz_matrix(diagonals: Tensor) -> Tensor:
     """Build a matrix that is constant along each diagonal.
 
-    `(2 n - 1,)` -> `(n, n)`, without an index per entry. The vector holds the main diagonal first, then the others by distance from it,
-    below before above. Its leading entries are thus the vector of a model with fewer tokens.
+    `(2 n - 1,)`, as `diagonals_by_distance` takes them -> `(n, n)`.
     """
-    # sorted by column minus row, from the lower left to the upper right corner; row i is the slice of length n that starts at n - 1 - i
-    in_order = torch.cat((diagonals[1::2].flip(0), diagonals[::2]))
-    return in_order.unfold(0, (len(diagonals) + 1) // 2, 1).flip(0)
+    return toeplitz_matrices(diagonals_by_distance(diagonals))
 
 
-def _initial_weight(sizes: tuple[int, int], config: Config) -> Tensor:
-    weight = torch.empty(sizes)
+def diagonals_by_distance(diagonals: Tensor) -> Tensor:
+    """Sort a matrix's diagonals by row minus column, from -(n - 1) to n - 1.
+
+    `(2 n - 1,)` -> `(2 n - 1,)`. The parameter holds the main diagonal first, then the others by distance from it, below before above. Its
+    leading entries are thus the parameter of a model with fewer tokens.
+    """
+    return torch.cat((diagonals[::2].flip(0), diagonals[1::2]))
+
+
+def _initial_weight(config: Config) -> Tensor:
+    """Return a fresh W, its diagonals, or the outer factor of a W of low rank.
+
+    That factor makes up for the inner one (`_initial_inner_weight`): the entries of their product have the deviation asked for.
+    """
+    n, rank = config.seq_len, config.rank
+    # one row of diagonals, not a vector, so that weight decay applies to it as to a matrix
+    weight = torch.empty((1, 2 * n - 1) if config.toeplitz else (n, rank or n))
     if config.weight_init in WEIGHT_STDS:
-        return weight.normal_(std=WEIGHT_STDS[config.weight_init])
-    bound = config.seq_len**-0.5
+        return weight.normal_(std=WEIGHT_STDS[config.weight_init] * math.sqrt(n / rank if rank else 1))
+    bound = (rank or n) ** -0.5
     return weight.uniform_(-bound, bound)
+
+
+def _initial_inner_weight(config: Config) -> Tensor:
+    """Return a fresh inner factor: with deviation n^(-1/2) it keeps the scale of the tokens, and the gradient of the outer factor."""
+    return torch.empty(config.rank, config.seq_len).normal_(std=config.seq_len**-0.5)
 
 
 def build(config: Config) -> SpatialGating:
@@ -317,8 +385,23 @@ def cost(config: Config) -> Cost:
     """Return the cost of `SpatialGating`.
 
     Each head has n^2 weights, whatever the batch, and each mixed channel takes n^2 multiply-adds. With `toeplitz` a head has 2 n - 1
-    weights; the product uses the full matrix, so the multiply-adds stay the same.
+    weights; the product uses the full matrix, so the multiply-adds stay the same, unless kernel=fft takes FFTs instead: of every channel
+    forth and back, and of the diagonals of every group. With `rank` a head has 2 n rank weights, and a channel takes as many multiply-adds
+    per matrix.
     """
+    norm = (layer_norm("norm", config.channels),) if config.gate_norm else ()
+    return Cost((*norm, *_projection_terms(config)))
+
+
+def _projection_terms(config: Config) -> tuple[Term, ...]:
+    name, biases, channels = "spatial_projection", N * config.heads, config.channels
+    if config.rank:
+        factor = N * config.rank
+        macs = factor * (channels * (config.heads // config.groups))
+        inner = Term(name=f"{name}.inner", params=factor * config.heads, macs=macs)
+        return inner, Term(name=name, params=factor * config.heads + biases, macs=macs)
     weights = N * 2 + constant(-1) if config.toeplitz else N * N
-    product = Term(name="spatial_projection", params=(weights + N) * config.heads, macs=N * N * config.channels)
-    return Cost(((layer_norm("norm", config.channels),) if config.gate_norm else ()) + (product,))
+    params: Polynomial = weights * config.heads + biases
+    if config.kernel == FFT:
+        return (Term(name=name, params=params, ffts=2 * channels + config.groups, fft_length=fft_length(config.seq_len)),)
+    return (Term(name=name, params=params, macs=N * N * channels),)

@@ -9,7 +9,7 @@ import pandas
 import pytest
 from scipy import stats
 
-from bench.analysis.ranking import MAX_ROUNDS, RankedModel, Ranking, decided, rank_latency, rounds_needed
+from bench.analysis.ranking import MAX_ROUNDS, Pair, RankedModel, Ranking, alike, decided, fastest_first, rank_latency, rounds_needed
 from bench.intervals import RoundMean, round_mean
 from bench.report.sections.pairs import _pair_texts
 from bench.report.sections.winners import field_text, places_text
@@ -23,7 +23,11 @@ def cell(label: str, ms: float, half: float, *, n: int = 17, stable: Any = True)
 
 
 def latency(cells: list[dict[str, Any]], rounds: pandas.DataFrame | None = None) -> Ranking:
-    return rank_latency(pandas.DataFrame(cells), ["seq_len"], Timings() if rounds is None else timings_of_rounds(rounds))[0]
+    return ranked(cells, Timings() if rounds is None else timings_of_rounds(rounds))[0]
+
+
+def ranked(cells: list[dict[str, Any]], timings: Timings, margin: float = 0.03, beside: frozenset[Pair] = frozenset()) -> list[Ranking]:
+    return rank_latency(fastest_first(pandas.DataFrame(cells), ["seq_len"], timings), timings, margin, beside)
 
 
 def only_pair(ranking: Ranking) -> RankedModel:
@@ -75,7 +79,7 @@ def test_rounds_without_a_difference_show_none() -> None:
 
 def test_groups_are_never_mixed_and_unmeasured_cells_do_not_compete() -> None:
     cells = [cell("gmlp", 1.0, 0.1), cell("vit", 9.0, 0.1, n=65), cell("vit", float("nan"), 0.1)]
-    assert [(r.group["seq_len"], r.best, r.others) for r in rank_latency(pandas.DataFrame(cells), ["seq_len"], Timings())] == [
+    assert [(r.group["seq_len"], r.best, r.others) for r in ranked(cells, Timings())] == [
         (17, "gmlp", ()),
         (65, "vit", ()),
     ]
@@ -131,13 +135,15 @@ def test_what_a_thousand_rounds_do_not_decide_has_no_number() -> None:
     assert rounds_needed(mean_of(at_the_margin, 0.1, 7), 0.0005, 1) is None
 
 
-def timed(ratios: dict[str, tuple[float, float]], margin: float = 0.03, num_rounds: int = 6) -> Ranking:
+def timed(
+    ratios: dict[str, tuple[float, float]], margin: float = 0.03, num_rounds: int = 6, beside: frozenset[Pair] = frozenset()
+) -> Ranking:
     """Cells by how many times the time of `gmlp` they take, and the deviation of that over rounds; all in turns."""
     logs = {name: logs_of(math.log(ratio), deviation, num_rounds) for name, (ratio, deviation) in ratios.items()}
     blocks = {f"{name}-17": [[math.exp(log)] * 3 for log in found] for name, found in logs.items()}
     timings = timings_of_blocks({"gmlp-17": [[1.0] * 3] * num_rounds, **blocks})
     cells = [cell("gmlp", 1.0, 0.5), *(cell(name, ratio, 0.5) for name, (ratio, _) in ratios.items())]
-    return rank_latency(pandas.DataFrame(cells), ["seq_len"], timings, margin)[0]
+    return ranked(cells, timings, margin, beside)[0]
 
 
 def test_a_pair_may_differ_and_be_equal_within_the_margin() -> None:
@@ -149,7 +155,7 @@ def test_a_pair_may_differ_and_be_equal_within_the_margin() -> None:
 def test_the_fastest_is_the_one_that_is_faster_beside_the_others() -> None:
     """Absolute medians may say otherwise: what slowed one of them down hit the other too."""
     timings = timings_of_blocks({"gmlp-17": [[1.0] * 3] * 6, "vit-17": [[0.98] * 3] * 6})
-    ranking = rank_latency(pandas.DataFrame([cell("gmlp", 1.00, 0.5), cell("vit", 1.01, 0.5)]), ["seq_len"], timings)[0]
+    ranking = ranked([cell("gmlp", 1.00, 0.5), cell("vit", 1.01, 0.5)], timings)[0]
     assert ranking.best == "vit"
     assert only_pair(ranking).ratio == pytest.approx(1 / 0.98)
 
@@ -187,6 +193,27 @@ def test_a_pair_alone_is_decided_more_easily_than_among_many() -> None:
     assert among_low < 1 < alone_low
 
 
+def test_pairs_decided_beside_a_ranking_widen_its_intervals_and_name_who_is_beaten() -> None:
+    """Noise that two share cancels between them, not beside the fastest: without the pair of the two, all three would lead."""
+    alone = timed({"vit": (1.02, 0.05), "transformer": (1.06, 0.08)})
+    assert [pair.other for pair in alone.level] == ["vit", "transformer"]
+    cells = [cell("gmlp", 1.0, 0.5), cell("vit", 1.02, 0.5), cell("transformer", 1.2, 0.5)]
+    drift = [1.0, 1.5, 0.7, 1.3, 0.8, 1.1]
+    timings = timings_of_blocks(
+        {
+            "gmlp-17": [[1.0] * 3] * 6,
+            "vit-17": [[1.02 * slow] * 3 for slow in drift],
+            "transformer-17": [[1.2 * slow * noise] * 3 for slow, noise in zip(drift, [1.0, 1.01, 0.99, 1.0, 1.01, 0.99], strict=True)],
+        }
+    )
+    beside = frozenset({frozenset({"vit-17", "transformer-17"})})
+    (found,) = ranked(cells, timings, beside=beside)
+    assert found.num_pairs == 3
+    assert [(pair.other, pair.shown) for pair in found.others] == [("vit", False), ("transformer", False)]
+    assert [pair.other for pair in found.slower] == ["transformer"]
+    assert field_text(found) == "gMLP or ViT 1.24×"
+
+
 def test_who_is_faster_by_rounds_though_slower_by_medians_is_not_shown_to_be_slower() -> None:
     ranking = timed({"vit": (0.9, 0.001)})
     assert ranking.best == "vit"
@@ -201,7 +228,8 @@ def test_who_is_faster_by_rounds_though_slower_by_medians_is_not_shown_to_be_slo
         ({"vit": (1.0, 0.001), "x": (1.5, 0.001)}, "gMLP = ViT 1.50×"),
         ({"vit": (1.02, 0.05), "x": (1.02, 0.05)}, "not shown"),
         ({"vit": (1.02, 0.05), "y": (1.5, 0.001)}, "gMLP or ViT 1.50×"),
-        ({"vit": (1.0, 0.001), "x": (1.02, 0.05), "y": (1.5, 0.001)}, "not shown"),
+        ({"vit": (1.0, 0.001), "x": (1.02, 0.05), "y": (1.5, 0.001)}, "3 lead 1.50×"),
+        ({"vit (math)": (1.02, 0.05), "vit (auto)": (1.5, 0.001)}, "gMLP or explicit ViT 1.50×"),
         ({"vit": (1.01, 0.002)}, "equal within 3 %"),
         ({"vit (auto)": (1.0, 0.05), "vit (math)": (1.5, 0.001)}, "not shown"),
         ({"vit (auto)": (1.2, 0.001), "vit (math)": (1.5, 0.001)}, "gMLP 1.20×"),
@@ -222,7 +250,16 @@ def test_an_open_pair_names_the_rounds_that_would_decide_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("xs", "text"), [([17], "17"), ([17, 65], "17 and 65"), ([65, 17, 257], "17 to 257"), ([17, 65, 257, 4097], "17 to 257 and 4097")]
+    ("xs", "text"), [([17], "17"), ([17, 65], "17 and 65"), ([65, 17, 257], "17 to 257"), ([17, 65, 257, 4097], "4 of 5")]
 )
 def test_neighbours_of_a_grid_are_a_range(xs: list[float], text: str) -> None:
     assert places_text(xs, [17, 65, 257, 1025, 4097]) == text
+
+
+def test_labels_of_equal_counts_form_a_group() -> None:
+    counts = {"gmlp": (4, 8, 20), "vit (auto)": (10, 20, 40), "transformer (auto)": (10.1, 20.2, 39.9), "short": (10, 20)}
+    rows = pandas.DataFrame(
+        [{"label": label, "place": n, "bytes": value} for label, found in counts.items() for n, value in enumerate(found)]
+    )
+    assert alike(rows, "bytes", 0.03) == [["gmlp"], ["vit (auto)", "transformer (auto)"], ["short"]]
+    assert len(alike(rows, "bytes", 0.001)) == 4

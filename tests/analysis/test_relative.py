@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from bench.analysis.frame import prepare
-from bench.analysis.relative import SAME_PARAMETERS, SAME_WIDTH, RelativeTimes, relative_times
+from bench.analysis.relative import FIXED_SHAPE, SAME_PARAMETERS, RelativeTimes, compared_scopes, is_fused, relative_times
 from bench.running.timings import Timings
 
 MARGIN, ROUNDS = 0.03, 7
@@ -45,7 +45,7 @@ def compared(rows: list[dict[str, Any]], places: Mapping[str, int] | None = None
         for row in rows
         if timed
     }
-    return relative_times(frame, Timings(times), places or {}, MARGIN)
+    return relative_times(compared_scopes(frame, places or {}), Timings(times), MARGIN)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_primary_scope_comes_first_and_the_other_matching_beside_it() -> Non
     ]
     found = compared(rows)
     assert [(times.matching, times.scope.keys["phase"], times.scope.keys["batching"]) for times in found] == [
-        (SAME_WIDTH, "infer", "batch 4"),
+        (FIXED_SHAPE, "infer", "batch 4"),
         (SAME_PARAMETERS, "infer", "batch 4"),
     ]
     assert [point.n for point in found[0].lines[0].points] == [17, 65, 257]
@@ -119,9 +119,8 @@ def test_without_rounds_a_ratio_of_medians_decides_nothing() -> None:
 
 
 def test_attention_counts_as_fused_only_if_its_kernel_is_known_to_be() -> None:
-    for kernel, is_fused in (("flash", True), ("math", False), ("", False)):
-        (times,) = compared(rows_of({**FUSED, "attention_effective": kernel}, GMLP))
-        assert times.is_fused is is_fused
+    for kernel, known in (("flash", True), ("math", False), ("", False)):
+        assert is_fused([{"attention_effective": kernel}, {"attention_effective": ""}]) is known
 
 
 def test_without_attention_or_a_second_length_nothing_is_compared() -> None:

@@ -76,3 +76,26 @@ def test_pairs_are_of_one_scope() -> None:
     assert measured_pairs(found.shaped, found.timings) == []
     kernels = evidence(Made(model="vit", attention="auto"), Made(model="vit", attention="math"))
     assert [(pair.first, pair.second) for pair in measured_pairs(kernels.shaped, kernels.timings)] == [("vit (auto)", "vit (math)")]
+
+
+def test_every_other_mixer_of_a_block_is_compared_with_attention() -> None:
+    """Attention multiplies n^2 pairs by its heads' width twice, linear attention n tokens by a state: they cost the same at n = width / heads."""
+    attention, linear, none = (f"metaformer+mixer={mixer}" for mixer in ("attention", "linear_attention", "identity"))
+    plan = planned(models=f"{attention},{linear},{none}", seq="17,257", width="64", heads="2", depth="1")
+    pairs = {(pair.first.model, pair.second.model): pair for pair in closed_pairs(plan)}
+    assert set(pairs) == {(attention, linear), (attention, none)}
+    (crossing,) = pairs[attention, linear].flops["blocks"].crossings
+    assert (crossing.n, crossing.before, crossing.after) == (32, attention, linear)
+    made = [Made(model=attention, attention="auto"), Made(model=linear), Made(model=none)]
+    found = evidence(*made)
+    assert {(pair.first, pair.second) for pair in measured_pairs(found.shaped, found.timings)} == {
+        (f"{attention} (auto)", linear),
+        (f"{attention} (auto)", none),
+    }
+
+
+def test_a_mixer_in_chunks_is_linear_from_its_longest_length() -> None:
+    """Below one chunk of 64 tokens it is quadratic, which says nothing of its growth."""
+    chunked = planned(models="metaformer+mixer=linear_attention:causal=true", seq="17,1025", width="64", heads="2", depth="1")
+    (form,) = closed_forms(chunked)
+    assert form.cost.macs("blocks").degree(2) == 0

@@ -229,6 +229,15 @@ def test_a_series_that_changes_its_kernel_is_about_neither() -> None:
         assert "Not in this run" in verdict_on(name, changed).reason
 
 
+@pytest.mark.parametrize("model", ["gmlp+kernel=fft+toeplitz=true", "gmlp+rank=8"])
+def test_a_gmlp_without_products_of_all_pairs_refutes_nothing_about_the_others(model: str) -> None:
+    name = "gmlp_flops_quadratic"
+    without, usual = Made(model=model, costs=LINEAR), Made(model="gmlp+toeplitz=true+rank=0", costs=QUADRATIC)
+    assert verdict_on(name, evidence(without)).answer == UNDECIDED
+    assert verdict_on(name, evidence(without, usual)).answer == SUPPORTED
+    assert verdict_on(name, evidence(dataclasses.replace(usual, costs=LINEAR))).answer == REFUTED
+
+
 def test_predicted_memory_is_said_to_be_predicted() -> None:
     found = evidence(Made(model="gmlp", costs=LINEAR))
     sources = ["live_storages"] * 8 + ["predicted"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from torch.profiler import profile
 
 from bench.flop_counter import (
     HAS_FVCORE,
+    TorchCount,
     count_at,
     count_train_with_torch,
     count_with_fvcore,
@@ -28,6 +30,8 @@ SHORT = 9
 DRAWS = 16
 """Pairs of draws of which one must differ: of a layer of one unit both may drop all."""
 BATCH = 4
+ROUNDING = 1e-13
+"""Rounding in float64, as a share of the largest answer."""
 PROFILED_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::conv2d")
 JUNK = (1e6, -1e30, float("inf"), float("nan"))
 
@@ -45,13 +49,16 @@ def check_params(subject: Subject, n: int) -> None:
 
 
 def check_flops(subject: Subject, n: int) -> None:
-    """Closed form, torch and fvcore (where installed) count the same forward FLOPs."""
-    by_torch = count_at(n, lambda length: _flops_by_torch(subject, length), stepwise=subject.is_stepwise)
+    """Closed form, torch and fvcore (where installed) count the same forward FLOPs, and the FFTs that ran are those of the closed form."""
+    by_torch = count_at(n, lambda length: _by_torch(subject, length).flops, stepwise=subject.is_stepwise)
     closed = subject.cost(n).flops().at(n)
     by_fvcore = count_at(n, lambda length: _flops_by_fvcore(subject, length), stepwise=subject.is_stepwise) if HAS_FVCORE else closed
     assert (closed, closed) == (by_torch, by_fvcore), (
         f"FLOPs at n = {n}: {closed} by the closed form, {by_torch} by torch, {by_fvcore} by fvcore"
     )
+    ran = count_at(n, lambda length: _by_torch(subject, length).fft_flops, stepwise=subject.is_stepwise)
+    closed = subject.cost(n).fft_flops()
+    assert closed == ran, f"FLOPs of FFTs at n = {n}: {closed} by the closed form, {ran} of those that ran"
 
 
 def check_profiled_flops(subject: Subject, n: int) -> None:
@@ -71,10 +78,13 @@ def check_profiled_flops(subject: Subject, n: int) -> None:
 
 
 def check_train_flops(subject: Subject, n: int) -> None:
-    """Closed form and torch count the same FLOPs of forward and backward."""
-    counted = count_at(n, lambda length: _train_flops_by_torch(subject, length), stepwise=subject.is_stepwise)
+    """Closed form and torch count the same FLOPs of forward and backward, of products and of FFTs."""
+    counted = count_at(n, lambda length: _train_by_torch(subject, length).flops, stepwise=subject.is_stepwise)
     closed = subject.cost(n).train_flops().at(n)
     assert closed == counted, f"training FLOPs at n = {n}: {closed} by the closed form, {counted} by torch"
+    ran = count_at(n, lambda length: _train_by_torch(subject, length).fft_flops, stepwise=subject.is_stepwise)
+    closed = subject.cost(n).train_fft_flops()
+    assert closed == ran, f"training FLOPs of FFTs at n = {n}: {closed} by the closed form, {ran} of those that ran"
 
 
 def check_same_cost(subject: Subject) -> None:
@@ -83,11 +93,12 @@ def check_same_cost(subject: Subject) -> None:
 
 
 def check_one_polynomial(subject: Subject) -> None:
-    """The terms are polynomials in n: none has the config's own seq_len baked in.
+    """The terms are polynomials in n: none has the config's own seq_len baked in, but for the length of FFTs; their number is the same.
 
-    Held at lengths that are one more than a multiple of 16 (patches and a class token): a mixer in blocks leaves as many tokens over at either.
+    Held at lengths that are one more than a multiple of 64 (patches and a class token): a mixer in blocks leaves as many tokens over at either.
     """
-    assert subject.cost(SMALL) == subject.cost(257)
+    short, long = ([dataclasses.replace(term, fft_length=0) for term in subject.cost(n).terms] for n in (257, 1025))
+    assert short == long
 
 
 def check_gradients(subject: Subject) -> None:
@@ -163,12 +174,17 @@ def check_all_valid(subject: Subject) -> None:
 
 
 def check_mixing(subject: Subject) -> None:
-    """Another token changes its own answer and those of all tokens that it can reach, and no other. Modules must answer at every token."""
+    """Another token changes its own answer and those of all tokens that it can reach, and no other. Modules must answer at every token.
+
+    In float64: an FFT sums over all tokens, so rounding reaches those that nothing else does.
+    """
     model, data = randomised(subject, seed=0)
     other = data.clone()
     other[:, 3] = subject.data(SMALL)[:, 3] if data.is_floating_point() else data[:, 3] + 1
+    model = model.double()
     with torch.no_grad():
-        changed = (model(data) != model(other)).any(dim=-1)
+        answers, others = (model(item.double() if item.is_floating_point() else item) for item in (data, other))
+    changed = ((answers - others).abs() > ROUNDING * answers.abs().max()).any(dim=-1)
     reached = torch.tensor(sorted(subject.reached(3)))
     expected = torch.zeros_like(changed).index_fill(1, reached[reached < changed.shape[1]], True)
     assert torch.equal(changed, expected), "tokens meet that should not, or do not that should"
@@ -248,8 +264,8 @@ def randomise(model: nn.Module, std: float = 0.2) -> None:
 
 
 @functools.cache
-def _flops_by_torch(subject: Subject, n: int) -> int:
-    return count_with_torch(*_on_meta(subject, n, training=False)).flops
+def _by_torch(subject: Subject, n: int) -> TorchCount:
+    return count_with_torch(*_on_meta(subject, n, training=False))
 
 
 @functools.cache
@@ -258,8 +274,8 @@ def _flops_by_fvcore(subject: Subject, n: int) -> int:
 
 
 @functools.cache
-def _train_flops_by_torch(subject: Subject, n: int) -> int:
-    return count_train_with_torch(*_on_meta(subject, n, training=True)).flops
+def _train_by_torch(subject: Subject, n: int) -> TorchCount:
+    return count_train_with_torch(*_on_meta(subject, n, training=True))
 
 
 def _on_meta(subject: Subject, n: int, *, training: bool) -> tuple[nn.Module, Tensor]:

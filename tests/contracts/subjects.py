@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from bench import catalog
 from models.layers.cost import Cost
 from models.layers.dropout import dropping_places
 from models.layers.halves import num_source_tokens
+from models.layers.options import reference_config
 from models.layers.shape import INPUTS, OUTPUTS, Interface, Shape, num_data_tokens
 
 LENGTHS = (17, 65, 197, 257, 1025, 4097, 16385, 65537)
@@ -145,11 +146,20 @@ def mixer_defaults(name: str) -> dict[str, Any]:
 
 
 def choices(config: Callable[..., Any], defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """No option; each other value of each option; the combinations."""
-    singles = [{name: value} for name, values in _other_values(config, defaults).items() for value in values]
+    """No option; each other value of each option, with the first other option that it needs; the combinations."""
+    others = [{name: value} for name, values in _other_values(config, defaults).items() for value in values]
+    singles = [_accepted(config, single, others) for single in others]
     yield {}
     yield from singles
     yield from (chosen for chosen in combinations(config, defaults) if chosen not in singles)
+
+
+def _accepted(config: Callable[..., Any], single: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The choice itself, or where it is refused, with one other option that lets it be."""
+    pairs = (single, *(single | other for other in others if not single.keys() & other.keys()))
+    found = next((chosen for chosen in pairs if not refusal(config, chosen)), None)
+    assert found, f"{single} goes with no other option: {refusal(config, single)}"
+    return found
 
 
 def combinations(config: Callable[..., Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -160,8 +170,9 @@ def combinations(config: Callable[..., Any], defaults: Mapping[str, Any]) -> lis
 
 
 def _filled(config: Callable[..., Any], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Twice over, for an option that needs a later one."""
     chosen: dict[str, Any] = {}
-    for name, value in pairs:
+    for name, value in pairs * 2:
         if not refusal(config, {**chosen, name: value}):
             chosen[name] = value
     return chosen
@@ -198,8 +209,8 @@ def allowed_words(message: str) -> list[str]:
 def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any], *, heads: int = 2) -> Subject:
     module = catalog.load("families", family)
 
-    def config(n: int, **overrides: Any) -> Any:
-        return family_config(family, interface, seq_len=n, heads=heads)(**{**chosen, **overrides})
+    def config(n: int) -> Any:
+        return family_config(family, interface, seq_len=n, heads=heads)(**chosen)
 
     reached = _family_reached(config(17))
     reads_data = 0 in reached(1) or interface.pooling(config(17).pool) != "cls"
@@ -222,37 +233,35 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
         reads_data=reads_data,
         places=_at_both_halves if getattr(module, "SOURCE_AND_TARGET", False) else _at_the_start,
         build=lambda n: module.build(config(n)),
-        reference=lambda n: module.build(config(n, **module.REFERENCE_OPTIONS)),
+        reference=lambda n: module.build(reference_config(module, config(n))),
         data=data,
         cost=lambda n: module.cost(config(n)),
-        reference_cost=lambda n: module.cost(config(n, **module.REFERENCE_OPTIONS)),
+        reference_cost=lambda n: module.cost(reference_config(module, config(n))),
     )
 
 
 def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subject:
     """Tokens come from a layer before, so need a gradient."""
     module = catalog.load("mixers", name)
-    counted = getattr(module, "REFERENCE_OPTIONS", {})
-
     answering = Pooled if pooled else _unchanged
 
-    def config(n: int, **overrides: Any) -> Any:
-        return mixer_config(name, seq_len=n)(**{**chosen, **overrides})
+    def config(n: int) -> Any:
+        return mixer_config(name, seq_len=n)(**chosen)
 
     return Subject(
         label=_label(name, chosen),
         lengths=FEW_LENGTHS if chosen else LENGTHS,
         every_day=(17,) if chosen else (17, 257),
-        is_counted=_is_counted(chosen, counted),
+        is_counted=_is_counted(chosen, getattr(module, "REFERENCE_OPTIONS", {})),
         is_stepwise=getattr(module, "STEPWISE", False),
         reached=_reached(name, config(17), depth=1),
         reads_data=True,
         places=_at_the_start,
         build=lambda n: answering(module.build(config(n))),
-        reference=lambda n: answering(module.build(config(n, **counted))),
+        reference=lambda n: answering(module.build(reference_config(module, config(n)))),
         data=lambda n: torch.randn(1, n, WIDTH, requires_grad=True),
         cost=lambda n: module.cost(config(n)),
-        reference_cost=lambda n: module.cost(config(n, **counted)),
+        reference_cost=lambda n: module.cost(reference_config(module, config(n))),
     )
 
 

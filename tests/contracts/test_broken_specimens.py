@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -83,6 +84,55 @@ def test_a_wrong_cost_term_is_noticed(check: Callable[[Subject, int], None]) -> 
 def test_matrix_work_that_no_counter_sees_is_noticed(check: Callable[[Subject, int], None]) -> None:
     with pytest.raises(CountError, match="cdist"):
         check(dataclasses.replace(SOUND, reference=lambda n: Distances(SOUND.reference(n))), 17)
+
+
+class Transformed(nn.Module):
+    """A model, and FFTs of the patches beside it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, data: Tensor) -> Tensor:
+        answers: Tensor = self.model(data) + torch.fft.rfft(data).real.mean()
+        return answers
+
+
+@pytest.mark.parametrize("check", [checks.check_flops, checks.check_train_flops])
+def test_ffts_that_differ_from_the_closed_form_are_noticed(check: Callable[[Subject, int], None]) -> None:
+    with pytest.raises(AssertionError, match=r"FLOPs of FFTs at n = 17: (120|240) by the closed form, 0 of those that ran"):
+        check(with_term(Term(name="extra", ffts=2, fft_length=8)), 17)
+    with pytest.raises(AssertionError, match="FLOPs of FFTs at n = 17: 0 by the closed form"):
+        check(dataclasses.replace(SOUND, reference=lambda n: Transformed(SOUND.reference(n))), 17)
+
+
+def test_a_number_of_ffts_that_bakes_in_seq_len_is_noticed() -> None:
+    for ffts, fails in ((3, False), (None, True)):
+        subject = dataclasses.replace(
+            SOUND,
+            cost=lambda n, ffts=ffts: SOUND.cost(n) + Cost((Term(name="extra", ffts=ffts or n, fft_length=2 * n),)),  # type: ignore[misc]
+        )
+        with pytest.raises(AssertionError) if fails else contextlib.nullcontext():
+            checks.check_one_polynomial(subject)
+
+
+class Rounded(nn.Module):
+    """A mixer that adds to every token a share of all tokens, so small that only rounding is smaller."""
+
+    def __init__(self, mixer: nn.Module) -> None:
+        super().__init__()
+        self.mixer = mixer
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        mixed: Tensor = self.mixer(tokens)
+        return mixed + 1e-10 * tokens.sum(dim=1, keepdim=True)
+
+
+def test_a_token_that_reaches_another_by_very_little_is_noticed() -> None:
+    subject = mixer_subject("long_convolution", {"causal": True}, pooled=False)
+    checks.check_mixing(subject)
+    with pytest.raises(AssertionError, match="tokens meet that should not"):
+        checks.check_mixing(dataclasses.replace(subject, build=lambda n: Rounded(subject.build(n))))
 
 
 STEPWISE = dataclasses.replace(mixer_subject("gru", {}, pooled=True), label="a recurrence")

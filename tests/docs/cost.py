@@ -21,7 +21,7 @@ FUSED_VIT, EXPLICIT_VIT = {"model": "vit", "attention": "auto"}, {"model": "vit"
 CONTRASTS = ((GMLP, FUSED_VIT), (GMLP, EXPLICIT_VIT), (EXPLICIT_VIT, FUSED_VIT))
 KEPT = {"match": "shape", "budget": 252e3, "batching": "batch 4", "phase": "infer", "engine": "eager"}
 """One shape each, kept as n grows."""
-POLICIES = {"shape": "width (and parameters at n = 17)", "flops": "FLOPs", "params": "parameters"}
+POLICIES = {"shape": "shape (and parameters at n = 17)", "flops": "FLOPs", "params": "parameters"}
 FAMILY_COLUMNS = {"seq_len": numbers.whole, "flops": numbers.count, "peak_memory_bytes": numbers.bytes_text}
 PARAMS = {"match": "params", "batching": "batch 1"}
 """A shape at each n."""
@@ -69,7 +69,7 @@ def headline() -> str:
     for n in (1025, 4097):
         name, size = PARAMS_PLACES[n]
         kept, matched = {**KEPT, "seq_len": n}, {**PARAMS, "seq_len": n, "budget": size}
-        forms = (("width (and parameters at n = 17)", SEQ, kept, kept_ratio), ("parameters", name, matched, params_ratio))
+        forms = (("shape (and parameters at n = 17)", SEQ, kept, kept_ratio), ("parameters", name, matched, params_ratio))
         for text, of, cell, form in forms:
             pair = [row(of, **cell, **model) for model in (GMLP, FUSED_VIT)]
             sizes = (numbers.count(found["params"]) for found in pair)
@@ -86,6 +86,11 @@ def matched_cells(policy: str) -> list[dict[str, Any]]:
 def matched_ratio(policy: str) -> str:
     """The intervals hold for the whole of `matched_table`."""
     return ratio(SEQ, *matched_cells(policy), of=len(POLICIES))
+
+
+def matched_params(policy: str) -> str:
+    """Of gMLP and ViT."""
+    return " and ".join(numbers.count(row(SEQ, **cell)["params"]) for cell in matched_cells(policy))
 
 
 def matched_table() -> str:
@@ -218,6 +223,7 @@ FIGURES: Figures = {
     "survive_claims": lambda: time_claims(survives=True),
     "matched": matched_table,
     **{f"matched_{policy}": functools.partial(matched_ratio, policy) for policy in POLICIES},
+    "matched_shape_params": lambda: matched_params("shape"),
     "kept": kept_table,
     "same_params": params_table,
     "share_vit": lambda: quadratic_share(FUSED_VIT),

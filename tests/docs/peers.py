@@ -66,17 +66,6 @@ def ratios_avx2() -> str:
     return span(pair.ratio.estimate for pair in standing(PEERS_AVX2).fastest if pair.place.dtype == "fp32" and pair.ratio)
 
 
-def cells() -> str:
-    """Every cell in fp32 against its fastest peer; the intervals hold for all cells of the run together."""
-    lines = []
-    for title in TITLES.values():
-        inference, training = fastest(f"{title}, infer"), fastest(f"{title}, train")
-        for (n, batch), pair in sorted(inference.items()):
-            sides = (text for found in (pair, training[n, batch]) for text in (interval_text(found.joint), found.peer))
-            lines.append([title, str(n), str(batch), *sides])
-    return table(("model", "n", "batch", "inference", "against", "training", "against"), lines)
-
-
 def shown() -> str:
     """`60 of 60`: cells in fp32 that are shown to take less time."""
     found, num = standing().shown_faster["fp32"]
@@ -142,7 +131,6 @@ FIGURES: Figures = {
     "peers_mean_train": lambda: mean_over_families("train"),
     "peers_faults": page_faults,
     "peers_avx2": ratios_avx2,
-    "peers_cells": cells,
     "peers_shown": shown,
     "peers_outcomes": lambda: outcomes(PEERS),
     "peers_output_error": output_error,

@@ -50,7 +50,7 @@ def draw_hero() -> Figure:
     rows = main_rows(scopes_of(study.frame, "peak_memory_bytes", {})[0].rows)
     memory = memory_lines(rows, styles, study.plan.settings.margin)
     width, height = PANEL
-    figure, (left, right) = panels(2, [line.label for line in (*ratios, *memory)], width=width, height=height, across=2, top=0.5)
+    figure, (left, right) = panels(2, [line.label for line in (*ratios, *memory)], width=width, height=height, across=2, top=0.68)
     fill_relative_panel(left, ratios, [bound for line in ratios for bound in (*line.low, *line.high)])
     fill_memory_panel(right, memory)
     for axis, title in ((left, relative_title(study.relative_times, study.caveat)), (right, memory_title(rows))):

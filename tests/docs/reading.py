@@ -87,17 +87,7 @@ def effect(name: str, part: str, arm: str, against: str, measure: str, seq_len: 
 def difference(name: str, part: str, arm: str, against: str) -> str:
     """`-4.2 points [-7.6, -0.9]`, with an interval that holds for all comparisons of the run on this measure together."""
     found = effect(name, part, arm, against, "accuracy").estimate
-    return f"{100 * found.estimate:+.1f} points {_bounds(found)}"
-
-
-def own_bounds(name: str, part: str, arm: str, against: str) -> str:
-    """`[-9.1, +0.7]`: of the same difference, from the two arms' own spreads over seeds."""
-    found = effect(name, part, arm, against, "accuracy")
-    return _bounds(found.own or found.estimate)
-
-
-def _bounds(found: Interval) -> str:
-    return f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    return f"{100 * found.estimate:+.1f} points [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 
 def arm_rows(name: str, part: str, arm: str) -> list[Row]:

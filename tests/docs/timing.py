@@ -1,11 +1,15 @@
-"""Figures of the harness: what interleaved timing is worth."""
+"""Figures of the harness, and of the hosts: what interleaved timing is worth, and how ratios differ between machines."""
 
 from __future__ import annotations
 
+import functools
+
 import pandas
 
+from bench.analysis.pool import Pool, pool_runs
+from bench.running.store import read_run
 from tests.benchmarks.harness import interleaved as interleaved_tables
-from tests.docs.reading import RESULTS, Figures, span
+from tests.docs.reading import RESULTS, Figures, interval_text, span
 
 INTERLEAVED, SECONDS = RESULTS / "2026-11-23_cpu_harness_interleaved", RESULTS / "2026-11-23_cpu_harness_seconds"
 
@@ -28,7 +32,32 @@ def quicker() -> pandas.DataFrame:
     return seconds().query("best > 1")
 
 
+@functools.cache
+def replicated() -> Pool:
+    """Every replicate of the current timed code."""
+    return pool_runs([read_run(folder) for folder in sorted(RESULTS.glob("*_replicate-*"))])
+
+
+def hosts_table() -> str:
+    """The ratios over attention, by host type and pooled over types."""
+    types = sorted({host.type for host in replicated().hosts}, key=host_name)
+    lines = [f"| ratio of times | {' | '.join(map(host_name, types))} | pooled |", f"|---|{'---:|' * (len(types) + 1)}"]
+    for found in replicated().pairs:
+        by_type = {kind.host_type: interval_text(kind.estimate.ratio) for kind in found.types}
+        if not found.pair.name.startswith("explicit"):
+            pooled = interval_text(found.pooled.ratio) if found.pooled else ""
+            lines.append(f"| {found.pair.name} | {' | '.join(by_type.get(name, '') for name in types)} | {pooled} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def host_name(host_type: str) -> str:
+    """The type without its stepping, and its widest vectors."""
+    return f"{host_type.partition(' stepping')[0]}, {'AVX-512' if 'avx512f' in host_type else 'AVX2'}"
+
+
 FIGURES: Figures = {
+    "hosts": hosts_table,
+    "host_types": lambda: str(len({host.type for host in replicated().hosts})),
     "planted_found": lambda: f"{sum(int(text.split()[0]) for text in interleaved('truth', 'found') if text)} of 40",
     "aa_quiet": lambda: interleaved("aa", "leave out 1")[0],
     "aa_busy": lambda: interleaved("aa", "leave out 1")[1],

@@ -35,6 +35,25 @@ def test_known_hosts_need_the_version_of_the_timed_code_and_not_of_all_code() ->
     assert hosts.disagreements(OLD, {**OLD, "code_version": "other"}, trained=False) == {"code_version": ("same", "other")}
 
 
+TRAINED: dict[str, Any] = {**KNOWN, "training_versions": {"gmlp": "t"}}
+
+
+def test_trainings_need_the_code_that_they_learn_by_and_not_all_code() -> None:
+    assert hosts.disagreements(TRAINED, {**TRAINED, "code_version": "other"}, trained=True) == {}
+    other = {**TRAINED, "training_versions": {"gmlp": "other"}}
+    assert list(hosts.disagreements(TRAINED, other, trained=True)) == ["training_versions"]
+    assert list(hosts.disagreements(TRAINED, {**KNOWN, "code_version": "other"}, trained=True)) == ["code_version"]
+
+
+def test_trainings_alone_may_move_to_another_machine_with_the_same_torch() -> None:
+    elsewhere = {**TRAINED, "cpu_type": "another", "work_version": "other", "code_version": "other", "operating_system": "other"}
+    assert hosts.disagreements(TRAINED, elsewhere, trained=True, timed=False) == {}
+    assert hosts.disagreements(TRAINED, {**elsewhere, "cpu_type": None}, trained=True, timed=False) == {}
+    assert "cpu_type" in hosts.disagreements(TRAINED, elsewhere, trained=True)
+    assert "torch_version" in hosts.disagreements(TRAINED, {**elsewhere, "torch_version": "other"}, trained=True, timed=False)
+    assert "cpu_type" in hosts.disagreements(KNOWN, {**KNOWN, "cpu_type": "another"}, trained=True, timed=False)
+
+
 @pytest.mark.parametrize("key", hosts.KNOWN_MUST_AGREE)
 def test_every_key_keeps_known_hosts_apart(key: str) -> None:
     for facts in (KNOWN, GPU):

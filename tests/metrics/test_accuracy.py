@@ -20,6 +20,7 @@ from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestErr
 from bench.tasks import digits, load_splits
 from bench.tasks._info import info_of
 from bench.training import loop
+from bench.training.execution import MAX_TURNS
 from models.layers.shape import Interface, Shape
 
 RECIPE = Recipe(epochs=3, batch_size=32, learning_rate=5e-3)
@@ -312,6 +313,23 @@ def test_three_seeds_worked_out_by_hand() -> None:
     assert row["train_accuracy"] == pytest.approx(0.81)
     assert (row["train_s"], row["num_seeds"], row["score"], row["score_name"]) == (3.0, 3, None, None)
     assert row["train_images_per_s"] == pytest.approx(100.0 / 3.0)
+
+
+def test_how_steps_were_computed_is_named_and_timings_of_what_was_open_are_kept(measured: Measurement) -> None:
+    assert (measured.values["train_engine"], measured.values["train_precision"]) == ("eager", "fp32")
+    assert not any(name.endswith("_step_ms") for name in measured.samples)
+    job = make_job()
+    assert job.recipe is not None
+    both = accuracy.measure(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, epochs=1, engine="auto")))
+    assert both.values["train_engine"] in ("eager", "onednn")
+    assert {len(both.samples[f"{engine}_fp32_step_ms"]) for engine in ("eager", "onednn")} == {MAX_TURNS}
+
+
+def test_rows_name_every_engine_that_trained_once() -> None:
+    values = [{"train_engine": engine, "train_precision": "fp32"} for engine in ("eager", "onednn", "eager")]
+    row = accuracy.summarise([measured_record({"accuracy": 0.5, **found}, repeat) for repeat, found in enumerate(values)])
+    assert (row["train_engine"], row["train_precision"]) == ("eager; onednn", "fp32")
+    assert accuracy.summarise([measured_record({"accuracy": 0.5})])["train_engine"] is None
 
 
 def test_the_interval_ends_at_zero_too() -> None:

@@ -26,8 +26,9 @@ PEERS = {
     "vit_pytorch:vit": "vit+pool=cls",
     "torch_nn:transformer": "transformer+pool=cls",
     "timm:mixer": "metaformer+mixer=token_mlp+pool=mean+positions=none",
+    "transformers:mamba2": "metaformer+mixer=state_space:causal=true+pool=mean",
 }
-LIBRARIES = {"timm": "timm", "g_mlp_pytorch": "g_mlp_pytorch", "vit_pytorch": "vit_pytorch"}
+LIBRARIES = {"timm": "timm", "g_mlp_pytorch": "g_mlp_pytorch", "vit_pytorch": "vit_pytorch", "transformers": "transformers"}
 
 
 def resolved(models: str, n: int = 17, **sizes: str) -> ModelSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,32 @@ def test_a_vit_by_hand(has_fvcore: bool, monkeypatch: pytest.MonkeyPatch) -> Non
         "flops_torch": quadratic + linear,
         "flops_agree": True,
         "flops_counted_by": "closed form, torch, fvcore" if has_fvcore else "closed form, torch",
+        "fft_flops": 0,
     }
+
+
+@pytest.mark.parametrize("phase", ["infer", "train"])
+def test_ffts_stand_in_a_column_of_their_own(phase: str) -> None:
+    work: dict[str, Any] = {"phase": phase, "attention": NO_ATTENTION}
+    dense = flops.measure(job("gmlp", options=(("toeplitz", True),), **work)).values
+    values = flops.measure(job("gmlp", options=(("kernel", "fft"), ("toeplitz", True)), **work)).values
+    products = 2 * 2 * 17 * 17 * 32  # two layers, 32 channels
+    assert dense["flops"] - values["flops"] == products
+    assert values["flops"] == values["flops_torch"]
+    assert (values["flops_quadratic_share"], values["flops_agree"]) == (0.0, True)
+    ffts = 2 * (32 + 32 + 1) * round(2.5 * 36 * math.log2(36))  # 2 x 17 - 1 is 33, and 36 = 2^2 3^2
+    trained = phase == "train"
+    assert (values["fft_flops"], values.get("fft_flops_train")) == (ffts, 2 * ffts if trained else None)
+    assert (dense["fft_flops"], dense.get("fft_flops_train")) == (0, 0 if trained else None)
+
+
+@pytest.mark.parametrize("phase", ["infer", "train"])
+def test_ffts_that_disagree_are_one_line(phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    true = model.cost_of(job().cell.model)
+    # a wrong number of forward FFTs is found in the forward already
+    monkeypatch.setattr(model, "cost_of", lambda _: true + Cost((Term(name="extra", ffts=3, fft_length=8),)))
+    with pytest.raises(CountError, match="FLOPs of FFTs of vit at seq_len 17 disagree: closed form 180, those that ran 0"):
+        flops.measure(job(phase=phase))
 
 
 @pytest.mark.parametrize(
@@ -143,4 +169,9 @@ def test_summary_leaves_empty_what_was_not_measured() -> None:
     measured = dict(flops.measure(job()).values)
     summary = flops.summarise([record(job(), measured)])
     assert set(summary) == set(flops.COLUMNS)
-    assert summary == {**measured, "flops_train": None, "flops_recompute": None}
+    assert summary == {**measured, "flops_train": None, "flops_recompute": None, "fft_flops_train": None}
+
+
+def test_a_record_of_an_older_version_has_no_ffts() -> None:
+    measured = {name: value for name, value in flops.measure(job(phase="train")).values.items() if not name.startswith("fft")}
+    assert flops.summarise([record(job(), measured)]) == {**measured, "fft_flops": None, "fft_flops_train": None}

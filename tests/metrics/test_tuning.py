@@ -53,9 +53,12 @@ def test_all_trials_have_one_seed_and_no_figure_has_it() -> None:
     assert first == second == shared != figure
 
 
+COST = {"train_flops": 5, "weight_decay": 0.05}
+
+
 def make_records(validations: list[float]) -> list[Record]:
     outcomes = [
-        Outcome(status="measured", values={"validation": value, "learning_rate": 0.1 * (number + 1), "train_s": 10.0**number})
+        Outcome(status="measured", values={**COST, "validation": value, "learning_rate": 0.1 * (number + 1), "train_s": 10.0**number})
         for number, value in enumerate(validations)
     ]
     return [
@@ -66,7 +69,9 @@ def make_records(validations: list[float]) -> list[Record]:
 
 def test_the_summary_is_the_best_trial_and_of_equals_the_first() -> None:
     row = tuning.summarise(make_records([0.5, 0.9, 0.9]))
-    assert row == {"num_trials": 3, "tuned_validation": 0.9, "tuned_learning_rate": 0.2, "tuning_s": 111.0}
+    tried = {"tried_learning_rate_low": 0.1, "tried_learning_rate_high": pytest.approx(0.3)}
+    tuned = {"tuned_validation": 0.9, "tuned_learning_rate": 0.2, "tuned_weight_decay": 0.05}
+    assert row == {"num_trials": 3, **tuned, **tried, "tuning_s": 111.0, "tuning_flops": 15}
     assert tuple(row) == tuning.COLUMNS
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from bench.training.optimizer import decay_groups
 from models import gmlp
 from models.layers.cost import constant
+from models.layers.options import reference_config
 from models.layers.shape import Shape
 from models.mixers import spatial_gating
 from tests.contracts.checks import assert_close_to_largest, randomise
@@ -25,7 +27,15 @@ def config(**options: Any) -> gmlp.Config:
 
 @pytest.mark.parametrize("gating", spatial_gating.GATINGS)
 @pytest.mark.parametrize("options", [{}, {"tiny_attention": ATTENTION}, {"tiny_attention": ATTENTION, "activation_after": True}])
-@pytest.mark.parametrize("variant", [{}, {"head_mix": "mean", "spatial_heads": 4, "toeplitz": True, "gate_norm": False}])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"head_mix": "mean", "spatial_heads": 4, "toeplitz": True, "gate_norm": False},
+        {"kernel": "fft", "toeplitz": True},
+        {"rank": 3, "spatial_heads": 2},
+    ],
+)
 @torch.no_grad()
 def test_a_block_is_its_formula(gating: str, options: dict[str, Any], variant: dict[str, Any]) -> None:
     block = gmlp.GatedBlock(config(gating=gating, **options, **variant)).double()
@@ -61,15 +71,38 @@ def test_every_option_of_the_gate_reaches_it() -> None:
     chosen = {"gating": "additive", "head_mix": "mean", "weight_init": "0.05", "bias_init": 0, "gate_norm": False, "toeplitz": True}
     spatial = config(spatial_heads=4, kernel="matmul", **chosen).spatial
     assert spatial == spatial_gating.Config(seq_len=N, width=FFN_WIDTH, heads=4, kernel="matmul", **chosen)  # type: ignore[arg-type]
+    assert config(rank=3).spatial == spatial_gating.Config(seq_len=N, width=FFN_WIDTH, rank=3)
 
 
 @pytest.mark.parametrize("name", gmlp.MIXING_OPTIONS)
 def test_options_of_the_gate_are_refused_where_there_is_none(name: str) -> None:
-    values = {"spatial_heads": 4, "tiny_attention": 8, "head_mix": "mean", "weight_init": "0.05", "bias_init": 0}
+    values = {"spatial_heads": 4, "tiny_attention": 8, "head_mix": "mean", "weight_init": "0.05", "bias_init": 0, "rank": 3}
     wrong: dict[str, Any] = {name: values.get(name, name == "toeplitz")}
     assert config(**wrong)
     with pytest.raises(ValueError, match=f"{name} must be .* with gating=identity"):
         config(gating="identity", **wrong)
+
+
+@pytest.mark.parametrize("gating", gmlp.GATINGS)
+def test_an_fft_needs_diagonals_in_any_form(gating: str) -> None:
+    with pytest.raises(ValueError, match=r"kernel=fft needs toeplitz=true"):
+        config(gating=gating, kernel="fft")
+
+
+def test_the_reference_keeps_ffts_and_no_other_kernel() -> None:
+    for kernel, kept in (("auto", "linear"), ("matmul", "linear"), ("fused", "linear"), ("fft", "fft")):
+        chosen = config(kernel=kernel, toeplitz=True)
+        reference = reference_config(gmlp, chosen)
+        assert reference == dataclasses.replace(chosen, kernel=kept)
+        assert gmlp.cost(reference) == gmlp.cost(chosen)
+
+
+@pytest.mark.parametrize("options", [{"kernel": "fft", "toeplitz": True}, {"rank": 3}])
+def test_forms_without_n2_cost_none_in_blocks(options: dict[str, Any]) -> None:
+    found = gmlp.cost(config(**options))
+    assert found.flops().degree(2) == 0
+    assert (found.fft_flops() > 0) is (options.get("kernel") == "fft")
+    assert gmlp.cost(config()).flops().degree(2) > 0
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
@@ -95,9 +128,10 @@ def test_learned_positions_cost_a_vector_per_token() -> None:
     assert gmlp.cost(config(positions="sinusoidal")) == plain
 
 
-@pytest.mark.parametrize("toeplitz", [False, True])
-def test_the_weights_of_a_spatial_matrix_are_decayed_however_it_is_held(toeplitz: bool) -> None:
-    model = gmlp.build(config(toeplitz=toeplitz))
+@pytest.mark.parametrize("options", [{}, {"toeplitz": True}, {"rank": 3}])
+def test_the_weights_of_a_spatial_matrix_are_decayed_however_it_is_held(options: dict[str, Any]) -> None:
+    model = gmlp.build(config(**options))
     decayed = {id(parameter) for parameter in decay_groups(model)[0]}
     found = {name for name, parameter in model.blocks[0].named_parameters() if id(parameter) in decayed}
-    assert found == {"expand.weight", "gating.weights.0", "contract.weight"}
+    inner = {"gating.inner_weights.0"} if "rank" in options else set()
+    assert found == {"expand.weight", "gating.weights.0", "contract.weight"} | inner

@@ -227,6 +227,8 @@ def test_the_reference_is_that_of_the_mixer() -> None:
         assert getattr(native.mixing, option) == "native"
         assert reference.mixing == dataclasses.replace(native.mixing, **{option: "products"})
     assert config(mixer="attention", formulation="reference").mixing == config(mixer="attention").mixing
+    kept = config(mixer="gated_projection:kernel=fft:toeplitz=true", formulation="reference").mixing
+    assert (kept.kernel, config(mixer="gated_projection:kernel=matmul", formulation="reference").mixing.kernel) == ("fft", "linear")
 
 
 @pytest.mark.parametrize(("mixer", "stepwise"), [("gru", True), ("gru:bidirectional=true", True), ("attention", False)])

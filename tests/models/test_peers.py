@@ -1,4 +1,7 @@
-"""The families compute what timm's, torchvision's and torch's own implementations compute, at published sizes, in fp32 and eval mode."""
+"""The families compute what timm's, torchvision's, torch's and transformers' implementations compute, in fp32 and eval mode.
+
+The models of the first three have published sizes.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from bench.flop_counter import fused_encoder_path_disabled
-from bench.peers.pairs import timm_gmlp, timm_vit, torch_transformer, torchvision_vit
-from models import gmlp, transformer, vit
+from bench.peers.pairs import timm_gmlp, timm_vit, torch_transformer, torchvision_vit, transformers_mamba2
+from models import gmlp, metaformer, transformer, vit
 from models.layers.shape import Interface, Shape
 from tests.models.comparison import Comparison, assert_equal, compare, cut, use_epsilon
 
@@ -103,6 +106,20 @@ def test_transformer_equals_torch() -> None:
     peer = PeerEncoder(model, shape)
     patches = cut(images(), 16)
     assert_equal(compare(model, peer, torch_pairs(6), patches.clone(), patches))
+
+
+@pytest.mark.parametrize("tokens", [17, 64, 197])
+def test_causal_state_spaces_equal_those_of_transformers(tokens: int) -> None:
+    """Below a chunk of 64 tokens, one chunk, and three chunks and a part of one."""
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install 'gmlp-bench[peers]'")
+    from bench.peers.transformers import mamba2
+
+    shape = Shape(seq_len=tokens, width=32, depth=2, heads=4, ffn_width=64)
+    model = metaformer.build(metaformer.Config(shape=shape, mixer="state_space:causal=true"))
+    peer = mamba2(**dataclasses.asdict(shape), patch_dim=192, num_classes=10, input="patches", vocab_size=256)
+    torch.manual_seed(2)
+    patches = torch.randn(BATCH, tokens, 192)
+    assert_equal(compare(model, peer, transformers_mamba2(2), patches.clone(), patches))
 
 
 def small_pair() -> tuple[nn.Module, PeerEncoder]:

@@ -10,6 +10,7 @@ import torch
 from bench import catalog
 from bench.flop_counter import HAS_FVCORE, count_with_fvcore, count_with_torch
 from models import vit
+from models.layers.options import reference_config
 from models.layers.shape import Shape, num_data_tokens
 
 PUBLISHED = {
@@ -28,7 +29,7 @@ def published(name: str) -> tuple[Any, Any]:
     """The family's module and the variant's config."""
     family = catalog.load("families", catalog.variants()[name])
     shape, interface, options = family.VARIANTS[name]
-    return family, family.Config(shape=shape, interface=interface, **{**options, **family.REFERENCE_OPTIONS})
+    return family, reference_config(family, family.Config(shape=shape, interface=interface, **options))
 
 
 def test_every_variant_in_the_catalog_is_held_to_its_published_size() -> None:

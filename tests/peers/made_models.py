@@ -36,12 +36,28 @@ class Attending(nn.Module):
         return answers
 
 
+class Transforming(nn.Module):
+    """FNet's mixing (arXiv 2105.03824): the real part of an FFT over channels and tokens."""
+
+    def __init__(self, patch_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.classify = nn.Linear(patch_dim, num_classes)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        answers: Tensor = self.classify(torch.fft.fft(torch.fft.fft(patches), dim=1).real.mean(dim=1))
+        return answers
+
+
 def averaging(patch_dim: int, num_classes: int, hidden: int = 0) -> nn.Module:
     return Averaging(patch_dim, num_classes, hidden)
 
 
 def attending(width: int, heads: int, vocab_size: int, num_classes: int) -> nn.Module:
     return Attending(width, heads, vocab_size, num_classes)
+
+
+def transforming(patch_dim: int, num_classes: int) -> nn.Module:
+    return Transforming(patch_dim, num_classes)
 
 
 def stubborn(patch_dim: int) -> nn.Module:

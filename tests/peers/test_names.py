@@ -77,7 +77,7 @@ def test_every_counterpart_is_of_a_family_and_pools_as_it_says() -> None:
 
     from bench import catalog
 
-    for library in ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "torch_nn"):
+    for library in ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "torch_nn", "transformers"):
         module: Any = importlib.import_module(f"bench.peers.{library}")
         for factory, found in module.COUNTERPARTS.items():
             assert callable(getattr(module, factory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 
 import pytest
@@ -162,6 +163,20 @@ def test_a_user_factory_is_called_with_what_it_names() -> None:
     sizing = planned(f"{MADE}:averaging", seq="17").cells[0]
     assert [sizing.size(size) for size in ("width", "depth", "heads", "ffn_width")] == [None] * 4
     assert not uses_attention(plain)
+
+
+@pytest.mark.parametrize("phase", ["infer", "train"])
+def test_ffts_of_an_outside_model_are_counted(phase: str) -> None:
+    cell = planned(f"{MADE}:transforming", seq="17").cells[0]
+    values = flops.measure(Job(cell=Cell(model=cell.cell.model, workload=Workload(phase=phase)), metric="flops", repeat=0)).values
+    channels, tokens = 17 * round(2.5 * 192 * math.log2(192)), 192 * 2 * round(2.5 * 17 * math.log2(17))  # the second one is complex
+    assert (values["flops"], values["fft_flops"]) == (2 * 192 * 10, channels + tokens)
+    assert values.get("fft_flops_train") is None
+    assert values["flops_fvcore"] == (values["flops"] if HAS_FVCORE else None)
+    assert description(cell)["fft_flops"] == channels + tokens
+    again = from_json(Plan, json.loads(json.dumps(to_json(planned(f"{MADE}:transforming", seq="17")))))
+    check_plan(again, "plan.json", is_own_run=True)
+    assert again.cells[0].sizing == cell.sizing
 
 
 def test_attention_inside_torchs_own_layer_is_seen() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from bench import catalog, cli
 from bench.peers.names import LIBRARIES
-from bench.planning.ablation import ablation_of, plan_ablation
+from bench.planning.ablation import Narrowing, ablation_of, plan_ablation
 from bench.planning.build import check_plan
 from bench.planning.flags import Flags
 from bench.planning.jobs import jobs
@@ -25,7 +25,7 @@ from bench.report.last_runs import cost_of, listing
 from bench.running.folder import choose_folder
 from bench.running.store import parse_plan, start_run
 from bench.serialize import to_json
-from bench.spec import EVERY_ARM, FASTEST_PEER, MEASURES, Grid, Plan, Prediction, RequestError
+from bench.spec import EVERY_ARM, FASTEST_PEER, MEASURES, ONE_INTERVAL, POOLED, Grid, Plan, Prediction, RequestError
 from tests.requested import parse_request
 
 NAMES = catalog.names("ablations")
@@ -59,7 +59,7 @@ def named(*models: str) -> set[str]:
 
 def test_the_questions_are_these() -> None:
     assert set(NAMES) == {
-        *("architecture_mode", "attention", "headline", "normalisation", "peers", "positions", "scale", "sequence_length"),
+        *("architecture_mode", "attention", "escape", "headline", "normalisation", "peers", "positions", "scale", "sequence_length"),
         *("spatial_gating", "text", "token_mixing", "vision_recipe"),
     }
 
@@ -135,6 +135,7 @@ def test_every_question_predicts_and_gives_reasons(name: str) -> None:
 def test_a_question_reworded_is_the_same_work(name: str) -> None:
     plan = plan_of(name, QUICK)
     assert plan.question is not None
+    assert (plan.question.seed_spread, plan.question.interval) == (POOLED, ONE_INTERVAL)  # the method stands before the data
     question = dataclasses.replace(plan.question, text="Why?", statement="Otherwise.", predictions=())
     assert dataclasses.replace(plan, question=question).plan_id == plan.plan_id
     other = dataclasses.replace(plan.parts[0], arms=(), name="other")
@@ -336,5 +337,20 @@ def test_the_listing_counts_what_the_last_report_decided(tmp_path: Path, monkeyp
     told.write_text(json.dumps({"verdicts": [{"answer": "undecided"}], "predictions": answers}))
     last = {entry["name"]: entry["last"] for entry in listing()}
     assert last["scale"] == "results/2026-01-03_cpu_scale: 1 refuted, 2 supported, 1 undecided"
+    start_run(Path("results/2026-01-04_cpu_scale"), dataclasses.replace(plan_of("scale", QUICK), created="2026-01-04"), {})
+    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == last["scale"]
     told.write_text("torn")
+    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-04_cpu_scale"
+    note = {"2026-01-04_cpu_scale": {"superseded_by": "2026-01-02_cpu_scale", "why": "it was wrong"}}
+    Path("results/notes.json").write_text(json.dumps(note))
     assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-03_cpu_scale"
+
+
+def test_a_question_tunes_learning_rates_where_it_trains_and_not_in_a_first_look() -> None:
+    plan = plan_of("escape", CPU)
+    assert plan.settings.lr_trials == ablation_of("escape").lr_trials > 0
+    assert "tuning" in plan.metrics
+    timed = plan_ablation("escape", Flags(), CPU, command="", narrowing=Narrowing(parts=("cost against n",)))
+    for untuned in (timed, plan_of("escape", QUICK), plan_of("text", CPU)):
+        assert untuned.settings.lr_trials == 0
+        assert "tuning" not in untuned.metrics

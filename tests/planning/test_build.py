@@ -14,12 +14,19 @@ import pytest
 
 from bench.measure.model import generating_models
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts, check_plan
-from bench.planning.jobs import control_cell, estimated_job_seconds, estimated_seconds, estimated_step_seconds, jobs
+from bench.planning.jobs import (
+    control_cell,
+    estimated_job_seconds,
+    estimated_seconds,
+    estimated_step_seconds,
+    estimated_training_seconds,
+    jobs,
+)
 from bench.planning.recipe import parse_recipe
 from bench.planning.timing import Pilot, uncounted_calls
 from bench.running.store import parse_plan
 from bench.serialize import to_json
-from bench.spec import Plan, Recipe, RequestError, Settings, Skipped
+from bench.spec import Plan, Recipe, RequestError, Settings, Skipped, training_id
 from tests.requested import parse_request
 
 
@@ -333,6 +340,14 @@ def test_longer_work_is_estimated_to_take_longer() -> None:
     assert estimated_seconds(planned(batch="1")) <= estimated_seconds(planned(batch="4096"))
 
 
+def test_trainings_are_estimated_by_seed_and_within_the_whole() -> None:
+    twice = planned(task="digits", metrics="latency,accuracy", accuracy_seq="17")
+    once = dataclasses.replace(twice, settings=dataclasses.replace(twice.settings, seeds=1))
+    assert estimated_training_seconds(twice) == pytest.approx(2 * estimated_training_seconds(once))
+    assert 0 < estimated_training_seconds(twice) < estimated_seconds(twice)
+    assert estimated_training_seconds(planned(task="digits")) == 0
+
+
 def on_cuda(**flags: Any) -> Plan:
     request = parse_request(**{"models": "vit", "seq": "17", "width": "32", "depth": "1", **flags})
     return build_plan(request, settings=Settings(), recipe=Recipe(), device="cuda")
@@ -581,6 +596,27 @@ def test_tf32_training_is_for_cuda() -> None:
     with pytest.raises(RequestError, match="precision=tf32 needs a CUDA device"):
         build_plan(request, settings=Settings(), recipe=recipe, device="cpu")
     assert build_plan(request, settings=Settings(), recipe=recipe, device="cuda").recipe.precision == "tf32"
+
+
+def test_a_training_engine_is_checked_with_the_plan_and_leaves_ids_alone() -> None:
+    request = parse_request(models="vit", seq="17", width="32", depth="1", task="digits", metrics="accuracy")
+    with pytest.raises(RequestError, match="engine=onednn needs a CPU"):
+        build_plan(request, settings=Settings(), recipe=Recipe(engine="onednn"), device="cuda")
+    plan = build_plan(request, settings=Settings(), recipe=Recipe(engine="onednn"), device="cpu")
+    with pytest.raises(RequestError, match="engine=onednn trains in fp32"):
+        check_plan(dataclasses.replace(plan, recipe=Recipe(engine="onednn", precision="bf16-autocast")), "plan.json")
+    (planned,) = plan.cells
+    assert training_id(planned.cell, Recipe(engine="eager")) == training_id(planned.cell, Recipe())
+    assert training_id(planned.cell, plan.recipe) != training_id(planned.cell, Recipe())
+
+
+def test_a_precision_that_the_host_chooses_has_an_estimate() -> None:
+    request = parse_request(models="vit", seq="17", width="32", depth="1", task="digits", metrics="accuracy")
+    seconds = [
+        estimated_seconds(build_plan(request, settings=Settings(), recipe=Recipe(precision=precision), device="cuda"))
+        for precision in ("fp32", "auto")
+    ]
+    assert seconds[0] == seconds[1]
 
 
 def test_on_a_gpu_what_shares_a_process_is_neighbours_and_rounds_stay_shuffled() -> None:

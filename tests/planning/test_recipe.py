@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.planning.recipe import check_fits, check_recipe, parse_recipe, recipe_changes
+from bench.planning.recipe import check_device, check_fits, check_recipe, parse_recipe, recipe_changes
 from bench.serialize import from_json, to_json
 from bench.spec import AUGMENTATIONS, Recipe, RequestError
 
@@ -34,6 +34,7 @@ EVERY_KEY: dict[str, tuple[str, Any]] = {
     "distillation": ("hard", "hard"),
     "distillation_weight": ("0.25", 0.25),
     "teacher_epochs": ("3", 3),
+    "engine": ("onednn", "onednn"),
 }
 
 
@@ -99,6 +100,7 @@ def test_every_augmentation_can_be_asked_for_and_none() -> None:
         ("distillation=medium", "soft"),
         ("distillation_weight=1.5", "distillation_weight of --recipe must be from 0 to 1"),
         ("teacher_epochs=0", "teacher_epochs"),
+        ("engine=graph", "onednn"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name_with_a_hint(text: str, problem: str) -> None:
@@ -112,6 +114,39 @@ def test_zeros_may_be_written_in_any_way_and_augmentations_in_any_order() -> Non
     assert recipe_of("weight_decay=0.00,dropout=0e0").weight_decay == 0.0
     assert recipe_of("learning_rate=.001").learning_rate == 0.001
     assert recipe_of("augment=flip+crop+flip") == recipe_of("augment=crop+flip")
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "problem"),
+    [
+        ("precision=tf32", "cpu", "precision=tf32 needs a CUDA device"),
+        ("engine=onednn", "cuda", "engine=onednn needs a CPU, and the device is cuda"),
+        ("engine=onednn,precision=bf16-autocast", "cpu", "engine=onednn trains in fp32, not in bf16-autocast"),
+        ("compile=true,engine=onednn", "cpu", "so engine=onednn has no effect"),
+        ("compile=true,engine=auto,precision=auto", "cpu", "so engine=auto has no effect"),
+        ("compile=true,precision=auto", "cpu", "so precision=auto has no effect"),
+    ],
+)
+def test_a_recipe_that_the_device_cannot_compute_is_refused_with_a_hint(text: str, device: str, problem: str) -> None:
+    with pytest.raises(RequestError, match=problem) as refused:
+        check_device(recipe_of(text), device)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("engine=onednn", "cpu"),
+        ("engine=onednn,precision=auto", "cpu"),
+        ("engine=auto,precision=auto", "cpu"),
+        ("engine=auto,precision=auto", "cuda"),
+        ("engine=auto,precision=bf16-autocast", "cpu"),
+        ("engine=auto,precision=tf32", "cuda"),
+        ("compile=true,precision=bf16-autocast", "cpu"),
+    ],
+)
+def test_a_recipe_that_the_device_computes_passes(text: str, device: str) -> None:
+    check_device(recipe_of(text), device)
 
 
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe(learning_rate=1 / 300, weight_decay=0.0), Recipe(epochs=20_000)])

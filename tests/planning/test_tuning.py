@@ -1,18 +1,21 @@
-"""Fair tuning: the same learning rates for every model, the winner chosen on validation and trained afresh."""
+"""Fair tuning: as many trials for every model, widened while a winner lies at an end, the winner trained afresh."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.metrics import accuracy, tuning
 from bench.planning.build import build_plan
 from bench.planning.jobs import expected_jobs, is_complete, jobs, missing_jobs
-from bench.planning.tuning import LEARNING_RATE_SPREAD, TRIAL_SEED_OFFSET, recipe_of, trial_ids, trial_recipes
+from bench.planning.tuning import MAX_WIDENING, TRIAL_SEED_OFFSET, Search, is_at_end, next_value
 from bench.running.runner import execute, is_failure, untrainable
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
@@ -20,113 +23,164 @@ from bench.spec import Cell, Job, Outcome, Plan, Recipe, Record, Settings
 from tests.fake_executor import Silent, recorded
 from tests.requested import parse_request
 
-RECIPE = Recipe(epochs=1, learning_rate=1e-3)
+RECIPE = Recipe(epochs=6, learning_rate=1e-3)
 SMALL = {"models": "gmlp,vit", "seq": "5", "width": "16", "depth": "1", "task": "digits", "metrics": "accuracy,tuning"}
-
-
-def planned(trials: int = 3, *, seed: int = 0, seeds: int = 2, **flags: str) -> Plan:
-    settings = Settings(seeds=seeds, lr_trials=trials, seed=seed)
-    return build_plan(parse_request(**{**SMALL, **flags}), settings=settings, recipe=RECIPE, device="cpu")
-
-
-def rates_of(plan: Plan) -> list[float]:
-    return [recipe.learning_rate for recipe in trial_recipes(cells_of(plan)[0], plan)]
-
-
-def trial(validation: float, learning_rate: float = 1e-3) -> Outcome:
-    values = {"validation": validation, "learning_rate": learning_rate, "train_s": 2.0, "best_epoch": 1}
-    return Outcome(status="measured", values=values)
-
-
 DIVERGED = Outcome(status="diverged", reason="DivergedError: epoch 2")
+Scoring = Callable[[Recipe], float | None]
+"""The validation score of a trial; None if it diverges."""
 
 
-def trial_records(plan: Plan, outcomes: list[Outcome | None], family: str = "") -> list[Record]:
-    """Every model's trials, or one family's, ended as `outcomes` say, by number; None: not run."""
-    found = []
-    for job in jobs(plan, []):
-        outcome = outcomes[job.repeat] if job.metric == "tuning" else None
-        if outcome and family in ("", job.cell.model.family):
-            found.append(recorded(job, outcome))
-    return found
+def planned(trials: int = 3, *, decays: int = 0, seed: int = 0, seeds: int = 2, recipe: Recipe = RECIPE, **flags: str) -> Plan:
+    settings = Settings(seeds=seeds, lr_trials=trials, decay_trials=decays, seed=seed)
+    return build_plan(parse_request(**{**SMALL, **flags}), settings=settings, recipe=recipe, device="cpu")
 
 
 def cells_of(plan: Plan) -> list[Cell]:
     return [p.cell for p in plan.cells]
 
 
-@pytest.mark.parametrize("num", [1, 2, 5, 40])
-def test_rates_are_log_uniform_one_in_each_part_of_the_range(num: int) -> None:
-    plan = planned(num)
-    low, span = math.log(RECIPE.learning_rate / LEARNING_RATE_SPREAD), 2 * math.log(LEARNING_RATE_SPREAD)
-    parts = [int((math.log(rate) - low) / span * num) for rate in rates_of(plan)]
-    assert parts == list(range(num))
+def trial(recipe: Recipe, validation: float | None) -> Outcome:
+    if validation is None:
+        return DIVERGED
+    values = {"validation": validation, "train_s": 2.0, "train_flops": 5, "best_epoch": 1}
+    return Outcome(status="measured", values={**values, "learning_rate": recipe.learning_rate, "weight_decay": recipe.weight_decay})
 
 
-def test_rates_are_drawn_within_the_parts_and_not_set() -> None:
-    """Over many seeds, the places within the parts fill them evenly."""
-    low, span = math.log(RECIPE.learning_rate / LEARNING_RATE_SPREAD), 2 * math.log(LEARNING_RATE_SPREAD)
-    places = [(math.log(rate) - low) / span * 2 % 1 for seed in range(200) for rate in rates_of(planned(2, seed=seed))]
-    assert sum(places) / len(places) == pytest.approx(0.5, abs=0.05)
-    assert min(places) < 0.05
-    assert max(places) > 0.95
+def searched(plan: Plan, scoring: Scoring | dict[str, Scoring], rounds: int = 99) -> list[Record]:
+    """The records of a search in which trials end so, for all models or by family, after at most so many trials each."""
+    records: list[Record] = []
+    while queue := [job for job in missing_jobs(plan, records) if job.metric == "tuning" and job.repeat < rounds]:
+        for job in queue:
+            assert job.recipe is not None
+            score = scoring[job.cell.model.family] if isinstance(scoring, dict) else scoring
+            records.append(recorded(job, trial(job.recipe, score(job.recipe))))
+    return records
 
 
-def test_rates_depend_on_the_seed_alone() -> None:
-    assert rates_of(planned()) == rates_of(planned(models="vit", seq="17")) != rates_of(planned(seed=1))
+def peak_at(rate: float) -> Scoring:
+    """A score that falls on both sides of a learning rate."""
+    return lambda recipe: 1.0 - abs(math.log(recipe.learning_rate / rate))
 
 
-def test_a_trial_differs_from_the_recipe_by_its_rate_alone() -> None:
-    for recipe in trial_recipes(cells_of(planned())[0], planned()):
-        assert dataclasses.replace(recipe, learning_rate=RECIPE.learning_rate) == RECIPE
+def rates(plan: Plan, records: list[Record], family: str = "gmlp") -> list[float]:
+    (cell,) = (cell for cell in cells_of(plan) if cell.model.family == family)
+    return [recipe.learning_rate for recipe in Search(plan, records).of(cell).trials]
 
 
-def test_every_family_tries_the_same_rates_in_the_same_order() -> None:
+def test_the_first_rates_lie_around_the_recipes_a_factor_of_two_apart() -> None:
+    assert rates(planned(3), []) == [5e-4, 1e-3, 2e-3]
+    assert rates(planned(4), []) == [2.5e-4, 5e-4, 1e-3, 2e-3]
+    assert rates(planned(5), []) == rates(planned(5), [], "vit") == [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3]
+
+
+def test_a_trial_differs_by_its_rate_and_has_a_fifth_of_the_epochs() -> None:
     plan = planned()
-    by_family: dict[str, list[Recipe | None]] = {"gmlp": [], "vit": []}
-    for job in jobs(plan, []):
-        by_family[job.cell.model.family].append(job.recipe)
-    assert by_family["gmlp"] == by_family["vit"] == list(trial_recipes(cells_of(plan)[0], plan))
+    for recipe in Search(plan, []).of(cells_of(plan)[0]).trials:
+        assert recipe.epochs == 2
+        assert dataclasses.replace(recipe, learning_rate=RECIPE.learning_rate, epochs=6) == RECIPE
+
+
+def test_a_winner_inside_ends_the_search() -> None:
+    plan = planned()
+    records = searched(plan, peak_at(1e-3))
+    assert rates(plan, records) == [5e-4, 1e-3, 2e-3]
+    for cell in cells_of(plan):
+        assert Search(plan, records).of(cell).recipe == RECIPE  # with all its epochs
+
+
+def test_a_winner_at_an_end_widens_the_range_until_it_lies_inside() -> None:
+    plan = planned(models="gmlp")
+    records = searched(plan, peak_at(4e-3))
+    assert rates(plan, records) == [5e-4, 1e-3, 2e-3, 4e-3, 8e-3]
+    assert Search(plan, records).of(cells_of(plan)[0]).recipe == dataclasses.replace(RECIPE, learning_rate=4e-3)
+
+
+def test_while_one_model_widens_the_others_refine_and_all_make_as_many_trials() -> None:
+    plan = planned()
+    records = searched(plan, {"gmlp": peak_at(2.5e-4), "vit": peak_at(1.2e-3)})
+    assert rates(plan, records) == [5e-4, 1e-3, 2e-3, 2.5e-4, 1.25e-4]
+    assert rates(plan, records, "vit") == [5e-4, 1e-3, 2e-3, 1.414e-3, 1.189e-3]
+
+
+def test_widening_ends_after_as_many_trials_again_and_the_table_shows_the_end() -> None:
+    plan = planned(models="gmlp")
+    records = searched(plan, lambda recipe: recipe.learning_rate)
+    assert len(rates(plan, records)) == 3 * MAX_WIDENING
+    (row,) = rows_of(stored(plan, records)).to_dict("records")
+    assert row["tuned_learning_rate"] == row["tried_learning_rate_high"] == 0.016
+    assert row["tried_learning_rate_low"] == 5e-4
+
+
+@pytest.mark.parametrize(
+    ("scores", "winner"),
+    [
+        ({5e-4: 0.5, 1e-3: 0.9, 2e-3: 0.7}, 1e-3),
+        ({5e-4: 0.5, 1e-3: 0.9, 2e-3: 0.9, 4e-3: 0.9}, 1e-3),  # of equals the lowest rate
+        ({5e-4: -4.0, 1e-3: -2.0, 2e-3: -3.0}, 1e-3),  # scores of values may be below zero
+        ({5e-4: None, 1e-3: 0.2, 2e-3: 0.1}, 1e-3),
+    ],
+)
+def test_the_winner_is_the_best_on_validation(scores: dict[float, float | None], winner: float) -> None:
+    plan = planned()
+    records = searched(plan, lambda recipe: scores[recipe.learning_rate])
+    for cell in cells_of(plan):
+        assert Search(plan, records).of(cell).recipe == dataclasses.replace(RECIPE, learning_rate=winner)
+
+
+def test_there_is_no_winner_while_a_trial_of_any_model_is_missing() -> None:
+    plan = planned()
+    records = searched(plan, peak_at(1e-3))
+    of_vit = [record for record in records if record.subject_id in Search(plan, []).trial_ids(cells_of(plan)[1])]
+    search = Search(plan, [record for record in records if record != of_vit[-1]])
+    assert [search.of(cell).recipe for cell in cells_of(plan)] == [None, None]
+
+
+def test_weight_decays_follow_at_the_best_rate() -> None:
+    plan = planned(decays=3, models="gmlp")
+    best: dict[str, Any] = {"learning_rate": 2e-3, "weight_decay": 0.0125}
+    records = searched(plan, lambda recipe: -sum(abs(math.log(getattr(recipe, name) / value)) for name, value in best.items()))
+    trials = Search(plan, records).of(cells_of(plan)[0]).trials
+    assert [(recipe.learning_rate, recipe.weight_decay) for recipe in trials] == [
+        *((rate, 0.05) for rate in (5e-4, 1e-3, 2e-3, 4e-3)),
+        *((2e-3, decay) for decay in (0.0125, 0.2, 0.003125)),  # the recipe's own was tried with the rates
+    ]
+    assert Search(plan, records).of(cells_of(plan)[0]).recipe == dataclasses.replace(RECIPE, **best)
+    (row,) = rows_of(stored(plan, records)).to_dict("records")
+    assert (row["num_trials"], row["tuned_weight_decay"], row["tuning_flops"]) == (7, 0.0125, 35)
+
+
+def test_models_of_different_tasks_are_searched_apart() -> None:
+    plan = planned()
+    apart = dataclasses.replace(
+        plan,
+        cells=tuple(
+            dataclasses.replace(p, cell=dataclasses.replace(p.cell, workload=dataclasses.replace(p.cell.workload, task=task)))
+            for p, task in zip(plan.cells, ("digits", "fashion_mnist"), strict=True)
+        ),
+    )
+    records = searched(apart, {"gmlp": peak_at(2e-3), "vit": peak_at(1e-3)})
+    assert len(rates(apart, records)) == 4
+    assert len(rates(apart, records, "vit")) == 3
+
+
+@given(st.dictionaries(st.floats(1e-5, 1.0), st.floats(0, 1), min_size=1, max_size=8), st.floats(1.5, 8.0))
+def test_the_next_value_is_new_and_lies_beyond_the_end_or_beside_the_best(scores: dict[float, float], step: float) -> None:
+    found = next_value(scores, step)
+    best = max(scores, key=lambda value: (scores[value], -value))
+    if is_at_end(scores):
+        assert not min(scores) < found < max(scores)
+        assert found == pytest.approx(best / step, rel=1e-3) or found == pytest.approx(best * step, rel=1e-3)
+    else:
+        ordered = sorted(scores)
+        below, above = ordered[ordered.index(best) - 1], ordered[ordered.index(best) + 1]
+        assert below * 0.999 <= found <= above * 1.001
 
 
 def test_without_trials_the_plans_own_recipe_stands() -> None:
     plan = planned(0, metrics="accuracy")
-    assert trial_recipes(cells_of(plan)[0], plan) == ()
-    assert recipe_of(cells_of(plan)[0], plan, []) == RECIPE
-    assert trial_ids(cells_of(plan)[0], plan) == ()
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "winner"),
-    [
-        ([trial(0.5), trial(0.9), trial(0.7)], 1),
-        ([trial(0.5), trial(0.9), trial(0.9)], 1),  # of equals the lowest rate
-        ([trial(0.9), trial(0.9), trial(0.9)], 0),
-        ([trial(-4.0), trial(-2.0), trial(-3.0)], 1),  # scores of values may be below zero
-        ([DIVERGED, trial(0.2), trial(0.1)], 1),
-        ([trial(0.1), Outcome(status="timed_out"), DIVERGED], 0),
-    ],
-)
-def test_the_winner_is_the_best_on_validation(outcomes: list[Outcome | None], winner: int) -> None:
-    plan = planned()
-    records = trial_records(plan, outcomes)
-    for cell in cells_of(plan):
-        assert recipe_of(cell, plan, records) == trial_recipes(cells_of(plan)[0], plan)[winner]
-
-
-@pytest.mark.parametrize("outcomes", [[None, None, None], [trial(0.5), trial(0.9), None], [DIVERGED] * 3])
-def test_there_is_no_winner_while_trials_are_missing_or_where_all_diverged(outcomes: list[Outcome | None]) -> None:
-    plan = planned()
-    assert recipe_of(cells_of(plan)[0], plan, trial_records(plan, outcomes)) is None
-
-
-def test_each_model_has_its_own_winner() -> None:
-    plan = planned()
-    records = trial_records(plan, [trial(0.9), trial(0.5), trial(0.1)], "gmlp")
-    records += trial_records(plan, [trial(0.1), trial(0.5), trial(0.9)], "vit")
-    recipes = trial_recipes(cells_of(plan)[0], plan)
-    winners = {cell.model.family: recipe_of(cell, plan, records) for cell in cells_of(plan)}
-    assert winners == {"gmlp": recipes[0], "vit": recipes[2]}
+    found = Search(plan, []).of(cells_of(plan)[0])
+    assert found.trials == ()
+    assert found.recipe == RECIPE
 
 
 def names(found: list[Job]) -> list[tuple[str, str, int]]:
@@ -135,34 +189,29 @@ def names(found: list[Job]) -> list[tuple[str, str, int]]:
 
 def test_trials_come_first_and_the_seeds_follow_by_the_winners_recipe() -> None:
     plan = planned()
-    trials = [("tuning", family, number) for number in range(3) for family in ("gmlp", "vit")]
-    assert sorted(names(list(missing_jobs(plan, [])))) == sorted(trials)
-    records = trial_records(plan, [trial(0.1), trial(0.9), trial(0.5)], "gmlp")
-    half = list(missing_jobs(plan, records))
-    assert names(half)[:3] == [("tuning", "vit", number) for number in range(3)]
-    assert names(half)[3:] == [("accuracy", "gmlp", seed) for seed in range(2)]
-    records += trial_records(plan, [trial(0.1), DIVERGED, trial(0.5)], "vit")
+    first = list(missing_jobs(plan, []))
+    assert names(first) == [("tuning", family, number) for number in range(3) for family in ("gmlp", "vit")]
+    records = searched(plan, {"gmlp": peak_at(1e-3), "vit": peak_at(2e-3)})
     rest = list(missing_jobs(plan, records))
     assert names(rest) == [("accuracy", family, seed) for seed in range(2) for family in ("gmlp", "vit")]
-    recipes = trial_recipes(cells_of(plan)[0], plan)
-    assert [job.recipe for job in rest] == [recipes[1], recipes[2]] * 2
-    assert names(jobs(plan, records)) == names(jobs(plan))  # as many as were foreseen
+    assert [job.recipe.learning_rate for job in rest if job.recipe] == [1e-3, 2e-3] * 2
 
 
 def test_where_all_trials_diverged_nothing_more_is_to_be_done() -> None:
     plan = planned()
-    records = trial_records(plan, [DIVERGED] * 3)
+    records = searched(plan, lambda _: None)
     assert is_complete(plan, records)
     assert set(rows_of(stored(plan, records))["status"]) == {"diverged"}
     assert untrainable(plan, records) == cells_of(plan)
 
 
 def test_what_a_run_will_take_is_known_before_the_trials_are_in() -> None:
-    """The seeds that will follow are counted, by stand-ins, until the winner's own take their place."""
-    plan = planned()
-    assert len(expected_jobs(plan, [])) == len(jobs(plan)) == 10
-    records = trial_records(plan, [trial(0.1), trial(0.9), trial(0.5)], "gmlp")
-    assert len(expected_jobs(plan, records)) == 7
+    """The trials of weight decay and the seeds that will follow are counted, by stand-ins, until their own take their place."""
+    plan = planned(decays=3)
+    assert len(expected_jobs(plan, [])) == len(jobs(plan)) == 2 * (3 + 2 + 2)
+    records = searched(plan, peak_at(1e-3), rounds=3)
+    assert len(expected_jobs(plan, records)) == 2 * (2 + 2)
+    assert len(expected_jobs(plan, records[:-1])) == 1 + 2 * (2 + 2)
     assert untrainable(plan, records) == []
     assert expected_jobs(planned(0, metrics="accuracy"), []) == jobs(planned(0, metrics="accuracy"))
 
@@ -171,35 +220,28 @@ def stored(plan: Plan, records: list[Record]) -> StoredRun:
     return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=tuple(records))
 
 
-def finished(plan: Plan, outcomes: list[Outcome | None]) -> StoredRun:
-    """A run whose trials ended so, and whose seeds were all measured."""
-    records = trial_records(plan, outcomes)
+def test_a_cell_is_measured_though_a_trial_diverged() -> None:
+    plan = planned()
+    records = searched(plan, {"gmlp": lambda recipe: None if recipe.learning_rate > 1e-3 else recipe.learning_rate, "vit": peak_at(1e-3)})
     for job in missing_jobs(plan, records):
         assert job.recipe is not None
         values = {"accuracy": 0.8, "train_s": 9.0, "train_images_per_s": 1.0, "learning_rate": job.recipe.learning_rate}
         records.append(recorded(job, Outcome(status="measured", values=values)))
-    return stored(plan, records)
-
-
-def test_a_cell_is_measured_though_a_trial_diverged() -> None:
-    plan = planned()
-    run = finished(plan, [trial(0.7, 1.0), trial(0.6, 2.0), DIVERGED])
-    rows = rows_of(run)
+    rows = rows_of(stored(plan, records))
     assert rows["status"].tolist() == ["measured"] * 2
-    assert rows["num_trials"].tolist() == [2, 2]
-    assert rows["tuned_validation"].tolist() == [0.7, 0.7]
-    assert rows["tuned_learning_rate"].tolist() == [1.0, 1.0]
-    assert rows["tuning_s"].tolist() == [4.0, 4.0]
+    assert rows["num_trials"].tolist() == [2, 3]
+    assert rows["tuned_validation"].tolist() == [1e-3, 1.0]
+    assert rows["tuned_learning_rate"].tolist() == rows["learning_rate"].tolist() == [1e-3, 1e-3]
+    assert rows["tuning_s"].tolist() == [4.0, 6.0]
     assert rows["num_seeds"].tolist() == [2, 2]
-    assert rows["learning_rate"].tolist() == [trial_recipes(cells_of(plan)[0], plan)[0].learning_rate] * 2
-    assert not any(is_failure(record) for record in run.records)
-    assert is_complete(plan, run.records)
+    assert not any(is_failure(record) for record in records)
+    assert is_complete(plan, records)
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[Record]]:
-    """The rows and records of a real run of two trials and two seeds."""
-    plan = planned(2, models="gmlp", width="8")
+    """The rows and records of a real search and two seeds."""
+    plan = planned(3, models="gmlp", width="8", recipe=Recipe(epochs=1, learning_rate=1e-3))
     found = execute(plan, tmp_path_factory.mktemp("work") / "mine", Silent(), executor="inline")
     assert found.complete
     return rows_of(found.stored).to_dict("records"), list(found.stored.records)
@@ -208,12 +250,13 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]
 def test_a_real_run_tries_chooses_and_trains_afresh(tuned: tuple[list[dict[str, Any]], list[Record]]) -> None:
     (row,), records = tuned
     trials = [record.outcome.values for record in records if record.metric == "tuning"]
-    assert [record.metric for record in records] == ["tuning"] * 2 + ["accuracy"] * 2
+    assert [record.metric for record in records] == ["tuning"] * len(trials) + ["accuracy"] * 2
     best = max(trials, key=lambda values: (values["validation"], -values["learning_rate"]))
-    assert (row["status"], row["num_trials"], row["num_seeds"]) == ("measured", 2, 2)
+    assert (row["status"], row["num_trials"], row["num_seeds"]) == ("measured", len(trials), 2)
+    assert 3 <= len(trials) <= 6
     assert row["tuned_validation"] == best["validation"]
     assert row["learning_rate"] == row["tuned_learning_rate"] == best["learning_rate"]
-    assert trials[0]["learning_rate"] < trials[1]["learning_rate"]
+    assert [found["learning_rate"] for found in trials[:3]] == [5e-4, 1e-3, 2e-3]
 
 
 def test_trials_are_not_scored_on_test_items(tuned: tuple[list[dict[str, Any]], list[Record]]) -> None:

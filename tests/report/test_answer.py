@@ -23,7 +23,7 @@ from tests.report.conftest import MakeData
 
 RESULTS = Path(__file__).parents[2] / "results"
 RUNS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and is_stored(path / PLAN) and holds_records(path))
-MAX_WORDS = 40
+MAX_WORDS = 28
 NOISY = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
 
 
@@ -95,7 +95,7 @@ def test_where_nothing_is_shown_the_answer_says_so(make_data: MakeData) -> None:
         rows.loc[rows["seq_len"] == 65, "latency_stable"] = False
 
     (times, *_) = answer_sentences(make_data(models=("gmlp", "vit"), change=blur, metrics=("params", "latency")))
-    assert times.endswith("; no difference is shown at 65.")
+    assert times == "At equal parameters, gMLP is fastest at n = 17 and 257 (1.20×); 1 undecided."
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,48 @@ def test_budgets_that_share_no_length_share_a_row(make_data: MakeData) -> None:
 
     found = make_data(models=("gmlp", "vit"), budgets=(250_000, 1_000_000), metrics=("params", "latency"), change=split)
     assert texts(strip_of(found)) == {"Same parameters, 250 k (1 M at n = 257)": ["gMLP 1.20×"] * 3}
-    assert answer_sentences(found)[0] == "At equal parameters (250 k, 1 M at 257), gMLP is fastest at n = 17 to 257 (1.20×)."
+    assert answer_sentences(found)[0] == "At equal parameters, gMLP is fastest at n = 17 to 257 (1.20×)."
     both = make_data(models=("gmlp", "vit"), budgets=(250_000, 1_000_000), metrics=("params", "latency"), change=time_apart)
     assert list(texts(strip_of(both))) == ["Same parameters, 250 k", "Same parameters, 1 M"]
+
+
+def test_of_many_lengths_the_strip_shows_the_ends_and_powers_of_two() -> None:
+    assert winners.columns_of([16, 17, 65, 256, 257]) == [17, 65, 257]
+    assert winners.columns_of(range(100, 400, 3)) == [100, 256, 397]
+    consecutive = winners.columns_of(range(17, 301))
+    assert consecutive == [17, 33, 65, 129, 257, 300]
+    assert len(winners.columns_of([2**i for i in range(4, 30)])) <= winners.MAX_COLUMNS
+    assert len(winners.columns_of([105_000 * i for i in range(1, 30)])) <= winners.MAX_COLUMNS
+
+
+def test_a_strip_of_many_lengths_says_where_all_are(make_data: MakeData) -> None:
+    lengths = tuple(range(17, 65, 3))
+    strip = strip_of(make_data(models=("gmlp", "vit"), lengths=lengths, metrics=("params", "latency"), change=time_apart))
+    assert strip.headers == ("", "n = 17", "n = 32", "n = 62")
+    assert strip.caption.startswith("3 of 16 lengths are shown; all are in All rows. 1.25× means")
+
+
+def test_a_strip_of_a_run_that_decides_nothing_says_so(make_data: MakeData) -> None:
+    assert "A quick run decides nothing" in strip_of(make_data(quick=True)).caption
+
+
+def test_strip_and_figure_decide_by_the_same_intervals() -> None:
+    found = study(read_run(RESULTS / "2026-11-23_cpu_sequence_length"))
+    assert (
+        {ranking.num_pairs for ranking in found.winners} == {times.num_pairs for times in found.relative_times} == {len(found.joint_pairs)}
+    )
+    leading = {
+        cell
+        for ranking in found.winners
+        for place, cell in enumerate(ranking.cells)
+        if ranking.slower and not (place and ranking.others[place - 1].behind)
+    }
+    decided = [
+        (row["cell_id"], reference["cell_id"]) if point.faster else (reference["cell_id"], row["cell_id"])
+        for times, compared in zip(found.relative_times, found._compared_scopes, strict=True)
+        for line in times.lines
+        for point, (row, reference) in zip(line.points, compared.rows[line.label], strict=True)
+        if point.faster or point.slower
+    ]
+    assert len(decided) > 10
+    assert not {slower for _, slower in decided} & leading

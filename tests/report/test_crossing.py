@@ -42,15 +42,14 @@ def test_the_title_has_the_lengths_at_which_lines_cross_one(published: list[Clos
 def test_a_pair_that_never_crosses_is_dearer_at_every_length() -> None:
     pairs = pairs_of(closed_pairs(planned(models="gmlp,vit,transformer", seq="17,65,257", params="5M", match="shape")))
     assert [pair.attention.model for pair in pairs] == ["vit"]
-    assert crossing_title(pairs) == "At the same width gMLP needs more FLOPs than ViT at every n from 32"
+    assert crossing_title(pairs) == "At fixed shape gMLP needs more FLOPs than ViT at every n from 32"
     assert all(pair.ratio(n) > 1 for pair in pairs for n in LENGTHS)
 
 
 def test_a_title_for_several_pairs_holds_for_all(published: list[ClosedPair]) -> None:
     (dearer,) = pairs_of(closed_pairs(planned(models="gmlp,vit", seq="17,65,257", params="5M", match="shape")))
     assert (
-        crossing_title([dearer, *published])
-        == "Same width or published sizes: gMLP needs more FLOPs than attention from at most 519 tokens"
+        crossing_title([dearer, *published]) == "gMLP needs more FLOPs than attention at every n (5 M), from 135 (Ti), 263 (S) and 519 (B)"
     )
     reverse = ClosedPair(gating=published[0].attention, attention=published[0].gating)
     assert crossing_title([reverse, published[1]]).endswith("depends on the size")
@@ -64,7 +63,7 @@ def test_the_title_and_the_caption_say_that_equal_parameters_differ(make_data: M
     assert flops["gmlp"] < flops["vit"]
     beside = planned(models="gmlp,vit", seq="17,1025", width="192")  # as added beside a budget
     (pair,) = pairs_of(closed_pairs(beside))
-    assert crossing_title([pair]) == "At the same width gMLP needs fewer FLOPs than ViT up to 576 tokens"
+    assert crossing_title([pair]) == "At width 192 gMLP needs fewer FLOPs than ViT up to 576 tokens"
     with figure_style():
         drawn = draw_crossing(dataclasses.replace(make_data(), plan=beside))
     assert drawn is not None

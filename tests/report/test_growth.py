@@ -49,7 +49,7 @@ def test_the_scope_is_shown_where_it_varies() -> None:
     alone = decomposition_table(grown(Made(model="gmlp")))
     both = decomposition_table(grown(Made(model="gmlp"), Made(model="gmlp", others={"phase": "train"})))
     assert "phase" not in alone.headers
-    assert [row["phase"] for row in as_dicts(both)] == ["infer", "train"]
+    assert [row["phase"] for row in as_dicts(both)] == ["inference", "training"]
 
 
 def test_shares_and_exponents_have_a_row_per_step() -> None:

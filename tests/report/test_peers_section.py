@@ -143,9 +143,9 @@ def lines_with(text: str, *words: str) -> list[str]:
 
 
 def test_the_targets_are_among_the_predictions(study: Study) -> None:
-    means, shown, counted = answer_sentences(study)
-    assert means.startswith("Our time over the fastest peer's, geometric mean: gMLP 0.50")
-    assert shown == "By Holm's test, ours is shown to be faster in 23 of 24 configurations in fp32."
+    shown, means, counted = answer_sentences(study)
+    assert means == "Of the fastest peer's time, ours takes on average 0.449 to 0.500 in inference and 0.451 to 0.601 in training."
+    assert shown == "Ours is shown to be faster (Holm) in 23 of 24 configurations in fp32."
     assert counted == "Of 12 predictions 8 are supported, 2 are refuted and 2 are undecided."
     lines = {line.text: line for line in claim_lines(study.prediction_verdicts)}
     wrong = lines["gMLP, infer, every arm against ours, eager: output error at most 1e-05 in every configuration"]
@@ -172,9 +172,9 @@ def test_no_dtype_is_left_out_of_the_answer(study: Study, monkeypatch: pytest.Mo
     in_bf16 = [dataclasses.replace(mean, part=mean.part.replace(",", ", bf16,", 1), ratio=ratio) for mean in study.peers.means]
     changed = dataclasses.replace(study.peers, fastest=(*rest, slow), means=(*study.peers.means, *in_bf16))
     monkeypatch.setattr(Study, "peers", changed)
-    said, shown, *_ = answer_sentences(dataclasses.replace(study))
-    assert "gMLP 1.20 and ViT 1.20 in inference, bf16" in said
-    assert shown == "By Holm's test, ours is shown to be faster in 22 of 23 configurations in fp32 and 0 of 1 in bf16."
+    shown, said, *_ = answer_sentences(dataclasses.replace(study))
+    assert ", 1.20 in bf16 inference and 1.20 in bf16 training." in said
+    assert shown == "Ours is shown to be faster (Holm) in 22 of 23 configurations in fp32 and 0 of 1 in bf16."
     assert "22 of 23 configurations in fp32 and 0 of 1 in bf16 (Holm)" in summary(changed)
 
 
@@ -243,7 +243,7 @@ def test_the_title_of_the_figure_has_the_range_of_the_means(study: Study, make_d
     assert comparison is not None
     means = [mean for mean in comparison.means if mean.peer == FASTEST_PEER and mean.ratio]
     estimates = [mean.ratio.estimate for mean in means if mean.ratio]
-    expected = f"Our models take {numbers.significant(min(estimates))} to {numbers.significant(max(estimates))} of the fastest peer's time"
+    expected = f"Our models take on average {numbers.significant(min(estimates))} to {numbers.significant(max(estimates))} of the fastest peer's time"
     assert peers_title(means, comparison) == expected
     places = tuple(dataclasses.replace(place, dtype="bf16" if place.family == "vit" else "fp32") for place in comparison.places)
     assert " (fp32), " in peers_title(means, dataclasses.replace(comparison, places=places))

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas
+import pytest
 
 from bench.analysis.frame import prepare, row_name, unstable, varying
 from bench.analysis.study import Study
+from bench.report.charts.style import display_name
 from bench.report.tables import rows_table, skipped_table, summary_table, unstable_table
+from bench.spec import Part, PlannedArm
 
 MakeData = Callable[..., Study]
 
@@ -33,6 +36,17 @@ def test_only_what_varies_or_holds_values_has_a_column(make_data: MakeData) -> N
     headers = rows_table(frame).headers
     assert "phase" in headers
     assert not {"dtype", "latency", "peak memory", "energy"} & set(headers)
+
+
+def test_ffts_have_a_column_where_there_are_some(make_data: MakeData) -> None:
+    def change(rows: pandas.DataFrame) -> None:
+        rows["fft_flops"] = 0
+        rows.loc[0, "fft_flops"] = 1_234_000
+
+    without, some = (make_data(models=["gmlp", "vit"], lengths=[17], change=each).rows for each in (None, change))
+    assert "FFT FLOPs" not in rows_table(prepare(without)).headers
+    assert "FFT FLOPs" not in rows_table(prepare(without.assign(fft_flops=0))).headers
+    assert [row["FFT FLOPs"] for row in as_dicts(rows_table(prepare(some)))] == ["1.23 M", ""]
 
 
 def test_every_cell_has_cost_quality_and_size_in_one_row(make_data: MakeData) -> None:
@@ -99,3 +113,32 @@ def test_a_cell_carries_the_value_that_it_sorts_by(make_data: MakeData) -> None:
     place = table.headers.index("latency")
     assert [keys[place] for keys in table.keys] == [data.rows.loc[0, "latency_ms"], None]
     assert [header for header, badge in zip(table.headers, table.badges, strict=True) if badge] == ["status"]
+
+
+def test_a_variant_has_the_name_of_its_arm_and_its_recipe_a_column_of_its_own(make_data: MakeData) -> None:
+    rows = make_data(models=["vit"], lengths=[17], works=({"recipe": ""}, {"recipe": "cutmix=1.0"})).rows
+    basic, cutmix = rows["cell_id"]
+    arms = (PlannedArm(name="basic", cells=(basic,)), PlannedArm(name="CutMix", cells=(cutmix,)))
+    parts = [Part(name=name, match="params", batching="", cells=(basic, cutmix), arms=arms, baseline="basic") for name in ("one", "two")]
+    found = as_dicts(rows_table(prepare(rows, parts)))
+    assert [(row["model"], row["variant"], row["recipe"]) for row in found] == [
+        ("vit", "basic", "the run's recipe"),
+        ("vit", "CutMix", "cutmix=1.0"),
+    ]
+    assert "variant" not in rows_table(prepare(rows)).headers
+
+
+@pytest.mark.parametrize(
+    ("ran", "names"),
+    [
+        (("flash", "flash"), {"fused ViT"}),
+        ((None, None), {"fused ViT"}),
+        (("math", "math"), {"default explicit ViT"}),
+        (("flash", "math"), {"partly fused ViT"}),
+    ],
+)
+def test_a_label_says_fused_only_if_the_recorded_kernel_was(ran: tuple[Any, Any], names: set[str], make_data: MakeData) -> None:
+    one = make_data(models=["vit"], lengths=[17, 65]).rows
+    rows = pandas.concat([one.assign(attention="auto", attention_effective=ran), one.assign(attention="math", attention_effective="math")])
+    labels = set(prepare(rows)["label"])
+    assert {display_name(label) for label in labels} == {*names, "explicit ViT"}

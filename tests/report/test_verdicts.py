@@ -45,7 +45,7 @@ def test_every_verdict_has_a_line_that_leads_to_its_cells() -> None:
     lengths = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
     assert [line.cells for line in found] == [tuple(f"cell-{series}-{n}" for n in lengths) for series in (1, 2)]
     assert all(line.figure.startswith("share of n² at n = 4097: 9") for line in found)
-    assert all("Where: infer" in line.more for line in found)
+    assert all("Where: inference" in line.more for line in found)
     assert not any("Predicted because" in line.more for line in found)
 
 
@@ -65,7 +65,12 @@ def test_the_other_scopes_stand_beside() -> None:
     lines = claim_lines([other for verdict in judged() for other in verdict.others])
     (found,) = [line for line in lines if "gMLP's time" in line.text]
     assert (found.answer, found.text.rpartition(" ")[2]) == ("refuted", "gMLP")
-    assert "Where: train" in found.more
+    assert "Where: training" in found.more
+
+
+def test_a_difference_between_conditions_is_told_in_words() -> None:
+    (reason,) = [line.more for line in claim_lines(judged()) if line.text.endswith("both for inference and for training?")]
+    assert "Different: gMLP time quadratic, gMLP: supported with inference, refuted with training" in reason
 
 
 def test_figures_in_words() -> None:

@@ -185,6 +185,7 @@ def test_a_requested_stop_ends_after_the_cell_in_hand(
 
     monkeypatch.setattr(FakeMember, "burst", request)
     run = measured(tmp_path / "code.json", stop)
+    assert stop.closing
     assert (len(run.rounds), run.interrupted) == (1, True)
     assert run.rounds[0].outcomes[SECOND].status == MEASURED
     assert done

@@ -260,6 +260,52 @@ def test_what_a_job_saves_it_can_read_again(tmp_path: Path) -> None:
     assert other.read() is None
 
 
+def test_another_machine_goes_on_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on(boot: str) -> Checkpoint:
+        monkeypatch.setattr("bench.measure.environment.boot", lambda: boot)
+        monkeypatch.setattr("bench.measure.cpu.cpu_facts", lambda: {"cpu_type": "a CPU"})
+        checkpoint = _checkpoint(made_job(scratch=str(tmp_path)), 0, "data")
+        assert checkpoint is not None
+        checkpoint.every_s = 0.0
+        return checkpoint
+
+    assert on("one").save_if_due(lambda: {"step": 3})
+    for name in ("one", "two", "two"):
+        later = on(name)
+        assert later.read() == {"step": 3}
+        assert later.save_if_due(lambda: {"step": 3})
+    assert later.hosts == ["a CPU, boot one", "a CPU, boot two"]
+
+
+def test_other_training_code_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = made_job(scratch=str(tmp_path))
+    before = _checkpoint(job, 0, "data")
+    assert before is not None
+    before.every_s = 0.0
+    assert before.save_if_due(lambda: {"step": 3})
+    monkeypatch.setattr("bench.measure.training_code.training_version", lambda _: "other")
+    after = _checkpoint(job, 0, "data")
+    assert after is not None
+    assert after.read() is None
+
+
+def test_a_slow_save_makes_the_next_one_rarer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("bench.training.checkpoint.time.monotonic", lambda: now[0])
+    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=30.0, _saved_at=now[0])
+
+    def slow_state() -> dict[str, int]:
+        now[0] += 6.0
+        return {"step": 1}
+
+    now[0] += 30
+    assert checkpoint.save_if_due(slow_state)
+    now[0] += 299
+    assert not checkpoint.save_if_due(slow_state)
+    now[0] += 1
+    assert checkpoint.save_if_due(slow_state)
+
+
 def test_without_a_scratch_folder_nothing_is_kept() -> None:
     assert _checkpoint(made_job(scratch=""), 0, "data") is None
 

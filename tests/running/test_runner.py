@@ -107,6 +107,46 @@ def test_a_run_goes_on_with_other_code_where_nothing_timed_has_changed(monkeypat
         runner.execute(plan, folder, Silent(), executor="inline")
 
 
+@pytest.mark.usefixtures("in_tmp")
+def test_trainings_alone_go_on_elsewhere_and_the_folder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, folder = planned(seq="5", width="8", depth="1", task="digits", metrics="params,accuracy"), Path("mine")
+    true_facts = {**environment.inspect_environment(threads=1, device="cpu", allocator="system"), "cpu_type": "x"}
+
+    def execute_on(**changes: str) -> runner.RunResult:
+        facts = {**true_facts, **changes}
+        facts["environment_id"] = environment.environment_id(facts)
+        monkeypatch.setattr(environment, "inspect_environment", lambda **_: facts)
+        return runner.execute(plan, folder, Silent(), executor="inline")
+
+    let_jobs_end(monkeypatch, measured)
+    execute_on()
+    assert "continued_on" not in read_run(folder).environment
+    for boot in ("one", "one"):
+        assert execute_on(cpu_type="y", boot=boot, code_version="newer").complete
+    (other,) = read_run(folder).environment["continued_on"]
+    assert (other["cpu_type"], other["boot"], other["code_version"]) == ("y", "one", "newer")
+    monkeypatch.setattr(runner, "training_versions", lambda _: {"gmlp": "other"})
+    with pytest.raises(RequestError, match="another training_versions"):
+        execute_on()
+
+
+def test_unfinished_trainings_are_kept_where_the_user_says(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(seq="5", width="8", depth="1", task="digits", metrics="params,accuracy", models="gmlp")
+    seen: list[str] = []
+
+    def end(job: Job) -> Outcome:
+        seen.append(job.scratch)
+        if job.recipe:
+            Path(job.scratch).mkdir(parents=True, exist_ok=True)
+            (Path(job.scratch) / job.scratch_name).touch()
+        return measured(job)
+
+    let_jobs_end(monkeypatch, end)
+    runner.execute(plan, Path("mine"), Silent(), executor="inline", checkpoints=in_tmp / "large")
+    assert set(seen) == {str(in_tmp / "mine" / "checkpoints"), str(in_tmp / "large" / "mine")}
+    assert not (in_tmp / "large" / "mine").exists()  # emptied by the outcomes
+
+
 def ceilings_noted(folder: Path) -> tuple[Any, ...]:
     """At start and end; `unasked` where nothing was noted."""
     facts = read_run(folder).environment

@@ -184,3 +184,14 @@ def test_handlers_are_put_back() -> None:
     with Stop(print):
         pass
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_while_the_answer_is_on_the_way_the_next_signal_cuts_nothing() -> None:
+    said: list[str] = []
+    with Stop(said.append) as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        stop.closing = True
+        os.kill(os.getpid(), signal.SIGINT)
+        assert said[1:] == ["answering; press Ctrl-C again to stop now"]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)

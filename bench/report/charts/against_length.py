@@ -10,8 +10,10 @@ import pandas
 from matplotlib.axes import Axes
 
 from bench import numbers
+from bench.analysis.frame import work_text
 from bench.analysis.growth import LATENCY, Growth
-from bench.analysis.relative import SAME_PARAMETERS, SAME_WIDTH, RelativeLine, RelativeTimes, attentions, is_fused, main_rows
+from bench.analysis.ranking import alike
+from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes, attentions, is_fused, main_rows
 from bench.analysis.scope import scope_of, scope_rank, scopes_of
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
@@ -24,7 +26,6 @@ from bench.report.sections.wording import POLICIES, join_names
 from bench.spec import PREDICTED
 
 MAX_LINES = 8
-PHASES = {"infer": "inference", "train": "training"}
 SLOPE_REACH = 8
 """How far guides reach down from the longest length: further they would cross other lines."""
 LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
@@ -60,7 +61,7 @@ def _how(found: Sequence[RelativeTimes]) -> str:
     if not num_paired:
         return "Ratios of medians, since no rounds could be paired"
     others = "" if num_paired == len(points) else f"; {len(points) - num_paired} without a band divide medians"
-    return f"Bands hold 95 % for all {len(points)} ratios together{others}"
+    return f"Bands hold 95 % for all {found[0].num_pairs} ratios of this page together{others}"
 
 
 def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
@@ -97,36 +98,28 @@ def _relative_line(line: RelativeLine, style: SeriesStyle) -> Line:
 
 
 def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
-    """State where gMLP is faster than attention, by matching."""
+    """Compare gMLP's time with attention's at the longest n, by matching."""
     reference = _reference(found)
-    ours = [(times, line) for times in found for line in times.lines if line.is_gmlp]
-    firsts: dict[str, RelativeLine] = {}
-    for times, line in ours:
-        firsts.setdefault(times.matching, line)
     if caveat or not any(point.is_paired for times in found for line in times.lines for point in line.points):
         return f"Time relative to {reference} (differences are not decided)"
-    if not ours:
+    ends: dict[str, tuple[str, RelativePoint]] = {}
+    for times in found:
+        for line in times.lines:
+            if line.is_gmlp:
+                ends.setdefault(times.matching, (line.label, line.points[-1]))
+    if not ends:
         return _lowest_title(found[0], reference)
-    name = "gMLP" if len({line.label for _, line in ours}) == 1 else display_name(ours[0][1].label)
-    where = {matching: _lengths_text(line, faster=True) for matching, line in firsts.items()}
-    if len(set(where.values())) == 1:
-        faster = next(iter(where.values()))
-        if faster == NOWHERE and len(where) == 1:
-            line = next(iter(firsts.values()))
-            slower = _lengths_text(line, faster=False)
-            return (
-                f"{name} is slower than {reference} {slower}" if slower != NOWHERE else f"{name} is not shown to be faster than {reference}"
-            )
-        return f"{name} is faster than {reference} {faster}"
-    only = {matching: text for matching, text in where.items() if text != NOWHERE}
-    if len(only) == 1:
-        (matching, text), (other,) = next(iter(only.items())), where.keys() - only.keys()
-        return f"{name} beats {reference} {text} {AT[matching]}, not {AT[other]}"
-    return f"{name} beats {reference} {'; '.join(f'{text} {AT[matching]}' for matching, text in where.items())}"
-
-
-AT = {SAME_WIDTH: "at equal width", SAME_PARAMETERS: "at equal parameters"}
-NOWHERE = "at no length"
+    labels = list(dict.fromkeys(label for label, _ in ends.values()))
+    name = "gMLP" if len(labels) > 1 else display_name(labels[0])
+    places = {matching: f"n = {point.n}{f' ({matching})' if len(ends) > 1 else ''}" for matching, (_, point) in ends.items()}
+    decided = [(_times(point.ratio.estimate), places[key]) for key, (_, point) in ends.items() if point.faster or point.slower]
+    open_at = [places[key] for key, (_, point) in ends.items() if not (point.faster or point.slower)]
+    if not decided:
+        return f"No difference in time between {name} and {reference} is shown at {join_names(open_at)}"
+    (ratio, place), *rest = decided
+    more = "".join(f", {other} at {where.removeprefix('n = ')}" for other, where in rest)
+    undecided = f"; no difference is shown at {join_names(open_at)}" if open_at else ""
+    return f"{name} takes {ratio} {reference}'s time at {place}{more}{undecided}"
 
 
 def _lowest_title(times: RelativeTimes, reference: str) -> str:
@@ -137,26 +130,12 @@ def _lowest_title(times: RelativeTimes, reference: str) -> str:
     if not faster:
         return f"At n = {longest} no model is shown to be faster than {reference}"
     ratio, label = min(faster)
-    return f"At n = {longest} {display_name(label)} takes {numbers.significant(ratio, 2)} of {reference}'s time"
-
-
-def _lengths_text(line: RelativeLine, *, faster: bool) -> str:
-    """Write where a model is shown to be faster, or slower: `from n = 257`."""
-    grid = [point.n for point in line.points]
-    found = [point.n for point in line.points if (point.faster if faster else point.slower)]
-    if not found:
-        return NOWHERE
-    if found == grid:
-        return "at every length"
-    if len(found) > 1 and found == grid[-len(found) :]:
-        return f"from n = {found[0]}"
-    if len(found) > 1 and found == grid[: len(found)]:
-        return f"up to n = {found[-1]}"
-    return f"at n = {join_names([str(n) for n in found])}"
+    return f"At n = {longest} {display_name(label)} takes {_times(ratio)} {reference}'s time"
 
 
 def _reference(found: Sequence[RelativeTimes]) -> str:
-    return "fused attention" if all(times.is_fused for times in found) else "attention"
+    """Name the attention at 1, without its size: others beside it may be faster."""
+    return join_names(list(dict.fromkeys(display_name(times.reference).partition("-")[0] for times in found)), "or")
 
 
 def draw_memory(study: Study) -> FigureBlock | None:
@@ -191,14 +170,6 @@ def fill_memory_panel(axis: Axes, lines: Sequence[Line]) -> None:
 def memory_lines(rows: pandas.DataFrame, styles: Mapping[str, SeriesStyle], margin: float) -> list[Line]:
     """Return a line per model; models within the margin at every n share one."""
     found = {str(label): members for label, members in list(rows.groupby("label", sort=False))[:MAX_LINES]}
-    groups: list[list[str]] = []
-    for label, members in found.items():
-        for group in groups:
-            if _agree(members, found[group[0]], margin):
-                group.append(label)
-                break
-        else:
-            groups.append([label])
     return [
         Line(
             label=_joined(group),
@@ -207,13 +178,8 @@ def memory_lines(rows: pandas.DataFrame, styles: Mapping[str, SeriesStyle], marg
             y=list(found[group[0]]["peak_memory_bytes"]),
             hollow=list(found[group[0]]["memory_source"] == PREDICTED),
         )
-        for group in groups
+        for group in alike(pandas.concat(found.values()), "peak_memory_bytes", margin)
     ]
-
-
-def _agree(rows: pandas.DataFrame, others: pandas.DataFrame, margin: float) -> bool:
-    values, other = (found.set_index("place")["peak_memory_bytes"] for found in (rows, others))
-    return list(values.index) == list(other.index) and bool(((values / other).map(math.log).abs() <= math.log1p(margin)).all())
 
 
 def _draw_slopes(axis: Axes, lines: Sequence[Line]) -> None:
@@ -317,7 +283,7 @@ def _joined(labels: Sequence[str]) -> str:
 
 
 def _place(keys: Mapping[str, Any]) -> str:
-    """Name the matching of a panel: `Same width at every n (252 k), batch 4`."""
+    """Name the matching of a panel: `One shape at every n (252 k), batch 4`."""
     text = f"{_size(keys)}, {keys['batching']}"
     return text[:1].upper() + text[1:]
 
@@ -328,8 +294,9 @@ def _size(keys: Mapping[str, Any]) -> str:
 
 
 def _work(keys: Mapping[str, Any], *, batching: bool = True) -> str:
-    work = (PHASES.get(str(keys["phase"]), keys["phase"]), keys["engine"], keys["batching"] if batching else "", keys["dtype"])
-    return ", ".join(str(value) for value in work if value)
+    return ", ".join(
+        work_text(key, keys[key]) for key in ("phase", "engine", "batching", "dtype") if keys[key] and (batching or key != "batching")
+    )
 
 
 def _left_out(labels: Sequence[str]) -> tuple[str, ...]:

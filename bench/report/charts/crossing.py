@@ -26,7 +26,7 @@ NUM_POINTS = 97
 CAPTION = "Forward FLOPs of matrix products for one sample, exact from closed forms. Dots mark equal cost; below 1 gMLP needs fewer."
 KEPT = " Each model keeps its width at every n. At equal parameters gMLP gets narrower as n grows and can need fewer FLOPs."
 """Said unless all sizes are published."""
-PUBLISHED, SAME_WIDTH, AS_GIVEN = "Published sizes", "Same width", "Sizes as given"
+PUBLISHED, FIXED_SHAPE, AS_GIVEN = "Published sizes", "Fixed shape", "Sizes as given"
 """How the sizes of a pair were chosen."""
 
 
@@ -77,29 +77,30 @@ def _scope(pair: ClosedPair) -> str:
     forms = (pair.gating, pair.attention)
     if all("-" in form.model.partition("+")[0] for form in forms):
         return PUBLISHED
-    return SAME_WIDTH if pair.gating.budget or len({form.width for form in forms}) == 1 else AS_GIVEN
+    return FIXED_SHAPE if pair.gating.budget or len({form.width for form in forms}) == 1 else AS_GIVEN
 
 
 def crossing_title(pairs: Sequence[ClosedPair]) -> str:
     """State for which sizes, and up to which n, gMLP needs fewer FLOPs."""
-    scopes, answer = scopes_of(pairs), _answer(pairs)
-    if scopes == [SAME_WIDTH]:
-        return f"At the same width {answer}"
-    return f"{scopes[0]}{''.join(f' or {scope.lower()}' for scope in scopes[1:])}: {answer}"
-
-
-def _answer(pairs: Sequence[ClosedPair]) -> str:
     names = {display_name(pair.attention.model).partition("-")[0] for pair in pairs}
     other = names.pop() if len(names) == 1 else "attention"
-    ends = [f"{pair.equal_at[-1]:.0f}" for pair in pairs if pair.equal_at]
+    crossing = [pair for pair in pairs if pair.equal_at]
     at_the_end = [pair.ratio(LENGTHS[1]) for pair in pairs]
-    if not ends and (all(ratio > 1 for ratio in at_the_end) or all(ratio < 1 for ratio in at_the_end)):
-        return f"gMLP needs {'more' if at_the_end[0] > 1 else 'fewer'} FLOPs than {other} at every n from {LENGTHS[0]:.0f}"
-    if ends and all(ratio > 1 for ratio in at_the_end):
-        if len(ends) == len(pairs):
-            return f"gMLP needs fewer FLOPs than {other} up to {join_names(ends)} tokens"
-        return f"gMLP needs more FLOPs than {other} from at most {max(ends, key=float)} tokens"
-    return f"which of gMLP and {other} needs fewer FLOPs depends on the size"
+    always_dearer = [pair for pair in pairs if not pair.equal_at] if min(at_the_end) > 1 else []
+    if crossing and always_dearer:
+        every = ", ".join(map(_size, always_dearer))
+        ends = join_names([f"{pair.equal_at[-1]:.0f} ({_size(pair)})" for pair in crossing])
+        return f"gMLP needs more FLOPs than {other} at every n ({every}), from {ends}"
+    if crossing and min(at_the_end) > 1:
+        answer = f"gMLP needs fewer FLOPs than {other} up to {join_names([f'{pair.equal_at[-1]:.0f}' for pair in crossing])} tokens"
+    elif not crossing and (min(at_the_end) > 1 or max(at_the_end) < 1):
+        answer = f"gMLP needs {'more' if at_the_end[0] > 1 else 'fewer'} FLOPs than {other} at every n from {LENGTHS[0]:.0f}"
+    else:
+        answer = f"which of gMLP and {other} needs fewer FLOPs depends on the size"
+    scopes, widths = scopes_of(pairs), {form.width for pair in pairs for form in (pair.gating, pair.attention)}
+    if scopes == [FIXED_SHAPE]:
+        return f"At {f'width {widths.pop()}' if len(widths) == 1 else 'fixed shape'} {answer}"
+    return f"{scopes[0]}{''.join(f' or {scope.lower()}' for scope in scopes[1:])}: {answer}"
 
 
 def crossing_figure(pairs: Sequence[ClosedPair]) -> Figure:
@@ -137,6 +138,10 @@ def _mark(axis: Axes, pair: ClosedPair, name: str) -> None:
         axis.annotate(
             f"{n:.0f}", (n, 1.0), (-4, 4), textcoords="offset points", ha="right", va="bottom", color=INK, fontsize=LABEL_POINTS, bbox=box
         )
+
+
+def _size(pair: ClosedPair) -> str:
+    return numbers.count(pair.gating.budget) if pair.gating.budget else display_name(pair.gating.model).partition("-")[2] or "as given"
 
 
 def _label(pair: ClosedPair, budgets: bool) -> str:

@@ -5,23 +5,19 @@ In code a variant is an arm (`bench.spec.PlannedArm`).
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench import numbers
 from bench.analysis.effects import QUALITIES, Effect, place_text
 from bench.analysis.study import Study
 from bench.report.charts.forest import Row, draw_forest
 from bench.report.charts.style import GREY, TEAL
 from bench.report.document import FigureBlock
-from bench.report.sections.wording import join_names
+from bench.report.sections.wording import effect_text, join_names
 from bench.spec import EQUAL, Measure
 
 MAX_ROWS = 12
-FRACTIONS = ("accuracy", "exact_accuracy")
-"""Measures whose differences are written in points, hundredths."""
 MEASURED_COSTS = ("latency_ms", "activation_bytes", "flops")
 FEW = 2
 """So many shown effects are named in the title."""
@@ -37,7 +33,7 @@ def draw_effects(study: Study) -> FigureBlock | None:
         return None
     measure = effects[0].measure
     parts = [part.name for part in study.plan.parts]
-    rows = sorted(largest(effects), key=lambda effect: (parts.index(effect.contrast.part), -_size(effect)))
+    rows = sorted(largest(effects), key=lambda effect: (parts.index(effect.contrast.part), -effect.distance))
     several = len({effect.contrast.part for effect in rows}) > 1
     return FigureBlock(
         name="effects",
@@ -47,8 +43,8 @@ def draw_effects(study: Study) -> FigureBlock | None:
             [_row(effect, several) for effect in rows],
             neutral=effects[0].neutral,
             band=_margin(study, measure),
-            axis_label=f"{measure.title}, {measure.unit} to the baseline{' (points)' if measure.name in FRACTIONS else ''}",
-            tick_text=lambda value: f"{100 * value:g}" if measure.name in FRACTIONS else f"{value:g}",
+            axis_label=f"{measure.title}, {measure.unit} to the baseline{' (points)' if measure.in_points else ''}",
+            tick_text=lambda value: f"{100 * value:g}" if measure.in_points else f"{value:g}",
         ),
     )
 
@@ -73,7 +69,7 @@ def shown_effects(study: Study) -> list[Effect]:
 
 def largest(effects: Sequence[Effect]) -> list[Effect]:
     """Return the effects to draw, those that are shown first, then by size."""
-    return sorted(effects, key=lambda effect: (not effect.shown, -abs(_size(effect))))[:MAX_ROWS]
+    return sorted(effects, key=lambda effect: (not effect.shown, -effect.size))[:MAX_ROWS]
 
 
 def _preference(seq_len: int, place: Mapping[str, Any]) -> tuple[bool, int, float, str]:
@@ -83,24 +79,16 @@ def _preference(seq_len: int, place: Mapping[str, Any]) -> tuple[bool, int, floa
 def effects_title(effects: Sequence[Effect]) -> str:
     """Name the effects that are shown, or say how many are."""
     title, num = effects[0].measure.title, len(effects)
-    shown = sorted((effect for effect in effects if effect.shown), key=lambda effect: abs(_size(effect)), reverse=True)
+    shown = sorted((effect for effect in effects if effect.shown), key=lambda effect: effect.size, reverse=True)
     if not shown:
         return (
             f"None of {num} variants is shown to change {title}" if num > 1 else f"{effects[0].contrast.arm} is not shown to change {title}"
         )
     if len(shown) <= FEW:
-        names = join_names([f"{effect.contrast.arm} ({_value(effect)})" for effect in shown])
+        names = join_names([f"{effect.contrast.arm} ({effect_text(effect)})" for effect in shown])
         others = f"; {num - len(shown)} more open" if num > len(shown) else ""
         return f"{names} {'change' if len(shown) > 1 else 'changes'} {title}{others}"
-    return f"{len(shown)} of {num} variants change {title}, most of all {shown[0].contrast.arm} ({_value(shown[0])})"
-
-
-def _value(effect: Effect) -> str:
-    """Write the estimate without its interval."""
-    size = effect.estimate.estimate
-    if effect.measure.is_ratio:
-        return f"{numbers.significant(size)}\N{MULTIPLICATION SIGN}"
-    return f"{100 * size:+.1f} points" if effect.measure.name in FRACTIONS else f"{size:+.3g}"
+    return f"{len(shown)} of {num} variants change {title}, most of all {shown[0].contrast.arm} ({effect_text(shown[0])})"
 
 
 def _row(effect: Effect, several_parts: bool) -> Row:
@@ -109,7 +97,7 @@ def _row(effect: Effect, several_parts: bool) -> Row:
         label=effect.contrast.arm,
         interval=effect.estimate,
         color=TEAL if effect.shown else GREY,
-        text=_value(effect).removesuffix(" points"),
+        text=effect_text(effect).removesuffix(" points"),
         group=group,
     )
 
@@ -120,7 +108,7 @@ def _caption(study: Study, effects: Sequence[Effect], num_rows: int) -> str:
     cut = f"; the {num_rows} largest of {len(effects)}" if num_rows < len(effects) else ""
     spreads = join_names(list(dict.fromkeys(effect.spread for effect in effects if effect.spread)))
     margin = _margin(study, effects[0].measure)
-    by = f"{100 * margin:g} {'points' if effects[0].measure.name in FRACTIONS else '%'}"
+    by = f"{100 * margin:g} {'points' if effects[0].measure.in_points else '%'}"
     return (
         f"{f'At {places}, a' if places else 'A'}gainst {baselines}{cut}. "
         f"Bars are 95 % intervals for all effects together; grey: no effect is shown{f'; band: equal within {by}' if margin else ''}."
@@ -132,8 +120,3 @@ def _margin(study: Study, measure: Measure) -> float:
     """Return the commonest margin of the run's predictions of equality; 0 without any."""
     margins = [prediction.by for prediction in study.predictions if prediction.measure == measure.name and prediction.expected == EQUAL]
     return statistics.mode(margins) if margins else 0.0
-
-
-def _size(effect: Effect) -> float:
-    """Return the signed distance from no effect, on the axis of the figure."""
-    return math.log(effect.estimate.estimate) if effect.measure.is_ratio else effect.estimate.estimate

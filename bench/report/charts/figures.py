@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bench.analysis.study import Study
 from bench.report.charts.against_length import draw_exponents, draw_memory, draw_relative_time
+from bench.report.charts.arm_fronts import draw_arm_fronts
 from bench.report.charts.crossing import draw_crossing
 from bench.report.charts.effects import draw_effects
 from bench.report.charts.peers import draw_peers
@@ -13,10 +14,12 @@ from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
 from bench.report.charts.quality import draw_quality
 from bench.report.charts.roofline import draw_roofline
 from bench.report.charts.saturation import draw_saturation
+from bench.report.charts.training_curves import draw_training_curves
 from bench.report.document import FigureBlock
 
 MAX_FIGURES = 6
 IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
+    draw_arm_fronts,
     draw_effects,
     draw_peers,
     draw_saturation,
@@ -26,6 +29,7 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_quadratic_bytes,
     draw_exponents,
     draw_quality,
+    draw_training_curves,
     draw_roofline,
 )
 """Figures by importance: first those of a run's own question, then the argument about n."""

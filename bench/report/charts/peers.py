@@ -11,7 +11,7 @@ from bench.report.document import FigureBlock
 from bench.spec import FASTEST_PEER
 
 CAPTION = (
-    "Our best engine over the fastest peer as shipped. Large dots: geometric means with 95 % intervals; small dots: single configurations; "
+    "Our best engine over the fastest peer as shipped. Large dots: geometric means, each with its 95 % interval; small dots: single configurations; "
     "bars: targets."
 )
 
@@ -39,10 +39,10 @@ def peers_title(means: list[Mean], comparison: PeerComparison) -> str:
     for mean in means:
         assert mean.ratio is not None
         by_dtype.setdefault(_dtype(mean, comparison), []).append(mean.ratio.estimate)
-    ranges = {dtype: " to ".join(dict.fromkeys(map(numbers.significant, (min(found), max(found))))) for dtype, found in by_dtype.items()}
+    ranges = {dtype: numbers.span(found) for dtype, found in by_dtype.items()}
     if len(ranges) > 1:
-        return f"Our time over the fastest peer's: {', '.join(f'{found} ({dtype})' for dtype, found in ranges.items())}"
-    return f"Our models take {next(iter(ranges.values()))} of the fastest peer's time"
+        return f"Our mean time over the fastest peer's: {', '.join(f'{found} ({dtype})' for dtype, found in ranges.items())}"
+    return f"Our models take on average {next(iter(ranges.values()))} of the fastest peer's time"
 
 
 def _dtype(mean: Mean, comparison: PeerComparison) -> str:

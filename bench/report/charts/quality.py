@@ -106,11 +106,10 @@ def quality_title(steps: Sequence[Step], y: str, noun: str) -> str:
     shown = [step for step in steps if step.is_shown]
     if not shown:
         return f"No difference in {y} between gMLP and {other} is shown"
-    gains = sorted(abs(step.gain) for step in shown)
     signs = {step.gain > 0 for step in shown}
     if len(signs) > 1:
         return f"gMLP is above {other} at one {noun} and below at another"
-    points = " to ".join(dict.fromkeys(numbers.significant(100 * gain, 2) for gain in (gains[0], gains[-1])))
+    points = numbers.span((100 * abs(step.gain) for step in shown), 2)
     lead = f"gMLP is {f'{points} points ' if y == 'accuracy' else ''}{'above' if signs == {True} else 'below'} {other}"
     if len(steps) == 1:
         return f"{lead} in {y}"

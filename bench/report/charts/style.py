@@ -127,7 +127,7 @@ def role_of(label: str) -> str:
         return ""
     if family[1] == "gmlp":
         return "gmlp"
-    return "explicit" if kernel == "math" else "transformer" if family[1] == "transformer" else "fused"
+    return "explicit" if kernel.endswith("math") else "transformer" if family[1] == "transformer" else "fused"
 
 
 def display_name(label: str) -> str:
@@ -146,7 +146,8 @@ MODEL = re.compile(r"(?:metaformer\+mixer=)?(gmlp|vit|deit|transformer|attention
 SIZE = re.compile(r"^-[a-z]")
 """The size of a published variant begins with a capital: gMLP-Ti."""
 NAMES = {"gmlp": "gMLP", "vit": "ViT", "deit": "DeiT", "transformer": "Transformer"}
-KERNELS = {"auto": "fused", "math": "explicit"}
+KERNELS = {"auto": "fused", "auto, math": "default explicit", "auto, mixed": "partly fused", "math": "explicit"}
+"""Attention kernels as labels name them (`bench.analysis.frame.prepare`), in words."""
 
 
 def slug(text: str) -> str:

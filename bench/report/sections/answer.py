@@ -14,26 +14,23 @@ from bench import catalog, numbers
 from bench.analysis.claims import ANSWERS, SUPPORTED, UNDECIDED, Verdict
 from bench.analysis.crossover import Crossovers, gating_pairs
 from bench.analysis.effects import QUALITIES, Effect, place_text
-from bench.analysis.frame import incomplete
+from bench.analysis.frame import incomplete, work_text
 from bench.analysis.front import GROUP, accuracies_of
 from bench.analysis.growth import PEAK
 from bench.analysis.peers import PeerComparison
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
 from bench.report.sections import winners
-from bench.report.sections.wording import configurations_text, join_names, spell_out_model
+from bench.report.sections.wording import configurations_text, effect_text, join_names, spell_out_model
 from bench.spec import FASTEST_PEER, MEASURES, Plan
 
 MAX_SENTENCES = 3
 MAX_EFFECTS = 3
-MAX_PAIRS = 4
+MAX_PAIRS = 3
 MAX_MODELS = 6
 NOTHING = "This run measured nothing that can be compared."
-POINTS = ("accuracy", "exact_accuracy")
-"""Fractions, whose differences are percentage points."""
 EQUAL_SIZE = "equal size"
-AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "shape": "equal width"}
-PHASES = {"infer": "inference", "train": "training"}
+AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "shape": "fixed shape"}
 
 
 def question_of(plan: Plan) -> str:
@@ -95,9 +92,10 @@ def _growth(verdicts: Sequence[Verdict]) -> Iterator[str]:
         found = [verdict.estimates[0] for verdict in verdicts if verdict.claim.name == name and verdict.answer == SUPPORTED]
         if found:
             largest = max(found, key=lambda estimate: estimate.value.estimate)
-            shares.append(f"{numbers.percent(largest.value.estimate)} of {kind} FLOPs {largest.name.removeprefix('share of n^2 ')}")
+            shares.append((largest.name.removeprefix("share of n^2 "), f"{numbers.percent(largest.value.estimate)} of {kind} FLOPs"))
     if len(shares) == 2:
-        yield f"Neither escapes n²: it holds {join_names(shares)}."
+        (place, attention), (other, gmlp) = shares
+        yield f"Neither escapes n²: {place} it holds {attention} and {gmlp}{'' if other == place else f' {other}'}."
 
 
 def _accuracy(study: Study) -> Iterator[str]:
@@ -160,16 +158,16 @@ def _up_to(first: str, second: str, found: Crossovers) -> tuple[str, str, str] |
 
 
 def _peer_means(comparison: PeerComparison) -> Iterator[str]:
-    """State the geometric means against the fastest peer, then how often ours is faster."""
-    by_phase: dict[str, list[str]] = {}
+    """State how often ours is faster than the fastest peer, then the range of geometric means."""
+    by_phase: dict[str, list[float]] = {}
     for mean in comparison.means:
-        family, *dtype = mean.part.split(", ")[:-1]
+        _, *dtype = mean.part.split(", ")[:-1]
         if mean.peer == FASTEST_PEER and mean.ratio:
-            by_phase.setdefault(", ".join([PHASES[mean.phase], *dtype]), []).append(f"{family} {numbers.significant(mean.ratio.estimate)}")
-    means = [f"{join_names(texts)} in {phase}" for phase, texts in by_phase.items()]
+            by_phase.setdefault(" ".join([*dtype, work_text("phase", mean.phase)]), []).append(mean.ratio.estimate)
+    means = [f"{numbers.span(found)} in {phase}" for phase, found in by_phase.items()]
+    yield f"Ours is shown to be faster (Holm) in {configurations_text(comparison.shown_faster)}."
     if means:
-        yield f"Our time over the fastest peer's, geometric mean: {'; '.join(means)}."
-    yield f"By Holm's test, ours is shown to be faster in {configurations_text(comparison.shown_faster)}."
+        yield f"Of the fastest peer's time, ours takes on average {join_names(means)}."
 
 
 def _shown_effects(study: Study) -> Iterator[str]:
@@ -178,41 +176,29 @@ def _shown_effects(study: Study) -> Iterator[str]:
     found = [effect for effect in study.effects if effect.contrast.against == against[effect.contrast.part]]
     for name in (*QUALITIES, "latency_ms"):
         measured = [effect for effect in found if effect.measure.name == name]
-        if shown := _largest([effect for effect in measured if effect.shown]):
+        if arms := _largest([effect for effect in measured if effect.shown]):
+            shown = arms[: MAX_EFFECTS if len(arms) <= MAX_EFFECTS else MAX_EFFECTS - 1]
+            which = "Shown" if len(arms) == len(shown) else f"Largest of {len(arms)} effects shown"
             baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in shown)))
-            places = {place_text(effect.contrast.place) for effect in shown}
-            texts = [f"{effect.contrast.arm} {_amount(effect)}{_where(effect) if len(places) > 1 else ''}" for effect in shown]
-            parts = {effect.contrast.part for effect in shown} if len(against) > 1 else set()
-            where = ", ".join(found.pop() for found in (places, parts) if len(found) == 1 and "" not in found)
-            yield f"Shown in {MEASURES[name].title} against {baselines}{f' ({where})' if where else ''}: {join_names(texts)}."
+            places = list(dict.fromkeys(place_text(effect.contrast.place) for effect in shown))
+            texts = [f"{effect.contrast.arm} ({_detail(effect, with_place=len(places) > 1)})" for effect in shown]
+            where = f" ({places[0]})" if len(places) == 1 and places[0] else ""
+            yield f"{which} in {MEASURES[name].title} against {baselines}{where}: {join_names(texts)}."
             return
         if measured:
             yield f"No effect on {MEASURES[name].title} is shown."
             return
 
 
-def _where(effect: Effect) -> str:
-    place = place_text(effect.contrast.place)
-    return f" ({place})" if place else ""
+def _detail(effect: Effect, *, with_place: bool) -> str:
+    return ", ".join(filter(None, (effect_text(effect), place_text(effect.contrast.place) if with_place else "")))
 
 
 def _largest(effects: Sequence[Effect]) -> list[Effect]:
     """Return the largest effect of each arm, largest first."""
-    ordered = sorted(effects, key=_size, reverse=True)
+    ordered = sorted(effects, key=lambda effect: effect.size, reverse=True)
     by_arm = {(effect.contrast.arm, effect.contrast.against): effect for effect in reversed(ordered)}
-    return sorted(by_arm.values(), key=_size, reverse=True)[:MAX_EFFECTS]
-
-
-def _size(effect: Effect) -> float:
-    value = effect.estimate.estimate
-    return max(value, 1 / value) if effect.measure.is_ratio else abs(value)
-
-
-def _amount(effect: Effect) -> str:
-    value = effect.estimate.estimate
-    if effect.measure.is_ratio:
-        return f"{numbers.significant(value)}×"
-    return f"{100 * value:+.1f} points" if effect.measure.name in POINTS else f"{value:+.3f}"
+    return sorted(by_arm.values(), key=lambda effect: effect.size, reverse=True)
 
 
 def _predictions(study: Study) -> Iterator[str]:

@@ -98,7 +98,7 @@ def _figure(found: CostAgainstQuality) -> FigureBlock:
     return FigureBlock(
         name=found.axes.name,
         title=title,
-        caption=f"{conditions} {figure_caption(rows, found.axes)}",
+        caption=f"{conditions} {figure_caption(found.axes, found.apart)}",
         figure=draw_front(rows, found.axes, series_styles(list(rows["label"])), found.chance),
         missing=(*unmeasured(found.rows), *left_out),
     )

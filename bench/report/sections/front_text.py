@@ -65,8 +65,9 @@ def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequenc
     return title, f"{'; '.join(parts)}."
 
 
-def figure_caption(rows: pandas.DataFrame, axes: Axes) -> str:
-    one_size = f" All models have the same {_noun(axes.x)}: --x latency_ms tells them apart." if rows["x"].nunique() == 1 else ""
+def figure_caption(axes: Axes, apart: str) -> str:
+    """Describe the figure; `apart`: a cost that tells models of one size apart, or empty."""
+    one_size = f" All models have the same {_noun(axes.x)}: --x {apart} tells them apart." if apart else ""
     beside = " Overlapping points are drawn side by side." if axes.x in EXACT else ""
     return (
         f"Mean {axes.y} on the test split over seeds with its 95 % t-interval over seeds, against {_noun(axes.x)}.{one_size}{beside} The line "

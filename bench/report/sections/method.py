@@ -10,10 +10,10 @@ import pandas
 
 from bench import numbers
 from bench.analysis.study import Study
-from bench.planning.tuning import LEARNING_RATE_SPREAD
+from bench.planning.tuning import STEPS
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.report.tables import Table
-from bench.spec import NO_TEACHER, Plan, Recipe
+from bench.spec import AUTO, NO_TEACHER, Plan, Recipe
 
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
@@ -79,8 +79,9 @@ def _by_metric(plan: Plan, num_rounds: str, counted_by: str) -> dict[str, str]:
         "latency": (
             f"Latency: {num_rounds} rounds; each configuration runs once per round in a fresh process (CPU threads: {settings.threads}). Compared "
             "configurations are warm at the same time and take turns in short bursts, in random order within a block; the first call of a burst "
-            "is discarded. A ratio is the median over blocks, then the geometric mean over rounds with its t-interval. A time is the median over "
-            "rounds, with a 95 % t-interval on the log scale. Pilots set the calls per burst and the number of blocks; their times are discarded. "
+            "is discarded. A ratio is the median over blocks, then the geometric mean over rounds with its t-interval; of every seven rounds the "
+            "highest and lowest are left out (Tukey and McLaughlin 1963). A time is the median over rounds, with a 95 % t-interval on the log "
+            "scale. Pilots set the calls per burst and the number of blocks; their times are discarded. "
             "(Runs before 2026-11-23 timed one configuration after the other.)"
         ),
         "ceiling": (
@@ -98,11 +99,14 @@ def _by_metric(plan: Plan, num_rounds: str, counted_by: str) -> dict[str, str]:
             "consecutive trainings and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
         ),
         "tuning": (
-            f"Tuning: all models tried the same {settings.lr_trials} learning rates, log-uniform within a factor of {LEARNING_RATE_SPREAD:g} "
-            "of the recipe's. The best rate on validation was trained again with other seeds for the reported figures."
+            f"Tuning: every model made the same number of trials on validation data, each with a fifth of the epochs: first {settings.lr_trials} "
+            f"learning rates, a factor of {STEPS['learning_rate']:g} apart"
+            f"{f', then {settings.decay_trials} weight decays at the best rate' if settings.decay_trials else ''}. While any model's best value lay "
+            "at an end of its range, every model made another trial, beyond the end or between its best values. The winner was trained afresh, with "
+            "other seeds, for the reported figures."
         ),
         "training_speed": (
-            "Training speed: the loop, bare steps on prepared batches and the plain DataLoader loop take turns in one process. A ratio "
+            "Training speed: the loop, bare steps on prepared batches, the plain DataLoader loop and timm's loop take turns in one process. A ratio "
             "is the median over pairs of neighbouring turns, then the geometric mean over rounds with its 95 % t-interval."
         ),
     }
@@ -131,7 +135,8 @@ def recipe_text(recipe: Recipe) -> str:
         f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
         f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
         *(part for part in (dropout, stop, teacher) if part),
-        f"{recipe.precision}{', compiled' if recipe.compile else ''}",
+        f"{recipe.precision}{' precision' if recipe.precision == AUTO else ''}{', compiled' if recipe.compile else ''}"
+        f"{f', engine {recipe.engine}' if recipe.engine != 'eager' else ''}",
     )
     return "; ".join(parts)
 

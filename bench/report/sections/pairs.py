@@ -21,11 +21,11 @@ MAX_UNEQUAL = 2
 
 def pair_blocks(study: Study) -> tuple[Block, ...]:
     """Return every model against the fastest of its condition, and the conditions of unequal shapes."""
-    if not any(ranking.others for ranking in study.rankings):
+    if not any(ranking.others for ranking in study.winners):
         return ()
     keys = (*varying(study.frame), "size")
     notes = tuple(Paragraph(text=text) for text in unequal_shapes(study.frame))
-    return (*notes, TableBlock(table=pair_table(study.rankings, keys), caption=_pair_caption(study)))
+    return (*notes, TableBlock(table=pair_table(study.winners, keys), caption=_pair_caption(study)))
 
 
 def unequal_shapes(frame: pandas.DataFrame) -> list[str]:
@@ -106,7 +106,7 @@ def _ratio(pair: RankedModel) -> str:
 
 
 def _pair_caption(study: Study) -> str:
-    rankings = [ranking for ranking in study.rankings if ranking.others]
+    rankings = [ranking for ranking in study.winners if ranking.others]
     conditions = constant_work(study.frame)
     lead = "Latency of each model over that of the fastest."
     if not study.timings:
@@ -119,7 +119,7 @@ def _pair_caption(study: Study) -> str:
     interleaved = all(pair.interleaved for ranking in rankings for pair in ranking.others)
     how_paired = "each round's value is the median over blocks in which the two took turns" if interleaved else "paired by round"
     num = rankings[0].num_pairs
-    joint = f"Intervals and verdicts hold for all {num} ratios of the table together (Bonferroni)" if num > 1 else "Verdicts"
+    joint = f"Intervals and verdicts hold for all {num} ratios of this page together (Bonferroni)" if num > 1 else "Verdicts"
     how = (
         f"Each ratio is a geometric mean over rounds; {how_paired}. Of every seven rounds the highest and the "
         f"lowest are left out. {joint}: slower if the "

@@ -21,7 +21,7 @@ from bench.report.tables import Table
 from bench.spec import FASTEST_PEER
 
 MEANS_CAPTION = (
-    "Our time over the peer's: geometric means with 95 % t-intervals over the means of single rounds, then the number of configurations behind each. "
+    "Our time over the peer's: geometric means, each with a 95 % t-interval over the means of single rounds, then the number of configurations. "
     "Peers run with our engine at some lengths only, so compare columns only if they cover the same configurations. Only the first column has a "
     "target. In the others both sides run with one engine, which separates the effect of the code from the effect of the engine."
 )

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bench import numbers
-from bench.planning.tuning import recipe_of
+from bench.planning.tuning import trainings_of
 from bench.report.charts.heatmaps import draw_heatmaps
 from bench.report.charts.style import display_name, slug
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.sections.wording import join_names
 from bench.report.tables import Table
-from bench.spec import MEASURED, Plan, PlannedCell, Record, training_id
+from bench.spec import Plan, PlannedCell, Record
 from bench.training.weight_maps import MEASURES, POSITIONS, STATES, Mixing, decode_mixing, near_diagonal
 
 Found = TypeVar("Found")
@@ -91,15 +91,13 @@ def trained_models(
 
     `decode`: returns None for a record without data; the first record with data counts.
     """
-    by_training: dict[str, Found] = {}
-    for record in records:
-        if record.metric == "accuracy" and record.outcome.status == MEASURED and (found := decode(record)):
-            by_training.setdefault(record.subject_id, found)
-    for planned in plan.cells if by_training else ():
-        recipe = recipe_of(planned.cell, plan, records)
-        training = training_id(planned.cell, recipe) if recipe else ""
-        if training in by_training:
-            yield planned, training, by_training.pop(training)
+    trainings, seen = trainings_of(plan, records), set[str]()
+    for planned in plan.cells:
+        trained = trainings[planned.cell.cell_id]
+        found = next(filter(None, map(decode, trained)), None)
+        if found and trained[0].subject_id not in seen:
+            seen.add(trained[0].subject_id)
+            yield planned, trained[0].subject_id, found
 
 
 def draw_mixing(mixing: Mixing) -> Figure:

@@ -14,7 +14,7 @@ from bench.analysis.verdicts import ALL_CONCLUSIONS
 from bench.intervals import Interval
 from bench.report.document import Claimed
 from bench.report.sections.answer import answer_sentences
-from bench.report.sections.wording import join_names, spell_out_model, spell_out_policy
+from bench.report.sections.wording import join_names, spell_out_model, spell_out_policy, spell_out_reason
 from bench.serialize import to_json
 
 ORDER = (REFUTED, SUPPORTED, UNDECIDED)
@@ -67,7 +67,7 @@ def _more(verdict: Verdict) -> str:
     where = "" if verdict.scope.get("part") else spell_out_policy(scope_text(verdict.scope))
     others = "; ".join(estimate_text(estimate) for estimate in verdict.estimates[MAX_FIGURES:])
     because = f"Predicted because {verdict.claim.because}" if verdict.claim.because else ""
-    texts = (_capital(verdict.reason), f"Where: {where}" if where else "", others, because)
+    texts = (_capital(spell_out_reason(verdict.reason)), f"Where: {where}" if where else "", others, because)
     return ". ".join(text.removesuffix(".") for text in texts if text)
 
 

@@ -5,6 +5,7 @@ A condition is a size, matching policy and workload; `bench.analysis.ranking` de
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,28 +13,38 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench import numbers
+from bench.analysis.frame import work_text
 from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.planning.same_width import is_one_width
+from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Strip
 from bench.report.sections.wording import join_names, spell_out_model
 
 MAX_ROWS = 8
 """Rows of the strip; the table of all pairs has the rest."""
-MAX_CLAUSES = 4
+MAX_COLUMNS = 12
+"""Lengths or budgets of the strip; the table of all rows has the rest."""
+MAX_CLAUSES = 2
+VERB = " is fastest "
 MAX_NAMED = 3
+MAX_PLACES = 2
+"""Single lengths that a sentence names; of more, their number."""
 OWN_LENGTH = re.compile(r"\(n = (\d+)\)$")
 MAX_LEADERS = 2
 """Models that a field of the strip names."""
 WINS, EQUAL, OPEN = "wins", "equal", "open"
+EXPLICIT = "explicit"
+"""The role of a series with explicit attention."""
 SHORT = 10_000
 """Lengths and budgets from this on are abbreviated."""
+LENGTH = "n = "
 WIDTH = "width"
 """All policies that give one width, as at one n each."""
-SAME = {"params": "same parameters", "shape": "same width", WIDTH: "same width", "flops": "same FLOPs", "none": "sizes as given"}
+SAME = {"params": "same parameters", "shape": "fixed shape", WIDTH: "same width", "flops": "same FLOPs", "none": "sizes as given"}
 AT_SAME = {
     "params": "At equal parameters",
-    "shape": "At equal width",
+    "shape": "At fixed shape",
     WIDTH: "At equal width",
     "flops": "At equal FLOPs",
     "none": "At the sizes as given",
@@ -43,13 +54,13 @@ JOINED = ("params", "flops")
 """Policies whose budgets may share a row."""
 USUAL = ("infer", "eager", "", None)
 """Workload values that a name omits."""
-WORDS = {"train": "training"}
 HIDDEN = ("seq_len", "size")
 MARKS = {
     " = ": "The sign = joins models that are equal within {margin:g} %.",
     " or ": "The word or joins models between which no difference is shown.",
+    " lead ": "3 lead: between three models no difference is shown.",
 }
-CAPTION = "1.25× means that the next model takes 1.25 times as long. Verdicts hold{all} (95 %)."
+MEANING = "1.25× means that the next model takes 1.25 times as long."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +146,7 @@ def _condition(match: str, budget: str, work: Mapping[str, Any], rankings: Mappi
     return Condition(
         match=match,
         budget=budget,
-        workload=tuple(WORDS.get(str(value), str(value)) for value in work.values() if value not in USUAL),
+        workload=tuple(work_text(key, value) for key, value in work.items() if value not in USUAL),
         rankings=dict(sorted(rankings.items())),
         rank=(
             len(rankings) == 1,
@@ -151,31 +162,43 @@ def _condition(match: str, budget: str, work: Mapping[str, Any], rankings: Mappi
 
 def strip_blocks(study: Study) -> tuple[Block, ...]:
     """Return the strip of winners; () if no two models were timed under one condition."""
-    found = conditions(study)[:MAX_ROWS]
+    every = conditions(study)
+    places = sorted({x for condition in every[:MAX_ROWS] for x in condition.rankings})
+    columns = columns_of(places)
+    found = [condition for condition in every[:MAX_ROWS] if condition.rankings.keys() & set(columns)]
     if not found:
         return ()
-    places = sorted({x for condition in found for x in condition.rankings})
-    places = [x for x in places if x + 1 not in places]  # a twin, one token shorter, tells of alignment alone
     axis = axis_of(study)
     rows = tuple(
-        (_capital(condition.name), tuple(_field(condition.rankings.get(x), f"{axis} = {numbers.count(x)}") for x in places))
+        (_capital(condition.name), tuple(_field(condition.rankings.get(x), f"{axis} = {numbers.count(x)}") for x in columns))
         for condition in found
     )
-    headers = ("" if axis == "n" else "budget", *(f"n = {x:.0f}" if axis == "n" else numbers.count(x) for x in places))
+    headers = ("" if axis == "n" else "budget", *(f"n = {x:.0f}" if axis == "n" else numbers.count(x) for x in columns))
     texts = [field.text for _, fields in rows for field in fields]
-    return (Strip(headers=headers, rows=rows, caption=_caption(study, texts, len(conditions(study)) - len(found))),)
+    noun = "lengths" if axis == "n" else "budgets"
+    cut = f"{len(columns)} of {len(places)} {noun} are shown; all are in All rows." if len(places) > MAX_COLUMNS else ""
+    return (Strip(headers=headers, rows=rows, caption=" ".join(filter(None, (cut, _caption(study, texts, len(every) - len(found)))))),)
+
+
+def columns_of(places: Sequence[float]) -> list[float]:
+    """Return the ascending values to show: of many, the ends and powers of two (plus 1) between.
+
+    Of an isolated pair such as 256 and 257, the shorter tells of alignment alone and is left out.
+    """
+    shown = list(places)
+    if len(places) > MAX_COLUMNS:
+        inner = [x for x in places[1:-1] if {math.log2(x) % 1, math.log2(x - 1) % 1} & {0.0}] or places[1:-1]
+        shown = [places[0], *inner[:: math.ceil(len(inner) / (MAX_COLUMNS - 2))], places[-1]]
+    return [x for x in shown if {x - 1, x + 1, x + 2} & set(shown) != {x + 1}]
 
 
 def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
-    left_out = sorted(_labels(study.rankings) - _labels(study.winners))
+    left_out = sorted(set(study.frame.loc[study.frame["latency_ms"].notna(), "label"]) - _labels(study.winners)) if study.plan.parts else []
+    num = len(study.joint_pairs)
+    holds = f"Verdicts hold{f' for all {num} ratios of this page together' if num > 1 else ''} (95 %)." if study.timings else ""
     sentences = (
-        CAPTION.format(
-            all=f" for all {num} comparisons together"
-            if (num := max((ranking.num_pairs for ranking in study.winners), default=1)) > 1
-            else ""
-        )
-        if study.timings
-        else CAPTION.partition(". ")[0],
+        MEANING,
+        study.caveat or holds,
         *(
             meaning.format(margin=100 * study.plan.settings.margin)
             for mark, meaning in MARKS.items()
@@ -189,7 +212,7 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         "Rows are for eager inference unless they say otherwise." if any(condition.workload for condition in conditions(study)) else "",
         f"The table of all pairs has {num_more} more condition{'s' if num_more > 1 else ''}." if num_more else "",
     )
-    return " ".join(filter(None, sentences)).removesuffix(".") + "."
+    return " ".join(filter(None, sentences))
 
 
 def _class_token_note(rankings: Sequence[Ranking]) -> str:
@@ -220,10 +243,11 @@ def field_text(ranking: Ranking) -> str:
     outcome, *leaders = _outcome(ranking)
     if outcome == EQUAL:
         return f"equal within {100 * ranking.margin:g} %"
-    if outcome == OPEN or len(leaders) > MAX_LEADERS:
+    if outcome == OPEN:
         return "not shown"
     mark = " = " if all(pair.equal for pair in ranking.level) else " or "
-    return f"{_joined([spell_out_model(label) for label in leaders], mark)} {numbers.significant(_behind(ranking)[0].ratio)}×"
+    names = _joined([spell_out_model(label) for label in leaders], mark) if len(leaders) <= MAX_LEADERS else f"{len(leaders)} lead"
+    return f"{names} {numbers.significant(_behind(ranking)[0].ratio)}×"
 
 
 def _joined(names: Sequence[str], mark: str) -> str:
@@ -245,8 +269,15 @@ def _outcome(ranking: Ranking) -> tuple[str, ...]:
 
 
 def _behind(ranking: Ranking) -> tuple[RankedModel, ...]:
-    """Return the slower series of models that do not lead; of one model alone, its slower kernels."""
-    leading = {_model(label) for label in (ranking.best, *(pair.other for pair in ranking.level))}
+    """Return the slower series of models that do not lead; of one model alone, its slower kernels.
+
+    A model leads by the kernel that it has unless asked otherwise: explicit attention may lead where fused attention is slower.
+    """
+    leading = {
+        _model(label)
+        for label in (ranking.best, *(pair.other for pair in ranking.level))
+        if role_of(label.partition(" (n = ")[0]) != EXPLICIT
+    }
     return tuple(pair for pair in ranking.slower if _model(pair.other) not in leading) or (() if ranking.level else ranking.slower)
 
 
@@ -264,38 +295,44 @@ def sentences(study: Study, num: int = 2) -> list[str]:
     found = conditions(study)
     first_of_each = {condition.match: condition for condition in reversed(found)}
     chosen = [condition for condition in found if first_of_each[condition.match] is condition] if len(first_of_each) > 1 else found
-    unit = "n = " if axis_of(study) == "n" else "a budget of "
-    return [_sentence(condition, unit, is_alone=len(found) == 1) for condition in chosen[:num]]
+    unit = LENGTH if axis_of(study) == "n" else "a budget of "
+    return [_sentence(condition, _facts(condition, found), unit) for condition in chosen[:num]]
 
 
-def _sentence(condition: Condition, unit: str, *, is_alone: bool) -> str:
-    """Write `At equal parameters, gMLP is fastest at n = 1025 (1.25×); no difference is shown at 17 and 65`."""
+def _facts(condition: Condition, others: Sequence[Condition]) -> str:
+    """Name the budget and workload of a condition, as far as others of its policy differ in them."""
+    rivals = [other for other in others if other.match == condition.match]
+    budget = condition.budget.partition(" (")[0] if len({other.budget for other in rivals}) > 1 else ""
+    return ", ".join(filter(None, (budget, *(condition.workload if len({other.workload for other in rivals}) > 1 else ()))))
+
+
+def _sentence(condition: Condition, facts: str, unit: str) -> str:
+    """Write `At equal parameters, gMLP is fastest from n = 1025 (1.25×), ViT at 257 (1.05×); 3 undecided`."""
     clauses: dict[tuple[str, ...], list[float]] = {}
     for x, ranking in condition.rankings.items():
         clauses.setdefault(_outcome(ranking), []).append(x)
-    ordered = sorted(clauses.items(), key=lambda item: item[0][0] != WINS)
-    texts = [_clause(outcome, xs, condition, unit if i == 0 else "") for i, (outcome, xs) in enumerate(ordered[:MAX_CLAUSES])]
-    budget = (
-        condition.budget.replace(" at n = ", " at ").replace(" (", ", ").replace(")", "") if "(" in condition.budget or not is_alone else ""
+    # first who wins, then what holds at most places, then at the largest
+    shown = sorted(
+        (found for found in clauses if found[0] != OPEN), key=lambda found: (found[0] != WINS, -len(clauses[found]), -clauses[found][-1])
     )
-    facts = ", ".join(filter(None, (budget, *(() if is_alone else condition.workload))))
+    texts = [_clause(found, clauses[found], condition, "" if i else unit) for i, found in enumerate(shown[:MAX_CLAUSES])]
+    undecided = f"; {len(clauses[OPEN,])} undecided" if texts and (OPEN,) in clauses else ""
+    rest = "; more below" if len(shown) > MAX_CLAUSES else undecided
+    if len(texts) > 1 and VERB in texts[0]:
+        texts[1] = texts[1].replace(VERB, " ")
     place = f" ({facts})" if facts else ""
-    return f"{AT_SAME[condition.match]}{place}, {'; '.join(texts)}{' (more below)' if len(ordered) > MAX_CLAUSES else ''}."
+    return f"{AT_SAME[condition.match]}{place}, {', '.join(texts) or 'no difference is shown'}{rest}."
 
 
 def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition, unit: str) -> str:
-    where = f"at {unit}{places_text(xs, list(condition.rankings))}"
+    where = f"at {places_text(xs, list(condition.rankings), unit)}"
     rankings = [condition.rankings[x] for x in xs]
-    if outcome[0] == OPEN:
-        return f"no difference is shown {where}"
     if outcome[0] == EQUAL:
         who = "the fastest" if any(ranking.slower for ranking in rankings) else "all"
         return f"{who} are equal within {100 * rankings[0].margin:g} % {where}"
     names = [spell_out_model(label) for label in outcome[1:]]
-    leads = sorted(_behind(ranking)[0].ratio for ranking in rankings)
-    lead = " to ".join(dict.fromkeys(numbers.significant(ratio) for ratio in (leads[0], leads[-1])))
     if len(names) <= MAX_NAMED:
-        return f"{join_names(names, 'or')} is fastest {where} ({lead}×)"
+        return f"{_joined(names, ' or ')}{VERB}{where} ({numbers.span(_behind(ranking)[0].ratio for ranking in rankings)}×)"
     # only the fastest is tested against the others, so no lead of the rest over them is claimed
     behind = [[spell_out_model(pair.other) for pair in _behind(ranking)] for ranking in rankings]
     everywhere = [name for name in behind[0] if all(name in others for others in behind)][:MAX_NAMED]
@@ -304,16 +341,15 @@ def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition,
     return f"{join_names(everywhere)} {'is' if len(everywhere) == 1 else 'are'} slower than the fastest {where}"
 
 
-def places_text(xs: Sequence[float], grid: Sequence[float]) -> str:
-    """Write values of a grid: `17 and 65`, or `65 to 513` for three or more neighbours."""
-    runs: list[list[float]] = []
-    for x in sorted(xs):
-        if runs and grid.index(x) == grid.index(runs[-1][-1]) + 1:
-            runs[-1].append(x)
-        else:
-            runs.append([x])
-    ranges = [[f"{_place(run[0])} to {_place(run[-1])}"] if len(run) >= MAX_NAMED else [_place(x) for x in run] for run in runs]
-    return join_names([text for texts in ranges for text in texts])
+def places_text(xs: Sequence[float], grid: Sequence[float], unit: str = "") -> str:
+    """Write values of a grid: `n = 17 and 65`, `n = 65 to 513` for neighbours, or `4 of 9 lengths`."""
+    places = [grid.index(x) for x in sorted(xs)]
+    if len(xs) <= MAX_PLACES:
+        return unit + join_names([_place(grid[place]) for place in places])
+    if places[-1] - places[0] < len(places):
+        return f"{unit}{_place(grid[places[0]])} to {_place(grid[places[-1]])}"
+    noun = " lengths" if unit == LENGTH else " budgets" if unit else ""
+    return f"{len(xs)} of {len(grid)}{noun}"
 
 
 def _place(x: float) -> str:

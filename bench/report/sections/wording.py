@@ -5,21 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from bench.report.charts.style import display_name
+from bench import numbers
+from bench.analysis.effects import Effect
+from bench.report.charts.style import KERNELS, display_name
 
 POLICIES = {
-    "shape": "same width at every n",
+    "shape": "one shape at every n",
     "params": "equal parameters at every n",
     "flops": "equal FLOPs at every n",
     "none": "sizes as given",
 }
 """Matching policies (`--match`) in words."""
+SERIES = re.compile(rf"[\w.:=+-]+ \((?:{'|'.join(KERNELS)})\)")
+"""A model with its attention kernel."""
 POLICY_VALUE = re.compile(rf"\bmatch ({'|'.join(POLICIES)})\b")
 
 
 def spell_out_policy(text: str) -> str:
     """Replace codes such as `match shape` by words."""
     return POLICY_VALUE.sub(lambda found: POLICIES[found[1]], text)
+
+
+def spell_out_reason(text: str) -> str:
+    """Replace the codes in a verdict's reason: `ViT (auto)` becomes `fused ViT`."""
+    return SERIES.sub(lambda found: display_name(found[0]), spell_out_policy(text)).replace("n^2", "n²")
 
 
 def spell_out_model(label: str) -> str:
@@ -31,6 +40,14 @@ def spell_out_model(label: str) -> str:
 def join_names(names: Sequence[str], word: str = "and") -> str:
     """Join names as `a, b and c`; "" without any."""
     return f" {word} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def effect_text(effect: Effect) -> str:
+    """Write an effect without its interval: `1.25×`, `-5.6 points` or `+0.012`."""
+    value = effect.estimate.estimate
+    if effect.measure.is_ratio:
+        return f"{numbers.significant(value)}×"
+    return f"{100 * value:+.1f} points" if effect.measure.in_points else f"{value:+.3g}"
 
 
 def configurations_text(counts: Mapping[str, tuple[int, int]]) -> str:

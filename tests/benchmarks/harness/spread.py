@@ -48,12 +48,12 @@ def spread_interval(found: float, degrees_of_freedom: int, level: float = LEVEL)
 
 
 def processes_needed(found: float, wanted: float, level: float = LEVEL) -> int | None:
-    """The fewest processes k >= 2 with t(k - 1) s / sqrt(k) <= `wanted`, for the spread s between processes; None above `MAX_PROCESSES`."""
+    """The fewest processes k >= 2 with t(k - 1) s / sqrt(k) <= `wanted` (but for rounding), s between processes; None above `MAX_PROCESSES`."""
     import numpy as np
     from scipy import stats
 
     numbers = np.arange(2, MAX_PROCESSES + 1)
-    enough = stats.t.ppf(0.5 + level / 2, numbers - 1) * found / np.sqrt(numbers) <= wanted
+    enough = stats.t.ppf(0.5 + level / 2, numbers - 1) * found / np.sqrt(numbers) <= wanted * (1 + 1e-9)
     return int(numbers[enough.argmax()]) if enough.any() else None
 
 

@@ -55,6 +55,7 @@ def test_nothing_forbids_the_default_gate_on_cuda(dtype: torch.dtype) -> None:
         ({"gating": "additive"}, "gating is additive, not spatial"),
         ({"num_matrices": 4}, "there are 4 spatial matrices, not 1"),
         ({"toeplitz": True}, "W is Toeplitz"),
+        ({"rank": 4}, "W has rank 4"),
     ],
 )
 def test_what_forbids_it_is_said(changed: dict[str, Any], reason: str) -> None:
@@ -69,7 +70,12 @@ def test_without_triton_that_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("_triton")
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({}, "the device is cpu"), ({"heads": 2}, "the device is cpu"), ({"toeplitz": True, "gating": "linear"}, "the device is cpu")],
+    [
+        ({}, "the device is cpu"),
+        ({"rank": 3}, "the device is cpu"),
+        ({"heads": 2}, "the device is cpu"),
+        ({"toeplitz": True, "gating": "linear"}, "the device is cpu"),
+    ],
 )
 def test_the_module_falls_back_and_answers_the_same(options: dict[str, Any], reason: str) -> None:
     module, reference = (build(Config(seq_len=9, width=16, kernel=kernel, **options)) for kernel in ("fused", "auto"))
@@ -91,6 +97,7 @@ def test_the_module_falls_back_and_answers_the_same(options: dict[str, Any], rea
         ({"heads": 2}, "there are 2 spatial matrices, not 1"),
         ({"heads": 2, "head_mix": "mean"}, "there are 2 spatial matrices, not 1"),
         ({"toeplitz": True}, "W is Toeplitz"),
+        ({"rank": 4}, "W has rank 4"),
     ],
 )
 def test_the_module_asks_with_its_own_options(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], reason: str) -> None:

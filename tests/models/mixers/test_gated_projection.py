@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from models import gmlp
 from models.layers.shape import Shape
+from models.mixers import spatial_gating
 from models.mixers.gated_projection import Config, GatedProjection, build, cost
 from models.mixers.spatial_gating import KERNELS
 from tests.contracts.checks import assert_close_to_largest, randomise
@@ -69,6 +70,18 @@ def test_cost_by_hand() -> None:
     assert closed.params().at(0) == (2 * WIDTH**2 + 2 * WIDTH) + 2 * WIDTH + (WIDTH**2 + WIDTH)
 
 
+@pytest.mark.parametrize("options", [{"toeplitz": True}, {"toeplitz": True, "kernel": "fft"}, {"rank": 3}, {"rank": 3, "kernel": "matmul"}])
+@torch.no_grad()
+def test_the_form_of_its_matrices_is_that_of_the_gate(options: dict[str, Any]) -> None:
+    module, tokens, heads = mixer(spatial_heads=2, **options), drawn(), 2
+    gate = spatial_gating.build(spatial_gating.Config(seq_len=N, width=2 * WIDTH, heads=heads, **options)).double()
+    gate.load_state_dict(module.gating.state_dict())
+    assert_close_to_largest(module(tokens), module.contract(gate(F.gelu(module.expand(tokens)))), 1e-12)
+    assert cost(Config(seq_len=N, width=WIDTH, spatial_heads=heads, **options)).macs().degree(2) == (
+        0 if options.get("rank") or options.get("kernel") == "fft" else WIDTH
+    )
+
+
 def test_one_module_says_how_tokens_are_weighed() -> None:
     module = mixer(spatial_heads=2)
     (weighing,) = [part for part in module.modules() if hasattr(part, "token_weights")]
@@ -90,6 +103,8 @@ def test_a_fresh_one_mixes_next_to_nothing() -> None:
     [
         ({"spatial_heads": 3}, "width must be a multiple of spatial_heads: 8"),
         ({"spatial_heads": 0}, "spatial_heads must be a positive whole number"),
+        ({"kernel": "fft"}, "kernel=fft needs toeplitz=true"),
+        ({"rank": 2, "toeplitz": True}, "rank must be 0 with toeplitz=true"),
         ({"kernel": "slow"}, "kernel must be one of auto, linear"),
     ],
 )

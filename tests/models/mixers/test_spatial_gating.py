@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.mixers.spatial_gating import GATINGS, KERNELS, WEIGHT_STDS, Config, SpatialGating, build, cost, toeplitz_matrix
+from models.layers.cost import real_fft_flops
+from models.mixers.spatial_gating import FFT, GATINGS, KERNELS, WEIGHT_STDS, Config, SpatialGating, build, cost, toeplitz_matrix
 from tests.contracts.checks import assert_close_to_largest, randomise
 
 N, WIDTH = 7, 16
@@ -152,7 +153,109 @@ def test_averaged_heads_take_one_product_and_hold_every_matrix() -> None:
     assert averaged.params_seq() == single.params_seq() * 4
 
 
-@pytest.mark.parametrize("options", [{}, {"toeplitz": True}, {"heads": 2}, {"heads": 2, "toeplitz": True}])
+FFT_VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"heads": 4},
+    {"heads": 4, "head_mix": "mean"},
+    {"gating": "linear", "gate_norm": False},
+    {"gating": "additive", "heads": 2},
+)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, N, 16, 17])
+@pytest.mark.parametrize("options", FFT_VARIANTS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_by_fft_a_toeplitz_product_is_the_dense_one_in_outputs_and_gradients(n: int, options: dict[str, Any], padded: bool) -> None:
+    found = []
+    for kernel in (FFT, "linear"):
+        module = build(Config(seq_len=n, width=WIDTH, kernel=kernel, toeplitz=True, **options)).double()
+        torch.manual_seed(0)
+        randomise(module, std=0.5)
+        z, extra = drawn(3, n, WIDTH).requires_grad_(), drawn(5, n, module.channels)[:3]
+        valid = torch.ones(3, n, dtype=torch.bool)
+        valid[0, n // 2 + 1 :] = False
+        answer = module(z.masked_fill(~valid[..., None], 1e3) if padded else z, valid if padded else None, extra)
+        kept = answer[valid]
+        gradients = torch.autograd.grad((kept * drawn(*kept.shape)).sum(), [z, *module.parameters()])
+        assert module.effective_kernel(z) == kernel
+        with torch.no_grad():
+            assert torch.allclose(module(z), module(z.detach()), rtol=0, atol=1e-12)
+        found.append([kept, *gradients, module.token_weights(z)])
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours - theirs).abs().max() <= 1e-12 * max(1.0, theirs.abs().max().item())
+    assert found[1][0].abs().max() > 0.1
+
+
+def test_ffts_are_those_of_channels_and_groups_and_leave_no_products() -> None:
+    n = 257
+    for heads, head_mix, groups in ((1, "split", 1), (4, "split", 4), (4, "mean", 1)):
+        options: dict[str, Any] = {"seq_len": n, "width": WIDTH, "heads": heads, "head_mix": head_mix, "toeplitz": True}
+        found, dense = cost(Config(kernel=FFT, **options)), cost(Config(**options))
+        assert found.fft_flops() == (2 * WIDTH // 2 + groups) * real_fft_flops(540)
+        assert (found.macs().at(n), dense.fft_flops()) == (0, 0)
+        assert found.params() == dense.params()
+        assert found.params_seq().at(n) == heads * (3 * n - 1)
+
+
+@pytest.mark.parametrize("form", GATINGS)
+@pytest.mark.parametrize(("heads", "head_mix"), [(1, "split"), (4, "split"), (4, "mean")])
+@pytest.mark.parametrize("kernel", ["auto", *KERNELS])
+@pytest.mark.parametrize("rank", [1, 3, N])
+def test_a_matrix_of_low_rank_is_the_product_of_its_factors(form: str, heads: int, head_mix: str, kernel: str, rank: int) -> None:
+    module = gating(gating=form, heads=heads, head_mix=head_mix, rank=rank, kernel=kernel)
+    dense = gating(gating=form, heads=heads, head_mix=head_mix)
+    state = {name: value for name, value in module.state_dict().items() if not name.startswith(("weights", "inner_weights"))}
+    products = {f"weights.{head}": (a @ b).detach() for head, (a, b) in enumerate(zip(module.weights, module.inner_weights, strict=True))}
+    dense.load_state_dict(state | products)
+    z, upstream = drawn(3, N, WIDTH), drawn(5, N, module.channels)[:3]
+    answers = [each(z) for each in (module, dense)]
+    assert_close_to_largest(answers[0], answers[1], 1e-12)
+    with torch.no_grad():
+        assert_close_to_largest(module(z), answers[1], 1e-12)
+    assert_close_to_largest(module.token_weights(z), dense.token_weights(z), 1e-12)
+    for answer in answers:
+        (answer * upstream).sum().backward()
+    for place in range(heads):  # the chain rule by hand
+        a, b, of_product = module.weights[place], module.inner_weights[place], dense.weights[place].grad
+        assert a.grad is not None
+        assert b.grad is not None
+        assert of_product is not None
+        assert_close_to_largest(a.grad, of_product @ b.T, 1e-12)
+        assert_close_to_largest(b.grad, a.T @ of_product, 1e-12)
+
+
+@torch.no_grad()
+def test_padding_is_left_out_of_a_matrix_of_low_rank() -> None:
+    module, z = gating(rank=3, heads=2), drawn(2, N, WIDTH)
+    valid = torch.ones(2, N, dtype=torch.bool)
+    valid[0, 3:5] = False
+    u, v = z.chunk(2, dim=-1)
+    v = normed(v, module.norm).masked_fill(~valid[..., None], 0)
+    parts = zip(module.token_weights(z), v.chunk(2, dim=-1), module.biases, strict=True)
+    expected = u * torch.cat([w @ part + bias[:, None] for w, part, bias in parts], dim=-1)
+    found = module(z.masked_fill(~valid[..., None], float("nan")), valid)
+    assert_close_to_largest(found[valid], expected[valid], 1e-12)
+
+
+@pytest.mark.parametrize(("heads", "head_mix", "times"), [(1, "split", 1), (4, "split", 1), (4, "mean", 4)])
+def test_a_matrix_of_low_rank_costs_two_thin_products(heads: int, head_mix: str, times: int) -> None:
+    n, rank, channels = 257, 3, WIDTH // 2
+    found = cost(Config(seq_len=n, width=WIDTH, heads=heads, head_mix=head_mix, rank=rank))
+    assert found.macs().at(n) == times * 2 * n * rank * channels
+    assert found.params_seq().at(n) == heads * (2 * n * rank + n)
+    assert found.macs().degree(2) == 0
+
+
+@pytest.mark.parametrize(("name", "std"), [*((name, std) for name, std in WEIGHT_STDS.items()), ("default", (3 * 512) ** -0.5)])
+@pytest.mark.parametrize("rank", [4, 64])
+def test_entries_of_a_fresh_matrix_of_low_rank_have_the_deviation_asked_for(name: str, std: float, rank: int) -> None:
+    torch.manual_seed(0)
+    module = build(Config(seq_len=512, width=2, weight_init=name, rank=rank))
+    assert module.token_weights(torch.empty(1, 512, 2)).std().item() == pytest.approx(std, rel=0.15)
+    assert module.inner_weights[0].std().item() == pytest.approx(512**-0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("options", [{}, {"toeplitz": True}, {"heads": 2}, {"heads": 2, "toeplitz": True}, {"heads": 2, "rank": 3}])
 @torch.no_grad()
 def test_token_weights_are_what_one_token_adds_to_another(options: dict[str, Any]) -> None:
     module = gating(gating="linear", gate_norm=False, **options)
@@ -212,6 +315,10 @@ def test_fresh_biases_are_the_number_asked_for(value: int) -> None:
         ({"gating": "cubic"}, "gating must be one of spatial, linear, additive, multiplicative"),
         ({"heads": 3}, "ffn_width must be a multiple of 2 x spatial_heads"),
         ({"heads": 3, "gating": "linear"}, "ffn_width must be a multiple of spatial_heads"),
+        ({"kernel": "fft"}, "kernel=fft needs toeplitz=true"),
+        ({"rank": 2, "toeplitz": True}, "rank must be 0 with toeplitz=true, not 2"),
+        ({"rank": N + 1}, f"rank must be at most seq_len: {N + 1} is more than {N}"),
+        ({"rank": -1}, "rank must be zero or a positive whole number"),
         ({"width": 15, "heads": 3, "head_mix": "mean"}, "ffn_width must be a multiple of 2: 15"),
     ],
 )

@@ -1,0 +1,147 @@
+"""Which mixers escape n^2, from which length on does it pay, and what do they lose?
+
+Prediction: gMLP as published does not escape: its W has n x n weights. With Toeplitz weights its product is a convolution,
+which an FFT computes in n log n with 2 n - 1 weights; with W = A B of rank r it is linear in n. Linear attention, state
+spaces and the gated delta rule keep a state of fixed size, low-rank attention a fixed number of keys, a long convolution
+takes FFTs: all are linear in n, or nearly. Each has a price per token above fused attention's, so that each pays from some
+length on: linear and low-rank attention from a few hundred tokens, since they are few large products; the recurrences later,
+since chunks take many small ones; FFTs between them.
+
+What is lost is memory. A state of fixed size cannot hold all of n / 4 pairs: associative recall falls as n grows, the sooner
+the smaller the state, and least with the delta rule, which overwrites what a key held before. A convolution mixes by
+distance, not by content, so two blocks of it do not find a key. Copying from n / 2 tokens away is one shift, which any
+filter over all distances holds, a fixed state not. On images all are about equal, because neighbours carry the label.
+
+Every mixer stands in the same block, at equal parameters and its own best learning rate of a search with equal trials. Time
+is compared at one width, with fused attention in the same rounds.
+
+Source: arXiv 2006.16236 (linear attention); 2405.21060 (state-space duality); 2412.06464 (gated delta rule); 2006.04768
+(low-rank attention); 2302.10866 (long convolutions); 2105.08050, App. C (Toeplitz W); 2312.04927 and 2402.18668 (recall
+against state size); 2402.01032 (copying).
+
+Cost: a quarter of an hour of timing and some seventeen hours of training on one CPU thread; an hour on a GPU (estimate); two
+minutes with --quick on a CPU.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+RECALL, COPY, IMAGES, COST = "associative recall", "copy from n / 2 tokens away", "images", "cost against n"
+SHORT, LONG = 64, 256
+TIMED_AT = 4096
+
+
+def arm(name: str, mixer: str, growth: str, memory: str) -> Arm:
+    """Return one mixer's variant, with its growth and the memory that it has of earlier tokens."""
+    return Arm(name=name, flags={"models": f"metaformer+mixer={mixer}"}, facts={"work per layer": growth, "remembers": memory})
+
+
+FUSED = arm("attention, fused", "attention", "n^2", "all tokens")
+GATING = arm("spatial gating", "gated_projection", "n^2", "all tokens, by position")
+TOEPLITZ = arm("spatial gating, Toeplitz", "gated_projection:toeplitz=true:kernel=fft", "n log n", "all tokens, by distance")
+LOW_RANK_GATING = arm("spatial gating, rank 16", "gated_projection:rank=16", "n r", "r sums of tokens")
+LINEAR = arm("linear attention", "linear_attention", "n", "a state per head")
+STATE_SPACE = arm("state space, state 64", "state_space:state=64", "n", "64 numbers per channel")
+SMALL_STATE = arm("state space, state 16", "state_space:state=16", "n", "16 numbers per channel")
+DELTA = arm("gated delta rule", "delta_rule", "n", "a state per head")
+LOW_RANK = arm("low-rank attention, 16", "low_rank_attention:rank=16", "n r", "r sums of tokens")
+LONG_CONVOLUTION = arm("long convolution", "long_convolution", "n log n", "all tokens, by distance")
+NONE = arm("none", "identity", "0", "nothing")
+MIXERS = (FUSED, GATING, TOEPLITZ, LOW_RANK_GATING, LINEAR, STATE_SPACE, SMALL_STATE, DELTA, LOW_RANK, LONG_CONVOLUTION, NONE)
+FEW = (FUSED, GATING, TOEPLITZ, LINEAR, STATE_SPACE, DELTA)
+
+BLOCKS = {"depth": "2", "params": "305k", "fixed_width": "96", "sizing": "free"}
+"""Sizing is free because mixers differ in weights: at equal width and parameters only ffn_width can compensate."""
+TRAINED = {**BLOCKS, "metrics": "params,flops,accuracy", "seq": f"{SHORT},{LONG}"}
+PLAIN = "batch_size=32,label_smoothing=0,schedule=constant,weight_decay=0.01,warmup=0.05"
+ON_RECALL = {**TRAINED, "task": "associative_recall+keys=128+items=10000+test_items=1000", "epochs": "8", "recipe": PLAIN}
+ON_COPY = {**TRAINED, "task": "copy+items=6000+test_items=1000", "epochs": "5"}
+ON_IMAGES = {**TRAINED, "task": "cifar10+items=6000", "epochs": "8", "recipe": "augment=flip"}
+BLOCK = {"depth": "1", "params": "480k", "fixed_width": "192", "sizing": "free", "match": "shape", "batch": "1"}
+ON_COST = {**BLOCK, "metrics": "params,flops,latency,memory", "seq": f"17,64,256,1024,{TIMED_AT},16384"}
+LARGE = {**BLOCK, "params": "7M", "fixed_width": "768", "dtype": "bf16", "batch": "8"}
+
+
+def predict(
+    part: str,
+    of: Arm,
+    expected: str,
+    because: str,
+    *,
+    by: float,
+    seq_len: int | None = None,
+    against: Arm = FUSED,
+    measure: str = "accuracy",
+) -> Prediction:
+    return Prediction(
+        part=part, arm=of.name, against=against.name, measure=measure, expected=expected, by=by, seq_len=seq_len, because=because
+    )
+
+
+def predict_time(of: Arm, expected: str, because: str, *, by: float = 0.1, seq_len: int = TIMED_AT, against: Arm = FUSED) -> Prediction:
+    return predict(COST, of, expected, because, by=by, seq_len=seq_len, against=against, measure="latency_ms")
+
+
+ABLATION = Ablation(
+    cpu=(
+        Grid(name=RECALL, flags=ON_RECALL, arms=MIXERS),
+        Grid(name=COPY, flags=ON_COPY, arms=MIXERS),
+        Grid(name=IMAGES, flags=ON_IMAGES, arms=MIXERS),
+        Grid(name=COST, flags=ON_COST, arms=MIXERS),
+    ),
+    cuda=(
+        Grid(name=RECALL, flags=ON_RECALL, arms=MIXERS),
+        Grid(name=COPY, flags=ON_COPY, arms=MIXERS),
+        Grid(name=IMAGES, flags={**ON_IMAGES, "task": "cifar10", "epochs": "10"}, arms=MIXERS),
+        Grid(name=COST, flags={**ON_COST, **LARGE, "seq": "64,256,1024,4096,16384,65536"}, arms=MIXERS),
+    ),
+    quick=(
+        Grid(
+            name=RECALL,
+            flags={**ON_RECALL, "task": "associative_recall+keys=8+values=8+items=2000+test_items=300", "seq": "16", "epochs": "2"},
+            arms=FEW,
+        ),
+        Grid(name=COST, flags={**ON_COST, "seq": "64,256,1024"}, arms=FEW),
+    ),
+    predictions=(
+        predict_time(LINEAR, "lower", "few large products, linear in n", by=0.3, seq_len=1024),
+        predict_time(LINEAR, "equal", "at this length the projections are nearly all of it", seq_len=SHORT),
+        predict_time(LOW_RANK, "lower", "16 keys in place of n", by=0.3, seq_len=1024),
+        predict_time(STATE_SPACE, "higher", "many small products and element-wise steps", seq_len=SHORT),
+        predict_time(STATE_SPACE, "lower", "linear in n"),
+        predict_time(DELTA, "higher", "many small products, chunk after chunk", seq_len=LONG),
+        predict_time(DELTA, "lower", "linear in n", seq_len=16384),
+        predict_time(GATING, "lower", "n^2, but with half the products of attention"),
+        predict_time(TOEPLITZ, "lower", "n log n", by=0.3),
+        predict_time(TOEPLITZ, "lower", "n log n in place of n^2", by=0.3, against=GATING),
+        predict_time(TOEPLITZ, "higher", "FFTs cost more than a small product", seq_len=SHORT, against=GATING),
+        predict_time(LOW_RANK_GATING, "lower", "2 n r weights in place of n^2", by=0.3),
+        predict_time(LONG_CONVOLUTION, "lower", "n log n"),
+        predict(COST, GATING, "higher", "n x n weights", by=2.0, seq_len=TIMED_AT, against=TOEPLITZ, measure="params"),
+        predict(RECALL, NONE, "lower", "a token alone says nothing of its value", by=0.3),
+        predict(RECALL, LINEAR, "lower", "64 pairs in a state of 32 x 32", by=0.1, seq_len=LONG),
+        predict(RECALL, STATE_SPACE, "lower", "64 pairs in a state of fixed size, written without regard to keys", by=0.1, seq_len=LONG),
+        predict(RECALL, SMALL_STATE, "lower", "a smaller state", by=0.05, seq_len=LONG, against=STATE_SPACE),
+        predict(RECALL, DELTA, "equal", "16 pairs fit the state, and a key overwrites what it held", by=0.05, seq_len=SHORT),
+        predict(RECALL, DELTA, "higher", "a key overwrites what it held", by=0.05, seq_len=LONG, against=LINEAR),
+        predict(RECALL, LONG_CONVOLUTION, "lower", "mixes by distance, not by content", by=0.1, seq_len=LONG),
+        predict(RECALL, TOEPLITZ, "lower", "mixes by distance, not by content", by=0.1, seq_len=LONG),
+        predict(RECALL, LOW_RANK, "lower", "16 sums of 64 pairs", by=0.1, seq_len=LONG),
+        predict(RECALL, GATING, "lower", "mixes by position, not by content", by=0.1, seq_len=LONG),
+        predict(COPY, TOEPLITZ, "equal", "a shift is a Toeplitz matrix", by=0.05),
+        predict(COPY, LONG_CONVOLUTION, "equal", "a shift is a filter", by=0.05),
+        predict(COPY, GATING, "equal", "W can hold the shift", by=0.05),
+        predict(COPY, LOW_RANK_GATING, "lower", "128 shifted tokens do not fit 16 sums", by=0.1, seq_len=LONG),
+        predict(COPY, LOW_RANK, "lower", "128 tokens do not fit 16 sums", by=0.1, seq_len=LONG),
+        predict(COPY, STATE_SPACE, "lower", "128 symbols in a state of fixed size", by=0.1, seq_len=LONG),
+        predict(COPY, LINEAR, "lower", "128 symbols in a state of fixed size", by=0.1, seq_len=LONG),
+        *(
+            predict(IMAGES, of, "equal", "neighbours carry the label", by=0.03)
+            for of in (GATING, TOEPLITZ, LINEAR, STATE_SPACE, DELTA, LOW_RANK, LONG_CONVOLUTION)
+        ),
+    ),
+    rounds=7,
+    seeds=3,
+    sample_s=0.2,
+    growth=False,
+    lr_trials=3,
+)

@@ -1,0 +1,62 @@
+"""Mamba-2 of Hugging Face's transformers, at any size, in torch.
+
+Source: Wolf et al., github.com/huggingface/transformers, `models.mamba2`. Its mixers stand in the blocks of our MetaFormer, with one group
+of B and C. Their scan takes fp32 whatever the dtype. Without the packages `mamba-ssm` and `causal-conv1d` no kernel of theirs runs.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from bench.peers.counterpart import Counterpart
+from bench.peers.libraries import library
+from bench.peers.pairs import transformers_mamba2
+from models import metaformer
+from models.layers.shape import Interface, Shape
+from models.mixers.state_space import Config
+
+COUNTERPARTS = {
+    "mamba2": Counterpart(family="metaformer", options={"mixer": "state_space:causal=true", "pool": "mean"}, pairs=transformers_mamba2)
+}
+
+
+class Encoder(nn.Module):
+    """Encoder from patches, images or token ids to `(batch, num_classes)`."""
+
+    def __init__(self, shape: Shape, interface: Interface) -> None:
+        super().__init__()
+        model = metaformer.build(metaformer.Config(shape=shape, interface=interface, mixer="identity"))
+        for place, block in enumerate(model.blocks):
+            block.mixer = mixer(shape, place)
+        self.embedding, self.blocks, self.norm, self.head = model.embedding, nn.Sequential(*model.blocks), model.norm, model.head
+
+    def forward(self, data: Tensor) -> Tensor:
+        assert self.norm is not None  # pre-norm blocks end in a norm
+        answers: Tensor = self.head(self.norm(self.blocks(self.embedding(data))))
+        return answers
+
+
+def mamba2(
+    seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int, input: str, vocab_size: int
+) -> nn.Module:
+    """Build the encoder with mean pooling and learned positions."""
+    shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
+    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes))
+
+
+def mixer(shape: Shape, place: int) -> nn.Module:
+    """Build one `Mamba2Mixer` with the defaults of our `state_space`."""
+    ours = Config(seq_len=shape.seq_len, width=shape.width, heads=shape.heads, causal=True)
+    config = library("transformers").Mamba2Config(
+        hidden_size=ours.width,
+        num_heads=ours.heads,
+        head_dim=ours.inner // ours.heads,
+        state_size=ours.state,
+        expand=ours.expand,
+        n_groups=1,
+        conv_kernel=ours.conv_width,
+        chunk_size=ours.chunk,
+        num_hidden_layers=place + 1,
+    )
+    built: nn.Module = library("transformers.models.mamba2.modeling_mamba2").Mamba2Mixer(config, layer_idx=place)
+    return built

@@ -1,0 +1,152 @@
+"""Linear attention weighs tokens by products of positive query and key features.
+
+Its cost is linear in n, because keys and values are multiplied first, phi(Q) (phi(K)^T V) (Katharopoulos et al., arXiv 2006.16236,
+Sec. 3.2). Every token reads every other one, or only earlier ones with `causal` (Sec. 3.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.chunks import join_chunks, pairs_in_chunks, split_chunks, tokens_in_chunks
+from models.layers.cost import Cost, N, Term, linear
+from models.layers.initialise import initialise_linears
+from models.layers.masking import masked_softmax
+from models.layers.padding import zero_padding
+from models.layers.shape import require_divisible, require_one_of, require_positive
+
+FEATURES = ("elu", "softmax")
+FLOOR = 1e-6
+"""Smallest divisor of the weights, for a token that reads no valid token or whose features underflow to zero."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Sizes and options of linear attention.
+
+    `feature`: feature map phi: `elu`, elu(x) + 1 (arXiv 2006.16236, Sec. 3.2.1), with weights divided by their sum; `softmax`, a softmax of
+        queries over the channels of a head and of keys over tokens, with weights that sum to one by themselves (efficient attention, Shen
+        et al., arXiv 1812.01243, Sec. 3.2).
+    `causal`: a token reads only itself and earlier tokens. Not with `softmax`, whose keys depend on later tokens.
+    `chunk`: tokens in a chunk with `causal`; it has no effect otherwise.
+
+    Raises ValueError for an unknown value, or if the heads do not divide the width.
+    """
+
+    seq_len: int
+    width: int
+    heads: int = 1
+    feature: str = "elu"
+    causal: bool = False
+    chunk: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("seq_len", "width", "heads", "chunk"):
+            require_positive(name, getattr(self, name))
+        require_divisible("width", self.width, "heads", self.heads)
+        require_one_of("feature", self.feature, FEATURES)
+        if self.causal:
+            require_one_of("feature with causal=true", self.feature, ("elu",))
+
+
+class LinearAttention(nn.Module):
+    """Attention with weights phi(q_i).phi(k_j) / sum_j phi(q_i).phi(k_j).
+
+    `(batch, n, width)` -> `(batch, n, width)`, with the projections of `attention`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads, self.feature = config.heads, config.feature
+        self.causal, self.chunk = config.causal, config.chunk
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.project = nn.Linear(config.width, config.width)
+
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        query, key, value = self._parts(tokens, valid)
+        mixed = self._mix_in_chunks(query, key, value) if self.causal else self._mix_all(query, key, value)
+        return self.project(mixed.transpose(1, 2).reshape(tokens.shape))
+
+    def token_weights(self, tokens: Tensor) -> Tensor:
+        """Return the weights that the products imply, averaged over a batch without padding.
+
+        `(batch, n, width)` -> `(heads, n, n)`.
+        """
+        query, key, _ = self._parts(tokens, None)
+        weights = query @ key.mT
+        if self.causal:
+            weights = weights.tril()
+        return (weights / weights.sum(dim=-1, keepdim=True).clamp(min=FLOOR)).mean(dim=0)
+
+    def _parts(self, tokens: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return phi(Q), phi(K) and V, each `(batch, heads, n, width / heads)`.
+
+        The features of padded keys are zero.
+        """
+        batch, n, width = tokens.shape
+        if valid is not None:
+            # a weight of zero multiplies a value: NaN in padding would survive
+            tokens = zero_padding(tokens, valid)
+        qkv = self.qkv(tokens).view(batch, n, 3, self.heads, width // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        if self.feature == "softmax":
+            keys = None if valid is None else valid[:, None, None]
+            return query.softmax(dim=-1), masked_softmax(key.mT, keys).mT, value
+        query, key = F.elu(query) + 1, F.elu(key) + 1
+        return query, key if valid is None else key.masked_fill(~valid[:, None, :, None], 0.0), value
+
+    def _mix_all(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        mixed = query @ (key.mT @ value)
+        if self.feature == "softmax":
+            return mixed
+        total = (query * key.sum(dim=-2, keepdim=True)).sum(dim=-1, keepdim=True)
+        return mixed / total.clamp(min=FLOOR)
+
+    def _mix_in_chunks(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Read earlier tokens of the same chunk one by one, and all earlier chunks through the sum of their states phi(K)^T V."""
+        n = query.shape[-2]
+        query, key, value = (split_chunks(part, self.chunk) for part in (query, key, value))
+        weights = (query @ key.mT).tril()
+        mixed, total = weights @ value, weights.sum(dim=-1, keepdim=True)
+        if n > self.chunk:
+            mixed = mixed + query @ _sum_before(key.mT @ value)
+            total = total + (query * _sum_before(key.sum(dim=-2, keepdim=True))).sum(dim=-1, keepdim=True)
+        return join_chunks(mixed / total.clamp(min=FLOOR), n)
+
+
+def _sum_before(states: Tensor) -> Tensor:
+    """Sum the states of all earlier chunks, in at least 32 bits.
+
+    `(batch, heads, chunks, rows, columns)` -> the same; zero for the first chunk.
+    """
+    earlier = F.pad(states, (0, 0, 0, 0, 1, -1))  # shifts the states by one chunk
+    return earlier.cumsum(dim=2, dtype=torch.promote_types(states.dtype, torch.float32)).to(states.dtype)
+
+
+def build(config: Config) -> LinearAttention:
+    module = LinearAttention(config)
+    initialise_linears(module)
+    return module
+
+
+def cost(config: Config) -> Cost:
+    """Return the cost of `LinearAttention`.
+
+    A state phi(K)^T V has (width / heads)^2 entries per head. Adding a token to it and reading it each take width x (width / heads)
+    multiply-adds. With `causal`, a token meets all of its chunk in two more products of `chunk` x width, zeros included, and there is no
+    state if all tokens fit in one chunk. The divisors are element-wise work and are not counted.
+    """
+    n, width = config.seq_len, config.width
+    tokens = tokens_in_chunks(n, config.chunk) if config.causal else N
+    through_states = tokens * (width * (width // config.heads))
+    pairs = pairs_in_chunks(n, config.chunk) * width
+    products: tuple[Term, ...] = ()
+    if config.causal:
+        products += (Term(name="scores", macs=pairs), Term(name="weighted_sum", macs=pairs))
+    if not config.causal or n > config.chunk:
+        products += (Term(name="states", macs=through_states), Term(name="reads", macs=through_states))
+    return Cost((linear("qkv", width, 3 * width), *products, linear("project", width, width)))

@@ -1,0 +1,427 @@
+"""Delta rule: chunks answer as the recurrence over tokens does, alike keys stay exact, and Qwen3-Next's layer gives the same answers."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from models.layers.chunks import join_chunks, split_chunks
+from models.layers.short_convolution import ShortConvolution
+from models.mixers import delta_rule as rule
+from models.mixers.delta_rule import Config, DeltaRule, build, cost, delta_rule, invert_unit_triangular, unit
+from tests.contracts import checks
+from tests.contracts.checks import assert_close_to_largest, randomise
+from tests.contracts.subjects import mixer_subject
+
+WIDTH, HEADS = 8, 2
+over_causal = pytest.mark.parametrize("causal", [False, True])
+over_gated = pytest.mark.parametrize("gated", [False, True])
+
+
+def over_tokens(query: Tensor, key: Tensor, value: Tensor, strength: Tensor, decay: Tensor) -> Tensor:
+    """`(n, channels)`, one head: S_t = a_t S_{t-1} (I - b_t k_t k_t^T) + b_t v_t k_t^T, o_t = S_t q_t (arXiv 2412.06464, Sec. 3.1)."""
+    state, answers = value.new_zeros(value.shape[-1], key.shape[-1]), []
+    for q, k, v, b, a in zip(query, key, value, strength, decay, strict=True):
+        state = a * state @ (torch.eye(len(k), dtype=k.dtype) - b * torch.outer(k, k)) + b * torch.outer(v, k)
+        answers.append(state @ q)
+    return torch.stack(answers)
+
+
+def over_chunks(query: Tensor, key: Tensor, value: Tensor, strength: Tensor, log_decay: Tensor | None, *, chunk: int) -> Tensor:
+    """`delta_rule` with `(items, n, channels)` and `(items, n)`."""
+
+    def split(tokens: Tensor) -> Tensor:
+        return split_chunks(tokens, chunk).transpose(0, 1)
+
+    def split_numbers(numbers: Tensor) -> Tensor:
+        return split(numbers[..., None])[..., 0]
+
+    decays = None if log_decay is None else split_numbers(log_decay)
+    found = delta_rule(split(query), split(key), split(value), split_numbers(strength), decays)
+    return join_chunks(found.transpose(0, 1), query.shape[1])
+
+
+def parts(items: int, n: int, *, channels: int = 5, value_channels: int = 3, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Queries, unit keys, values, strengths and logarithms of decays."""
+    query, key = torch.randn(2, items, n, channels, dtype=dtype)
+    value = torch.randn(items, n, value_channels, dtype=dtype)
+    strength, decay = torch.rand(2, items, n, dtype=dtype)
+    return [query, key / key.norm(dim=-1, keepdim=True), value, strength, (0.5 + decay / 2).log()]
+
+
+@pytest.mark.parametrize(("n", "chunk"), [(1, 16), (2, 16), (5, 16), (16, 16), (17, 16), (32, 16), (50, 16), (50, 32), (70, 64)])
+@over_gated
+def test_chunks_answer_as_the_recurrence_does_in_outputs_and_gradients(n: int, chunk: int, gated: bool) -> None:
+    torch.manual_seed(0)
+    inputs = [part.requires_grad_() for part in parts(3, n)][: 5 if gated else 4]
+    upstream = torch.randn(3, n, 3).double()
+    query, key, value, strength = inputs[:4]
+    found = over_chunks(query, key, value, strength, inputs[4] if gated else None, chunk=chunk)
+    decays = inputs[4].exp() if gated else torch.ones(3, n).double()
+    expected = torch.stack([over_tokens(*item) for item in zip(query, key, value, strength, decays, strict=True)])
+    assert_close_to_largest(found, expected, 1e-12)
+    gradients = (torch.autograd.grad(answers, inputs, upstream, allow_unused=True) for answers in (found, expected))
+    for name, ours, theirs in zip(("query", "key", "value", "strength", "log_decay"), *gradients, strict=False):
+        if n == 1 and name == "log_decay":
+            assert not ours.any()  # nothing is there to decay
+        else:
+            assert_close_to_largest(ours, theirs, 1e-10, name)
+
+
+def mixer(n: int, *, seed: int = 0, **options: Any) -> DeltaRule:
+    torch.manual_seed(seed)
+    module = build(Config(seq_len=n, width=WIDTH, heads=HEADS, **options)).double()
+    randomise(module, std=0.5)
+    return module
+
+
+def by_formula(module: DeltaRule, tokens: Tensor, valid: Tensor) -> Tensor:
+    """`(n, width)`, one item, `(n,)`: the layer, with one head, direction and token after another."""
+    n, channels = len(tokens), WIDTH // HEADS
+    tokens = torch.where(valid[:, None], tokens, 0)
+    found = torch.zeros(n, HEADS, channels).double()
+    qkv = torch.where(valid[:, None], tokens @ module.qkv.weight.T + module.qkv.bias, 0)
+    strengths = 1 / (1 + torch.exp(-tokens @ module.strength.weight.T - module.strength.bias))
+    decays = torch.ones(n, strengths.shape[1]).double()
+    if module.decay is not None:
+        steps = torch.log(1 + torch.exp(tokens @ module.decay.step.weight.T + module.decay.step_bias))
+        decays = torch.exp(-module.decay.log_rate.exp() * steps)
+    for direction, convolve in enumerate(module.convolve):
+        assert isinstance(convolve, ShortConvolution)
+        order = torch.arange(n).flip(0) if direction else torch.arange(n)
+        run, taps = qkv[order], convolve.weight.flip(1) if not direction else convolve.weight
+        mixed = convolve.bias.expand(n, -1)
+        for far in range(taps.shape[1]):
+            mixed = mixed + taps[:, far] * torch.cat((torch.zeros(far, 3 * WIDTH), run))[:n]
+        mixed = mixed / (1 + torch.exp(-mixed))
+        for head in range(HEADS):
+            q, k, v = (mixed[:, part * WIDTH + head * channels :][:, :channels] for part in range(3))
+            q, k = (x / (x.square().sum(dim=1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
+            place = direction * HEADS + head
+            strength = torch.where(valid, strengths[:, place], 0)[order]
+            decay = torch.where(valid, decays[:, place], 1)[order]
+            found[order, head] = found[order, head] + over_tokens(q / channels**0.5, k, v, strength, decay)
+    normed = module.norm * found / (found.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
+    gate = tokens @ module.gate.weight.T + module.gate.bias
+    answers: Tensor = module.project(normed.flatten(1) * gate / (1 + torch.exp(-gate)))
+    return answers
+
+
+@pytest.mark.parametrize(("n", "conv_width"), [(3, 4), (16, 4), (37, 3)])
+@pytest.mark.parametrize("padding", [False, True])
+@over_causal
+@over_gated
+def test_the_layer_answers_as_its_formula_in_outputs_and_gradients(
+    n: int, conv_width: int, padding: bool, causal: bool, gated: bool
+) -> None:
+    module = mixer(n, chunk=16, conv_width=conv_width, causal=causal, gated=gated)
+    tokens, upstream = torch.randn(2, 2, n, WIDTH).double()
+    valid = torch.rand(2, n) < 0.7 if padding else torch.ones(2, n, dtype=torch.bool)
+    valid[:, 1] = True
+    junk = tokens.masked_fill(~valid[..., None], float("nan")).requires_grad_()
+    found = module(junk, valid if padding else None)[valid]
+    plain = tokens.requires_grad_()
+    expected = torch.stack([by_formula(module, item, among) for item, among in zip(plain, valid, strict=True)])[valid]
+    assert_close_to_largest(found, expected, 1e-11)
+    places = list(dict(module.named_parameters()))
+    ours = torch.autograd.grad(found, [junk, *module.parameters()], upstream[valid])
+    theirs = torch.autograd.grad(expected, [plain, *module.parameters()], upstream[valid])
+    for name, one, other in zip(("tokens", *places), ours, theirs, strict=True):
+        assert_close_to_largest(one, other, 1e-9, name)
+
+
+@settings(max_examples=10)
+@given(n=st.integers(1, 70), seed=st.integers(0, 2**32 - 1))
+@pytest.mark.parametrize("chunk", [16, 32, 64])
+def test_the_chunk_changes_no_answer(chunk: int, n: int, seed: int) -> None:
+    module, whole = (mixer(n, chunk=size, seed=seed) for size in (chunk, 128))
+    tokens = torch.randn(2, n, WIDTH).double()
+    assert_close_to_largest(module(tokens), whole(tokens), 1e-10)
+
+
+@settings(max_examples=10)
+@given(place=st.integers(1, 39), seed=st.integers(0, 2**32 - 1))
+def test_a_later_token_changes_no_earlier_answer_in_any_chunk(place: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    tokens = torch.randn(1, 40, WIDTH).double()
+    other = tokens.clone()
+    other[:, place] += 1
+    for causal in (False, True):
+        module = mixer(40, chunk=16, causal=causal, gated=False, seed=seed)
+        changed = (module(tokens) != module(other)).any(dim=-1)[0]
+        assert changed[place:].all()
+        assert changed[:place].any() != causal
+
+
+@over_causal
+def test_several_chunks_keep_the_contracts(causal: bool) -> None:
+    subject, answering = (mixer_subject("delta_rule", {"chunk": 16, "causal": causal}, pooled=pooled) for pooled in (True, False))
+    for n in (17, 257):
+        checks.check_flops(subject, n)
+        checks.check_train_flops(subject, n)
+    checks.check_profiled_flops(subject, 40)
+    checks.check_one_polynomial(subject)
+    checks.check_gradients(subject)
+    checks.check_mixing(answering)
+    checks.check_all_valid(answering)
+    checks.check_padding(answering, seed=0)
+    checks.check_cut(answering, seed=0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 17, 64])
+def test_the_inverse_reads_only_what_lies_below_the_diagonal(size: int) -> None:
+    torch.manual_seed(0)
+    matrices = (torch.randn(2, 3, size, size).double() / size**0.5).requires_grad_()
+    unit_triangular = torch.eye(size) - matrices.tril(-1)
+    found, expected = invert_unit_triangular(matrices), torch.linalg.inv(unit_triangular)
+    assert_close_to_largest(found, expected, 1e-11)
+    if size > 1:
+        upstream = torch.randn_like(expected)
+        ours, theirs = (torch.autograd.grad(inverse, matrices, upstream)[0] for inverse in (found, expected))
+        assert_close_to_largest(ours, theirs, 1e-9)
+
+
+def test_the_inverse_of_equal_keys_is_exact_where_powers_overflow() -> None:
+    """Each token overwrites what the one before it wrote; a sum of powers would hold entries beyond 1e17."""
+    ones = torch.ones(1, 64, 64)
+    assert torch.linalg.matrix_power(ones[0].tril(-1).double(), 32).max() > 1e17
+    expected = torch.eye(64) - torch.eye(64).roll(1, dims=0).tril()
+    assert torch.equal(invert_unit_triangular(-ones)[0], expected)
+
+
+@pytest.mark.parametrize("decay", [0.0, -1e-4, -1.0, -200.0])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_long_runs_of_nearly_equal_keys_stay_as_the_recurrence_in_fp32(decay: float, scale: float) -> None:
+    torch.manual_seed(0)
+    query, key, value, strength, log_decay = parts(1, 400, channels=8, value_channels=8, dtype=torch.float32)
+    key = unit(key[:, :1] + 1e-3 * key)
+    value, strength, log_decay = scale * value, 1 - 0.01 * strength, torch.full_like(log_decay, decay)
+    found = over_chunks(query, key, value, strength, log_decay, chunk=64)
+    expected = over_tokens(query[0].double(), key[0].double(), value[0].double(), strength[0].double(), log_decay[0].double().exp())
+    assert_close_to_largest(found[0].double(), expected, 3e-6)
+
+
+def test_repeated_tokens_and_large_ones_stay_finite_through_the_backward() -> None:
+    torch.manual_seed(0)
+    module = build(Config(seq_len=300, width=WIDTH, heads=HEADS))
+    for tokens in (torch.randn(2, 1, WIDTH).expand(2, 300, WIDTH), 1e6 * torch.randn(2, 300, WIDTH), torch.zeros(2, 300, WIDTH)):
+        module.zero_grad()
+        answers = module(tokens)
+        answers.square().mean().backward()
+        assert answers.isfinite().all()
+        for name, parameter in module.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@over_gated
+def test_bf16_inverts_in_fp32(autocast: bool, gated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    invert, seen = invert_unit_triangular, []
+
+    def watched(matrices: Tensor) -> Tensor:
+        inverse = invert(matrices)
+        with torch.autocast("cpu", enabled=False):
+            assert torch.equal(inverse, invert(matrices))
+        seen.append(inverse.dtype)
+        return inverse
+
+    monkeypatch.setattr(rule, "invert_unit_triangular", watched)
+    module, tokens = mixer(100, gated=gated), torch.randn(2, 100, WIDTH).double()
+    expected = module(tokens)
+    seen.clear()
+    if autocast:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = module.float()(tokens.float())
+    else:
+        found = module.bfloat16()(tokens.bfloat16())
+    assert found.dtype == torch.bfloat16
+    assert seen == [torch.float32]
+    assert_close_to_largest(found.double(), expected, 0.1)
+
+
+@over_gated
+def test_a_state_in_bf16_would_lose_small_changes(gated: bool) -> None:
+    """600 chunks each change the state by a six-hundredth: less than half a step of bf16 at the end."""
+    n, strength = 9600, 1e-5
+    key = torch.zeros(1, n, 4, dtype=torch.bfloat16)
+    key[..., 0] = 1
+    strengths = torch.full((1, n), strength, dtype=torch.bfloat16)
+    found = over_chunks(key, key, torch.ones_like(key), strengths, torch.zeros(1, n) if gated else None, chunk=16)
+    expected = 1 - (1 - float(strengths[0, 0])) ** n
+    assert found[0, -1].double().mean().item() == pytest.approx(expected, rel=0.02)
+
+
+def macs(n: int, **options: Any) -> dict[str, int]:
+    return {term.name: term.macs.at(n) for term in cost(Config(seq_len=n, width=WIDTH, heads=HEADS, **options)).terms}
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_products_within_three_chunks_and_with_the_state_between_them(directions: int) -> None:
+    """40 tokens fill up 3 chunks of 16, and 2 of them follow another; 8 channels are 2 heads of 4."""
+    found = macs(40, chunk=16, causal=directions == 1)
+    in_one = {
+        "convolution": 40 * 24 * 4,
+        "strength": 40 * 8 * 2,
+        "decay": 40 * 8 * 2,
+        "overlaps": 3 * 16 * 16 * 8,
+        "scores": 3 * 16 * 16 * 8,
+        # per chunk and head: 4 pairs of blocks of two, 2 of four and 1 of eight
+        "inverse": 3 * 2 * (4 * 2 * 2**3 + 2 * 2 * 4**3 + 2 * 8**3),
+        "changes": 3 * 16 * 16 * 8,
+        "weighted_sum": 3 * 16 * 16 * 8,
+        "erasing": 2 * 16 * 16 * 8,
+        "erased": 2 * 16 * 8 * 4,
+        "written": 2 * 16 * 8 * 4,
+        "answers": 3 * 16 * 8 * 4,
+    }
+    shared = {"qkv": 40 * 8 * 24, "norm": 0, "gate": 40 * 8 * 8, "project": 40 * 8 * 8}
+    assert found == {name: directions * value for name, value in in_one.items()} | shared
+
+
+def test_one_chunk_has_no_state_and_is_filled_up_for_the_inverse() -> None:
+    found = macs(5, causal=True, gated=False)
+    within = dict.fromkeys(("overlaps", "scores", "changes", "weighted_sum"), 5 * 5 * 8)
+    linears = {"qkv": 5 * 8 * 24, "strength": 5 * 8 * 2, "gate": 5 * 8 * 8, "project": 5 * 8 * 8}
+    # the inverse of 8 x 8: 2 pairs of blocks of two and 1 of four
+    assert found == within | linears | {"convolution": 5 * 24 * 4, "inverse": 2 * (2 * 2 * 2**3 + 2 * 4**3), "norm": 0}
+    assert [macs(n)["inverse"] for n in (1, 2, 3)] == [0, 0, 2 * 2 * 2 * 2**3]
+
+
+def test_cost_is_linear_in_n_beyond_one_chunk() -> None:
+    assert [len(cost(Config(seq_len=n, width=WIDTH)).macs().coefficients) for n in (65, 65_537)] == [2, 2]
+
+
+@pytest.mark.parametrize(("causal", "gated", "states"), [(True, True, 2), (False, True, 4), (False, False, 4)])
+def test_each_direction_has_its_own_convolution_strengths_and_decays(causal: bool, gated: bool, states: int) -> None:
+    found = cost(Config(seq_len=17, width=8, heads=2, causal=causal, gated=gated)).params().at(17)
+    linears = 8 * 24 + 24 + 2 * (8 * 8 + 8) + 4
+    convolutions = states // 2 * (24 * 4 + 24)
+    assert found == linears + convolutions + states * (8 + 1) + (states * (8 + 2) if gated else 0)
+
+
+@pytest.mark.parametrize(("rates", "steps"), [((1.0, 16.0), (1e-3, 1e-1)), ((3.0, 3.0), (0.5, 0.5))])
+def test_fresh_rates_and_steps_lie_in_their_ranges(
+    rates: tuple[float, float], steps: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule, "RATES", rates)
+    monkeypatch.setattr(rule, "STEPS", steps)
+    torch.manual_seed(0)
+    decay = build(Config(seq_len=17, width=256, heads=128)).decay
+    assert decay is not None
+    for found, (low, high) in ((decay.log_rate.exp(), rates), (nn.functional.softplus(decay.step_bias), steps)):
+        tenth, rounding = (high - low) / 10, 1e-5 * high
+        assert low - rounding <= found.min() <= low + tenth + rounding
+        assert high - tenth - rounding <= found.max() <= high + rounding
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"chunk": 8}, "chunk must be a power of two and at least 16, not 8"),
+        ({"chunk": 48}, "chunk must be a power of two and at least 16, not 48"),
+        ({"conv_width": 1}, "conv_width must be at least 2, not 1"),
+        ({"heads": 3}, "width must be a multiple of heads"),
+        ({"convolution": "fft"}, "convolution must be one of native, products"),
+    ],
+)
+def test_impossible_options_are_refused(sizes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Config(seq_len=17, width=8, **sizes)
+
+
+@pytest.fixture
+def qwen() -> Any:
+    """Qwen3-Next's gated delta rule, in torch alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(
+            "transformers.models.qwen3_next.modeling_qwen3_next", reason="the peer needs transformers: pip install transformers"
+        )
+
+
+@pytest.mark.parametrize("form", ["torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"])
+@pytest.mark.parametrize("n", [5, 64, 150])
+@over_gated
+def test_transformers_rule_gives_the_same_answers(qwen: Any, form: str, n: int, gated: bool) -> None:
+    torch.manual_seed(0)
+    query, key, value, strength, log_decay = (
+        part.requires_grad_() for part in parts(2 * HEADS, n, channels=16, value_channels=12, dtype=torch.float32)
+    )
+    upstream = torch.randn(2 * HEADS, n, 12)
+
+    def per_head(numbers: Tensor) -> Tensor:
+        """`(batch x heads, n, ...)` -> `(batch, n, heads, ...)`."""
+        split: Tensor = numbers.unflatten(0, (2, HEADS))
+        return split.transpose(1, 2)
+
+    decays = log_decay if gated else torch.zeros_like(log_decay)
+    inputs = [query, key, value, strength] + [log_decay] * gated
+    theirs, _ = getattr(qwen, form)(*map(per_head, (query, key, value, decays, strength)))
+    ours = over_chunks(query * 16**-0.5, key, value, strength, log_decay if gated else None, chunk=64)
+    assert_close_to_largest(per_head(ours), theirs, 1e-5)
+    for one, other in zip(
+        torch.autograd.grad(ours, inputs, upstream), torch.autograd.grad(theirs, inputs, per_head(upstream)), strict=True
+    ):
+        assert_close_to_largest(one, other, 1e-5)
+
+
+@pytest.mark.parametrize("n", [5, 150])
+def test_transformers_layer_gives_the_same_answers_with_the_same_weights(qwen: Any, n: int) -> None:
+    torch.manual_seed(0)
+    width, channels = 32, 16
+    options = {f"linear_{name}": size for name, size in _peer_sizes(channels).items()}
+    peer = qwen.Qwen3NextGatedDeltaNet(
+        qwen.Qwen3NextConfig(hidden_size=width, rms_norm_eps=1e-6, num_hidden_layers=1, layer_types=["linear_attention"], **options), 0
+    )
+    randomise(peer, std=0.3)
+    module = build(Config(seq_len=n, width=width, heads=HEADS, causal=True))
+    with torch.no_grad():
+        _copy_weights(peer, module)
+    tokens = torch.randn(2, n, width, requires_grad=True)
+    ours, theirs = module(tokens), peer(tokens)
+    assert_close_to_largest(ours, theirs, 1e-5)
+    upstream = torch.randn_like(ours)
+    one, other = (torch.autograd.grad(answers, tokens, upstream)[0] for answers in (ours, theirs))
+    assert_close_to_largest(one, other, 1e-5)
+
+
+def _peer_sizes(channels: int) -> dict[str, int]:
+    return {
+        "num_value_heads": HEADS,
+        "num_key_heads": HEADS,
+        "key_head_dim": channels,
+        "value_head_dim": channels,
+        "conv_kernel_dim": 4,
+    }
+
+
+def _copy_weights(peer: Any, module: DeltaRule) -> None:
+    """The peer holds q, k, v and gate side by side for each head, and strength and step; it has no biases but that of the step."""
+    convolve = module.convolve[0]
+    assert module.decay is not None
+    assert isinstance(convolve, ShortConvolution)
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            parameter.zero_()
+    # (heads, 4 x channels, width) -> four of (width out, width)
+    q, k, v, gate = (part.flatten(0, 1) for part in peer.in_proj_qkvz.weight.unflatten(0, (HEADS, 4, -1)).unbind(1))
+    strength, step = peer.in_proj_ba.weight.unflatten(0, (HEADS, 2)).unbind(1)
+    module.qkv.weight.copy_(torch.cat((q, k, v)))
+    for ours, theirs in (
+        (module.gate.weight, gate),
+        (module.strength.weight, strength),
+        (module.decay.step.weight, step),
+        (module.decay.step_bias, peer.dt_bias),
+        (module.decay.log_rate, peer.A_log),
+        (convolve.weight, peer.conv1d.weight[:, 0]),
+        (module.norm, peer.norm.weight),
+        (module.project.weight, peer.out_proj.weight),
+    ):
+        ours.copy_(theirs)

@@ -1,0 +1,125 @@
+"""Convolution by FFT: the sum of its definition in outputs and gradients, on one side and on both, at lengths that libraries take in few steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench.flop_counter import count_train_with_torch
+from models.layers.cost import Cost, Term, real_fft_flops
+from models.layers.fft_convolution import convolve_by_fft, convolve_by_products, fft_length, toeplitz_matrices
+from tests.contracts.checks import assert_close_to_largest
+
+LENGTHS = (1, 2, 3, 16, 17, 33)
+
+
+def by_definition(signals: Tensor, taps: Tensor) -> Tensor:
+    """y_i = the sum over j of taps[i - j] signals_j, number by number; without taps for later tokens there are none."""
+    n = signals.shape[-1]
+    first = n - taps.shape[-1]  # the distance of the first tap
+    rows = []
+    for i in range(n):
+        terms = [taps[..., i - j - first] * signals[..., j] for j in range(n) if i - j >= first]
+        rows.append(torch.stack(torch.broadcast_tensors(*terms)).sum(dim=0))
+    return torch.stack(rows, dim=-1)
+
+
+def drawn(*sizes: int) -> Tensor:
+    return torch.randn(*sizes, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("convolve", [convolve_by_fft, convolve_by_products])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("n", LENGTHS)
+def test_it_is_the_sum_over_all_tokens_in_outputs_and_gradients(convolve: Callable[[Tensor, Tensor], Tensor], causal: bool, n: int) -> None:
+    torch.manual_seed(0)
+    inputs = [drawn(2, 3, n), drawn(3, n if causal else 2 * n - 1)]
+    upstream = torch.randn(2, 3, n, dtype=torch.float64)
+    found, expected = (function(*inputs) for function in (convolve, by_definition))
+    assert_close_to_largest(found, expected, 1e-12)
+    for ours, theirs in zip(torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(expected, inputs, upstream), strict=True):
+        assert_close_to_largest(ours, theirs, 1e-12)
+    with torch.no_grad():
+        assert_close_to_largest(convolve(*inputs), expected, 1e-12)
+
+
+def test_taps_are_shared_where_they_are_broadcast() -> None:
+    torch.manual_seed(0)
+    inputs = [drawn(2, 3, 4, 9), drawn(3, 1, 17)]
+    found, expected = (function(*inputs) for function in (convolve_by_fft, by_definition))
+    assert_close_to_largest(found, expected, 1e-12)
+    upstream = torch.randn_like(found)
+    for ours, theirs in zip(torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(expected, inputs, upstream), strict=True):
+        assert_close_to_largest(ours, theirs, 1e-12)
+
+
+class Convolving(nn.Module):
+    """`(batch, channels, n)` -> `(batch, channels)`, with fixed taps or with taps to learn."""
+
+    def __init__(self, *, learns: bool) -> None:
+        super().__init__()
+        self.taps = nn.Parameter(torch.randn(3, 17), requires_grad=learns)
+
+    def forward(self, signals: Tensor) -> Tensor:
+        return convolve_by_fft(signals, self.taps).sum(dim=-1)
+
+
+@pytest.mark.parametrize(("needed", "rows"), [((True, False), 2 * 3), ((False, True), 3), ((True, True), 2 * 3 + 3)])
+def test_the_backward_takes_real_ffts_and_only_those_of_gradients_asked_for(needed: tuple[bool, bool], rows: int) -> None:
+    signals = torch.randn(2, 3, 9, requires_grad=needed[0])
+    forward = 2 * 3 + 3 + 2 * 3
+    assert count_train_with_torch(Convolving(learns=needed[1]), signals).ffts == {18: forward + 2 * 3 + rows}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_are_convolved_in_fp32(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    signals, taps = torch.randn(2, 3, 1025).to(dtype).requires_grad_(), torch.randn(3, 2049).to(dtype).requires_grad_()
+    found, expected = convolve_by_fft(signals, taps), convolve_by_fft(signals.float(), taps.float())
+    assert found.dtype == dtype
+    assert torch.equal(found, expected.to(dtype))
+    found.sum().backward()
+    assert signals.grad is not None
+    assert signals.grad.dtype == dtype
+
+
+def test_large_values_and_long_sequences_stay_as_exact_as_fp32_is() -> None:
+    torch.manual_seed(0)
+    signals, taps = torch.randn(1, 2, 16_385) * 1e6, torch.randn(2, 2 * 16_385 - 1)
+    assert_close_to_largest(convolve_by_fft(signals, taps).double(), convolve_by_fft(signals.double(), taps.double()), 1e-5)
+
+
+@pytest.mark.parametrize("n", [*range(1, 200), 257, 1025, 4097, 65_537])
+def test_a_length_is_even_has_small_factors_and_holds_both_sides(n: int) -> None:
+    length = fft_length(n)
+    assert length >= 2 * n - 1
+    assert length % 2 == 0
+    assert 30 ** length.bit_length() % length == 0  # no prime but 2, 3 and 5
+    between = range(2 * n - 1, length)
+    assert not [other for other in between if other % 2 == 0 and 30 ** other.bit_length() % other == 0]
+
+
+def test_no_length_comes_near_to_doubling_beyond_a_power_of_two() -> None:
+    assert [fft_length(2**k + 1) for k in (6, 8, 10, 12, 16)] == [144, 540, 2160, 8640, 131_220]
+
+
+def test_matrices_are_constant_along_diagonals() -> None:
+    taps = torch.arange(-4.0, 5.0)
+    matrix = toeplitz_matrices(taps)
+    assert matrix.tolist() == [[float(row - column) for column in range(5)] for row in range(5)]
+
+
+@pytest.mark.parametrize(("length", "flops"), [(0, 0), (1, 0), (2, 5), (8, 60), (36, 465), (1024, 25_600)])
+def test_flops_of_a_real_fft_by_hand(length: int, flops: int) -> None:
+    assert real_fft_flops(length) == flops
+    assert length < 2 or flops == round(2.5 * length * math.log2(length))
+
+
+def test_ffts_of_a_cost_add_up_and_are_in_no_flops() -> None:
+    cost = (Cost((Term(name="a", ffts=3, fft_length=8),)) + Cost((Term(name="b", ffts=1, fft_length=2),))).repeated(2)
+    assert (cost.fft_flops(), cost.train_fft_flops()) == (2 * (3 * 60 + 5), 4 * (3 * 60 + 5))
+    assert cost.flops().at(8) == cost.train_flops().at(8) == 0

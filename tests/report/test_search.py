@@ -1,0 +1,81 @@
+"""The trials of a search: a row per model, where its best rate lay, and a figure with a ring at it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from bench.analysis.study import Study
+from bench.planning.jobs import missing_jobs
+from bench.report.charts.style import figure_style
+from bench.report.document import FigureBlock, TableBlock
+from bench.report.page import build_document
+from bench.report.sections.search import search_blocks, searched
+from bench.spec import Outcome, Record
+from tests.fake_executor import recorded
+from tests.report.conftest import MakeData
+
+
+def tuned_study(make_data: MakeData, score: Callable[[str, float], float | None], *, trials: int = 99) -> Study:
+    """A search over three rates in which trials end so, by family and rate, after at most so many each; None: it diverged."""
+    data = make_data(lengths=(17,), works=({"task": "digits"},))
+    settings = dataclasses.replace(data.plan.settings, lr_trials=3)
+    plan = dataclasses.replace(data.plan, settings=settings, metrics=("params", "tuning", "accuracy"))
+    records: list[Record] = []
+    while queue := [job for job in missing_jobs(plan, records) if job.metric == "tuning" and job.repeat < trials]:
+        for job in queue:
+            assert job.recipe is not None
+            found = score(job.cell.model.family, job.recipe.learning_rate)
+            values = {"validation": found, "learning_rate": job.recipe.learning_rate}
+            outcome = Outcome(status="diverged") if found is None else Outcome(status="measured", values=values)
+            records.append(recorded(job, outcome))
+    return dataclasses.replace(data, plan=plan, records=tuple(records))
+
+
+def blocks_of(study: Study) -> tuple[TableBlock, FigureBlock]:
+    with figure_style():
+        table, figure = search_blocks(study)
+    assert isinstance(table, TableBlock)
+    assert isinstance(figure, FigureBlock)
+    return table, figure
+
+
+def test_each_model_has_its_trials_and_the_place_of_its_best_rate(make_data: MakeData) -> None:
+    best = {"gmlp": 0.1, "vit": 2e-3, "transformer": 2e-3}
+    study = tuned_study(make_data, lambda family, rate: None if rate > 0.01 else 0.9 - abs(rate - best[family]))
+    table, figure = blocks_of(study)
+    rows = {row[0]: row for row in table.table.rows}
+    assert rows["gMLP"][2:6] == ("5 (1 failed)", "0.001 to 0.016", "0.008", "0.05")
+    assert rows["gMLP"][-1] == "inside"
+    assert rows["ViT"][2:5] == ("5", "0.001 to 0.004", "0.002")
+    assert rows["ViT"][-2:] == ("0.900", "inside")
+    assert figure.title == "gMLP learns best at 0.008, ViT at 0.002, Transformer at 0.002"
+    rings = [line for line in figure.figure.axes[0].lines if line.get_fillstyle() == "none"]
+    assert sorted(float(ring.get_xdata()[0]) for ring in rings) == [0.002, 0.002, 0.008]  # type: ignore[index, arg-type]
+
+
+def test_a_winner_still_at_an_end_is_said_to_be_there(make_data: MakeData) -> None:
+    table, figure = blocks_of(tuned_study(make_data, lambda _, rate: rate))
+    assert {row[-1] for row in table.table.rows} == {"at the high end"}
+    assert figure.title == "All models learn best at a rate of 0.032"
+
+
+def test_a_search_under_way_names_no_winner(make_data: MakeData) -> None:
+    study = tuned_study(make_data, lambda _, rate: 1 - rate, trials=2)
+    table, figure = blocks_of(study)
+    assert {row[-1] for row in table.table.rows} == {"not known yet"}
+    assert figure.title == "Learning rates tried so far"
+    assert [each.best for each in searched(study)] == [None] * 3
+
+
+def test_a_search_in_which_all_diverged_has_a_table_alone(make_data: MakeData) -> None:
+    with figure_style():
+        (table,) = search_blocks(tuned_study(make_data, lambda *_: None))
+    assert isinstance(table, TableBlock)
+    assert {row[2] for row in table.table.rows} == {"6 (6 failed)"}
+
+
+def test_the_page_has_the_search_only_where_there_was_one(make_data: MakeData) -> None:
+    titles = {section.title for section in build_document(tuned_study(make_data, lambda _, rate: rate)).sections}
+    assert "Learning-rate search" in titles
+    assert "Learning-rate search" not in {section.title for section in build_document(make_data(lengths=(17,))).sections}
