@@ -1,7 +1,7 @@
 """Training-loop speed, compared with a plain loop, timm's and a bare one.
 
 The plain loop is the usual DataLoader loop. The bare loop (`bound`) runs training steps alone, on batches prepared beforehand. It and our loop use
-the cell's engine; the plain loop and timm's use none.
+the cell's engine; the plain loop and timm's use none. All compute in the cell's precision.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Recipe, Record
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bench.training.data import TrainingData
 
 REPEAT: Repeat = "round"
@@ -43,19 +45,22 @@ WAYS = ("loop", "bound", "plain", "timm")
 RATIOS = {"loop_of_bound": "bound", "loop_over_plain": "plain", "loop_over_timm": "timm"}
 """Columns of our loop's ratio to another way."""
 ENGINES = ("eager", "onednn")
+DTYPES = ("fp32", "bf16-autocast")
 NUM_STEPS = 24
 """Steps per stretch.
 
 The loops take turns, stretch by stretch, so that a slow moment of the machine affects all.
 """
 MIN_STRETCHES = 3
+TRAINING_STEPS = NUM_STEPS * len(WAYS) * (1 + MIN_STRETCHES)
+"""Training steps of one job with slow steps, for its estimated time."""
 
 
 def measure(job: Job) -> Measurement:
     """Measure items per second of the loops.
 
-    All use the same model and items, the workload's batch size and fp32. timm's is left out without timm, or if items are not images stored as bytes.
-    The time of our loop is the time it reports for its steps, including reading, shuffling, schedule and progress, without validation. Raises
+    All use the same model and items, and the workload's batch size and dtype. timm's is left out without timm, or if items are not images stored as
+    bytes. The time of our loop is the time it reports for its steps, including reading, shuffling, schedule and progress, without validation. Raises
     ValueError for a cell without a task or with another dtype or engine, RequestError if its data are missing.
     """
     import torch
@@ -66,9 +71,10 @@ def measure(job: Job) -> Measurement:
     work = job.cell.workload
     if not work.task:
         raise ValueError("training speed needs a task to train on")
-    if work.dtype != "fp32" or work.engine not in ENGINES:
-        raise ValueError(f"training speed needs fp32, {' or '.join(ENGINES)}; this configuration is {work.dtype}, {work.engine}")
-    recipe = Recipe(epochs=1, batch_size=work.batch_size, engine=work.engine)
+    if work.dtype not in DTYPES or work.engine not in ENGINES:
+        asked = f"{work.dtype}, {work.engine}"
+        raise ValueError(f"training speed needs {' or '.join(DTYPES)}, {' or '.join(ENGINES)}; this configuration is {asked}")
+    recipe = Recipe(epochs=1, batch_size=work.batch_size, engine=work.engine, precision=work.dtype)
     set_product_precision("fp32")
     torch.manual_seed(job.settings.seed)
     data = load_training_data(job.cell.model, work.task, recipe, seed=job.settings.seed).to(work.device)
@@ -116,6 +122,7 @@ def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) ->
     training = Training(model, data, recipe, seed=job.settings.seed, device=device)
     training.choose_execution("")
     untrained = copy.deepcopy(training.state())
+    plain_call, bound_call = (_in_precision(call, recipe.precision, device) for call in (model, training.forward))
 
     def loop_seconds() -> float:
         training.restore(copy.deepcopy(untrained))
@@ -124,12 +131,26 @@ def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) ->
 
     ways = {
         "loop": loop_seconds,
-        "bound": lambda: bound_seconds(model, batches, data.answers, recipe, device, training.forward),
-        "plain": lambda: plain_seconds(model, unread, recipe, device),
+        "bound": lambda: bound_seconds(model, batches, data.answers, recipe, device, bound_call),
+        "plain": lambda: plain_seconds(model, unread, recipe, device, plain_call),
     }
     if importlib.util.find_spec("timm") and suits_timm(unread, recipe):
-        ways["timm"] = lambda: timm_seconds(model, unread, recipe, device)
+        ways["timm"] = lambda: timm_seconds(model, unread, recipe, device, plain_call)
     return ways
+
+
+def _in_precision(call: Callable[..., Tensor], precision: str, device: str) -> Callable[..., Tensor]:
+    """Return the call under autocast, with outputs in fp32 for the loss, if the precision asks for it."""
+    import torch
+
+    if precision == "fp32":
+        return call
+
+    def forward(*batch: Tensor | None) -> Tensor:
+        with torch.autocast(device, dtype=torch.bfloat16):
+            return call(*batch).float()
+
+    return forward
 
 
 def _take_turns(ways: Mapping[str, Callable[[], float]], at_least_s: float) -> dict[str, list[float]]:

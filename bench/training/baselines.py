@@ -21,6 +21,9 @@ from bench.training.objective import loss
 from bench.training.optimizer import build_optimizer
 from bench.training.reading import Batch, Examples, Reader
 
+Forward = Callable[..., Tensor]
+"""Calls the model on a batch's data and mask."""
+
 
 class PlainItems(Dataset[tuple[Any, ...]]):
     """Items one at a time, as torchvision's data sets return them.
@@ -51,11 +54,14 @@ class PlainItems(Dataset[tuple[Any, ...]]):
         return inputs, target, self.examples.lengths[item]
 
 
-def plain_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: str) -> float:
+def plain_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: str, forward: Forward | None = None) -> float:
     """Return the seconds of one epoch of the plain loop.
 
     It collates item by item in a DataLoader, decays all parameters alike, and reads loss and accuracy after every batch.
+
+    `forward`: function that calls the model; by default the model itself.
     """
+    call = model if forward is None else forward
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     loader = DataLoader(PlainItems(data.learned.to("cpu"), data.reader.to("cpu")), batch_size=recipe.batch_size, shuffle=True)
     reader = Reader(patch_side=data.reader.patch_side)
@@ -65,7 +71,7 @@ def plain_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: 
         examples = Examples(inputs=inputs, targets=targets, lengths=lengths[0] if lengths else None).to(device)
         batch = reader.read(examples)
         optimizer.zero_grad()
-        outputs = model(batch.data, batch.valid)
+        outputs = call(batch.data, batch.valid)
         batch_loss = loss(data.answers, outputs, batch.targets, label_smoothing=recipe.label_smoothing)
         batch_loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
@@ -102,12 +108,15 @@ def suits_timm(data: TrainingData, recipe: Recipe) -> bool:
     return are_images and data.answers == CLASS and len(data.learned) % recipe.batch_size == 0
 
 
-def timm_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: str) -> float:
+def timm_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: str, forward: Forward | None = None) -> float:
     """Return the seconds of one epoch of timm's loop.
 
     Each step does what one of timm's train.py does, with timm's own parts: loader without prefetcher, workers or augmentation, loss, optimizer,
     clipping, schedule and meters. Building them is not timed. The items must suit it (`suits_timm`).
+
+    `forward`: function that calls the model; by default the model itself.
     """
+    call = model if forward is None else forward
     timm = {name: library(f"timm.{name}", "timm's loop") for name in ("data", "loss", "models", "optim", "scheduler", "utils")}
     mean, spread = (() if found is None else tuple(found.tolist()) for found in (data.reader.mean, data.reader.spread))
     loader = timm["data"].create_loader(
@@ -133,7 +142,7 @@ def timm_seconds(model: nn.Module, data: TrainingData, recipe: Recipe, device: s
     for number, (images, targets) in enumerate(loader, start=1):
         batch = reader.read(Examples(inputs=images, targets=targets).to(device))
         data_time.update(time.perf_counter() - end)
-        batch_loss = loss_of(model(batch.data, batch.valid), batch.targets)
+        batch_loss = loss_of(call(batch.data, batch.valid), batch.targets)
         batch_loss.backward()
         timm["utils"].dispatch_clip_grad(timm["models"].model_parameters(model), value=recipe.clip_norm, mode="norm")
         optimizer.step()
@@ -152,7 +161,7 @@ def prepared_batches(data: TrainingData, recipe: Recipe) -> list[Batch]:
 
 
 def bound_seconds(
-    model: nn.Module, batches: Sequence[Batch], answers: str, recipe: Recipe, device: str, forward: Callable[..., Tensor] | None = None
+    model: nn.Module, batches: Sequence[Batch], answers: str, recipe: Recipe, device: str, forward: Forward | None = None
 ) -> float:
     """Return the seconds of bare steps on prepared batches.
 

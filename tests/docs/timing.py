@@ -7,7 +7,7 @@ import functools
 import pandas
 
 from bench.analysis.pool import Pool, pool_runs
-from bench.running.store import read_run
+from bench.running.store import Run, read_run
 from tests.benchmarks.harness import interleaved as interleaved_tables
 from tests.docs.reading import RESULTS, Figures, interval_text, span
 
@@ -34,8 +34,15 @@ def quicker() -> pandas.DataFrame:
 
 @functools.cache
 def replicated() -> Pool:
-    """Every replicate of the current timed code."""
-    return pool_runs([read_run(folder) for folder in sorted(RESULTS.glob("*_replicate-*"))])
+    """The replicates of that timed code which most host types have measured; of equals, of the newest.
+
+    Runs of unlike timed code do not pool. A replicate by newer code waits here until other hosts have measured it too.
+    """
+    by_version: dict[object, list[Run]] = {}
+    for folder in sorted(RESULTS.glob("*_replicate-*")):
+        run = read_run(folder)
+        by_version.setdefault(run.environment.get("work_version"), []).append(run)
+    return pool_runs(max(reversed(by_version.values()), key=lambda runs: len({run.environment["cpu_type"] for run in runs})))
 
 
 def hosts_table() -> str:

@@ -147,7 +147,7 @@ def test_timms_loop_needs_images_stored_as_bytes_in_full_batches() -> None:
 @pytest.mark.parametrize("changes", [{"dtype": "bf16"}, {"engine": "compile"}])
 def test_a_cell_of_another_arithmetic_or_engine_is_refused(changes: dict[str, str]) -> None:
     cell = Cell(model=MODEL, workload=Workload(task="digits", **changes))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="fp32, eager or onednn"):
+    with pytest.raises(ValueError, match="fp32 or bf16-autocast, eager or onednn"):
         training_speed.measure(Job(cell=cell, metric="training_speed", repeat=0))
 
 
@@ -181,3 +181,23 @@ def test_by_onednn_all_four_ways_train_and_the_loop_starts_afresh_each_time(monk
     assert len(compiled) == 1
     assert len(first_losses) == training_speed.MIN_STRETCHES + 1
     assert len(set(first_losses)) == 1
+
+
+def test_under_autocast_all_four_ways_multiply_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[torch.dtype, int] = {}
+
+    def build_and_note(spec: ModelSpec) -> torch.nn.Module:
+        model = build_model(spec)
+        (linear, *_) = [part for part in model.modules() if isinstance(part, torch.nn.Linear)]
+        linear.register_forward_hook(lambda _, __, output: seen.update({output.dtype: seen.get(output.dtype, 0) + 1}))
+        return model
+
+    monkeypatch.setattr("bench.measure.model.build_model", build_and_note)
+    monkeypatch.setattr(data_module, "load_training_data", lambda *_, **__: images())
+    monkeypatch.setattr(training_speed, "NUM_STEPS", 1)
+    cell = Cell(model=IMAGE_MODEL, workload=Workload(task="digits", dtype="bf16-autocast", batch_size=8))
+    samples = training_speed.measure(Job(cell=cell, metric="training_speed", repeat=0, settings=Settings(sample_s=0.0))).samples
+    num_stretches = len(samples["loop_images_per_s"]) + 1
+    # one batch per stretch and way; our loop also scores nine held-out images, under autocast too
+    assert set(seen) == {torch.bfloat16}
+    assert seen[torch.bfloat16] >= len(training_speed.WAYS) * num_stretches
