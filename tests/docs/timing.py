@@ -7,7 +7,7 @@ import functools
 import pandas
 
 from bench.analysis.pool import Pool, pool_runs
-from bench.running.store import Run, read_run
+from bench.running.store import StoredRun, read_run
 from tests.benchmarks.harness import interleaved as interleaved_tables
 from tests.docs.reading import RESULTS, Figures, interval_text, span
 
@@ -38,7 +38,7 @@ def replicated() -> Pool:
 
     Runs of unlike timed code do not pool. A replicate by newer code waits here until other hosts have measured it too.
     """
-    by_version: dict[object, list[Run]] = {}
+    by_version: dict[object, list[StoredRun]] = {}
     for folder in sorted(RESULTS.glob("*_replicate-*")):
         run = read_run(folder)
         by_version.setdefault(run.environment.get("work_version"), []).append(run)
