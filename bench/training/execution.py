@@ -1,4 +1,4 @@
-"""How a training computes its steps: an engine and a precision.
+"""How a training computes its steps: an engine, a precision, and a kernel of attention.
 
 What a recipe leaves open is decided by timing on the host that trains, and holds as long as the training stays there.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,9 +18,12 @@ from bench.measure.onednn import product
 from bench.measure.onednn.rewrite import rewrite
 from bench.measure.onednn.site import ORIGINAL, Choices
 from bench.spec import AUTO, Recipe
+from models.layers.cross_attention import CrossAttention
+from models.mixers.attention import SelfAttention
 
 EAGER, ONEDNN, COMPILE = "eager", "onednn", "compile"
 FP32, BF16 = "fp32", "bf16-autocast"
+FUSED, EXPLICIT = "auto", "math"
 TIE = 0.03
 """The first candidate stays unless another takes less of its time by more than this."""
 MIN_TURNS, MAX_TURNS = 3, 9
@@ -36,6 +39,7 @@ class Execution:
 
     `engine`: `eager`, `onednn` or `compile`.
     `precision`: `fp32`, `tf32` or `bf16-autocast`.
+    `attention`: `auto` (torch chooses the kernel) or `math` (explicit).
     `host`: the machine that decided.
     `step_ms`: milliseconds per step of each candidate, by turn; empty if nothing was open.
     `products`: oneDNN's choices by sizes, made when a product first runs; kept, because another choice gives other bits.
@@ -43,13 +47,14 @@ class Execution:
 
     engine: str
     precision: str
+    attention: str = FUSED
     host: str = ""
     step_ms: dict[str, list[float]] = field(default_factory=dict)
     products: dict[tuple[object, ...], str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        return f"{self.engine} {self.precision}"
+        return f"{self.engine} {self.precision}{' explicit attention' if self.attention == EXPLICIT else ''}"
 
     @property
     def is_plain(self) -> bool:
@@ -57,15 +62,21 @@ class Execution:
         return self.engine == ONEDNN and all(choice == ORIGINAL for choice in self.products.values())
 
 
-def candidates(recipe: Recipe, device: str) -> list[Execution]:
+def candidates(recipe: Recipe, device: str, *, with_attention: bool = False) -> list[Execution]:
     """Return the preferred execution, then others that the recipe allows and this machine can run.
 
     Preferred is eager in fp32, or what the recipe fixes.
+
+    `with_attention`: the model may also attend explicitly in bf16 on a CPU, where the backward pass of
+    torch's fused kernel is slow at short lengths (2.14: 14.7 against 2.0 ms at n = 17, batch 32, 7 heads of 32 channels).
     """
     engines = (EAGER, ONEDNN) if recipe.engine == AUTO else (COMPILE if recipe.compile else recipe.engine,)
     precisions = (FP32, BF16) if recipe.precision == AUTO else (recipe.precision,)
     first, *others = [Execution(engine=engine, precision=precision) for engine in engines for precision in precisions]
-    return [first, *(execution for execution in others if _can_run(execution, device))]
+    found = [first, *(execution for execution in others if _can_run(execution, device))]
+    if with_attention and device == "cpu":
+        found += [replace(each, attention=EXPLICIT) for each in found if (each.engine, each.precision) == (EAGER, BF16)]
+    return found
 
 
 def _can_run(execution: Execution, device: str) -> bool:
@@ -73,6 +84,11 @@ def _can_run(execution: Execution, device: str) -> bool:
     if execution.engine == ONEDNN:
         return device == "cpu" and execution.precision == FP32 and not product.why_unsupported()
     return torch.cuda.is_bf16_supported(including_emulation=False) if device != "cpu" else not product.why_unsupported(torch.bfloat16)
+
+
+def attends(model: nn.Module) -> bool:
+    """Return whether torch chooses a kernel of attention for this model."""
+    return any(isinstance(part, SelfAttention | CrossAttention) for part in model.modules())
 
 
 def forward_of(model: nn.Module, execution: Execution) -> Callable[..., Tensor]:

@@ -10,13 +10,14 @@ import copy
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bench.measure.step import attention_backend
 from bench.progress import tell
 from bench.spec import DIVERGED, NO_TEACHER, Recipe
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
@@ -28,6 +29,7 @@ from bench.training.execution import (
     STEPS_PER_BURST,
     WARM_UP_STEPS,
     Execution,
+    attends,
     candidates,
     fastest,
     forward_of,
@@ -241,7 +243,7 @@ class Training:
 
     def score(self, examples: Any) -> Scores:
         forward = self.forward if self.execution.engine == COMPILE else self.model  # oneDNN would time products for every new size
-        with self._autocast():
+        with self._as_executed():
             return score(self.model, examples, self.data.reader, self.data.answers, forward, self.data.generation)
 
     def state(self) -> dict[str, Any]:
@@ -283,7 +285,9 @@ class Training:
         """
         if not self.executions or self.executions[-1].host != host:
             started = time.perf_counter()
-            self.executions.append(replace(self._fastest(candidates(self.recipe, self.device)), host=host))
+            self.executions.append(
+                replace(self._fastest(candidates(self.recipe, self.device, with_attention=attends(self.model))), host=host)
+            )
             self.elapsed_s += time.perf_counter() - started
         self._execute_by(self.executions[-1])
 
@@ -347,16 +351,16 @@ class Training:
 
     def _batch_loss(self, part: Tensor) -> Tensor:
         batch = self.data.reader.learn(self.data.learned.select(part))
-        with self._autocast():
+        with self._as_executed():
             outputs = self.forward(batch.data, batch.valid)
             answers = self.teacher.answer(batch.data) if self.teacher else None
         own_loss = loss(self.data.answers, outputs.float(), batch.targets, label_smoothing=self.recipe.label_smoothing)
         return own_loss if answers is None else distillation_loss(own_loss, outputs.float(), answers.float(), self.recipe)
 
-    def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        if self.execution.precision != BF16:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device, dtype=torch.bfloat16)
+    @contextlib.contextmanager
+    def _as_executed(self) -> Iterator[None]:
+        with attention_backend(self.execution.attention), torch.autocast(self.device, torch.bfloat16, self.execution.precision == BF16):
+            yield
 
     def _finish_epoch(self) -> None:
         number, mean_loss = len(self.epochs) + 1, float(self.loss_sum) / len(self.data.learned)

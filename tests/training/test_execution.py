@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from bench.measure.model import build_model
 from bench.measure.onednn import product, site
+from bench.measure.step import attention_backend
 from bench.spec import ModelSpec, Recipe
 from bench.tasks import IGNORED
 from bench.tasks._info import TOKEN_CLASS
@@ -21,7 +23,7 @@ from bench.training.augment import Augmentation
 from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData
 from bench.training.distillation import train_with_teacher
-from bench.training.execution import ENOUGH_S, MAX_TURNS, MIN_TURNS, candidates, fastest, forward_of, time_bursts
+from bench.training.execution import ENOUGH_S, MAX_TURNS, MIN_TURNS, attends, candidates, fastest, forward_of, time_bursts
 from bench.training.loop import Training, TrainResult, train
 from bench.training.reading import Examples, Reader
 from models.layers.shape import Interface, Shape
@@ -106,6 +108,43 @@ def test_candidates_are_what_recipe_and_machine_allow(
     monkeypatch.setattr(product, "why_unsupported", lambda dtype=torch.float32: "" if dtype == torch.float32 or has_bf16 else NO_BF16)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16 or including_emulation)
     assert ", ".join(found.name for found in candidates(changed(**changes), device)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "expected"),
+    [
+        ({}, "cpu", "eager fp32"),
+        ({"precision": "bf16-autocast"}, "cpu", "eager bf16-autocast, eager bf16-autocast explicit attention"),
+        ({"precision": "bf16-autocast"}, "cuda", "eager bf16-autocast"),
+        ({"precision": "bf16-autocast", "compile": True}, "cpu", "compile bf16-autocast"),
+        ({"precision": "auto"}, "cpu", "eager fp32, eager bf16-autocast, eager bf16-autocast explicit attention"),
+    ],
+)
+def test_in_bf16_on_a_cpu_attention_may_be_explicit(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], device: str, expected: str
+) -> None:
+    monkeypatch.setattr(product, "why_unsupported", lambda *_: "")
+    assert ", ".join(found.name for found in candidates(changed(**changes), device, with_attention=True)) == expected
+
+
+@pytest.mark.parametrize(("family", "expected"), {"gmlp": False, "vit": True, "transformer": True}.items())
+def test_models_that_attend_are_found(family: str, expected: bool) -> None:
+    assert attends(build(family)) is expected
+
+
+def test_explicit_attention_runs_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = set[str]()
+
+    def note(name: str) -> AbstractContextManager[None]:
+        ran.add(name)
+        return attention_backend(name)
+
+    monkeypatch.setattr(loop, "fastest", lambda seconds: len(seconds) - 1)
+    monkeypatch.setattr(loop, "attention_backend", note)
+    _, result = run(changed(precision="bf16-autocast"), "vit")
+    assert [found.name for found in result.executions] == ["eager bf16-autocast explicit attention"]
+    assert ran == {"auto", "math"}  # the other was timed
+    assert all(math.isfinite(loss) for loss in losses(result))
 
 
 def test_without_onednn_auto_is_eager_and_onednn_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
