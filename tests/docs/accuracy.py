@@ -35,6 +35,7 @@ CIFAR_17_TIMES, CIFAR_65_TIMES = "2026-11-23_cpu_cifar10_17_times", "2026-11-23_
 CONTROL, CONTROL_CIFAR = "2026-11-20_cpu_control", "2026-11-20_cpu_control_cifar10"
 DIGITS, RECALL, TREC = "2026-11-20_cpu_digits", "2026-11-20_cpu_recall", "2026-11-24_cpu_trec"
 TRAINING_SPEED = "2026-11-20_cpu_training_speed"
+TRAINING_SPEED_4M = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16 autocast": "2026-11-25_cpu_training_speed_4m_bf16"}
 TOKEN_MIXING, TOKEN_MIXING_TIMES = "2026-11-21_cpu_token_mixing", "2026-11-23_cpu_token_mixing"
 VISION, GATING = "2026-11-21_cpu_vision_recipe", "2026-11-21_cpu_spatial_gating"
 REVERSE, REVERSE_LONGER = "2026-11-21_cpu_reverse", "2026-11-21_cpu_reverse_longer"
@@ -171,6 +172,17 @@ def training_speed_table() -> str:
     return table(("model", "loop / bare steps", "loop / plain loop"), lines)
 
 
+def training_speed_4m_table() -> str:
+    lines = []
+    for precision, name in TRAINING_SPEED_4M.items():
+        for model in FAMILIES:
+            found = row(name, model=model)
+            rate = numbers.whole(round(found["loop_images_per_s"]))
+            over = [[found[f"{column}{end}"] for end in ("", "_low", "_high")] for column in ("loop_over_plain", "loop_over_timm")]
+            lines.append([precision, model, rate, numbers.percent(found["training_mfu"]), *(numbers.ratio(*values) for values in over)])
+    return table(("products", "model", "images/s", "of the ceiling", "loop / plain loop", "loop / timm's"), lines)
+
+
 COST, COPY, IMAGES, FUSED = "cost against n", "copy from n / 2 tokens away", "images", "attention, fused"
 
 
@@ -246,6 +258,7 @@ FIGURES: Figures = {
     "trec_trials": trec_trials,
     "control": control_table,
     "training_speed": training_speed_table,
+    "training_speed_4m": training_speed_4m_table,
     "vision": vision_table,
     "vision_outcomes": lambda: outcomes(VISION),
     "teacher_flops": lambda: numbers.significant(

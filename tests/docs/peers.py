@@ -7,9 +7,10 @@ import statistics
 from bench import numbers
 from bench.analysis.peers import PeerComparison, PeerPair, both_with
 from bench.spec import FASTEST_PEER
-from tests.docs.reading import Figures, interval_text, outcomes, ratio_of_cells, row, rows, run, span, table
+from tests.docs.reading import Figures, interval_text, outcomes, ratio, ratio_of_cells, row, rows, run, span, table
 
 PEERS, PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers", "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
+MAMBA2 = "2026-11-25_cpu_peers_mamba2"
 TITLES = {"gmlp": "gMLP", "vit": "ViT", "transformer": "Transformer"}
 
 
@@ -17,6 +18,16 @@ def standing(name: str = PEERS) -> PeerComparison:
     found = run(name).peers
     assert found is not None
     return found
+
+
+def state_space_table() -> str:
+    """Ours over transformers' Mamba-2, each by eager torch."""
+    ours, theirs = "metaformer+mixer=state_space:causal=true+pool=mean", "python:bench.peers.transformers:mamba2"
+    lines = []
+    for n in (257, 1025, 4097):
+        phases = ({"seq_len": n, "phase": phase} for phase in ("infer", "train"))
+        lines.append([str(n), *(ratio(MAMBA2, {"model": ours, **place}, {"model": theirs, **place}) for place in phases)])
+    return table(("n", "inference", "training"), lines)
 
 
 def fastest(part: str) -> dict[tuple[int, int], PeerPair]:
@@ -125,6 +136,7 @@ def ceiling_share(phase: str) -> str:
 
 
 FIGURES: Figures = {
+    "state_space_peer": state_space_table,
     "peers_means": means,
     "peers_means_avx2": means_avx2,
     "peers_mean_infer": lambda: mean_over_families("infer"),
