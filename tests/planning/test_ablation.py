@@ -59,8 +59,8 @@ def named(*models: str) -> set[str]:
 
 def test_the_questions_are_these() -> None:
     assert set(NAMES) == {
-        *("architecture_mode", "attention", "escape", "headline", "normalisation", "peers", "positions", "scale", "sequence_length"),
-        *("spatial_gating", "text", "token_mixing", "vision_recipe"),
+        *("architecture_mode", "attention", "escape", "headline", "normalisation", "peers", "positions", "precision", "scale"),
+        *("sequence_length", "spatial_gating", "text", "token_mixing", "vision_recipe"),
     }
 
 
