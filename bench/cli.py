@@ -427,7 +427,7 @@ def site(
     from bench.report import manual
     from bench.report.site import num_bytes, write_site
 
-    page = write_site(folder, out)
+    page = write_site(folder, out, manual.REPOSITORY)
     if not manual.is_in(manual.REPOSITORY):
         console.say("no manual and no reports in the site: docs/ is in the repository only")
     console.say(f"site: {page} ({num_bytes(out) / 1e6:.2f} MB)")

@@ -50,10 +50,9 @@ SCORES = {
     "score": "score",
 }
 """Quantities that belong to the training code and its recipe."""
-MEASURES = TIMES | COUNTS | SCORES
-"""Labels by column."""
 FIRST = ("latency_ms", "accuracy", "score")
-"""The explorer opens on the first of these that was measured, else on the first quantity."""
+MEASURES = {name: (TIMES | COUNTS | SCORES)[name] for name in (*FIRST, *TIMES, *COUNTS, *SCORES)}
+"""Labels by column. The explorer opens on the first that was measured."""
 BOUNDS = {
     "latency_ms": ("latency_low_ms", "latency_high_ms"),
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
@@ -103,7 +102,7 @@ def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
         "colors": {_model(label): style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
         "palette": SPARE_COLORS,
         "x": (*varying(frame, ("seq_len", "batch_size", "params")), "seq_len")[0],
-        "y": next((name for name in FIRST if name in measured), measured[0]),
+        "y": measured[0],
         "superseded": list(frame["superseded"]) if "superseded" in frame else [],
     }
 

@@ -70,8 +70,15 @@ def address(source: str) -> str:
     return posixpath.join(folder, "index.html" if name == README else name.removesuffix(".md") + ".html")
 
 
-def build(target: Path, sources: Mapping[str, Path], pages: Mapping[str, str], runs: Mapping[str, str], places: Mapping[str, str]) -> None:
-    """Build the manual into a folder.
+def build(
+    repository: Path,
+    target: Path,
+    sources: Mapping[str, Path],
+    pages: Mapping[str, str],
+    runs: Mapping[str, str],
+    places: Mapping[str, str],
+) -> None:
+    """Build the manual of a repository into a folder.
 
     `sources`: as returned by `sources_of`.
     `pages`: other pages of the site, which links may lead to.
@@ -99,7 +106,7 @@ def build(target: Path, sources: Mapping[str, Path], pages: Mapping[str, str], r
             return files
 
         def on_page_markdown(self, markdown: str, *, page: Any, config: MkDocsConfig, files: Files) -> str:
-            return adapted(markdown, page.file.src_uri, known={*sources, *pages}, runs=runs)
+            return adapted(markdown, page.file.src_uri, repository, known={*sources, *pages}, runs=runs)
 
         def on_page_context(self, context: Any, *, page: Any, config: MkDocsConfig, nav: Any) -> Any:
             return context | {"places": places, "here": page.file.dest_uri}
@@ -117,10 +124,10 @@ def build(target: Path, sources: Mapping[str, Path], pages: Mapping[str, str], r
         raise RequestError(f"the manual has a dead link: {warned.messages[0]}", "correct the link")
 
 
-def adapted(markdown: str, page: str, *, known: set[str], runs: Mapping[str, str]) -> str:
+def adapted(markdown: str, page: str, repository: Path, *, known: set[str], runs: Mapping[str, str]) -> str:
     """Return a page's Markdown for the site.
 
-    Links to folders of runs lead to the index of runs; other links to what the site does not hold become plain text.
+    Links to folders of runs lead to the index of runs. Links to what only the repository holds become plain text.
 
     `page`: its place among the sources.
     `known`: places that links may lead to.
@@ -135,7 +142,9 @@ def adapted(markdown: str, page: str, *, known: set[str], runs: Mapping[str, str
             return link[0]
         top, _, run = place.partition("/")
         found = "index.html" if place == RESULTS_PAGE else runs.get(run.partition("/")[0]) if top == "results" else None
-        return f"[{link['text']}]({posixpath.relpath(found, folder or '.')})" if found else link["text"]
+        if found:
+            return f"[{link['text']}]({posixpath.relpath(found, folder or '.')})"
+        return link["text"] if (repository / place).exists() else link[0]
 
     return LINK.sub(adapt, COMMENT.sub("", markdown))
 

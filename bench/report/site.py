@@ -21,7 +21,7 @@ MARK = 'name="generator" content="bench site"'
 PLACES = {INDEX: "Runs", EXPLORER: "Explorer"}
 
 
-def write_site(results: Path, out: Path, repository: Path = manual.REPOSITORY) -> Path:
+def write_site(results: Path, out: Path, repository: Path) -> Path:
     """Write the site of all runs into a folder; return its index.
 
     `repository`: holds README.md and docs/; without them, as in an installed package, the site has no manual and no reports.
@@ -49,7 +49,7 @@ def write_site(results: Path, out: Path, repository: Path = manual.REPOSITORY) -
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
             built = Path(folder)
             if with_manual:
-                manual.build(built, sources, pages, {entry.name: f"{INDEX}#{entry.name}" for entry in entries}, places)
+                manual.build(repository, built, sources, pages, {entry.name: f"{INDEX}#{entry.name}" for entry in entries}, places)
             for name, text in pages.items():
                 write_text(built / name, text)
             _replace(out, built)

@@ -58,10 +58,7 @@ def _require_agreement(first: StoredRun, second: StoredRun) -> None:
     timed = depends_on_host(first.plan) or depends_on_host(second.plan)
     found = disagreements(first.environment, second.environment, trained=trained, timed=timed)
     pairs = [(key, *values) for key, values in found.items()]
-    pairs += [
-        (key, getattr(first.plan.settings, key), getattr(second.plan.settings, key))
-        for key in SAME_SETTINGS
-    ]
+    pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in SAME_SETTINGS]
     if all("accuracy" in run.plan.metrics for run in (first, second)):
         pairs.append(("recipe", first.plan.recipe, second.plan.recipe))
     for key, before, after in pairs:

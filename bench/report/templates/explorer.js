@@ -116,7 +116,7 @@
     const measured = quantities.map(({ name }) => name).filter((name) => !SIZES.includes(name));
     const choose = (select, names, fits) => (select.value = indexOf(names.find((name) => ((select.value = indexOf(name)), fits())) || names[0]));
     x.value = indexOf(SIZES[0]);
-    choose(y, [data.y, ...measured], () => chosen().length > 0);
+    choose(y, measured, () => chosen().length > 0);
     choose(x, SIZES, () => new Set(chosen().map((row) => quantityOf(x).values[row])).size > 1);
     press(logX, quantityOf(x).log);
     press(logY, quantityOf(y).log);
