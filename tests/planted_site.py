@@ -60,7 +60,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, _: str, attrs: list[tuple[str, str | None]]) -> None:
         self.anchors |= {value for name, value in attrs if name == "id" and value}
         self.links += [value for name, value in attrs if name in ("href", "src", "srcset") and value]
 

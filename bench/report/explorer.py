@@ -125,8 +125,10 @@ def _values(column: Iterable[Any]) -> list[float | int | None]:
 def _parts(frame: pandas.DataFrame) -> list[dict[str, Any]]:
     """Return what tells series apart, as dimensions: rows that differ in one are not joined by a line.
 
-    `only`: the quantities that it concerns; None for all. A line may run over `sizes` unless its x axis is n or the batch. The width follows n at one budget, so it counts only without a budget; so does
+    A line may run over `sizes` unless its x axis is n or the batch. The width follows n at one budget, so it counts only without a budget; so does
     the depth on an axis of sizes.
+
+    `only`: the quantities that a part concerns; None for all.
     """
     own = frame["budget"].isna()
     depth, width = ([f"{value:.0f}" if value == value else "" for value in frame[name]] for name in ("depth", "width"))

@@ -105,10 +105,10 @@ def build(
                 files.append(File.generated(config, name, content=text))
             return files
 
-        def on_page_markdown(self, markdown: str, *, page: Any, config: MkDocsConfig, files: Files) -> str:
+        def on_page_markdown(self, markdown: str, *, page: Any, **_: Any) -> str:
             return adapted(markdown, page.file.src_uri, repository, known={*sources, *pages}, runs=runs)
 
-        def on_page_context(self, context: Any, *, page: Any, config: MkDocsConfig, nav: Any) -> Any:
+        def on_page_context(self, context: Any, *, page: Any, **_: Any) -> Any:
             return context | {"places": places, "here": page.file.dest_uri}
 
     with tempfile.TemporaryDirectory() as empty, _Warnings() as warned:
@@ -136,7 +136,7 @@ def adapted(markdown: str, page: str, repository: Path, *, known: set[str], runs
     folder = posixpath.dirname(page)
 
     def adapt(link: re.Match[str]) -> str:
-        target, _, anchor = link["target"].partition("#")
+        target = link["target"].partition("#")[0]
         place = posixpath.normpath(posixpath.join(folder, target))
         if not target or ":" in target or place in known:
             return link[0]
