@@ -79,7 +79,8 @@ def _host_text(known: Study) -> str:
 
 
 def _timing(known: Study) -> tuple[Any, ...]:
-    return (identity(known.environment), known.plan.settings.quick) if depends_on_host(known.plan) else ()
+    timed = depends_on_host(known.plan) or trains(known.plan)  # trainings have their time
+    return (identity(known.environment), known.plan.settings.quick) if timed else ()
 
 
 def _training(known: Study) -> tuple[Any, ...]:

@@ -79,6 +79,11 @@ def test_superseded_rows_are_seen_when_asked_for_and_join_no_newer_code(browser:
     assert f"because other code measured them than gMLP, timed as in {NEW}: gMLP, timed as in {OLD}" in text(found, "message")
     superseded(found).click()
     assert list(values(found)) == ["gMLP", "ViT"]
+    control(found, "run").select_by_visible_text(OLD)
+    assert text(found, "message") == "No row matches this selection. Hides 4 rows of superseded runs."
+    superseded(found).click()
+    assert control(found, "run").first_selected_option.text == OLD
+    assert list(values(found)) == ["gMLP", "ViT"]
 
 
 def test_the_address_restores_what_was_chosen(browser: Chrome, site: Path) -> None:

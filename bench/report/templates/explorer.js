@@ -77,8 +77,9 @@
     const options = [[EACH, "one line each"], [ANY, "all"], ...dimension.texts.map((text, i) => [i, text])];
     dimension.select = addSelect(dimension.label, options, () => {
       if (!chosen().length) useMostFrequent(dimension);
-      if (!chosen().length) useFirstQuantity();
-      draw();
+      if (chosen().length) return draw();
+      for (const other of dimensions) if (other !== dimension) other.select.value = usual(other);
+      return showFirstQuantity();
     });
   }
   const [runs, hosts] = ["run", "host"].map((found) => dimensions.find(({ name }) => name === found));
@@ -111,15 +112,16 @@
     draw();
   }
 
-  // Show the first quantity that the chosen rows have, against the first size in which they differ.
-  function useFirstQuantity() {
+  // The first quantity that the chosen rows have, against the first size in which they differ.
+  function showFirstQuantity() {
     const measured = quantities.map(({ name }) => name).filter((name) => !SIZES.includes(name));
     const choose = (select, names, fits) => (select.value = indexOf(names.find((name) => ((select.value = indexOf(name)), fits())) || names[0]));
     x.value = indexOf(SIZES[0]);
     choose(y, measured, () => chosen().length > 0);
     choose(x, SIZES, () => new Set(chosen().map((row) => quantityOf(x).values[row])).size > 1);
-    press(logX, quantityOf(x).log);
     press(logY, quantityOf(y).log);
+    if (chosen().length) chooseX();
+    else draw();
   }
 
   const isFilter = ({ select }) => select.value !== EACH && select.value !== ANY;
@@ -178,15 +180,16 @@
       dimension.select.value = [EACH, ANY].includes(told) ? told : place < 0 ? usual(dimension) : place;
     }
     if (superseded) press(superseded, state.has("superseded"));
-    if (indexOf(state.get("y")) < 0) useFirstQuantity();
-    else {
-      y.value = indexOf(state.get("y"));
-      x.value = Math.max(indexOf(state.get("x")), 0);
-      const log = state.get("log");
-      for (const [button, axis, select] of [[logX, "x", x], [logY, "y", y]]) press(button, log === null ? quantityOf(select).log : log.includes(axis));
-    }
     hidden.clear();
     for (const name of state.getAll("hide")) hidden.add(name);
+    if (indexOf(state.get("y")) < 0) {
+      showFirstQuantity();
+      return true;
+    }
+    y.value = indexOf(state.get("y"));
+    x.value = Math.max(indexOf(state.get("x")), 0);
+    const log = state.get("log");
+    for (const [button, axis, select] of [[logX, "x", x], [logY, "y", y]]) press(button, log === null ? quantityOf(select).log : log.includes(axis));
     draw(); // lists the lines that may be divided by
     divisor.value = state.get("divide") || "";
     draw();
@@ -269,7 +272,7 @@
       ...oneHost(),
       ...supersededRows(),
       ...(all.length > MAX_LINES ? [`Shows the first ${MAX_LINES} of ${all.length} lines.`] : []),
-      ...(baseline ? ["Ratios of medians at equal x, without intervals; Pair by pair has paired ratios with intervals."] : []),
+      ...(baseline ? [`Ratios of medians at equal x, without intervals; Pair by pair${runs ? " in a report" : ""} has paired ratios with intervals.`] : []),
       ...(baseline ? withoutX(kept, baseline) : []),
       ...onlyLength(),
     ].join(" ");
