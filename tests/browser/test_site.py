@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,9 @@ def test_every_page_opens_from_its_file_without_errors_and_fits(browser: Chrome,
 def test_the_whole_site_is_light_and_has_no_dead_link(whole: Path) -> None:
     assert num_bytes(whole) <= MAX_BYTES
     assert dead_links(whole) == []
+
+
+def test_no_list_or_table_of_the_manual_is_left_as_text(whole: Path) -> None:
+    left = re.compile(r"<p>(?:(?!</p>).)*?(?:^|>)(?:- |\d+\. |\|)", re.DOTALL | re.MULTILINE)
+    assert left.search("<p>first\n- second</p>")
+    assert [path.name for path in whole.rglob("*.html") if path.name != EXPLORER and left.search(path.read_text(encoding="utf-8"))] == []
