@@ -415,6 +415,24 @@ def index(
     console.say(f"index: {write_index(folder)}")
 
 
+@app.command(rich_help_panel=READ, epilog="Example: bench site results --out site")
+def site(
+    folder: Annotated[Path, typer.Argument(help="Folder that holds the runs.", metavar="FOLDER")] = Path("results"),
+    out: Annotated[Path, out_flag("Folder of the site; an earlier site there is replaced.")] = Path("site"),
+) -> None:
+    """Write a static site: all runs, an explorer over their rows, the reports and the manual.
+
+    It opens from a file, without a network. An installed package has no manual: its site holds the runs and the explorer.
+    """
+    from bench.report import manual
+    from bench.report.site import num_bytes, write_site
+
+    page = write_site(folder, out, manual.REPOSITORY)
+    if not manual.is_in(manual.REPOSITORY):
+        console.say("no manual and no reports in the site: docs/ is in the repository only")
+    console.say(f"site: {page} ({num_bytes(out) / 1e6:.2f} MB)")
+
+
 @app.command(rich_help_panel=READ, epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
 def compare(
     run: Run,

@@ -56,6 +56,8 @@ def _outcome(job: Job, draw: random.Random, slower: Mapping[str, float]) -> Outc
         return measured(job)
     if job.metric == "params":
         return Outcome(status="measured", values={"params": 1000 + n, "params_seq": 0, "params_blocks": 1000})
+    if job.metric == "flops":
+        return Outcome(status="measured", values={"flops": 2000 * n, "flops_agree": True})
     latency_ms = n * slower.get(job.cell.model.name, 1.0) * math.exp(draw.gauss(0, 0.01))
     timed: dict[str, Any] = {"latency_ms": latency_ms, "device_latency_ms": None, "first_call_ms": 9.0, "compile_s": None, "threads": 1}
     timed |= {"attention_effective": "none", "precision_effective": "fp32", "batch_size": 32, "seq_len": n}

@@ -451,8 +451,8 @@ def _own_path() -> dict[str, str]:
 
 
 COMMANDS = (
-    *("run", "plan", "describe", "list", "ablate", "peers", "kernels", "gpu", "report", "index", "compare", "diff", "pool", "replicate"),
-    *("check", "export", "env"),
+    *("run", "plan", "describe", "list", "ablate", "peers", "kernels", "gpu", "report", "index", "site", "compare", "diff", "pool"),
+    *("replicate", "check", "export", "env"),
 )
 
 

@@ -18,6 +18,7 @@ from tests.specimens import ROOT, run_bench
 OPTIONAL = (
     "fvcore",
     "g_mlp_pytorch",
+    "mkdocs",
     "mlflow",
     "pynvml",
     "ray",

@@ -65,10 +65,10 @@ def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
     """Return the rows of every part, in the order of the parts.
 
     `match` is taken from the part. The new column `batching` is `batch 32`, or the rule by which the batch follows n. A cell in several parts has one
-    row in each, but only one per match and batching. Without parts, only `batching` is added.
+    row in each, but only one per match and batching. Without parts, only a missing `batching` is added.
     """
     if not parts:
-        return rows.assign(batching=_batch_texts(rows))
+        return rows if "batching" in rows else rows.assign(batching=_batch_texts(rows))
     found = []
     for part in parts:
         members = rows[rows["cell_id"].isin(part.cells)]

@@ -70,6 +70,19 @@ def identity(facts: Facts) -> dict[str, Any]:
     return {key: facts.get(key) for key in (KNOWN_MUST_AGREE if is_known(facts) else MUST_AGREE)}
 
 
+def training_identity(facts: Facts) -> dict[str, Any]:
+    """Return the facts that determine what trainings learn.
+
+    Older environments do not record the versions of the training code; everything that identifies them counts.
+    """
+    return {key: facts.get(key) for key in TRAINING_KEYS} if TRAINING_CODE in facts else {**identity(facts), CODE: facts.get(CODE)}
+
+
+def machine(facts: Facts) -> dict[str, Any]:
+    """Return the facts that times of two runs must share: host type, cores, threads and allocator."""
+    return {"host type": host_type(facts) or UNKNOWN, **{key: facts.get(key) for key in SAME_MACHINE}}
+
+
 def disagreements(first: Facts, second: Facts, *, trained: bool, timed: bool = True) -> Pairs:
     """Return the facts that forbid mixing records of two environments.
 
@@ -92,8 +105,7 @@ def machine_differences(first: Facts, second: Facts) -> Pairs:
 
     They are host type, cores, threads and allocator, each with both values.
     """
-    types = {} if host_type(first) == host_type(second) else {"host type": _host_names(first, second)}
-    return {**types, **_differing(first, second, SAME_MACHINE)}
+    return _differing(machine(first), machine(second), tuple(machine(first)))
 
 
 def host_differences(first: Facts, second: Facts) -> Pairs:

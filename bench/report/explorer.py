@@ -1,4 +1,4 @@
-"""Select a run's rows and columns for the interactive explorer."""
+"""Select rows and columns of one run, or of all, for the interactive explorer."""
 
 from __future__ import annotations
 
@@ -15,24 +15,14 @@ from bench.spec import MEASURED
 
 MIB = 1024.0**2
 SIZES = {"seq_len": "n (tokens)", "batch_size": "batch size", "params": "parameters", "width": "width"}
-MEASURES = {
+TIMES = {
     "latency_ms": "latency (ms)",
     "throughput_per_s": "samples/s",
     "tokens_per_s": "tokens/s",
-    "flops": "FLOPs per sample",
-    "flops_train": "FLOPs with backward",
-    "flops_quadratic_share": "share of FLOPs in n^2",
-    "peak_memory_bytes": "peak memory (MiB)",
-    "activation_bytes": "activations (MiB)",
-    "weight_bytes": "weights (MiB)",
-    "accuracy": "accuracy",
-    "train_accuracy": "accuracy on training data",
-    "exact_accuracy": "exact sequences",
-    "perplexity": "perplexity",
-    "score": "score",
+    "latency_p90_ms": "latency, p90 (ms)",
+    "device_latency_ms": "device time (ms)",
     "train_s": "training time (s)",
     "train_images_per_s": "items trained/s",
-    "train_flops": "training FLOPs",
     "loop_of_bound": "loop / bare steps",
     "loop_over_plain": "loop / plain loop",
     "loop_over_timm": "loop / timm's loop",
@@ -40,12 +30,29 @@ MEASURES = {
     "mfu": "MFU",
     "roofline_share": "share of the roofline",
     "energy_j": "energy (J)",
-    "device_latency_ms": "device time (ms)",
-    "latency_p90_ms": "latency, p90 (ms)",
 }
-"""Labels by column."""
+"""Quantities that belong to a host and its timed code."""
+COUNTS = {
+    "flops": "FLOPs per sample",
+    "flops_train": "FLOPs with backward",
+    "flops_quadratic_share": "share of FLOPs in n^2",
+    "train_flops": "training FLOPs",
+    "peak_memory_bytes": "peak memory (MiB)",
+    "activation_bytes": "activations (MiB)",
+    "weight_bytes": "weights (MiB)",
+}
+"""Quantities that are equal on every host."""
+SCORES = {
+    "accuracy": "accuracy",
+    "train_accuracy": "accuracy on training data",
+    "exact_accuracy": "exact sequences",
+    "perplexity": "perplexity",
+    "score": "score",
+}
+"""Quantities that belong to the training code and its recipe."""
 FIRST = ("latency_ms", "accuracy", "score")
-"""The explorer opens on the first of these that was measured, else on the first quantity."""
+MEASURES = {name: (TIMES | COUNTS | SCORES)[name] for name in (*FIRST, *TIMES, *COUNTS, *SCORES)}
+"""Labels by column. The explorer opens on the first that was measured."""
 BOUNDS = {
     "latency_ms": ("latency_low_ms", "latency_high_ms"),
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
@@ -54,6 +61,8 @@ BOUNDS = {
 FRACTIONS = ("flops_quadratic_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "training_mfu", "roofline_share")
 """Columns that start on a linear axis; all others start logarithmic."""
 DIMENSIONS = {
+    "run": "run",
+    "host": "host",
     "label": "model",
     "size": "size",
     "phase": "phase",
@@ -68,13 +77,16 @@ DIMENSIONS = {
 
 WORK = ("label", "match", "phase", "engine", "dtype", "batching", "device", "task", "recipe")
 """Columns that tell series apart, besides the sizes."""
+APART = {"timed_by": TIMES, "trained_by": SCORES}
+"""Columns of several runs that tell series apart in some quantities only."""
 PEERS = "python:bench.peers."
 
 
 def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
     """Return the explorer's data, ready for JSON; None without a plot.
 
-    A plot needs two rows and a measured quantity.
+    A plot needs two rows and a measured quantity. The frame of several runs (`bench/report/all_runs.py`) has the columns `run`, `host`, `superseded`
+    and those of APART: no line joins rows that differ in one of them, and times of several hosts are never shown together.
     """
     quantities = [
         _quantity(frame, name, label) for name, label in (SIZES | MEASURES).items() if name in frame and frame[name].notna().any()
@@ -84,13 +96,14 @@ def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
         return None
     return {
         "quantities": quantities,
-        "dimensions": [_dimension(frame, name, DIMENSIONS[name]) for name in varying(frame, tuple(DIMENSIONS))],
+        "dimensions": [_dimension(frame, name, DIMENSIONS[name]) for name in varying(frame, tuple(n for n in DIMENSIONS if n in frame))],
         "parts": _parts(frame),
         "notes": [_note(row) for row in frame[["status", "latency_stable"]].to_dict("records")],
         "colors": {_model(label): style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
         "palette": SPARE_COLORS,
         "x": (*varying(frame, ("seq_len", "batch_size", "params")), "seq_len")[0],
-        "y": next((name for name in FIRST if name in measured), measured[0]),
+        "y": measured[0],
+        "superseded": list(frame["superseded"]) if "superseded" in frame else [],
     }
 
 
@@ -99,13 +112,14 @@ def _quantity(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]:
     low, high = BOUNDS.get(name, (f"{name}_low", f"{name}_high"))
     bounds = {"low": _values(frame[low]), "high": _values(frame[high])} if low in frame and frame[low].notna().any() else {}
     unit = label.rpartition(" (")[2].removesuffix(")") if name in MEASURES and label.endswith(")") else ""
-    return {"name": name, "label": label, "unit": unit, "log": name not in FRACTIONS, "values": _values(frame[name] / divisor), **bounds}
+    values = _values(frame[name] / divisor)
+    return {"name": name, "label": label, "unit": unit, "log": name not in FRACTIONS, "timed": name in TIMES, "values": values, **bounds}
 
 
 def _values(column: Iterable[Any]) -> list[float | int | None]:
-    """Round values to six digits, except whole numbers; empty becomes None."""
+    """Round values to five digits, except whole numbers; empty becomes None."""
     found = (None if numbers.is_empty(value) else float(value) for value in column)
-    return [None if value is None else int(value) if value.is_integer() else float(f"{value:.6g}") for value in found]
+    return [None if value is None else int(value) if value.is_integer() else float(f"{value:.5g}") for value in found]
 
 
 def _parts(frame: pandas.DataFrame) -> list[dict[str, Any]]:
@@ -113,6 +127,8 @@ def _parts(frame: pandas.DataFrame) -> list[dict[str, Any]]:
 
     A line may run over `sizes` unless its x axis is n or the batch. The width follows n at one budget, so it counts only without a budget; so does
     the depth on an axis of sizes.
+
+    `only`: the quantities that a part concerns; None for all.
     """
     own = frame["budget"].isna()
     depth, width = ([f"{value:.0f}" if value == value else "" for value in frame[name]] for name in ("depth", "width"))
@@ -125,7 +141,12 @@ def _parts(frame: pandas.DataFrame) -> list[dict[str, Any]]:
         }
     )
     found = [_dimension(texts, name, name) for name in varying(texts, tuple(texts))]
-    return [{**part, "sizes": part["name"] in ("size", "width", "depth")} for part in found]
+    found += [_dimension(frame, name, name) for name in varying(frame, tuple(name for name in APART if name in frame))]
+    return [{**part, "sizes": part["name"] in ("size", "width", "depth"), "only": _only(part["name"])} for part in found]
+
+
+def _only(name: str) -> list[str] | None:
+    return list(APART[name]) if name in APART else None
 
 
 def _model(label: str) -> str:

@@ -34,6 +34,16 @@ def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
     `figures` maps a figure's name to its SVG, whose texts are escaped; the template escapes every other text. The first `PAGE_ROWS` rows of a
     table are HTML; the others are JSON, and the page's script shows them on request.
     """
+    blocks = [block for section in document.sections for block in section.blocks]
+    drawn = [block for block in blocks if isinstance(block, FigureBlock)]
+    pictures = {block.name: Markup(inline_svg(figures[block.name], block.name, f"{block.title}. {block.caption}")) for block in drawn}
+    has_explorer = any(isinstance(block, ExplorerBlock) for block in blocks)
+    rendered = template("report.html.j2").render(document=document, pictures=pictures, has_explorer=has_explorer)
+    return rendered + "\n"
+
+
+def template(name: str) -> jinja2.Template:
+    """Return a template, which escapes texts and may embed tables, an explorer, style sheets and scripts."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -42,13 +52,8 @@ def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(kind=lambda block: type(block).__name__, tone=tone, rest=_rest, json=safe_json)
-    environment.globals.update(page_rows=PAGE_ROWS, source=_source, cells_anchor=CELLS_ANCHOR)
-    blocks = [block for section in document.sections for block in section.blocks]
-    drawn = [block for block in blocks if isinstance(block, FigureBlock)]
-    pictures = {block.name: Markup(inline_svg(figures[block.name], block.name, f"{block.title}. {block.caption}")) for block in drawn}
-    has_explorer = any(isinstance(block, ExplorerBlock) for block in blocks)
-    rendered = environment.get_template("report.html.j2").render(document=document, pictures=pictures, has_explorer=has_explorer)
-    return rendered + "\n"
+    environment.globals.update(page_rows=PAGE_ROWS, source=source, cells_anchor=CELLS_ANCHOR)
+    return environment.get_template(name)
 
 
 def tone(text: str) -> str:
@@ -74,6 +79,6 @@ def _rest(table: Table) -> Markup:
     return safe_json({"rows": table.rows[PAGE_ROWS:], "keys": keys, "tones": tones})
 
 
-def _source(name: str) -> Markup:
+def source(name: str) -> Markup:
     """Return a style sheet, script or licence without escaping it."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))

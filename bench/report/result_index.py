@@ -1,4 +1,4 @@
-"""Write results/README.md, the index of all runs.
+"""List all runs of a folder, and write results/README.md from the list.
 
 Each run has one row: question, one-line answer, host, allocator, and whether a later run supersedes it.
 """
@@ -6,12 +6,13 @@ Each run has one row: question, one-line answer, host, allocator, and whether a 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.analysis.study import study
+from bench.analysis.study import Study, study
 from bench.files import write_text
 from bench.measure.hosts import host_type
 from bench.report.console_views import writing
@@ -33,14 +34,21 @@ With the allocator "as shipped", times include page faults caused by malloc ([wh
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One row of the index; unknown facts are empty."""
+    """One row of the index; unknown facts are empty.
+
+    `date`: the day in its name, else that of its plan, as 2026-11-23.
+    `superseded_by`: the run that replaces this one, or its `part`, because of `why`.
+    """
 
     name: str
     question: str
     answer: str
+    date: str
     host: str
     allocator: str
-    status: str
+    superseded_by: str = ""
+    part: str = ""
+    why: str = ""
 
 
 def write_index(results: Path) -> Path:
@@ -59,55 +67,60 @@ def write_index(results: Path) -> Path:
 def index_text(results: Path) -> str:
     """Return the index as Markdown; equal runs give equal text."""
     rows = [
-        (f"[{escape(e.name)}]({e.name}/)", *map(escape, (e.question, e.answer, e.host, e.allocator)), e.status) for e in entries_of(results)
+        (f"[{escape(e.name)}]({e.name}/)", *map(escape, (e.question, e.answer, e.host, e.allocator)), _status(e))
+        for e, _ in entries_of(results)
     ]
     lines = [HEADERS, tuple("---" for _ in HEADERS), *rows]
     return INTRODUCTION + "\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def entries_of(results: Path) -> list[Entry]:
-    """Return an entry per folder with a run or note, by name.
+def entries_of(results: Path) -> Iterator[tuple[Entry, Study | None]]:
+    """Yield an entry per folder with a run or note, by name, with the run's study; None without records.
 
     Raises RequestError if the folder is missing or holds no runs, or a note is wrong.
     """
     if not results.is_dir():
-        raise RequestError(f"there is no folder {results}", "name the folder that holds the runs: bench index results")
+        raise RequestError(f"there is no folder {results}", "name the folder that holds the runs: results")
     notes = _notes(results)
     folders = [path for path in sorted(results.iterdir()) if path.is_dir() and (is_stored(path / PLAN) or path.name in notes)]
     if not folders:
         example = results.parent if is_stored(results / PLAN) else "results"
-        raise RequestError(f"{results} holds no runs", f"name the folder that holds the runs: bench index {example}")
-    return [_entry(folder, notes.get(folder.name, {})) for folder in folders]
+        raise RequestError(f"{results} holds no runs", f"name the folder that holds the runs: {example}")
+    for folder in folders:
+        known = study(read_run(folder)) if holds_records(folder) else None
+        yield _entry(folder, known, notes.get(folder.name, {})), known
 
 
-def _entry(folder: Path, note: Mapping[str, str]) -> Entry:
+def _entry(folder: Path, known: Study | None, note: Mapping[str, str]) -> Entry:
     plan = read_plan(folder) if is_stored(folder / PLAN) else None
     facts = read_environment(folder) if (folder / ENVIRONMENT).exists() else {}
     return Entry(
         name=folder.name,
         question=note.get("question") or (question_of(plan) if plan else ""),
-        answer=note.get("answer") or (" ".join(answer_sentences(study(read_run(folder)))) if holds_records(folder) else ""),
-        host=_host(facts),
-        allocator=str(facts.get("allocator") or "as shipped") if facts else "",
-        status=_status(note),
+        answer=note.get("answer") or (" ".join(answer_sentences(known)) if known else ""),
+        date=found[0] if (found := re.match(r"\d{4}-\d\d-\d\d", folder.name)) else plan.created[:10] if plan else "",
+        host=", ".join(filter(None, (machine_text(facts), f"torch {facts['torch_version']}" if facts.get("torch_version") else ""))),
+        allocator=allocator_text(facts) if facts else "",
+        **{key: note[key] for key in ("superseded_by", "part", "why") if note.get("superseded_by") and key in note},
     )
 
 
-def _host(facts: Mapping[str, Any]) -> str:
-    hardware = (
-        host_type(facts) or facts.get("gpu") or facts.get("cpu_model"),
-        f"{facts['num_cores']} cores" if facts.get("num_cores") else "",
-    )
-    torch = f"torch {facts['torch_version']}" if facts.get("torch_version") else ""
-    return ", ".join(str(fact) for fact in (*hardware, torch) if fact)
+def machine_text(facts: Mapping[str, Any]) -> str:
+    """Name the type of processor and its cores."""
+    name = host_type(facts) or facts.get("gpu") or facts.get("cpu_model")
+    return ", ".join(str(fact) for fact in (name, f"{facts['num_cores']} cores" if facts.get("num_cores") else "") if fact)
 
 
-def _status(note: Mapping[str, str]) -> str:
+def allocator_text(facts: Mapping[str, Any]) -> str:
+    return str(facts.get("allocator") or "as shipped")
+
+
+def _status(entry: Entry) -> str:
     """Return "current", or the superseding run and the reason, as Markdown."""
-    if not (by := note.get("superseded_by")):
+    if not (by := entry.superseded_by):
         return "current"
-    part = f"{escape(note['part'])} " if note.get("part") else ""
-    return f"{part}superseded by [{escape(by)}]({by}/): {escape(note['why'])}"
+    part = f"{escape(entry.part)} " if entry.part else ""
+    return f"{part}superseded by [{escape(by)}]({by}/): {escape(entry.why)}"
 
 
 def _notes(results: Path) -> dict[str, dict[str, str]]:

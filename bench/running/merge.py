@@ -20,6 +20,9 @@ from bench.running.store import StoredRun
 from bench.running.table import rows_of
 from bench.spec import MEASURED, Part, Plan, Record, RequestError
 
+SAME_SETTINGS = ("quick", "lr_trials", "decay_trials", "seed")
+"""Settings that merged runs must share."""
+
 
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
     """Return one run with the cells and records of all runs.
@@ -55,10 +58,7 @@ def _require_agreement(first: StoredRun, second: StoredRun) -> None:
     timed = depends_on_host(first.plan) or depends_on_host(second.plan)
     found = disagreements(first.environment, second.environment, trained=trained, timed=timed)
     pairs = [(key, *values) for key, values in found.items()]
-    pairs += [
-        (key, getattr(first.plan.settings, key), getattr(second.plan.settings, key))
-        for key in ("quick", "lr_trials", "decay_trials", "seed")
-    ]
+    pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in SAME_SETTINGS]
     if all("accuracy" in run.plan.metrics for run in (first, second)):
         pairs.append(("recipe", first.plan.recipe, second.plan.recipe))
     for key, before, after in pairs:

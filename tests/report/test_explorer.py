@@ -39,9 +39,9 @@ def test_each_row_has_its_values_bounds_and_texts(make_data: MakeData) -> None:
     found = quantities(data)
     assert found["seq_len"]["values"] == [17, 17, 65, 65]
     assert found["params"]["values"] == [int(value) for value in rows["params"]]
-    assert found["latency_ms"]["values"] == pytest.approx(list(rows["latency_ms"]), rel=1e-5)
-    assert found["latency_ms"]["high"] == pytest.approx(list(rows["latency_high_ms"]), rel=1e-5)
-    assert found["peak_memory_bytes"]["values"] == pytest.approx(list(rows["peak_memory_bytes"] / 2**20), rel=1e-5)
+    assert found["latency_ms"]["values"] == pytest.approx(list(rows["latency_ms"]), rel=1e-4)
+    assert found["latency_ms"]["high"] == pytest.approx(list(rows["latency_high_ms"]), rel=1e-4)
+    assert found["peak_memory_bytes"]["values"] == pytest.approx(list(rows["peak_memory_bytes"] / 2**20), rel=1e-4)
     assert "low" not in found["peak_memory_bytes"]
     assert texts(data, "label") == ["gMLP", "ViT", "gMLP", "ViT"]
     assert texts(data, "seq_len") == ["17", "17", "65", "65"]

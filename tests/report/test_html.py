@@ -105,4 +105,4 @@ def test_only_a_page_with_an_explorer_carries_its_library() -> None:
 def test_the_vendored_library_is_the_version_that_its_note_names() -> None:
     (version,) = re.findall(r"uPlot (\S+)", (TEMPLATES / "vendor" / "README.md").read_text())[:1]
     assert f"(v{version})" in (TEMPLATES / "vendor" / "uPlot.iife.min.js").read_text()
-    assert f"uPlot {version}" in (TEMPLATES / "report.html.j2").read_text()
+    assert f"uPlot {version}" in (TEMPLATES / "explorer.html.j2").read_text()

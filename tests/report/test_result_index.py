@@ -10,7 +10,7 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import study
-from bench.report.result_index import PAGE, entries_of, index_text, write_index
+from bench.report.result_index import PAGE, Entry, entries_of, index_text, write_index
 from bench.report.write import write_report
 from bench.running.store import NOTES, is_stored, read_run, superseded
 from bench.spec import PLAN, RequestError
@@ -26,6 +26,10 @@ def results(tmp_path: Path) -> Path:
     for name in (FIRST, SECOND):
         shutil.copytree(RESULTS / name, folder / name)
     return folder
+
+
+def entries(results: Path) -> list[Entry]:
+    return [entry for entry, _ in entries_of(results)]
 
 
 def note(results: Path, **facts: str) -> None:
@@ -45,9 +49,9 @@ def test_the_page_is_what_the_command_would_write_now() -> None:
 
 
 def test_every_run_of_this_tree_has_question_answer_and_status() -> None:
-    entries = entries_of(committed())
-    assert {path.name for path in RESULTS.iterdir() if path.is_dir()} == {entry.name for entry in entries}
-    assert all(entry.question and entry.answer and entry.status for entry in entries)
+    found = entries(committed())
+    assert {path.name for path in RESULTS.iterdir() if path.is_dir()} == {entry.name for entry in found}
+    assert all(entry.question and entry.answer and entry.date for entry in found)
 
 
 def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,25 +59,27 @@ def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixt
         cli.main(["index", str(results)])
     assert ended.value.code == 0
     assert str(results / PAGE) in capsys.readouterr().err
-    first, second = entries_of(results)
+    first, second = entries(results)
     assert (first.name, first.question) == (FIRST, "Which is most accurate at equal parameters: gMLP, ViT or Transformer?")
     assert first.answer == "gMLP has the highest mean accuracy on copy (1.000), Transformer follows (1.000); the difference is not shown."
-    assert (first.host, first.allocator, first.status) == ("AMD EPYC, 2 cores, torch 2.14.1", "as shipped", "current")
+    assert (first.date, first.host, first.allocator) == ("2026-11-20", "AMD EPYC, 2 cores, torch 2.14.1", "as shipped")
+    assert first.superseded_by == ""
     assert second.answer.startswith("At equal parameters, Transformer or ViT is fastest at a budget of 300 k and 1 M (1.18 to 1.71×)")
     assert (results / PAGE).read_text() == index_text(results)
 
 
 def test_a_superseded_run_says_by_which_and_why(results: Path) -> None:
     note(results, superseded_by=FIRST, part="times", why="a | bad day")
-    assert entries_of(results)[1].status == f"times superseded by [{FIRST}]({FIRST}/): a \\| bad day"
+    assert (entries(results)[1].superseded_by, entries(results)[1].part) == (FIRST, "times")
+    assert f"| times superseded by [{FIRST}]({FIRST}/): a \\| bad day |" in index_text(results)
 
 
 def test_a_folder_without_a_plan_is_listed_where_it_has_a_note(results: Path) -> None:
     (results / "bare").mkdir()
-    assert len(entries_of(results)) == 2
+    assert len(entries(results)) == 2
     (results / NOTES).write_text(json.dumps({"bare": {"question": "why?", "answer": "because"}}))
-    found = {entry.name: entry for entry in entries_of(results)}["bare"]
-    assert (found.question, found.answer, found.host, found.allocator, found.status) == ("why?", "because", "", "", "current")
+    found = {entry.name: entry for entry in entries(results)}["bare"]
+    assert (found.question, found.answer, found.date, found.host, found.allocator) == ("why?", "because", "", "", "")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,7 @@ def test_a_folder_without_a_plan_is_listed_where_it_has_a_note(results: Path) ->
 def test_wrong_notes_are_refused(notes: str, message: str, results: Path) -> None:
     (results / NOTES).write_text(notes)
     with pytest.raises(RequestError, match=message):
-        entries_of(results)
+        entries(results)
 
 
 def test_a_folder_without_runs_is_refused_and_left_as_it_is(results: Path, tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_a_folder_without_runs_is_refused_and_left_as_it_is(results: Path, tmp_p
     for folder, (message, example) in refused.items():
         with pytest.raises(RequestError, match=message) as caught:
             write_index(folder)
-        assert caught.value.hint.endswith(f"bench index {example}")
+        assert caught.value.hint.endswith(f": {example}")
     assert not [folder for folder in refused if (folder / PAGE).exists()]
 
 

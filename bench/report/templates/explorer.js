@@ -1,5 +1,5 @@
 "use strict";
-// Plots one quantity of the run against another, one line per series, with uPlot.
+// Plots one quantity of the rows against another, one line per series, with uPlot. The address keeps what a reader chose.
 (() => {
   const root = document.querySelector(".explorer");
   if (!root) return;
@@ -8,6 +8,8 @@
   const [controls, plot, legend] = ["controls", "plot", "legend"].map(part);
   const EACH = "each";
   const ANY = "any";
+  const SIZES = ["seq_len", "batch_size", "params", "width"]; // quantities that were not measured
+  const TIMES = 1; // rows whose times are superseded; of rows with more, everything is
   const MAX_LINES = 40;
   const MAX_TICKS = 60; // lengths beyond get round ticks
   const DASHES = [[], [9, 4], [9, 3, 2, 3], [2, 3], [14, 4], [5, 2, 1, 2]];
@@ -42,23 +44,32 @@
 
   // ---- controls: they hold the whole state
 
+  function onChange(element, event, changed) {
+    element.addEventListener(event, () => {
+      changed();
+      history.replaceState(null, "", `#${address()}`);
+    });
+  }
+
   function addSelect(text, options, changed) {
     const select = add(add(controls, "label", { textContent: `${text} ` }), "select");
     for (const [value, name] of options) select.add(new Option(name, value));
-    select.addEventListener("change", changed);
+    onChange(select, "change", changed);
     return select;
   }
 
-  function addButton(text) {
+  function addButton(text, changed = draw) {
     const button = add(controls, "button", { type: "button", textContent: text });
-    button.addEventListener("click", () => {
-      button.ariaPressed = String(!isOn(button));
-      draw();
+    onChange(button, "click", () => {
+      press(button, !isOn(button));
+      changed();
     });
     return button;
   }
 
-  const isOn = (button) => button.ariaPressed === "true";
+  const isOn = (button) => button?.ariaPressed === "true";
+  const press = (button, on) => (button.ariaPressed = String(on));
+  const indexOf = (name) => quantities.findIndex((quantity) => quantity.name === name);
   const quantityOptions = quantities.map(({ label }, i) => [i, label]);
   const y = addSelect("y", quantityOptions, chooseY);
   const x = addSelect("x", quantityOptions, chooseX);
@@ -66,62 +77,144 @@
     const options = [[EACH, "one line each"], [ANY, "all"], ...dimension.texts.map((text, i) => [i, text])];
     dimension.select = addSelect(dimension.label, options, () => {
       if (!chosen().length) useMostFrequent(dimension);
-      draw();
+      if (chosen().length) return draw();
+      for (const other of dimensions) if (other !== dimension) other.select.value = usual(other);
+      return showFirstQuantity();
     });
   }
+  const [runs, hosts] = ["run", "host"].map((found) => dimensions.find(({ name }) => name === found));
   const divisor = addSelect("divide by", [], draw);
   const logX = addButton("logarithmic x");
   const logY = addButton("logarithmic y");
+  const superseded = data.superseded.some(Boolean) ? addButton("superseded runs", drawSome) : null;
   const quantityOf = (select) => quantities[Number(select.value)];
 
   function chooseY() {
-    logY.ariaPressed = String(quantityOf(y).log);
+    press(logY, quantityOf(y).log);
+    drawSome();
+  }
+
+  function chooseX() {
+    press(logX, quantityOf(x).log);
+    // the points of one line must differ in the dimension of the x axis
+    const joinedName = { seq_len: "seq_len", batch_size: "batching" }[quantityOf(x).name] || "size";
+    const reset = dimensions.filter((dimension) => ![joinedName, "run", "host"].includes(dimension.name) && dimension.select.value === ANY);
+    for (const { name, select } of dimensions) if (name === joinedName) select.value = ANY;
+    for (const { select } of reset) select.value = "0";
+    if (reset.length) useMostFrequent(runs);
+    drawSome();
+  }
+
+  // Draw what is chosen; if no row has it, the most frequent choice, of the same run if possible.
+  function drawSome() {
+    if (!chosen().length) useMostFrequent(runs);
     if (!chosen().length) useMostFrequent();
     draw();
   }
 
-  function chooseX() {
-    logX.ariaPressed = String(quantityOf(x).log);
-    // the points of one line must differ in the dimension of the x axis
-    const joinedName = { seq_len: "seq_len", batch_size: "batching" }[quantityOf(x).name] || "size";
-    const reset = dimensions.filter(({ name, select }) => name !== joinedName && select.value === ANY);
-    for (const { name, select } of dimensions) if (name === joinedName) select.value = ANY;
-    for (const { select } of reset) select.value = "0";
-    if (reset.length || !chosen().length) useMostFrequent();
-    draw();
+  // The first quantity that the chosen rows have, against the first size in which they differ.
+  function showFirstQuantity() {
+    const measured = quantities.map(({ name }) => name).filter((name) => !SIZES.includes(name));
+    const choose = (select, names, fits) => (select.value = indexOf(names.find((name) => ((select.value = indexOf(name)), fits())) || names[0]));
+    x.value = indexOf(SIZES[0]);
+    choose(y, measured, () => chosen().length > 0);
+    choose(x, SIZES, () => new Set(chosen().map((row) => quantityOf(x).values[row])).size > 1);
+    press(logY, quantityOf(y).log);
+    if (chosen().length) chooseX();
+    else draw();
   }
 
   const isFilter = ({ select }) => select.value !== EACH && select.value !== ANY;
   const passes = (dimension, row) => !isFilter(dimension) || dimension.codes[row] === Number(dimension.select.value);
-  const isPlottable = (row) => quantityOf(x).values[row] !== null && quantityOf(y).values[row] !== null;
-  const chosen = () => rows.filter((row) => isPlottable(row) && dimensions.every((dimension) => passes(dimension, row)));
+  const hasValues = (row) => quantityOf(x).values[row] !== null && quantityOf(y).values[row] !== null;
+  const isTimed = () => [x, y].some((select) => quantityOf(select).timed);
+  const isSuperseded = (row) => data.superseded[row] > (isTimed() ? 0 : TIMES);
+  const isPlottable = (row) => hasValues(row) && (isOn(superseded) || !isSuperseded(row));
+  const selected = () => rows.filter((row) => isPlottable(row) && dimensions.every((dimension) => passes(dimension, row)));
+
+  // Times of several hosts are not comparable: of those selected, the host with the most rows.
+  function chosen() {
+    const found = selected();
+    if (!hosts || !isTimed()) return found;
+    const host = mostFrequent(found.map((row) => hosts.codes[row]));
+    return found.filter((row) => hosts.codes[row] === host);
+  }
+
+  function mostFrequent(values) {
+    const counts = new Map();
+    for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
+    return [...counts].reduce((a, b) => (b[1] > a[1] ? b : a), [undefined, 0])[0];
+  }
 
   // Set the filters to the most frequent combination of values, except the filter `kept`.
   function useMostFrequent(kept) {
     const filters = dimensions.filter((dimension) => isFilter(dimension) && dimension !== kept);
-    const counts = new Map();
-    for (const row of rows.filter((found) => isPlottable(found) && (!kept || passes(kept, found)))) {
-      const combination = filters.map(({ codes }) => codes[row]).join();
-      counts.set(combination, (counts.get(combination) || 0) + 1);
-    }
-    const [best] = [...counts].reduce((a, b) => (b[1] > a[1] ? b : a), ["", 0]);
+    const found = rows.filter((row) => isPlottable(row) && (!kept || passes(kept, row)));
+    const best = mostFrequent(found.map((row) => filters.map(({ codes }) => codes[row]).join()));
     if (best) best.split(",").forEach((code, i) => (filters[i].select.value = code));
   }
 
+  // ---- the address
+
+  const usual = ({ name }) => (name === "label" ? EACH : ANY);
+
+  function address() {
+    const unusual = dimensions.filter((dimension) => dimension.select.value !== usual(dimension));
+    return new URLSearchParams([
+      ...["y", "x"].map((axis, i) => [axis, quantityOf([y, x][i]).name]),
+      ["log", (isOn(logX) ? "x" : "") + (isOn(logY) ? "y" : "")],
+      ...unusual.map((dimension) => [dimension.name, isFilter(dimension) ? dimension.texts[dimension.select.value] : dimension.select.value]),
+      ...(divisor.value ? [["divide", divisor.value]] : []),
+      ...(isOn(superseded) ? [["superseded", "shown"]] : []),
+      ...[...hidden].map((name) => ["hide", name]),
+    ]);
+  }
+
+  // Restore what the address says; return whether it says anything.
+  function restore() {
+    const state = new URLSearchParams(location.hash.slice(1));
+    if (!["y", ...dimensions.map(({ name }) => name)].some((name) => state.has(name))) return false;
+    for (const dimension of dimensions) {
+      const told = state.get(dimension.name);
+      const place = dimension.texts.indexOf(told);
+      dimension.select.value = [EACH, ANY].includes(told) ? told : place < 0 ? usual(dimension) : place;
+    }
+    if (superseded) press(superseded, state.has("superseded"));
+    hidden.clear();
+    for (const name of state.getAll("hide")) hidden.add(name);
+    if (indexOf(state.get("y")) < 0) {
+      showFirstQuantity();
+      return true;
+    }
+    y.value = indexOf(state.get("y"));
+    x.value = Math.max(indexOf(state.get("x")), 0);
+    const log = state.get("log");
+    for (const [button, axis, select] of [[logX, "x", x], [logY, "y", y]]) press(button, log === null ? quantityOf(select).log : log.includes(axis));
+    draw(); // lists the lines that may be divided by
+    divisor.value = state.get("divide") || "";
+    draw();
+    return true;
+  }
+
   // ---- lines
+
+  // Of what tells series apart, that which concerns the quantities shown.
+  const apart = () => data.parts.filter(({ only }) => !only || [x, y].some((select) => only.includes(quantityOf(select).name)));
 
   // A line joins rows of one series: the chosen lines, and whatever else varies besides the x axis.
   function series() {
     const split = dimensions.filter(({ select }) => select.value === EACH);
     const found = chosen();
     const sizesApart = ["seq_len", "batch_size"].includes(quantityOf(x).name);
-    const varies = data.parts.filter(({ sizes, codes }) => (sizesApart || !sizes) && new Set(found.map((row) => codes[row])).size > 1);
+    const varies = apart().filter(({ sizes, codes }) => (sizesApart || !sizes) && new Set(found.map((row) => codes[row])).size > 1);
     const groups = new Map();
     for (const row of found) {
       const model = split.map(({ texts, codes }) => texts[codes[row]]).join(", ");
       const key = [model, ...varies.map(({ codes }) => codes[row])].join("\n");
       if (!groups.has(key)) groups.set(key, { model, first: row, points: [] });
-      groups.get(key).points.push(pointOf(row));
+      const { points: known } = groups.get(key);
+      const point = pointOf(row);
+      if (!runs || !known.some((other) => other.x === point.x && other.y === point.y)) known.push(point); // runs may count the same cell
     }
     return styled(named([...groups.values()], varies), split);
   }
@@ -155,7 +248,11 @@
     return { row, x: quantityOf(x).values[row], y: values[row], low: isBounded ? low[row] : null, high: isBounded ? high[row] : null };
   }
 
+  // Lines that other code has measured are not divided.
+  const isLike = (line, other) => apart().every(({ only, codes }) => !only || codes[line.first] === codes[other.first]);
+
   function divide(line, baseline) {
+    if (!isLike(line, baseline)) return { ...line, points: [] };
     const below = new Map(baseline.points.map((point) => [point.x, point.y]));
     const common = line.points.filter((point) => below.get(point.x));
     return { ...line, points: common.map((point) => ({ ...point, y: point.y / below.get(point.x), low: null, high: null })) };
@@ -172,8 +269,10 @@
     lines = kept.map((line) => ({ ...line, points: line.points.filter(isDrawn) }));
     part("message").textContent = [
       ...(lines.some((line) => line.points.length) ? [] : ["No row matches this selection."]),
+      ...oneHost(),
+      ...supersededRows(),
       ...(all.length > MAX_LINES ? [`Shows the first ${MAX_LINES} of ${all.length} lines.`] : []),
-      ...(baseline ? ["Ratios of medians at equal x, without intervals; Pair by pair has paired ratios with intervals."] : []),
+      ...(baseline ? [`Ratios of medians at equal x, without intervals; Pair by pair${runs ? " in a report" : ""} has paired ratios with intervals.`] : []),
       ...(baseline ? withoutX(kept, baseline) : []),
       ...onlyLength(),
     ].join(" ");
@@ -182,8 +281,24 @@
   }
 
   function withoutX(kept, baseline) {
-    const lost = kept.filter((line) => !line.points.length).map((line) => line.name);
-    return lost.length ? [`Not shown, for lack of a point at an x of ${baseline.name}: ${lost.join("; ")}.`] : [];
+    const lost = kept.filter((line) => !line.points.length);
+    const [like, unlike] = [true, false].map((alike) => lost.filter((line) => isLike(line, baseline) === alike).map(({ name }) => name));
+    return [
+      ...(like.length ? [`Not shown, for lack of a point at an x of ${baseline.name}: ${like.join("; ")}.`] : []),
+      ...(unlike.length ? [`Not shown, because other code measured them than ${baseline.name}: ${unlike.join("; ")}.`] : []),
+    ];
+  }
+
+  function oneHost() {
+    const found = hosts && isTimed() ? selected().map((row) => hosts.codes[row]) : [];
+    const num = new Set(found).size;
+    return num > 1 ? [`Times of ${num} hosts cannot be compared; shows ${hosts.texts[mostFrequent(found)]} only. Choose another host above.`] : [];
+  }
+
+  function supersededRows() {
+    const isLeftOut = (row) => !isOn(superseded) && isSuperseded(row) && hasValues(row);
+    const num = rows.filter((row) => isLeftOut(row) && dimensions.every((dimension) => passes(dimension, row))).length;
+    return num ? [`Hides ${num} row${num > 1 ? "s" : ""} of superseded runs.`] : [];
   }
 
   function onlyLength() {
@@ -200,7 +315,7 @@
       label.append(swatch(line));
       add(label, "span", { textContent: line.name });
       line.value = add(item, "span", { className: "value" });
-      box.addEventListener("change", () => {
+      onChange(box, "change", () => {
         hidden[box.checked ? "delete" : "add"](line.name);
         drawLines();
       });
@@ -347,10 +462,12 @@
   });
 
   root.hidden = false;
-  for (const { name, select } of dimensions) select.value = name === "label" ? EACH : ANY;
-  for (const [select, name] of [[x, data.x], [y, data.y]]) select.value = String(quantities.findIndex((quantity) => quantity.name === name));
-  logY.ariaPressed = String(quantityOf(y).log);
-  chooseX();
+  for (const dimension of dimensions) dimension.select.value = usual(dimension);
+  for (const [select, name] of [[x, data.x], [y, data.y]]) select.value = indexOf(name);
+  press(logY, quantityOf(y).log);
+  if (runs) runs.select.value = Math.max(runs.texts.indexOf(data.run), 0);
+  if (!restore()) chooseX();
+  window.addEventListener("hashchange", restore);
   new ResizeObserver(() => chart?.setSize(size())).observe(plot);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 })();

@@ -7,12 +7,13 @@
   const PLAIN_NUMBER = /^[-+]?\d[\d.,]*(e[-+]?\d+)?( %)?$/;
 
   const readCell = (cell) => ({
-    text: cell.textContent,
+    text: cell.dataset.text ?? cell.textContent,
     key: "key" in cell.dataset ? Number(cell.dataset.key) : null,
   });
 
   function readRows(block, table) {
-    const rows = [...table.tBodies[0].rows].map((row) => [...row.cells].map(readCell));
+    // a row keeps its element, and with it the links
+    const rows = [...table.tBodies[0].rows].map((element) => Object.assign([...element.cells].map(readCell), { element }));
     const holder = block.querySelector("script.rest");
     const rest = holder ? JSON.parse(holder.textContent) : { rows: [], keys: [], tones: {} };
     rest.rows.forEach((texts, i) => {
@@ -119,7 +120,7 @@
     let found = rows;
 
     function show(first) {
-      const added = found.slice(first, state.num).map((row) => rowElement(row, columns, tones));
+      const added = found.slice(first, state.num).map((row) => (row.element ??= rowElement(row, columns, tones)));
       if (first) table.tBodies[0].append(...added);
       else table.tBodies[0].replaceChildren(...added);
       showStatus();

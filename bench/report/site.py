@@ -1,0 +1,95 @@
+"""Write the site: the index of all runs, the explorer over their rows, and the manual, as static files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from bench.files import write_text
+from bench.report import manual
+from bench.report.all_runs import explorer_of
+from bench.report.console_views import writing
+from bench.report.html import source, template
+from bench.report.result_index import Entry, entries_of
+from bench.spec import RequestError
+
+INDEX, EXPLORER, STYLE = "index.html", "explorer.html", "style.css"
+MARK = 'name="generator" content="bench site"'
+"""Text of the index of every site, whose folder may therefore be written again."""
+PLACES = {INDEX: "Runs", EXPLORER: "Explorer"}
+
+
+def write_site(results: Path, out: Path, repository: Path) -> Path:
+    """Write the site of all runs into a folder; return its index.
+
+    `repository`: holds README.md and docs/; without them, as in an installed package, the site has no manual and no reports.
+
+    A site that the folder holds is replaced, but for files whose names begin with a dot. Raises RequestError if the folder holds anything else or
+    cannot be written, if the runs cannot be read, if a page of the manual has a dead link, or if MkDocs is missing.
+    """
+    _require_own(out)
+    with_manual = manual.is_in(repository)
+    if with_manual:
+        manual.require_mkdocs()
+    runs = list(entries_of(results))
+    entries, explored = [entry for entry, _ in runs], [(entry, known) for entry, known in runs if known]
+    data = explorer_of(explored)
+    sources = manual.sources_of(repository, [results / entry.name for entry in entries]) if with_manual else {}
+    places = {**PLACES, **(manual.PLACES if with_manual else {})}
+    pages = {
+        INDEX: _index(entries, sources, [entry.name for entry, _ in explored] if data else [], places),
+        EXPLORER: template("site/explorer.html").render(data=data, base_url=".", places=places, here=EXPLORER),
+        STYLE: source("page.css") + source("site.css"),
+    }
+
+    def write() -> None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
+            built = Path(folder)
+            if with_manual:
+                manual.build(repository, built, sources, pages, {entry.name: f"{INDEX}#{entry.name}" for entry in entries}, places)
+            for name, text in pages.items():
+                write_text(built / name, text)
+            _replace(out, built)
+
+    writing(out, write)
+    return out / INDEX
+
+
+def num_bytes(site: Path) -> int:
+    """Return the size of all files of a site."""
+    return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+
+
+def _index(entries: Sequence[Entry], sources: Collection[str], explored: Collection[str], places: Mapping[str, str]) -> str:
+    newest = sorted(entries, key=lambda entry: entry.name, reverse=True)
+    pages = {entry.name: manual.report_page(entry.name) for entry in newest}
+    return template("site/index.html").render(
+        current=[entry for entry in newest if not entry.superseded_by or entry.part],
+        superseded=[entry for entry in newest if entry.superseded_by and not entry.part],
+        reports={name: manual.address(page) for name, page in pages.items() if page in sources},
+        explored=explored,
+        base_url=".",
+        places=places,
+        here=INDEX,
+    )
+
+
+def _require_own(out: Path) -> None:
+    index = out / INDEX
+    is_site = index.is_file() and MARK in index.read_text(encoding="utf-8", errors="replace")
+    if out.exists() and not is_site and (not out.is_dir() or any(out.iterdir())):
+        raise RequestError(f"{out} holds something other than a site", "choose another --out")
+
+
+def _replace(out: Path, built: Path) -> None:
+    out.mkdir(exist_ok=True)
+    for old in out.iterdir():
+        if old.is_dir() and not old.is_symlink() and not old.name.startswith("."):
+            shutil.rmtree(old)
+        elif not old.name.startswith("."):
+            old.unlink()
+    for new in built.iterdir():
+        shutil.move(new, out / new.name)

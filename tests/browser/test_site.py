@@ -1,0 +1,154 @@
+"""The site as its reader finds it: opened from its files, driven in a real browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.report import manual
+from bench.report.site import EXPLORER, INDEX, num_bytes, write_site
+from tests.browser.conftest import console, requests_outside, show
+from tests.browser.test_report import control, explorer, num_inked, read_first, text, values
+from tests.planted_site import NEW, OLD, build, dead_links, plant
+
+pytest.importorskip("selenium")
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+pytestmark = pytest.mark.slow
+MAX_BYTES = 2_000_000
+PAGES = (INDEX, EXPLORER, "readme.html", "docs/index.html", "docs/method.html", "docs/columns.html")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a superseded run, a run of like host and newer code, and one of another host."""
+    return build(plant(tmp_path_factory.mktemp("repository")))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this repository."""
+    out = tmp_path_factory.mktemp("whole") / "site"
+    write_site(manual.REPOSITORY / "results", out, manual.REPOSITORY)
+    return out
+
+
+def open_explorer(browser: Chrome, site: Path, state: str = "") -> WebElement:
+    show(browser, site / EXPLORER)
+    if state:
+        browser.get(f"{(site / EXPLORER).as_uri()}#{state}")
+    return explorer(browser)
+
+
+def superseded(found: WebElement) -> WebElement:
+    return found.find_element(By.XPATH, ".//button[text()='superseded runs']")
+
+
+def test_times_of_hosts_are_shown_apart_and_counts_together(browser: Chrome, site: Path) -> None:
+    found = open_explorer(browser, site, "y=latency_ms&x=seq_len&size=budget+600+k")
+    assert text(found, "message").startswith("Times of 2 hosts cannot be compared; shows zen 4")
+    assert list(values(found)) == ["gMLP", "ViT"]
+    read_first(found)
+    assert text(found, "at") == "n (tokens): 17"
+    control(found, "host").select_by_visible_text("zen 3, 2 cores, allocator same")
+    assert "Times of" not in text(found, "message")
+    read_first(found)
+    assert text(found, "at") == "n (tokens): 257"
+    control(found, "host").select_by_visible_text("all")
+    control(found, "y").select_by_visible_text("FLOPs per sample")
+    assert list(values(found)) == ["gMLP", "ViT"]
+    assert "Times of" not in text(found, "message")
+    for n in (17, 65, 257):
+        plot = found.find_element(By.CSS_SELECTOR, ".plot")
+        plot.send_keys(Keys.ARROW_RIGHT)
+        assert text(found, "at") == f"n (tokens): {n}"
+        assert all(values(found).values())
+    assert console(browser) == []
+
+
+def test_superseded_rows_are_seen_when_asked_for_and_join_no_newer_code(browser: Chrome, site: Path) -> None:
+    found = open_explorer(browser, site, "y=latency_ms&x=seq_len&size=budget+600+k")
+    assert "Hides 4 rows of superseded runs." in text(found, "message")
+    superseded(found).click()
+    assert list(values(found)) == [f"{model}, timed as in {run}" for run in (OLD, NEW) for model in ("gMLP", "ViT")]
+    assert "Hides" not in text(found, "message")
+    control(found, "divide by").select_by_visible_text(f"gMLP, timed as in {NEW}")
+    assert f"because other code measured them than gMLP, timed as in {NEW}: gMLP, timed as in {OLD}" in text(found, "message")
+    superseded(found).click()
+    assert list(values(found)) == ["gMLP", "ViT"]
+    control(found, "run").select_by_visible_text(OLD)
+    assert text(found, "message") == "No row matches this selection. Hides 4 rows of superseded runs."
+    superseded(found).click()
+    assert control(found, "run").first_selected_option.text == OLD
+    assert list(values(found)) == ["gMLP", "ViT"]
+
+
+def test_the_address_restores_what_was_chosen(browser: Chrome, site: Path) -> None:
+    found = open_explorer(browser, site)
+    assert browser.current_url.endswith(EXPLORER)  # a first look leaves the address alone
+    assert control(found, "run").first_selected_option.text == NEW
+    control(found, "run").select_by_visible_text("all")
+    control(found, "y").select_by_visible_text("latency, p90 (ms)")
+    control(found, "model").select_by_visible_text("ViT")
+    control(found, "divide by").select_by_visible_text("all rows")
+    superseded(found).click()
+    found.find_element(By.XPATH, ".//button[text()='logarithmic y']").click()
+    found.find_elements(By.CSS_SELECTOR, ".legend input")[0].click()
+    address, before = browser.current_url, list(values(found))
+    names = ("y", "x", "run", "host", "model", "size", "n", "divide by")
+    chosen = [control(found, name).first_selected_option.text for name in names]
+    show(browser, site / INDEX)
+    browser.get(address)
+    found = explorer(browser)
+    assert [control(found, name).first_selected_option.text for name in names] == chosen
+    assert list(values(found)) == before
+    pressed = {button.text: button.get_attribute("aria-pressed") for button in found.find_elements(By.TAG_NAME, "button")}
+    assert pressed == {"logarithmic x": "true", "logarithmic y": "false", "superseded runs": "true"}
+    assert not found.find_element(By.CSS_SELECTOR, ".legend input").is_selected()
+    assert console(browser) == []
+
+
+def test_the_index_filters_sorts_and_leads_to_report_and_explorer(browser: Chrome, site: Path) -> None:
+    show(browser, site / INDEX)
+    block = browser.find_element(By.CSS_SELECTOR, ".table-block")
+    assert not browser.find_element(By.ID, OLD).is_displayed()
+    block.find_element(By.TAG_NAME, "input").send_keys("zen 4")
+    assert [row.get_attribute("id") for row in block.find_elements(By.CSS_SELECTOR, "tbody tr")] == [NEW]
+    block.find_element(By.LINK_TEXT, "report").click()
+    assert browser.title == "New - gmlp-bench"
+    browser.back()
+    browser.find_element(By.CSS_SELECTOR, "details summary").click()
+    browser.find_element(By.ID, OLD).find_element(By.LINK_TEXT, "explore").click()
+    found = explorer(browser)
+    assert control(found, "run").first_selected_option.text == OLD
+    assert superseded(found).get_attribute("aria-pressed") == "true"
+    assert console(browser) == []
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_every_page_opens_from_its_file_without_errors_and_fits(browser: Chrome, whole: Path, width: int) -> None:
+    for scheme in ("light", "dark"):
+        for page in PAGES:
+            show(browser, whole / page, width=width, scheme=scheme)
+            assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), page
+            assert browser.execute_script("return getComputedStyle(document.body).maxWidth") != "none", page  # the style sheet is there
+            assert console(browser) == [], page
+            assert requests_outside(browser) == [], page
+    show(browser, whole / EXPLORER, width=width)
+    explorer(browser)
+    assert num_inked(browser) > 1000
+
+
+def test_the_whole_site_is_light_and_has_no_dead_link(whole: Path) -> None:
+    assert num_bytes(whole) <= MAX_BYTES
+    assert dead_links(whole) == []
+
+
+def test_no_list_or_table_of_the_manual_is_left_as_text(whole: Path) -> None:
+    left = re.compile(r"<p>(?:(?!</p>).)*?(?:^|>)(?:- |\d+\. |\|)", re.DOTALL | re.MULTILINE)
+    assert left.search("<p>first\n- second</p>")
+    assert [path.name for path in whole.rglob("*.html") if path.name != EXPLORER and left.search(path.read_text(encoding="utf-8"))] == []

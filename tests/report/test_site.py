@@ -1,0 +1,167 @@
+"""`bench site`: one static folder with all runs, an explorer that joins only what is alike, the reports and the manual."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import cli
+from bench.report import manual
+from bench.report.all_runs import CURRENT, SUPERSEDED, TIMES_SUPERSEDED, explorer_of, rows_of_all
+from bench.report.explorer import COUNTS, SCORES, TIMES
+from bench.report.html import safe_json
+from bench.report.result_index import entries_of
+from bench.report.site import EXPLORER, INDEX, write_site
+from bench.spec import RequestError
+from tests.planted_site import NEW, OLD, OTHER, build, dead_links, note, plant
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Left as it is by the tests."""
+    return plant(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture(scope="module")
+def site(repository: Path) -> Path:
+    return build(repository)
+
+
+def runs_of(repository: Path) -> list[Any]:
+    return [(entry, known) for entry, known in entries_of(repository / "results") if known]
+
+
+def data_of(repository: Path) -> dict[str, Any]:
+    """As the page reads it."""
+    found: dict[str, Any] = json.loads(safe_json(explorer_of(runs_of(repository))))
+    return found
+
+
+def texts(dimension: dict[str, Any]) -> list[str]:
+    return [dimension["texts"][code] for code in dimension["codes"]]
+
+
+def test_times_of_unlike_code_or_hosts_are_apart_and_counts_are_not(repository: Path) -> None:
+    data = data_of(repository)
+    (apart,) = [part for part in data["parts"] if part["only"]]
+    assert set(apart["only"]) == set(TIMES)
+    assert texts(apart) == [f"timed as in {run}" for run in (OLD, NEW, OTHER) for _ in range(4)]
+    (hosts,) = [dimension for dimension in data["dimensions"] if dimension["name"] == "host"]
+    assert texts(hosts) == ["zen 4, 2 cores, allocator same"] * 8 + ["zen 3, 2 cores, allocator same"] * 4
+    assert {quantity["name"] for quantity in data["quantities"] if quantity["timed"]} <= set(TIMES)
+    assert not {*TIMES} & ({*COUNTS} | {*SCORES})
+
+
+def test_runs_of_like_host_and_code_are_together(tmp_path: Path) -> None:
+    repository = plant(tmp_path)
+    facts = json.loads((repository / "results" / NEW / "environment.json").read_text())
+    (repository / "results" / OLD / "environment.json").write_text(json.dumps({**facts, "work_version": "w1"}))
+    rows = rows_of_all(runs_of(repository))
+    assert set(rows.loc[rows["run"] != OTHER, "timed_by"]) == {f"timed as in {OLD}"}
+    assert set(rows["trained_by"]) == {""}
+
+
+@pytest.mark.parametrize(("part", "expected"), [("", SUPERSEDED), ("times", TIMES_SUPERSEDED), ("its bf16 part", CURRENT)])
+def test_a_row_knows_how_far_it_is_superseded(part: str, expected: int, tmp_path: Path) -> None:
+    repository = plant(tmp_path)
+    note(repository / "results", superseded_by=NEW, why="older code", **({"part": part} if part else {}))
+    data = data_of(repository)
+    assert data["superseded"] == [expected] * 4 + [CURRENT] * 8
+    assert data["run"] == (OLD if expected == CURRENT else NEW)  # of those that count, the first with the most lengths
+
+
+def test_the_index_shows_every_run_and_what_supersedes_it(site: Path) -> None:
+    page = (site / INDEX).read_text()
+    shown, folded = page.split("<details")
+    assert all(f'<tr id="{run}">' in shown for run in (NEW, OTHER))
+    assert f'<tr id="{OLD}">' in folded
+    assert f'superseded by <a href="#{NEW}">{NEW}</a>: older code' in folded
+    assert f'href="explorer.html#run={OLD}&amp;superseded=shown"' in folded
+    assert f'href="reports/{NEW}/report.html"' in shown
+    assert shown.count("> report</a>") == 1
+
+
+def test_no_link_of_the_site_is_dead(site: Path) -> None:
+    assert dead_links(site) == []
+    assert f'href="index.html#{NEW}">new' in (site / "readme.html").read_text()
+    assert "licence, " in (site / "readme.html").read_text()
+    (site / "docs" / "more.html").write_text('<a href="gone.html"></a><a href="index.html#nowhere"></a>')
+    found = dead_links(site)
+    (site / "docs" / "more.html").unlink()
+    assert found == ["docs/more.html: gone.html", "docs/more.html: index.html#nowhere"]
+
+
+def test_the_manual_has_its_pages_tables_and_shown_figures_only(site: Path) -> None:
+    method = (site / "docs" / "method.html").read_text()
+    assert "<td>1</td>" in method
+    assert '<a href="index.html">all pages</a>' in method
+    assert '<a href="method.html" aria-current="page">method</a>' in method
+    assert '<a href="../CONTRIBUTING.html">contributing</a>' in method
+    assert [path.name for path in sorted((site / "reports" / NEW / "figures").iterdir())] == ["shown.png"]
+
+
+def test_a_dead_link_of_the_manual_is_refused_and_the_old_site_stays(tmp_path: Path) -> None:
+    repository = plant(tmp_path)
+    before = (build(repository) / INDEX).read_bytes()
+    for link, told in {"gone.md": "gone.md", "README.md#nowhere": "#nowhere"}.items():
+        (repository / "docs" / "method.md").write_text(f"# Method\n\n## In n²\n\n[x]({link})\n")
+        with pytest.raises(RequestError, match=told) as caught:
+            build(repository)
+        assert "docs/method.md" in str(caught.value)
+    assert (repository / "site" / INDEX).read_bytes() == before
+    assert {path.name for path in repository.iterdir()} == {"README.md", "CONTRIBUTING.md", "LICENSE", "docs", "reports", "results", "site"}
+
+
+def test_only_a_site_is_replaced_and_dot_files_stay(tmp_path: Path) -> None:
+    repository = plant(tmp_path)
+    (repository / "site").mkdir()
+    (repository / "site" / "thesis.txt").write_text("mine")
+    with pytest.raises(RequestError, match="something other than a site"):
+        build(repository)
+    (repository / "site" / "thesis.txt").rename(repository / "site" / ".thesis")
+    with pytest.raises(RequestError, match="something other than a site"):
+        build(repository)
+    (repository / "site" / ".thesis").unlink()
+    build(repository)
+    (repository / "site" / ".git").write_text("mine")
+    (repository / "site" / "docs" / "stale.html").write_text("")
+    build(repository)
+    assert (repository / "site" / ".git").read_text() == "mine"
+    assert not (repository / "site" / "docs" / "stale.html").exists()
+
+
+def test_without_mkdocs_the_command_says_what_to_install(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(manual, "REPOSITORY", repository)
+    monkeypatch.setitem(sys.modules, "mkdocs", None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["site", str(repository / "results"), "--out", str(tmp_path / "site")])
+    assert ended.value.code == 2
+    assert "gmlp-bench[site]" in capsys.readouterr().err
+    assert not (tmp_path / "site").exists()
+
+
+def test_without_docs_there_are_runs_and_explorer_alone(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(manual, "REPOSITORY", tmp_path)
+    monkeypatch.setitem(sys.modules, "mkdocs", None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["site", str(repository / "results"), "--out", str(tmp_path / "site")])
+    assert ended.value.code == 0
+    first, last = capsys.readouterr().err.splitlines()
+    assert "docs/ is in the repository only" in first
+    assert last.startswith(f"site: {tmp_path / 'site' / INDEX}")
+    assert {path.name for path in (tmp_path / "site").iterdir()} == {INDEX, EXPLORER, "style.css"}
+    assert dead_links(tmp_path / "site") == []
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="there is no folder"):
+        write_site(tmp_path / "nowhere", tmp_path / "site", tmp_path)
+    assert not (tmp_path / "site").exists()
