@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.docs import accuracy, cost, escape, peers, timing
+from tests.docs import accuracy, cost, escape, peers, questions, timing
 from tests.docs.pictures import PICTURES, drawn
 from tests.docs.reading import Figures
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXEMPT = ("log.md",)
 """Of docs/: a record of what was found when, which later runs do not change."""
 PLACE = re.compile(r"<!--=([a-z0-9_]+)-->(.*?)<!--/-->", re.DOTALL)
-FIGURES: Figures = {**accuracy.FIGURES, **cost.FIGURES, **escape.FIGURES, **peers.FIGURES, **timing.FIGURES}
+FIGURES: Figures = {**accuracy.FIGURES, **cost.FIGURES, **escape.FIGURES, **peers.FIGURES, **questions.FIGURES, **timing.FIGURES}
 
 
 def pages() -> list[Path]:

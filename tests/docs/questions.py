@@ -1,0 +1,45 @@
+"""The smaller questions: effects that are shown, and how predictions fared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench import numbers
+from bench.analysis.effects import Effect
+from tests.docs.reading import Figures, difference, outcomes, run, table
+
+RUNS = {
+    "normalisation": "2026-11-25_cpu_normalisation",
+}
+"""By question, the run that answers it."""
+
+
+def shown_table(name: str) -> str:
+    """Effects on accuracy that are shown against the part's baseline, largest first within a part."""
+    known = run(name)
+    baselines = {part.name: part.baseline for part in known.plan.parts}
+    found = [effect for effect in known.effects if effect.measure.name == "accuracy" and effect.shown and _is_first(effect, baselines)]
+    order = {part: place for place, part in enumerate(baselines)}
+    found.sort(key=lambda effect: (order[effect.contrast.part], -effect.size))
+    lines = [
+        [part, effect.contrast.arm, effect.contrast.against, difference(name, part, effect.contrast.arm, effect.contrast.against)]
+        for effect in found
+        for part in [effect.contrast.part]
+    ]
+    return table(("part", "variant", "against", "accuracy"), lines, left=3)
+
+
+def _is_first(effect: Effect, baselines: dict[str, str]) -> bool:
+    return effect.contrast.against == baselines[effect.contrast.part]
+
+
+def num_compared(name: str) -> str:
+    """Effects on accuracy that were estimated, all of them together at 95 %."""
+    return numbers.whole(sum(effect.measure.name == "accuracy" for effect in run(name).effects))
+
+
+def _of(name: str) -> dict[str, Callable[[], str]]:
+    return {"shown": lambda: shown_table(name), "outcomes": lambda: outcomes(name), "compared": lambda: num_compared(name)}
+
+
+FIGURES: Figures = {f"{question}_{kind}": text for question, name in RUNS.items() for kind, text in _of(name).items()}
