@@ -458,10 +458,17 @@ def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -
 
 
 def write_plan(wanted: Plan, path: Path) -> None:
-    """Write a plan file, for `bench run --plan`."""
+    """Write a plan file, for `bench run --plan`.
+
+    Raises RequestError for a user's own file or object, whose code a plan does not hold.
+    """
     from bench.files import write_json
     from bench.serialize import to_json
 
+    if own := [planned.cell.model for planned in wanted.cells if planned.cell.model.digest]:
+        raise RequestError(
+            f"a plan file cannot hold the code of {own[0].name}", "measure it with bench run; the run's folder holds its code"
+        )
     console_views.writing(path, lambda: write_json(path, to_json(wanted)))
 
 
@@ -617,10 +624,12 @@ def plan_to_run(
     if resume and out:
         raise RequestError("--resume continues in the folder of the run; --out cannot be added", "leave --out out")
     announce_data_root(flags)
+    from bench.peers import own_code
     from bench.planning.build import check_plan
     from bench.running.store import read_plan, read_plan_of_run
 
     plan = read_plan_of_run(source) if resume else read_plan(source)
+    own_code.look_in(source if source.is_dir() else source.parent)
     check_plan(plan, str(source), is_own_run=bool(resume))
     if elsewhere:
         return plan, resume

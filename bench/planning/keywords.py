@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import typer
 
+from bench.peers import own_code
 from bench.spec import RequestError
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click.UsageError, even if typer bundles its own click
@@ -122,8 +123,11 @@ def words_of(known: Keywords, arguments: Sequence[Any], keywords: Mapping[str, A
 def text_of(value: Any, flag: str = "the value") -> str:
     """Return a value as it is typed in a shell.
 
-    Lists become `a,b`, mappings `key=value,...`. Raises RequestError if the value has no such text.
+    Lists become `a,b`, mappings `key=value,...`. A class, function or module stands for a user's own model (`bench.peers.own_code`); a mapping may
+    name it. Raises RequestError if the value has no such text.
     """
+    if callable(value):
+        return own_code.entry_of(value)
     if isinstance(value, str | os.PathLike):
         return os.fspath(value) if not isinstance(value, str) else value
     if isinstance(value, bool):
@@ -134,7 +138,10 @@ def text_of(value: Any, flag: str = "the value") -> str:
         number = float(value)
         return str(int(number)) if number.is_integer() else repr(number)
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={text_of(entry, flag).replace(',', '+')}" for key, entry in value.items())
+        return ",".join(
+            own_code.entry_of(entry, name=str(key)) if callable(entry) else f"{key}={text_of(entry, flag).replace(',', '+')}"
+            for key, entry in value.items()
+        )
     if hasattr(value, "folder"):  # the result of a run
         return str(value.folder)
     if isinstance(value, Iterable):
