@@ -37,10 +37,10 @@ def nearest_width(count: Callable[[int], int], target: int) -> int:
         near = range(start, min(2 * start, start + MAX_TRIED * GRAIN), GRAIN)
         width = next((width for width in near if counted(width) is not None), None)
         if width is not None:
-            found = counted(width) or 0
-            if found < target and counted(2 * width) == found:  # its width does not set its size
+            size = counted(width) or 0
+            if size < target and counted(2 * width) == size:  # its width does not set its size
                 return width
-            below, above = (width, above) if found < target else (below, width)
+            below, above = (width, above) if size < target else (below, width)
         start *= 2
     if not (below or above):
         raise problems[max(problems)]
